@@ -31,7 +31,11 @@ def kafka_libs(version: str) -> Path:
     """The folder with the jars of a version, fetched by Maven if they are not there yet. Raise CalledProcessError."""
     libs = REPOSITORY / "build" / "kafka" / version / "libs"
     if not libs.is_dir():
-        _ = subprocess.run([str(REPOSITORY / "tests" / "java" / "fetch.sh"), version], check=True, timeout=600)
+        _ = subprocess.run(
+            [str(REPOSITORY / "tests" / "java" / "fetch.sh"), version],
+            check=True,
+            timeout=600,
+        )
     return libs
 
 
@@ -45,7 +49,11 @@ class JavaOptions:
 
     def arguments(self) -> list[str]:
         """The options for the command line."""
-        options = [f"-Xmx{self.heap_mb}m", f"-Xms{self.heap_mb // 2}m", "-XX:+UseSerialGC"]
+        options = [
+            f"-Xmx{self.heap_mb}m",
+            f"-Xms{self.heap_mb // 2}m",
+            "-XX:+UseSerialGC",
+        ]
         if self.quick_start:
             options += ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         return options
@@ -84,11 +92,23 @@ class KafkaNode:
         folder.mkdir(parents=True)
         log_settings = folder / "log4j.properties"
         _ = log_settings.write_text(LOG4J1 if version.startswith("3.") else LOG4J2)
-        which = "log4j.configuration=file:" if version.startswith("3.") else "log4j2.configurationFile="
-        self._java_command = ["java", *java.arguments(), f"-D{which}{log_settings}", "-cp", f"{kafka_libs(version)}/*"]
+        which = (
+            "log4j.configuration=file:"
+            if version.startswith("3.")
+            else "log4j2.configurationFile="
+        )
+        self._java_command = [
+            "java",
+            *java.arguments(),
+            f"-D{which}{log_settings}",
+            "-cp",
+            f"{kafka_libs(version)}/*",
+        ]
         self._properties = folder / "server.properties"
         lines = self._base_settings(quorum, replicas) | settings
-        _ = self._properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        _ = self._properties.write_text(
+            "".join(f"{name}={value}\n" for name, value in lines.items())
+        )
 
     def _base_settings(self, quorum: str, replicas: int) -> dict[str, str]:
         address = self.address
@@ -133,7 +153,15 @@ class KafkaNode:
         """Give the empty folder its cluster id. Raise CalledProcessError."""
         with self.log_path.open("ab") as log:
             _ = subprocess.run(
-                [*self._java_command, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties)],
+                [
+                    *self._java_command,
+                    "kafka.tools.StorageTool",
+                    "format",
+                    "-t",
+                    cluster_id,
+                    "-c",
+                    str(self._properties),
+                ],
                 check=True,
                 timeout=120,
                 stdout=log,
@@ -146,7 +174,10 @@ class KafkaNode:
         assert not self.alive
         with self.log_path.open("ab") as log:
             self._process = start_tied(
-                [*self._java_command, "kafka.Kafka", str(self._properties)], stdout=log, stderr=log, cwd=self._folder
+                [*self._java_command, "kafka.Kafka", str(self._properties)],
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
             )
 
     def kill(self) -> None:
