@@ -56,12 +56,8 @@ class Cluster:
         settings = dict(config or {})
         factor = replicas or self.replicas
         _ = settings.setdefault("min.insync.replicas", str(max(1, factor - 1)))
-        topic = NewTopic(
-            name, num_partitions=partitions, replication_factor=factor, config=settings
-        )
-        for done in self.admin.create_topics(
-            [topic], request_timeout=REQUEST_S
-        ).values():
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=settings)
+        for done in self.admin.create_topics([topic], request_timeout=REQUEST_S).values():
             _ = done.result(REQUEST_S)
         _ = wait_until(
             lambda: len(self.leaders(name)) == partitions,
@@ -72,26 +68,18 @@ class Cluster:
 
     def delete_topic(self, name: str) -> None:
         """Ask for a topic's deletion and wait for the answer."""
-        for done in self.admin.delete_topics(
-            [name], request_timeout=REQUEST_S
-        ).values():
+        for done in self.admin.delete_topics([name], request_timeout=REQUEST_S).values():
             _ = done.result(REQUEST_S)
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Partition to node, for the partitions that have a leader now."""
         found = self.metadata(topic).topics[topic]
-        return {
-            number: part.leader
-            for number, part in found.partitions.items()
-            if part.leader >= 0
-        }
+        return {number: part.leader for number, part in found.partitions.items() if part.leader >= 0}
 
     def replicas_of(self, topic: str) -> dict[int, list[int]]:
         """Partition to the nodes that hold it, the preferred leader first."""
         found = self.metadata(topic).topics[topic]
-        return {
-            number: list(part.replicas) for number, part in found.partitions.items()
-        }
+        return {number: list(part.replicas) for number, part in found.partitions.items()}
 
     def move_leaders(self, topic: str, wanted: Mapping[int, int]) -> None:
         """Make the node `wanted[partition]` lead each of these partitions, and wait until it does.
@@ -111,25 +99,12 @@ class Cluster:
             while True:
                 try:
                     refused = [
-                        error
-                        for error in mover.alter_partition_reassignments(
-                            orders
-                        ).values()
-                        if error is not None
+                        error for error in mover.alter_partition_reassignments(orders).values() if error is not None
                     ]
                     assert not refused, f"reassignment refused: {refused}"
-                    _ = mover.elect_leaders(
-                        0, {topic: list(wanted)}, raise_errors=False
-                    )
+                    _ = mover.elect_leaders(0, {topic: list(wanted)}, raise_errors=False)
                     _ = wait_until(
-                        lambda: (
-                            {
-                                n: at
-                                for n, at in self.leaders(topic).items()
-                                if n in wanted
-                            }
-                            == dict(wanted)
-                        ),
+                        lambda: {n: at for n, at in self.leaders(topic).items() if n in wanted} == dict(wanted),
                         seconds=min(3.0, deadline.left()),
                         what="the election shows",
                     )
@@ -141,9 +116,7 @@ class Cluster:
 
     @contextmanager
     def _mover(self) -> Iterator[KafkaAdminClient]:
-        client = KafkaAdminClient(
-            bootstrap_servers=self.bootstrap.split(","), request_timeout_ms=10_000
-        )
+        client = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","), request_timeout_ms=10_000)
         try:
             yield client
         finally:
@@ -156,9 +129,7 @@ class Cluster:
         wanted: dict[int, int] = {}
         for number, nodes in replicas.items():
             order = sorted(nodes)
-            wanted[number] = order[
-                (order.index(leaders.get(number, order[0])) + 1) % len(order)
-            ]
+            wanted[number] = order[(order.index(leaders.get(number, order[0])) + 1) % len(order)]
         self.move_leaders(topic, wanted)
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
@@ -173,9 +144,7 @@ class Cluster:
         try:
             parts = sorted(self.metadata(topic).topics[topic].partitions)
             return {
-                number: reader.get_watermark_offsets(
-                    TopicPartition(topic, number), timeout=REQUEST_S
-                )
+                number: reader.get_watermark_offsets(TopicPartition(topic, number), timeout=REQUEST_S)
                 for number in parts
             }
         finally:
@@ -194,9 +163,7 @@ class Cluster:
             except KafkaException:
                 return False
 
-        _ = wait_until(
-            known, seconds=READY_S, what=f"{nodes} brokers are known", every=0.1
-        )
+        _ = wait_until(known, seconds=READY_S, what=f"{nodes} brokers are known", every=0.1)
         name = f"ready-{uuid.uuid4().hex[:8]}"
         _ = self.create_topic(name, 1)
         producer = Producer(
@@ -225,13 +192,8 @@ class OwnCluster(Cluster):
         """Start the nodes and wait until they serve. Raise TooLate or CalledProcessError, with nothing left running."""
         self.folder = Path(tempfile.mkdtemp(prefix=f"kafka-{version}-"))
         ports = free_ports(2 * node_count)
-        addresses = [
-            NodeAddress(n + 1, ports[2 * n], ports[2 * n + 1])
-            for n in range(node_count)
-        ]
-        quorum = ",".join(
-            f"{at.number}@127.0.0.1:{at.controller_port}" for at in addresses
-        )
+        addresses = [NodeAddress(n + 1, ports[2 * n], ports[2 * n + 1]) for n in range(node_count)]
+        quorum = ",".join(f"{at.number}@127.0.0.1:{at.controller_port}" for at in addresses)
         self.nodes = {
             at.number: KafkaNode(
                 version,
@@ -246,9 +208,7 @@ class OwnCluster(Cluster):
         }
         _ = atexit.register(self.close)
         try:
-            cluster_id = (
-                base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            )
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             for node in self.nodes.values():
                 node.format(cluster_id)
                 node.start()

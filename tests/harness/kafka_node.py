@@ -92,11 +92,7 @@ class KafkaNode:
         folder.mkdir(parents=True)
         log_settings = folder / "log4j.properties"
         _ = log_settings.write_text(LOG4J1 if version.startswith("3.") else LOG4J2)
-        which = (
-            "log4j.configuration=file:"
-            if version.startswith("3.")
-            else "log4j2.configurationFile="
-        )
+        which = "log4j.configuration=file:" if version.startswith("3.") else "log4j2.configurationFile="
         self._java_command = [
             "java",
             *java.arguments(),
@@ -106,9 +102,7 @@ class KafkaNode:
         ]
         self._properties = folder / "server.properties"
         lines = self._base_settings(quorum, replicas) | settings
-        _ = self._properties.write_text(
-            "".join(f"{name}={value}\n" for name, value in lines.items())
-        )
+        _ = self._properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
 
     def _base_settings(self, quorum: str, replicas: int) -> dict[str, str]:
         address = self.address

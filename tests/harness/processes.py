@@ -42,9 +42,7 @@ class Deadline:
         return left
 
 
-def wait_until(
-    look: Callable[[], T | None], *, seconds: float, what: str, every: float = 0.05
-) -> T:
+def wait_until(look: Callable[[], T | None], *, seconds: float, what: str, every: float = 0.05) -> T:
     """Ask `look` until its answer is neither None nor False, and return that answer. Raise TooLate after `seconds`."""
     deadline = Deadline(seconds, what)
     pause = threading.Event()
@@ -81,9 +79,7 @@ def start_tied(
     stderr: int | IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a command that the kernel kills when this process ends."""
-    assert threading.current_thread() is threading.main_thread(), (
-        "the tie is to the starting thread"
-    )
+    assert threading.current_thread() is threading.main_thread(), "the tie is to the starting thread"
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(TIED), str(os.getpid()), *argv],
         env=None if env is None else dict(env),

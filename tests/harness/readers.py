@@ -16,19 +16,9 @@ from confluent_kafka import (
 from .kafka_cluster import Cluster
 from .kafka_node import kafka_libs
 from .processes import Deadline
+from .records import Found
 
 FETCH_RECORDS = 10_000
-
-
-class Found(NamedTuple):
-    """One record as a reader saw it."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    timestamp_ms: int
 
 
 def _found(message: Message) -> Found:
@@ -39,26 +29,17 @@ def _found(message: Message) -> Found:
     assert not isinstance(key, str)
     assert not isinstance(value, str)
     headers = message.headers() or []
-    plain = tuple(
-        (name, body.encode() if isinstance(body, str) else body)
-        for name, body in headers
-    )
+    plain = tuple((name, body.encode() if isinstance(body, str) else body) for name, body in headers)
     return Found(partition, offset, key, value, plain, message.timestamp()[1])
 
 
-def read_topic(
-    cluster: Cluster, topic: str, *, seconds: float = 120
-) -> Iterator[Found]:
+def read_topic(cluster: Cluster, topic: str, *, seconds: float = 120) -> Iterator[Found]:
     """Every record between the beginning and the end offsets of this moment, each partition in offset order.
 
     Reads by assignment, commits nothing, sees uncommitted records too. Raise TooLate, or KafkaException.
     """
     deadline = Deadline(seconds, f"reading {topic} back")
-    spans = {
-        number: span
-        for number, span in cluster.offsets(topic).items()
-        if span[0] < span[1]
-    }
+    spans = {number: span for number, span in cluster.offsets(topic).items() if span[0] < span[1]}
     reader = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -72,17 +53,10 @@ def read_topic(
         }
     )
     try:
-        reader.assign(
-            [
-                TopicPartition(topic, number, begin)
-                for number, (begin, _) in spans.items()
-            ]
-        )
+        reader.assign([TopicPartition(topic, number, begin) for number, (begin, _) in spans.items()])
         unread = {number: end for number, (_, end) in spans.items()}
         while unread:
-            for message in reader.consume(
-                FETCH_RECORDS, timeout=min(1.0, deadline.left())
-            ):
+            for message in reader.consume(FETCH_RECORDS, timeout=min(1.0, deadline.left())):
                 if (error := message.error()) is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
                         # Its position is the end: records below the end offset that are missing were compacted away.
@@ -133,9 +107,7 @@ def _java_found(line: str) -> JavaFound:
     )
 
 
-def read_topic_by_java(
-    cluster: Cluster, topic: str, *, version: str, seconds: float = 60
-) -> list[JavaFound]:
+def read_topic_by_java(cluster: Cluster, topic: str, *, version: str, seconds: float = 60) -> list[JavaFound]:
     """Every record up to this moment's end offsets, by Kafka's own ConsoleConsumer; keys and values must be text lines.
 
     `version` is that of the consumer's jars. A null shows as the word `null`. Raise CalledProcessError, TimeoutExpired.
@@ -151,16 +123,10 @@ def read_topic_by_java(
         stdin=subprocess.DEVNULL,
     )
     # Not splitlines(): it also splits at control characters, which a value may hold.
-    return [
-        _java_found(line)
-        for line in result.stdout.decode(errors="surrogateescape").split("\n")
-        if line
-    ]
+    return [_java_found(line) for line in result.stdout.decode(errors="surrogateescape").split("\n") if line]
 
 
-def _java_command(
-    cluster: Cluster, topic: str, *, version: str, wanted: int
-) -> Sequence[str]:
+def _java_command(cluster: Cluster, topic: str, *, version: str, wanted: int) -> Sequence[str]:
     properties = {
         "print.timestamp": "true",
         "print.partition": "true",
@@ -171,11 +137,7 @@ def _java_command(
     }
     # Kafka 4 renamed the option, and warns of the old name on standard output.
     option = "--property" if version.startswith("3.") else "--formatter-property"
-    options = [
-        part
-        for name, value in properties.items()
-        for part in (option, f"{name}={value}")
-    ]
+    options = [part for name, value in properties.items() for part in (option, f"{name}={value}")]
     return [
         *(
             "java",

@@ -16,12 +16,7 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Tie this process to its parent, then become the command."""
     parent = int(sys.argv[1])
-    if (
-        ctypes.CDLL(None, use_errno=True).prctl(
-            PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
-        )
-        != 0
-    ):
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         sys.exit(f"tied.py: prctl: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:
         sys.exit("tied.py: the parent has gone")
