@@ -1,0 +1,11 @@
+"""The clocks of a process. Cores never read them: they are given `now`."""
+
+import time
+
+monotonic = time.monotonic
+"""Seconds of CLOCK_MONOTONIC, which all processes of a host share."""
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

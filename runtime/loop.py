@@ -1,0 +1,138 @@
+"""One loop per process: waits for descriptors and deadlines, calls back, knows nothing of what they mean.
+
+Callbacks run one after the other on the loop's thread. After every round the registered upkeep runs once, whatever woke the
+loop; its answer is the next moment (CLOCK_MONOTONIC seconds) at which it wants to run again, or None.
+"""
+
+import os
+import select
+import signal
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import zmq
+
+from .clock import monotonic
+
+READ: Final = select.EPOLLIN
+WRITE: Final = select.EPOLLOUT
+GONE: Final = select.EPOLLHUP | select.EPOLLERR
+_WAIT_MAX_S: Final = 1.0
+_EVENTS_MAX: Final = 256
+
+Callback = Callable[[int], None]
+"""Given the events (READ, WRITE, GONE as bits)."""
+
+
+class Upkeep(Protocol):
+    """Runs after every round. Returns when it next wants to run, or None."""
+
+    def __call__(self, now: float) -> float | None: ...
+
+
+class Loop:
+    """An epoll loop.
+
+    A ZeroMQ socket's descriptor is edge-triggered and says little: register it with `add_zmq`, whose callback is called in
+    every round in which the socket has messages, however it came to have them.
+    """
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callback] = {}
+        self._zmq: dict[zmq.Socket[bytes], Callable[[], None]] = {}
+        self._upkeep: list[Upkeep] = []
+        self._stopping = False
+
+    def add(self, fd: int, events: int, callback: Callback) -> None:
+        """Watch a descriptor (level-triggered)."""
+        self._epoll.register(fd, events)
+        self._callbacks[fd] = callback
+
+    def modify(self, fd: int, events: int) -> None:
+        self._epoll.modify(fd, events)
+
+    def remove(self, fd: int) -> None:
+        """Stop watching. Events of this round that were not yet told are dropped."""
+        if self._callbacks.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def add_zmq(self, socket: "zmq.Socket[bytes]", callback: Callable[[], None]) -> None:
+        """Watch a ZeroMQ socket for messages; the callback reads until EAGAIN or some bound of its own."""
+        fd = socket.getsockopt(zmq.FD)
+        assert isinstance(fd, int)
+        self._zmq[socket] = callback
+        self.add(fd, READ, _nothing)
+
+    def remove_zmq(self, socket: "zmq.Socket[bytes]") -> None:
+        fd = socket.getsockopt(zmq.FD)
+        assert isinstance(fd, int)
+        self._zmq.pop(socket, None)
+        self.remove(fd)
+
+    def add_upkeep(self, upkeep: Upkeep) -> None:
+        """Run after every round, in the order added."""
+        self._upkeep.append(upkeep)
+
+    def on_signals(self, callback: Callable[[int], None], *numbers: int) -> None:
+        """Deliver signals as ordinary events of the loop."""
+        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        for number in numbers:
+            signal.signal(number, _only_wake)
+
+        def told(_events: int) -> None:
+            for number in os.read(reading, 256):
+                if number in numbers:
+                    callback(number)
+
+        self.add(reading, READ, told)
+
+    def stop(self) -> None:
+        """Leave `run` at the end of this round."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Go round until `stop`."""
+        deadline: float | None = monotonic()
+        while not self._stopping:
+            deadline = self.run_once(deadline)
+
+    def run_once(self, deadline: float | None) -> float | None:
+        """One round: wait until something happens or the deadline, call back, do the upkeep. Returns the next deadline."""
+        for events, callback in self._wait(deadline):
+            callback(events)
+        for socket, read in list(self._zmq.items()):
+            if not socket.closed and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
+                read()
+        now = monotonic()
+        wanted = [at for at in [upkeep(now) for upkeep in self._upkeep] if at is not None]
+        return min(wanted, default=None)
+
+    def _wait(self, deadline: float | None) -> list[tuple[int, Callback]]:
+        timeout = _WAIT_MAX_S if deadline is None else min(_WAIT_MAX_S, max(0.0, deadline - monotonic()))
+        for socket in self._zmq:
+            # A send may have swallowed the edge: look at the socket itself before sleeping.
+            if not socket.closed and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
+                timeout = 0.0
+        found = self._epoll.poll(timeout, _EVENTS_MAX)
+        return [(events, self._guard(fd)) for fd, events in found]
+
+    def _guard(self, fd: int) -> Callback:
+        def call(events: int) -> None:
+            callback = self._callbacks.get(fd)
+            if callback is not None:
+                callback(events)
+
+        return call
+
+    def close(self) -> None:
+        self._epoll.close()
+
+
+def _nothing(_events: int) -> None:
+    """ZeroMQ's own state is asked instead."""
+
+
+def _only_wake(_number: int, _frame: object) -> None:
+    """The wake-up descriptor carries the number to the loop."""
