@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from .model import Settings, Topic
@@ -29,8 +30,6 @@ def read(path: Path) -> Settings:
 
 def topic_settings(settings: Settings, topic: str) -> Topic:
     """The first pattern that matches, else the defaults."""
-    from fnmatch import fnmatchcase
-
     return next((found for pattern, found in settings.topics.items() if fnmatchcase(topic, pattern)), Topic())
 
 

@@ -25,6 +25,7 @@ def configure(process: str, *, level: str = "INFO") -> None:
     logging.getLogger("kafka").setLevel(logging.INFO)
 
 
-def get() -> structlog.stdlib.BoundLogger:
+def get() -> structlog.typing.FilteringBoundLogger:
     """A logger; use its fields, not text."""
-    return structlog.get_logger()
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+    return logger

@@ -103,7 +103,7 @@ class Loop:
         for events, callback in self._wait(deadline):
             callback(events)
         for socket, read in list(self._zmq.items()):
-            if not socket.closed and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
+            if _has_messages(socket):
                 read()
         now = monotonic()
         wanted = [at for at in [upkeep(now) for upkeep in self._upkeep] if at is not None]
@@ -113,7 +113,7 @@ class Loop:
         timeout = _WAIT_MAX_S if deadline is None else min(_WAIT_MAX_S, max(0.0, deadline - monotonic()))
         for socket in self._zmq:
             # A send may have swallowed the edge: look at the socket itself before sleeping.
-            if not socket.closed and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
+            if _has_messages(socket):
                 timeout = 0.0
         found = self._epoll.poll(timeout, _EVENTS_MAX)
         return [(events, self._guard(fd)) for fd, events in found]
@@ -128,6 +128,14 @@ class Loop:
 
     def close(self) -> None:
         self._epoll.close()
+
+
+def _has_messages(socket: "zmq.Socket[bytes]") -> bool:
+    if socket.closed:
+        return False
+    events = socket.getsockopt(zmq.EVENTS)
+    assert isinstance(events, int)
+    return bool(events & zmq.POLLIN)
 
 
 def _nothing(_events: int) -> None:

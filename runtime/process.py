@@ -52,5 +52,7 @@ def take_journal() -> None:
 def refuse_optimised() -> None:
     """Assertions guard the identity rules: without them nothing may be sent."""
     if sys.flags.optimize:
-        sys.stderr.write("penstock does not run under python -O: its assertions guard your records. Start it without -O.\n")
+        sys.stderr.write(
+            "penstock does not run under python -O: its assertions guard your records. Start it without -O.\n"
+        )
         sys.exit(Exit.CONFIGURATION)

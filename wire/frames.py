@@ -20,7 +20,14 @@ FRAME_BYTES_MAX: Final = 1 << 20
 CLIENT_ID_CHARS_MAX: Final = 128
 _CLIENT_ID_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _SEQUENCE_MAX: Final = (1 << 63) - 1
-_UNPACK_ERRORS: Final = (ValueError, OverflowError, RecursionError, TypeError, UnicodeDecodeError, msgpack.UnpackException)
+_UNPACK_ERRORS: Final = (
+    ValueError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    UnicodeDecodeError,
+    msgpack.UnpackException,
+)
 
 
 class Type(IntEnum):
@@ -120,7 +127,7 @@ class Run(NamedTuple):
 
     partition: int
     offset: int
-    count: int
+    count: int  # type: ignore[assignment]
     timestamp_ms: int
 
 
@@ -128,7 +135,7 @@ class RefusedRecords(NamedTuple):
     """Records of a frame that did not share its outcome: indexes `first` … `first + count - 1`."""
 
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     code: str
     text: str
 
@@ -317,4 +324,6 @@ def _hello(fields: list[Any]) -> Hello:
     if detail not in tuple(Detail):
         raise FrameError('detail is not "none", "slices" or "records"')
     unanswered_from = settings.get("unanswered_from")
-    return Hello(version, client_id, Detail(str(detail)), None if unanswered_from is None else _sequence(unanswered_from))
+    return Hello(
+        version, client_id, Detail(str(detail)), None if unanswered_from is None else _sequence(unanswered_from)
+    )

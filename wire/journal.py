@@ -66,7 +66,7 @@ class JournalSlot(NamedTuple):
     partition: int
     generation: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     epoch: int
     state: int
     producer_id: int

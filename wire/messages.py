@@ -28,7 +28,7 @@ class Cut(NamedTuple):
     """A batch that may have been sent and is not resolved."""
 
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     epoch: int
 
 
@@ -85,7 +85,7 @@ class Grant(NamedTuple):
     partition: int
     topic: str
     topic_id: bytes | None
-    index: int
+    index: int  # type: ignore[assignment]
     generation: int
     node: int
     leader_epoch: int
@@ -106,7 +106,7 @@ class SliceRef(NamedTuple):
     offset: int
     length: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     created_ms: int
     max_ts: int
 
@@ -178,7 +178,7 @@ class DoneItem(NamedTuple):
     partition: int
     generation: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     base_offset: int
     time_ms: int
     log_append_ms: int
@@ -198,7 +198,7 @@ class Refused(NamedTuple):
     partition: int
     generation: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     code: int
     message: str
     record_errors: list[tuple[int, str]]
@@ -278,7 +278,7 @@ class Unreadable(NamedTuple):
     segment: int
     offset: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     what: str
 
 
@@ -289,9 +289,7 @@ class Broken(NamedTuple):
 
 
 RouterMessage = Welcome | Nodes | Grant | Slices | Pace | Move | Revoke | Flush | Stop | Ping
-ShardMessage = (
-    Hello | Credit | Done | Refused | Hint | Revoked | Gap | Halt | Load | Unreadable | Broken | Ping
-)
+ShardMessage = Hello | Credit | Done | Refused | Hint | Revoked | Gap | Halt | Load | Unreadable | Broken | Ping
 
 _TYPES: Final[dict[int, type[Any]]] = {
     1: Welcome,
@@ -370,7 +368,7 @@ def decode(data: bytes | memoryview) -> tuple[Envelope, RouterMessage | ShardMes
     return Envelope(*parts[1:5]), _build(kind, parts[6:])
 
 
-def _build(kind: type[Any], values: list[Any]) -> Any:
+def _build(kind: type[Any], values: list[Any]) -> Any:  # noqa: ANN401 - one of the types in the table
     names: tuple[str, ...] = kind._fields
     if len(values) != len(names):
         raise FrameError(f"{kind.__name__} has {len(values)} fields, not {len(names)}")

@@ -45,7 +45,7 @@ class SliceHeader(NamedTuple):
     flags: int
     zero: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     rows_bytes: int
     wall_ms: int
     base_ts: int
