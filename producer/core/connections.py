@@ -1,0 +1,292 @@
+"""One connection to one broker, as decisions: its states, what is in flight, what is due when. No sockets here; `producer/network.py` moves the bytes.
+
+The object outlives the socket: after the end of a connection it may connect again, no sooner than its backoff allows.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from .backoff import Backoff
+from .streams import StreamError
+
+TagT = TypeVar("TagT")
+
+CORRELATION_IDS: Final = 1 << 31
+
+
+class State(Enum):
+    """Where a connection stands."""
+
+    DISCONNECTED = auto()
+    WAITING = auto()
+    RESOLVING = auto()
+    CONNECTING = auto()
+    CHECKING_VERSIONS = auto()
+    READY = auto()
+    CLOSED = auto()
+
+
+NEXT: Final[dict[State, frozenset[State]]] = {
+    State.DISCONNECTED: frozenset({State.WAITING, State.CLOSED}),
+    # The owner wants it; it begins with the next round of the loop, or when the backoff allows.
+    State.WAITING: frozenset({State.RESOLVING, State.CLOSED}),
+    State.RESOLVING: frozenset({State.CONNECTING, State.DISCONNECTED, State.CLOSED}),
+    # To itself: the next address of the same name.
+    State.CONNECTING: frozenset({State.CONNECTING, State.CHECKING_VERSIONS, State.DISCONNECTED, State.CLOSED}),
+    State.CHECKING_VERSIONS: frozenset({State.READY, State.DISCONNECTED, State.CLOSED}),
+    State.READY: frozenset({State.DISCONNECTED, State.CLOSED}),
+    # The owner let go of it for good.
+    State.CLOSED: frozenset(),
+}
+
+ESTABLISHING: Final = frozenset({State.RESOLVING, State.CONNECTING, State.CHECKING_VERSIONS})
+
+
+class Due(Enum):
+    """What a deadline asks the shell to do."""
+
+    CONNECT = auto()
+    NEXT_ADDRESS = auto()
+    GIVE_UP = auto()
+    REQUEST_TIMED_OUT = auto()
+    IDLE = auto()
+
+
+class Address(NamedTuple):
+    """One resolved address: the family of the socket, and what `connect` takes."""
+
+    family: int
+    sockaddr: tuple[str | int | bytes, ...]
+
+
+class ConnectionLimits(NamedTuple):
+    """Every bound of a connection. Times in seconds."""
+
+    request_timeout_s: float = 30.0
+    setup_timeout_s: float = 10.0
+    setup_timeout_max_s: float = 30.0
+    reconnect: Backoff = Backoff(0.05, 1.0)
+    idle_s: float = 540.0
+    in_flight_max: int = 64
+    answer_bytes_max: int = 100_000_000
+
+
+class Waiting(NamedTuple, Generic[TagT]):
+    """A request without its answer yet. `ends_at` is the stream position after its last byte."""
+
+    correlation_id: int
+    tag: TagT
+    sent_at: float
+    deadline: float
+    ends_at: int
+    expects_answer: bool
+
+
+class ConnectionCore(Generic[TagT]):
+    """The decisions of one connection. Every method that needs the time is given it."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.state = State.DISCONNECTED
+        self.incarnation = 0
+        """Counts the times READY was reached: an answer of another incarnation says nothing about this one."""
+        self.versions: Mapping[int, tuple[int, int]] = {}
+        self.throttled_until = 0.0
+        self.round_trip_us = 0
+        self._addresses: deque[Address] = deque()
+        self._in_flight: deque[Waiting[TagT]] = deque()
+        self._correlation_id = 0
+        self._written = 0
+        self._failed_attempts = 0
+        self._failed_setups = 0
+        self._retry_at = 0.0
+        self._setup_deadline = 0.0
+        self._setup_timeout_s = limits.setup_timeout_s
+        self._used_at = 0.0
+
+    # --- from nothing to ready ---------------------------------------------------------------------------------------
+
+    def want(self) -> None:
+        """The owner wants the connection: `due` says CONNECT when it may begin. Nothing changes where it is on its way."""
+        if self.state is State.DISCONNECTED:
+            self._move(State.WAITING)
+
+    def resolved(self, addresses: Sequence[Address], now: float) -> None:
+        """The name has these addresses (at least one); they are tried in turn."""
+        assert addresses, "no address is a failure, not an answer"
+        self._addresses = deque(addresses)
+        self._move(State.CONNECTING)
+        self._setup_deadline = now + self._setup_timeout_s
+
+    def next_address(self, now: float) -> Address | None:
+        """The address to try now, each with a set-up time of its own; None: none is left."""
+        assert self.state is State.CONNECTING, self.state
+        if not self._addresses:
+            return None
+        self._setup_deadline = now + self._setup_timeout_s
+        self._move(State.CONNECTING)
+        return self._addresses.popleft()
+
+    def established(self) -> None:
+        """The socket is connected; ApiVersions comes first."""
+        self._failed_setups = 0
+        self._move(State.CHECKING_VERSIONS)
+
+    def agreed(self, versions: Mapping[int, tuple[int, int]], now: float) -> None:
+        """The broker told its ranges of versions, by API key: requests may be sent. Only this ends the backoff."""
+        self._move(State.READY)
+        self.versions = versions
+        self.incarnation += 1
+        self._failed_attempts = 0
+        self._used_at = now
+
+    def ended(self, now: float, chance: float) -> list[TagT]:
+        """The socket is gone, or never came to be. Returns what was in flight, oldest first; none of it was answered."""
+        if self.state is State.CONNECTING:
+            self._failed_setups += 1
+        self._move(State.DISCONNECTED)
+        self._retry_at = now + self.limits.reconnect.wait_s(self._failed_attempts, chance)
+        self._failed_attempts += 1
+        return self._forget()
+
+    def close(self) -> list[TagT]:
+        """The owner lets go of it. Returns what was in flight, oldest first."""
+        if self.state is not State.CLOSED:
+            self._move(State.CLOSED)
+        return self._forget()
+
+    def reset_backoff(self) -> None:
+        """The node has another address: what failed before says nothing about it."""
+        self._failed_attempts = 0
+        self._failed_setups = 0
+        self._retry_at = 0.0
+
+    # --- requests and answers ----------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def room(self, now: float) -> bool:
+        """A request may be sent: ready, not throttled, and the limit of requests in flight not reached."""
+        return (
+            self.state is State.READY
+            and now >= self.throttled_until
+            and len(self._in_flight) < self.limits.in_flight_max
+        )
+
+    def next_correlation_id(self) -> int:
+        """Reserve the id of the next request."""
+        self._correlation_id = (self._correlation_id + 1) % CORRELATION_IDS
+        return self._correlation_id
+
+    def sent(
+        self,
+        correlation_id: int,
+        tag: TagT,
+        size: int,
+        now: float,
+        *,
+        expects_answer: bool = True,
+        timeout_s: float | None = None,
+    ) -> None:
+        """A request of `size` bytes was handed to the transport. Its time runs from now."""
+        assert self.state is State.READY, self.state
+        assert len(self._in_flight) < self.limits.in_flight_max, "more requests in flight than allowed"
+        timeout = self.limits.request_timeout_s if timeout_s is None else timeout_s
+        self._written += size
+        deadline = max(now, self.throttled_until) + timeout
+        self._in_flight.append(Waiting(correlation_id, tag, now, deadline, self._written, expects_answer))
+        self._used_at = now
+
+    def has_written_silent(self, bytes_left: int) -> bool:
+        """The oldest request expects no answer and is written whole; `bytes_left` of what was sent are not."""
+        if not self._in_flight or self._in_flight[0].expects_answer:
+            return False
+        return self._in_flight[0].ends_at <= self._written - bytes_left
+
+    def expect(self, correlation_id: int, bytes_left: int) -> None:
+        """An answer came; `bytes_left` of what was sent are not written.
+
+        Raises StreamError where it is not the answer to the oldest request, or that one was not even written whole.
+        """
+        if not self._in_flight:
+            raise StreamError(f"an answer (correlation id {correlation_id}) without a request")
+        oldest = self._in_flight[0]
+        if oldest.correlation_id != correlation_id or not oldest.expects_answer:
+            raise StreamError(
+                f"an answer has correlation id {correlation_id}, the oldest request {oldest.correlation_id}"
+            )
+        if oldest.ends_at > self._written - bytes_left:
+            raise StreamError(f"request {correlation_id} was answered before it was sent whole")
+
+    def answered(self, now: float) -> TagT:
+        """The answer that `expect` let pass could be read. Returns the tag of its request."""
+        oldest = self._in_flight.popleft()
+        self._used_at = now
+        self._measure(now - oldest.sent_at)
+        return oldest.tag
+
+    def throttle(self, throttle_ms: int, now: float) -> None:
+        """The broker asks for silence of so long; what is in flight gets that much more time."""
+        if throttle_ms <= 0:
+            return
+        self.throttled_until = max(self.throttled_until, now + throttle_ms / 1000)
+        extra = throttle_ms / 1000
+        self._in_flight = deque(waiting._replace(deadline=waiting.deadline + extra) for waiting in self._in_flight)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def due(self, now: float, chance: float) -> Due | None:
+        """What the time demands, one thing at a time; ask until None. CONNECT has already moved to RESOLVING."""
+        if self.throttled_until and now >= self.throttled_until:
+            self.throttled_until = 0.0
+        if self.state is State.WAITING and now >= self._retry_at:
+            self._begin(now, chance)
+            return Due.CONNECT
+        if self.state in ESTABLISHING and now >= self._setup_deadline:
+            return Due.NEXT_ADDRESS if self.state is State.CONNECTING and self._addresses else Due.GIVE_UP
+        if self.state is State.READY:
+            if any(now >= waiting.deadline for waiting in self._in_flight):
+                return Due.REQUEST_TIMED_OUT
+            if not self._in_flight and now >= self._used_at + self.limits.idle_s:
+                return Due.IDLE
+        return None
+
+    def next_deadline(self) -> float | None:
+        """When to ask `due` again, if nothing else happens. A throttle's end counts: `room` changes then."""
+        if self.state is State.WAITING:
+            return self._retry_at
+        if self.state in ESTABLISHING:
+            return self._setup_deadline
+        if self.state is not State.READY:
+            return None
+        deadlines = [waiting.deadline for waiting in self._in_flight] or [self._used_at + self.limits.idle_s]
+        if self.throttled_until:
+            deadlines.append(self.throttled_until)
+        return min(deadlines)
+
+    def _begin(self, now: float, chance: float) -> None:
+        self._move(State.RESOLVING)
+        growing = Backoff(self.limits.setup_timeout_s, self.limits.setup_timeout_max_s)
+        self._setup_timeout_s = growing.wait_s(self._failed_setups, chance)
+        self._setup_deadline = now + self._setup_timeout_s
+
+    def _forget(self) -> list[TagT]:
+        lost = [waiting.tag for waiting in self._in_flight]
+        self._in_flight.clear()
+        self._addresses.clear()
+        self.versions = {}
+        self.throttled_until = 0.0
+        self._written = 0
+        return lost
+
+    def _measure(self, seconds: float) -> None:
+        sample = int(seconds * 1_000_000)
+        self.round_trip_us = sample if self.round_trip_us == 0 else (7 * self.round_trip_us + sample) // 8
+
+    def _move(self, state: State) -> None:
+        assert state in NEXT[self.state], f"{self.state.name} to {state.name}"
+        self.state = state

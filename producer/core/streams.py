@@ -1,0 +1,107 @@
+"""The two directions of a connection's bytes: requests waiting to be written, answers cut out of what was read."""
+
+import itertools
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+Buffer = bytes | bytearray | memoryview
+
+_READ_BYTES_MIN: Final = 1 << 16
+_GATHER_MAX: Final = 1024
+"""IOV_MAX of Linux: more buffers in one gather write are refused."""
+_LENGTH: Final = struct.Struct(">i")
+_CORRELATION: Final = struct.Struct(">i")
+CORRELATION_BYTES: Final = _CORRELATION.size
+
+
+class StreamError(Exception):
+    """The broker's bytes are not what the protocol allows. The connection cannot be read on."""
+
+
+class Outbox:
+    """Buffers handed over and not yet taken by the kernel, in order. They are referred to, never copied."""
+
+    def __init__(self) -> None:
+        self._views: deque[memoryview] = deque()
+        self.pending_bytes = 0
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            if view.nbytes:
+                self._views.append(view)
+                self.pending_bytes += view.nbytes
+
+    def gather(self) -> list[memoryview]:
+        """What to write now, at most as many buffers as one gather write takes; empty: nothing is left."""
+        return list(itertools.islice(self._views, _GATHER_MAX))
+
+    def written(self, count: int) -> None:
+        """The kernel took the first `count` bytes."""
+        self.pending_bytes -= count
+        while count:
+            head = self._views[0]
+            if count < head.nbytes:
+                self._views[0] = head[count:]
+                return
+            count -= head.nbytes
+            _ = self._views.popleft()
+
+    def clear(self) -> None:
+        """Refer to nothing any more."""
+        self._views.clear()
+        self.pending_bytes = 0
+
+
+class AnswerReader:
+    """Cuts answers out of a stream. The buffer grows with what has come, never with what a length promises."""
+
+    def __init__(self, answer_bytes_max: int) -> None:
+        self._max = answer_bytes_max
+        self._buffer = bytearray(_READ_BYTES_MIN)
+        self._end = 0
+
+    def space(self) -> memoryview:
+        """Where to receive the next bytes into; never empty. Release it (or let it go) before `received`."""
+        if self._end == len(self._buffer):
+            # A new object instead of a resize: a view of the old one may still be about.
+            self._buffer = self._buffer + bytes(len(self._buffer))
+        return memoryview(self._buffer)[self._end :]
+
+    def received(self, count: int) -> list[bytes]:
+        """`count` bytes were put into `space()`. Returns the answers that are now whole, without their lengths.
+
+        Raises StreamError for a length that no answer may have.
+        """
+        self._end += count
+        answers: list[bytes] = []
+        start = 0
+        while self._end - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer, start)
+            if not _CORRELATION.size <= length <= self._max:
+                raise StreamError(f"an answer of {length} bytes; {_CORRELATION.size} to {self._max} are allowed")
+            stop = start + _LENGTH.size + length
+            if stop > self._end:
+                break
+            answers.append(bytes(memoryview(self._buffer)[start + _LENGTH.size : stop]))
+            start = stop
+        if start:
+            self._compact(start)
+        return answers
+
+    def _compact(self, start: int) -> None:
+        left = bytes(memoryview(self._buffer)[start : self._end])
+        if len(self._buffer) > _READ_BYTES_MIN and len(left) <= _READ_BYTES_MIN // 2:
+            # One huge answer must not hold its memory for the life of the connection.
+            self._buffer = bytearray(_READ_BYTES_MIN)
+        self._buffer[: len(left)] = left
+        self._end = len(left)
+
+
+def correlation_id_of(answer: bytes) -> int:
+    """The first field of every answer; `AnswerReader` has checked that it is there."""
+    (correlation_id,) = _CORRELATION.unpack_from(answer)
+    assert isinstance(correlation_id, int)
+    return correlation_id

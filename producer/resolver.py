@@ -1,0 +1,106 @@
+"""Names to addresses, off the loop: `getaddrinfo` blocks for as long as the name server likes.
+
+Who asks keeps the deadline and cancels; a thread that hangs is left behind and counts against the bound until it returns.
+"""
+
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ..runtime.loop import READ, Loop
+from .core.connections import Address
+
+Resolved = Callable[[list[Address], str], None]
+"""Given the addresses in the order to try them, or none and the reason."""
+
+_THREADS_MAX: Final = 8
+
+
+class _Question(NamedTuple):
+    number: int
+    host: str
+    port: int
+
+
+class _Found(NamedTuple):
+    number: int
+    addresses: list[Address]
+    error: str
+
+
+class Resolver:
+    """One per process. Addresses given as numbers are answered at once, from inside `resolve`."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._answered: dict[int, Resolved] = {}
+        self._queued: deque[_Question] = deque()
+        self._found: deque[_Found] = deque()
+        self._threads = 0
+        self._number = 0
+        loop.add(self._waker, READ, self._deliver)
+
+    def resolve(self, host: str, port: int, answered: Resolved) -> int:
+        """Look a name up and call back on the loop's thread. Returns the number for `cancel`."""
+        self._number += 1
+        numeric = _look_up(host, port, socket.AI_NUMERICHOST)
+        if numeric.addresses:
+            answered(numeric.addresses, "")
+            return self._number
+        self._answered[self._number] = answered
+        self._queued.append(_Question(self._number, host, port))
+        self._start()
+        return self._number
+
+    def cancel(self, number: int) -> None:
+        """The answer is not wanted any more. Fine for one that was already given."""
+        _ = self._answered.pop(number, None)
+
+    def close(self) -> None:
+        """Nobody is called any more. Threads still at work end by themselves and wake nobody."""
+        self._answered.clear()
+        self._queued.clear()
+        self._loop.remove(self._waker)
+        # The descriptor stays open when a thread may still write to it: another file could get its number.
+        if self._threads == 0:
+            os.close(self._waker)
+
+    def _start(self) -> None:
+        while self._queued and self._threads < _THREADS_MAX:
+            question = self._queued.popleft()
+            if question.number not in self._answered:
+                continue
+            self._threads += 1
+            threading.Thread(target=self._work, args=(question,), name="resolver", daemon=True).start()
+
+    def _work(self, question: _Question) -> None:
+        found = _look_up(question.host, question.port, 0)
+        self._found.append(found._replace(number=question.number))
+        os.eventfd_write(self._waker, 1)
+
+    def _deliver(self, _events: int) -> None:
+        try:
+            _ = os.eventfd_read(self._waker)
+        except BlockingIOError:
+            return
+        while self._found:
+            found = self._found.popleft()
+            self._threads -= 1
+            answered = self._answered.pop(found.number, None)
+            if answered is not None:
+                answered(found.addresses, found.error)
+        self._start()
+
+
+def _look_up(host: str, port: int, flags: int) -> _Found:
+    try:
+        rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except (OSError, UnicodeError) as error:
+        text = error.strerror if isinstance(error, OSError) else None
+        return _Found(0, [], text or str(error))
+    unique = dict.fromkeys(Address(int(family), sockaddr) for family, _, _, _, sockaddr in rows)
+    return _Found(0, list(unique), "")

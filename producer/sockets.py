@@ -1,0 +1,69 @@
+"""What connections to brokers are given: limits out of the settings, and the options of their sockets."""
+
+import socket
+import struct
+from typing import Final, NamedTuple
+
+from ..config.model import Kafka
+from .core.backoff import Backoff
+from .core.connections import ConnectionLimits
+
+_QUESTIONS_MAX: Final = 16
+"""Requests in flight beside Produce: the questions a leader or a bootstrap broker is asked."""
+
+
+class SocketOptions(NamedTuple):
+    """What is set on each socket before it connects. -1 leaves a buffer's size to the kernel."""
+
+    reset_on_close: bool = False
+    """SO_LINGER {1, 0}: bytes of a dead connection do not arrive later (SOC-1)."""
+    user_timeout_ms: int = 0
+    """TCP_USER_TIMEOUT; 0 leaves it to the kernel."""
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+
+
+class ConnectionOptions(NamedTuple):
+    """What a connection is given by its owner."""
+
+    client_id: str
+    limits: ConnectionLimits
+    sockets: SocketOptions
+
+
+def produce_options(kafka: Kafka) -> ConnectionOptions:
+    """For connections that carry Produce: SOC-1, and no more requests in flight than the setting."""
+    sockets = SocketOptions(True, kafka.request_timeout_ms, kafka.send_buffer_bytes, kafka.receive_buffer_bytes)
+    # Beside the Produce requests: the questions the leader is asked on the same connection.
+    in_flight_max = kafka.max_in_flight_requests_per_connection + _QUESTIONS_MAX
+    return ConnectionOptions(kafka.client_id, _limits(kafka, in_flight_max), sockets)
+
+
+def control_options(kafka: Kafka) -> ConnectionOptions:
+    """For the router's own connections, which carry nothing that may be appended."""
+    sockets = SocketOptions(False, kafka.request_timeout_ms)
+    return ConnectionOptions(kafka.client_id, _limits(kafka, _QUESTIONS_MAX), sockets)
+
+
+def _limits(kafka: Kafka, in_flight_max: int) -> ConnectionLimits:
+    return ConnectionLimits(
+        request_timeout_s=kafka.request_timeout_ms / 1000,
+        setup_timeout_s=kafka.socket_connection_setup_timeout_ms / 1000,
+        setup_timeout_max_s=kafka.socket_connection_setup_timeout_max_ms / 1000,
+        reconnect=Backoff(kafka.reconnect_backoff_ms / 1000, kafka.reconnect_backoff_max_ms / 1000),
+        idle_s=kafka.connections_max_idle_ms / 1000,
+        in_flight_max=in_flight_max,
+    )
+
+
+def set_options(opened: socket.socket, options: SocketOptions) -> None:
+    """Before the socket connects: what is set later does not hold for the first bytes."""
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if options.user_timeout_ms:
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, options.user_timeout_ms)
+    if options.reset_on_close:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    if options.send_buffer_bytes >= 0:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)
+    if options.receive_buffer_bytes >= 0:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
