@@ -1,0 +1,2 @@
+# What the compiled kernel takes from C. The uncompiled one copies by slices.
+from libc.string cimport memcpy
