@@ -13,6 +13,9 @@ import cython
 from ..wire.errors import FrameError
 from .kernel_records import Appended, Walked, append_rows, row_record_bytes, walk_records
 
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
 __all__ = [
     "COMPILED",
     "Appended",
@@ -514,7 +517,7 @@ def _walk_bytes(
     for i in range(n):
         size = _bytes_size(p, at, end, what)
         if size == NO_SIZE:
-            raise _unexpected(p, at, f"record {i}: {what[:-1]} is neither bytes nor nil")
+            raise _unexpected(p, at, f"record {i}: {what.rstrip('s')} is neither bytes nor nil")
         at += _bytes_head(p[at])
         if size >= 0:
             items[starts + i] = at
@@ -671,7 +674,7 @@ def _copy(
     size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
     if cython.compiled:
-        memcpy(out + at, p + start, size)  # noqa: F821 - from kernel.pxd
+        memcpy(out + at, p + start, size)
     else:
         out[at : at + size] = p[start : start + size]
     return at + size

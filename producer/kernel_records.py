@@ -11,6 +11,9 @@ import cython
 
 from ..wire.errors import FrameError
 
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
 DELTA_MAX = cython.declare(cython.longlong, (1 << 31) - 1)
 
 
@@ -182,7 +185,7 @@ def _copy(
     size: cython.Py_ssize_t,
 ) -> cython.void:
     if cython.compiled:
-        memcpy(out + at, p + start, size)  # noqa: F821 - from kernel_records.pxd
+        memcpy(out + at, p + start, size)
     else:
         out[at : at + size] = p[start : start + size]
 
