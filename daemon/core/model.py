@@ -70,3 +70,19 @@ class SliceEnded(NamedTuple):
     slice: PendingSlice
     runs: list[Run]
     parked: list[tuple[int, int, str]]
+
+
+class FramePlace(NamedTuple):
+    """Where an appended frame will lie once the round's write is made. `offsets`: of each slice, in the segment file."""
+
+    lsn: Lsn
+    segment: int
+    offsets: list[int]
+
+
+class NoSpaceError(Exception):
+    """The disk is full: the frame was not staged. Control entries still find room."""
+
+
+class SpoolFullError(Exception):
+    """The spool is at `spool.bytes_max`: the frame was not staged."""
