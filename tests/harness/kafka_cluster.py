@@ -17,7 +17,7 @@ from kafka import TopicPartition as AdminPartition
 from kafka.errors import KafkaError
 
 from .kafka_node import JavaOptions, KafkaNode, NodeAddress
-from .processes import Deadline, TooLate, free_ports, wait_until
+from .processes import Deadline, TooLateError, free_ports, wait_until
 
 REQUEST_S = 15.0
 READY_S = 90.0
@@ -84,7 +84,7 @@ class Cluster:
     def move_leaders(self, topic: str, wanted: Mapping[int, int]) -> None:
         """Make the node `wanted[partition]` lead each of these partitions, and wait until it does.
 
-        The wanted node is moved to the front of the replica list, and the preferred leader is elected. Raise TooLate.
+        The wanted node is moved to the front of the replica list, and the preferred leader is elected. Raise TooLateError.
         """
         deadline = Deadline(MOVE_S, f"{topic}: leaders become {dict(wanted)}")
         replicas = self.replicas_of(topic)
@@ -108,7 +108,7 @@ class Cluster:
                         seconds=min(3.0, deadline.left()),
                         what="the election shows",
                     )
-                except (TooLate, KafkaError, KafkaException):
+                except (TooLateError, KafkaError, KafkaException):
                     # A replica that is out of sync cannot be elected yet, and a controller may just be changing.
                     _ = deadline.left()
                 else:
@@ -189,7 +189,7 @@ class OwnCluster(Cluster):
         java: JavaOptions | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the nodes and wait until they serve. Raise TooLate or CalledProcessError, with nothing left running."""
+        """Start the nodes and wait until they serve. Raise TooLateError or CalledProcessError, with nothing left running."""
         self.folder = Path(tempfile.mkdtemp(prefix=f"kafka-{version}-"))
         ports = free_ports(2 * node_count)
         addresses = [NodeAddress(n + 1, ports[2 * n], ports[2 * n + 1]) for n in range(node_count)]
@@ -208,7 +208,8 @@ class OwnCluster(Cluster):
         }
         _ = atexit.register(self.close)
         try:
-            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            # Of base64's url alphabet, but without its hyphen: one in front would be read as an option.
+            cluster_id = base64.b64encode(uuid.uuid4().bytes, b"__").decode().rstrip("=")
             for node in self.nodes.values():
                 node.format(cluster_id)
                 node.start()
@@ -221,26 +222,26 @@ class OwnCluster(Cluster):
             raise
 
     def restart(self, number: int) -> None:
-        """Start a node again that was killed or stopped, and wait until the cluster has it back in every in-sync set."""
-        self.nodes[number].start()
-        _ = wait_until(
-            self._all_in_sync,
-            seconds=READY_S,
-            what=f"node {number} is back in sync",
-            every=0.1,
-        )
+        """Start a node again that was killed or stopped, and wait until it is back in every in-sync set."""
+        node = self.nodes[number]
+        node.start()
+        # Asked of the node itself: the others may not have noticed its death yet, and it serves clients only once it
+        # has been registered anew, with its old places in the in-sync sets taken away.
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{node.address.port}", "log_level": 2})
 
-    def _all_in_sync(self) -> bool:
-        try:
-            known = self.admin.list_topics(timeout=2)
-        except KafkaException:
-            return False
-        whole = len(known.brokers) == len(self.nodes)
-        return whole and all(
-            part.leader >= 0 and len(part.isrs) == len(part.replicas)
-            for topic in known.topics.values()
-            for part in topic.partitions.values()
-        )
+        def in_sync() -> bool:
+            assert node.alive, node.describe()
+            try:
+                known = admin.list_topics(timeout=2)
+            except KafkaException:
+                return False
+            return len(known.brokers) == len(self.nodes) and all(
+                part.leader >= 0 and len(part.isrs) == len(part.replicas)
+                for topic in known.topics.values()
+                for part in topic.partitions.values()
+            )
+
+        _ = wait_until(in_sync, seconds=READY_S, what=f"node {number} is back in sync", every=0.1)
 
     def close(self) -> None:
         """Kill every node and remove its folder. Harmless when done already."""

@@ -20,7 +20,7 @@ TIED: Final = Path(__file__).with_name("tied.py")
 PORTS: Final = range(20_000, 32_000)
 
 
-class TooLate(AssertionError):
+class TooLateError(AssertionError):
     """Something awaited did not come before its deadline."""
 
 
@@ -35,15 +35,15 @@ class Deadline:
         self.what = what
 
     def left(self) -> float:
-        """Seconds left. Raise TooLate when there are none."""
+        """Seconds left. Raise TooLateError when there are none."""
         left = self.at - time.monotonic()
         if left <= 0:
-            raise TooLate(f"too late: {self.what}")
+            raise TooLateError(f"too late: {self.what}")
         return left
 
 
 def wait_until(look: Callable[[], T | None], *, seconds: float, what: str, every: float = 0.05) -> T:
-    """Ask `look` until its answer is neither None nor False, and return that answer. Raise TooLate after `seconds`."""
+    """Ask `look` until its answer is neither None nor False, and return that answer. Raise TooLateError after `seconds`."""
     deadline = Deadline(seconds, what)
     pause = threading.Event()
     while True:

@@ -5,13 +5,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from .kafka_cluster import Cluster
 from .kafka_node import kafka_libs
@@ -19,6 +13,9 @@ from .processes import Deadline
 from .records import Found
 
 FETCH_RECORDS = 10_000
+FENCE: Final = b"\x00fence\x00"
+# librdkafka goes on by itself after these.
+PASSING_ERRORS: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._PARTITION_EOF})
 
 
 def _found(message: Message) -> Found:
@@ -33,48 +30,67 @@ def _found(message: Message) -> Found:
     return Found(partition, offset, key, value, plain, message.timestamp()[1])
 
 
-def read_topic(cluster: Cluster, topic: str, *, seconds: float = 120) -> Iterator[Found]:
-    """Every record between the beginning and the end offsets of this moment, each partition in offset order.
-
-    Reads by assignment, commits nothing, sees uncommitted records too. Raise TooLate, or KafkaException.
-    """
-    deadline = Deadline(seconds, f"reading {topic} back")
-    spans = {number: span for number, span in cluster.offsets(topic).items() if span[0] < span[1]}
-    reader = Consumer(
+def _reader(cluster: Cluster) -> Consumer:
+    return Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
             "group.id": "penstock-tests-read",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_uncommitted",
-            "enable.partition.eof": True,
             "check.crcs": True,
             "log_level": 2,
         }
     )
+
+
+def read_topic(cluster: Cluster, topic: str, *, seconds: float = 120) -> Iterator[Found]:
+    """Every record of a topic, each partition in offset order, up to a last record that this function adds.
+
+    An end offset alone would not do: after a change of leaders the new one, or one that does not know yet that it was
+    deposed, tells an older end for a while. So a *fence*, written with acks=all, ends each partition here, and the
+    reader goes on until it has met them all. Fences are left out, also those of earlier readings. Raise TooLateError, or
+    KafkaException.
+    """
+    deadline = Deadline(seconds, f"reading {topic} back")
+    fences = _write_fences(cluster, topic, deadline)
+    begins = {number: begin for number, (begin, _) in cluster.offsets(topic).items()}
+    reader = _reader(cluster)
     try:
-        reader.assign([TopicPartition(topic, number, begin) for number, (begin, _) in spans.items()])
-        unread = {number: end for number, (_, end) in spans.items()}
-        while unread:
+        reader.assign([TopicPartition(topic, number, begin) for number, begin in begins.items()])
+        while fences:
             for message in reader.consume(FETCH_RECORDS, timeout=min(1.0, deadline.left())):
                 if (error := message.error()) is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        # Its position is the end: records below the end offset that are missing were compacted away.
-                        _ = unread.pop(message.partition() or 0, None)
-                        continue
-                    if error.retriable() or error.code() == KafkaError._TRANSPORT:
+                    if error.retriable() or error.code() in PASSING_ERRORS:
                         continue
                     raise KafkaException(error)
                 found = _found(message)
-                end = unread.get(found.partition)
-                if end is None:
-                    continue
-                if found.offset < end:
+                if found.offset == fences.get(found.partition):
+                    del fences[found.partition]
+                elif found.partition in fences and not (found.value or b"").startswith(FENCE):
                     yield found
-                if found.offset >= end - 1:
-                    del unread[found.partition]
     finally:
         reader.close()
+
+
+def _write_fences(cluster: Cluster, topic: str, deadline: Deadline) -> dict[int, int]:
+    """Add one record to the end of each partition; partition to its offset."""
+    fences: dict[int, int] = {}
+
+    def written(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        fences[partition] = offset
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 2})
+    partitions = sorted(cluster.metadata(topic).topics[topic].partitions)
+    for number in partitions:
+        producer.produce(topic, FENCE + b"%d" % number, partition=number, on_delivery=written)
+    assert producer.flush(deadline.left()) == 0, f"{topic} takes no records"
+    assert sorted(fences) == partitions
+    return fences
 
 
 JAVA_SEPARATOR: Final = "\x1f"

@@ -1,0 +1,79 @@
+"""Real clusters, started once a session and version; topics of their own for every test."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.harness.kafka_cluster import Cluster, OwnCluster, existing_bootstrap, existing_cluster, unique_topic
+from tests.harness.kafka_node import VERSIONS
+
+FOLDER = Path(__file__).parent
+MakeTopic = Callable[..., str]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder."""
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.kafka)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that asks for a cluster on both versions, or on the one cluster that KAFKA_BOOTSTRAP names."""
+    versions = ["existing"] if existing_bootstrap() else list(VERSIONS)
+    for name in ("kafka_one", "kafka_three"):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, versions, indirect=True, scope="session")
+
+
+def _clusters(version: str, *, nodes: int) -> Iterator[Cluster]:
+    bootstrap = existing_bootstrap()
+    if bootstrap is not None:
+        yield existing_cluster(bootstrap, replicas=nodes)
+        return
+    cluster = OwnCluster(version, node_count=nodes)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(scope="session")
+def kafka_one(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster of one node of the version asked for."""
+    yield from _clusters(request.param, nodes=1)
+
+
+@pytest.fixture(scope="session")
+def kafka_three(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster of three nodes; topics have three replicas and a minimum of two in sync."""
+    yield from _clusters(request.param, nodes=3)
+
+
+def own(cluster: Cluster) -> OwnCluster:
+    """The cluster as one whose nodes may be killed; skips the test when it is not ours."""
+    if not isinstance(cluster, OwnCluster):
+        pytest.skip("KAFKA_BOOTSTRAP names the cluster, and this test kills brokers")
+    return cluster
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A topic name of this test alone."""
+    return unique_topic([request.node.name])
+
+
+@pytest.fixture
+def cleanup() -> Iterator[ExitStack]:
+    """Closed after the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def count_from(name: str, usual: int) -> int:
+    """A count that the environment may raise, as `make soak` does: PENSTOCK_KILLS, PENSTOCK_RECORDS."""
+    text = os.environ.get(name)
+    return int(text) if text else usual
