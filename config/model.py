@@ -168,8 +168,6 @@ class Settings(_Section):
     """Spool, journals, dead letters."""
     runtime_dir: Path = Path("/run/penstock")
     """`penstock.sock`, `control.sock`, `bus/`."""
-    log_dir: Path = Path("/var/log/penstock")
-    """Log files where there is no journal."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least level that is logged."""
     socket_mode: str = Field(default="0660", pattern="^0?[0-7]{3}$")

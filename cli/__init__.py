@@ -1,0 +1,1 @@
+"""The command line. The only folder that sees both daemon and client."""

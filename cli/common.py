@@ -1,0 +1,56 @@
+"""What several verbs share: the settings file, failing with a sentence, writing JSON."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from ..config.errors import ConfigError
+from ..config.load import load, validate
+from ..config.model import Settings
+from ..runtime.process import Exit
+
+DEFAULT_CONFIG: Final = Path("/etc/penstock/penstock.toml")
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help=f"Settings file. Default: {DEFAULT_CONFIG}", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
+SocketOption = Annotated[
+    Path | None, typer.Option("--socket", help="The daemon's socket. Default: PENSTOCK_SOCKET, or that of the settings.")
+]
+
+
+def fail(text: str, code: Exit = Exit.FAILED) -> NoReturn:
+    """End with a sentence on standard error."""
+    sys.stderr.write(f"penstock: {text}\n")
+    raise typer.Exit(int(code))
+
+
+def settings_from(config: Path | None, *, trial: tuple[Path, str] | None = None) -> Settings:
+    """The settings of `config` or the default file. With `trial` (directory, bootstrap servers) and no file, settings that
+    keep everything in that directory; with a file, those bootstrap servers take the place of the file's.
+
+    Exits with `Exit.CONFIGURATION` after telling every problem.
+    """
+    try:
+        if trial is None:
+            return load(config or DEFAULT_CONFIG)
+        directory, servers = trial
+        if config is None:
+            here = directory.absolute()
+            table: dict[str, object] = {"data_dir": str(here / "data"), "runtime_dir": str(here / "run")}
+            return validate({**table, "kafka": {"bootstrap.servers": servers}}, "--embedded-broker")
+        settings = load(config)
+        return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": servers})})
+    except ConfigError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"penstock: {problem}\n")
+        raise typer.Exit(int(Exit.CONFIGURATION)) from error
+
+
+def write_json(value: object) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, default=str) + "\n")
