@@ -96,17 +96,19 @@ class Scattered(NamedTuple):
 @cython.exceptval(check=False)
 def _hash(p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.uint:
     m: cython.uint = 0x5BD1E995
-    h: cython.uint = (0x9747B28C ^ size) & 0xFFFFFFFF
+    h: cython.uint = 0x9747B28C
+    mask: cython.uint = 0xFFFFFFFF
     k: cython.uint
     b: cython.uint
     left: cython.Py_ssize_t = size
+    h ^= size & mask
     while left >= 4:
         b = p[at + 3]
         k = p[at] | (p[at + 1] << 8) | (p[at + 2] << 16) | (b << 24)
-        k = (k * m) & 0xFFFFFFFF
+        k = (k * m) & mask
         k ^= k >> 24
-        k = (k * m) & 0xFFFFFFFF
-        h = ((h * m) & 0xFFFFFFFF) ^ k
+        k = (k * m) & mask
+        h = ((h * m) & mask) ^ k
         at += 4
         left -= 4
     if left >= 3:
@@ -115,9 +117,9 @@ def _hash(p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_
         h ^= p[at + 1] << 8
     if left >= 1:
         h ^= p[at]
-        h = (h * m) & 0xFFFFFFFF
+        h = (h * m) & mask
     h ^= h >> 13
-    h = (h * m) & 0xFFFFFFFF
+    h = (h * m) & mask
     h ^= h >> 15
     return h & 0x7FFFFFFF
 

@@ -66,7 +66,8 @@ def _put_varint(out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulongl
 @cython.inline
 @cython.exceptval(check=False)
 def _zigzag(value: cython.longlong) -> cython.ulonglong:
-    return ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
+    mask: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
+    return ((value << 1) ^ (value >> 63)) & mask
 
 
 @cython.cfunc
@@ -244,10 +245,11 @@ def _varint(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize
     """The zig-zag number in the bytes from `at` to `end`."""
     value: cython.ulonglong = 0
     septet: cython.ulonglong
+    mask: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
     shift: cython.int = 0
     while at < end:
         septet = p[at] & 0x7F
-        value |= (septet << shift) & 0xFFFFFFFFFFFFFFFF
+        value |= (septet << shift) & mask
         shift += 7
         at += 1
     half: cython.longlong = value >> 1
