@@ -1,0 +1,1 @@
+"""The broker's rules, without sockets, files or clocks."""

@@ -1,0 +1,158 @@
+"""The list of topics: in memory for one node, or a folder that all nodes of a cluster share.
+
+    <folder>/lock           held (flock) while the list is changed
+    <folder>/NAME@N.topic   topic NAME in its incarnation N: {"partitions": 12, "settings": {"max.message.bytes": "1000"}}
+    <folder>/NAME@N.gone    it was deleted; the next topic of that name is incarnation N + 1
+
+A file is written beside its place and renamed into it, so a crash leaves at most a `.tmp` file that nobody reads.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from .core.topics import Topic, check_settings
+
+TOPIC_SUFFIX: Final = ".topic"
+GONE_SUFFIX: Final = ".gone"
+UNSETTLED_NS: Final = 100_000_000
+"""A folder changed so shortly before it was read may change again under the same time stamp."""
+
+Settings = tuple[tuple[str, str], ...]
+
+
+class MemoryCatalogue:
+    """The topics of a cluster of one node, forgotten at its end."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, Topic] = {}
+        self._incarnations: dict[str, int] = {}
+        self._changed = True
+
+    def changed(self) -> bool:
+        """Whether a topic was made, changed or deleted since the last call."""
+        changed, self._changed = self._changed, False
+        return changed
+
+    def all(self) -> Sequence[Topic]:
+        """Return the topics that exist."""
+        return list(self._topics.values())
+
+    def create(self, name: str, partitions: int, settings: Settings) -> Topic | None:
+        """Add a topic, or return None when one of that name exists."""
+        if name in self._topics:
+            return None
+        incarnation = self._incarnations.get(name, -1) + 1
+        self._incarnations[name] = incarnation
+        self._topics[name] = Topic(name, incarnation, partitions, settings)
+        self._changed = True
+        return self._topics[name]
+
+    def alter(self, topic: Topic, settings: Settings) -> bool:
+        """Give a topic other settings; False when it is gone."""
+        if self._topics.get(topic.name, topic).id != topic.id or topic.name not in self._topics:
+            return False
+        self._topics[topic.name] = self._topics[topic.name]._replace(settings=settings)
+        self._changed = True
+        return True
+
+    def delete(self, topic: Topic) -> bool:
+        """Remove a topic; False when it is gone."""
+        found = self._topics.get(topic.name)
+        if found is None or found.id != topic.id:
+            return False
+        del self._topics[topic.name]
+        self._changed = True
+        return True
+
+
+class FolderCatalogue:
+    """The topics of a cluster, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use `folder`, which is made if it is missing.
+
+        Raises:
+            OSError: it cannot be made or read.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._read_at = -1
+        self._stamp = -1
+
+    def changed(self) -> bool:
+        """Whether the folder may hold something that the last `all` did not see."""
+        stamp = os.stat(self._folder).st_mtime_ns
+        return stamp != self._stamp or self._read_at - stamp < UNSETTLED_NS
+
+    def all(self) -> Sequence[Topic]:
+        """Return the topics that exist."""
+        # The stamp is taken first: a change while reading is then seen as a later one.
+        self._stamp = os.stat(self._folder).st_mtime_ns
+        self._read_at = time.time_ns()
+        topics: list[Topic] = []
+        for entry in sorted(os.listdir(self._folder)):
+            if entry.endswith(TOPIC_SUFFIX):
+                topic = self._read(entry)
+                if topic is not None:
+                    topics.append(topic)
+        return topics
+
+    def create(self, name: str, partitions: int, settings: Settings) -> Topic | None:
+        """Add a topic, or return None when one of that name exists."""
+        with self._lock():
+            lives = [entry.rpartition("@") for entry in os.listdir(self._folder) if entry.startswith(f"{name}@")]
+            if any(life.endswith(TOPIC_SUFFIX) for _, _, life in lives):
+                return None
+            incarnation = 1 + max((int(life.partition(".")[0]) for _, _, life in lives), default=-1)
+            topic = Topic(name, incarnation, partitions, settings)
+            self._write(topic)
+            return topic
+
+    def alter(self, topic: Topic, settings: Settings) -> bool:
+        """Give a topic other settings; False when it is gone."""
+        with self._lock():
+            if not self._path(topic).exists():
+                return False
+            self._write(topic._replace(settings=settings))
+            return True
+
+    def delete(self, topic: Topic) -> bool:
+        """Remove a topic; False when it is gone."""
+        with self._lock():
+            path = self._path(topic)
+            if not path.exists():
+                return False
+            _ = path.rename(path.with_name(f"{topic.name}@{topic.incarnation}{GONE_SUFFIX}"))
+            return True
+
+    def _path(self, topic: Topic) -> Path:
+        return self._folder / f"{topic.name}@{topic.incarnation}{TOPIC_SUFFIX}"
+
+    def _read(self, entry: str) -> Topic | None:
+        try:
+            content = json.loads((self._folder / entry).read_text())
+        except FileNotFoundError:
+            return None  # deleted since the folder was listed
+        name, _, life = entry.rpartition("@")
+        settings = check_settings(content["settings"])
+        return Topic(name, int(life.removesuffix(TOPIC_SUFFIX)), int(content["partitions"]), settings)
+
+    def _write(self, topic: Topic) -> None:
+        path = self._path(topic)
+        aside = path.with_name(f".{os.getpid()}.tmp")
+        _ = aside.write_text(json.dumps({"partitions": topic.partitions, "settings": dict(topic.settings)}))
+        _ = aside.rename(path)
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        with (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

@@ -1,0 +1,98 @@
+"""Faults on command: the next so many times something is asked, it goes wrong as told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from .errors import ErrorCode
+
+RULES_MAX: Final = 1000
+"""Rules that may wait at once; more are refused."""
+
+
+class TooManyRules(ValueError):
+    """More rules wait than are kept."""
+
+
+@dataclass(slots=True)
+class FailNext:
+    """Answer `error` for a partition instead of the truth."""
+
+    api: int
+    error: ErrorCode
+    times: int
+    """How often; −1 for ever."""
+
+    topic: str | None = None
+    """None: any."""
+
+    partition: int | None = None
+    applied: bool = False
+    """Do the work first and lie about it; else the request has no effect."""
+
+    def fits(self, api: int, topic: str, partition: int) -> bool:
+        """Whether the rule means this request's partition."""
+        return api == self.api and self.topic in {None, topic} and self.partition in {None, partition}
+
+
+@dataclass(slots=True)
+class CutAnswer:
+    """Do the work, send the first `keep` bytes of the answer, and close the connection."""
+
+    api: int
+    times: int
+    keep: int = 0
+
+
+class Verdict(NamedTuple):
+    """What a rule wants for one partition."""
+
+    error: ErrorCode
+    applied: bool
+
+
+class Faults:
+    """Rules that wait; the oldest that fits is used first."""
+
+    def __init__(self) -> None:
+        self._fail: list[FailNext] = []
+        self._cut: list[CutAnswer] = []
+
+    def add(self, rule: FailNext | CutAnswer) -> None:
+        """Let a rule wait for its requests.
+
+        Raises:
+            TooManyRules: `RULES_MAX` wait already.
+        """
+        if len(self._fail) + len(self._cut) >= RULES_MAX:
+            raise TooManyRules(f"{RULES_MAX} rules wait already")
+        if isinstance(rule, FailNext):
+            self._fail.append(rule)
+        else:
+            self._cut.append(rule)
+
+    def clear(self) -> None:
+        """Drop every rule."""
+        self._fail.clear()
+        self._cut.clear()
+
+    def for_partition(self, api: int, topic: str, partition: int) -> Verdict | None:
+        """Return what is to go wrong here, and count it as done."""
+        for rule in self._fail:
+            if rule.fits(api, topic, partition):
+                rule.times -= 1
+                if rule.times == 0:
+                    self._fail.remove(rule)
+                return Verdict(rule.error, rule.applied)
+        return None
+
+    def for_answer(self, api: int) -> int | None:
+        """Return how many bytes of an answer may be sent before the connection is closed, or None for all of it."""
+        for rule in self._cut:
+            if rule.api == api:
+                rule.times -= 1
+                if rule.times == 0:
+                    self._cut.remove(rule)
+                return rule.keep
+        return None

@@ -1,0 +1,221 @@
+"""Reading: Fetch, ListOffsets and OffsetForLeaderEpoch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+from .codecs import CodecError
+from .errors import ErrorCode
+from .log import LEADER_EPOCH, PartitionLog
+from .node import Node, Partition
+from .outcomes import Answer, Outcome, Wait
+from .ports import Moment
+from .records import RecordError
+from .topics import Topic
+
+FETCH_KEY: Final = 1
+LIST_OFFSETS_KEY: Final = 2
+EPOCH_KEY: Final = 23
+BY_ID: Final = 13
+"""First version of Fetch that names topics by their id."""
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+FETCH_BYTES_MAX: Final = 57_671_680
+"""Largest Fetch answer, whatever the client asks for (Kafka's `fetch.max.bytes`)."""
+
+_TopicAnswer = FetchResponse.FetchableTopicResponse
+_PartitionAnswer = FetchResponse.FetchableTopicResponse.PartitionData
+_Offset = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
+_EpochEnd = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
+
+
+def fetch(node: Node, request: FetchRequest, version: int, arrived: float, moment: Moment) -> Outcome:
+    """Serve a Fetch, or have it wait until `min_bytes` are there or `max_wait_ms` have passed since it arrived.
+
+    Sessions are never opened: every request names all its partitions.
+    """
+    if request.session_id != 0:
+        return Answer(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[]))
+    deadline = arrived + max(request.max_wait_ms, 0) / 1000
+    if moment.now < deadline and not _enough(node, request, version):
+        return Wait(deadline)
+    room = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
+    answers: list[_TopicAnswer] = []
+    first = True
+    for entry in request.topics:
+        parts: list[_PartitionAnswer] = []
+        for part in entry.partitions:
+            answer = _read(node, _topic(node, entry, version), part, room=room, first=first, version=version)
+            if answer.records:
+                room -= len(answer.records)
+                first = False
+            parts.append(answer)
+        answers.append(_TopicAnswer(topic=entry.topic, topic_id=entry.topic_id, partitions=parts))
+    return Answer(FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=answers))
+
+
+def _topic(node: Node, entry: FetchRequest.FetchTopic, version: int) -> Topic | None:
+    return node.topic_by_id(entry.topic_id) if version >= BY_ID else node.topic(entry.topic)
+
+
+def _enough(node: Node, request: FetchRequest, version: int) -> bool:
+    """Whether there is something to say at once: enough bytes, or any error."""
+    wanted = min(request.min_bytes, request.max_bytes)
+    size = 0
+    for entry in request.topics:
+        topic = _topic(node, entry, version)
+        for part in entry.partitions:
+            found = _find(node, topic, part.partition, part.current_leader_epoch, version)
+            if isinstance(found, ErrorCode) or _out_of_range(found.log, part.fetch_offset):
+                return True
+            size += found.log.size_from(part.fetch_offset, wanted - size)
+            if size >= wanted:
+                return True
+    return size >= wanted
+
+
+def _out_of_range(log: PartitionLog, offset: int) -> bool:
+    return not log.start_offset <= offset <= log.end_offset
+
+
+def _find(node: Node, topic: Topic | None, index: int, epoch: int, version: int) -> Partition | ErrorCode:
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if version >= BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = node.partition(topic, index)
+    if isinstance(found, ErrorCode):
+        return found
+    return _epoch_error(epoch) or found
+
+
+def _epoch_error(epoch: int) -> ErrorCode | None:
+    """Compare the leader epoch that a client believes in (−1: none) with the only one there is."""
+    if epoch > LEADER_EPOCH:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if 0 <= epoch < LEADER_EPOCH:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return None
+
+
+def _read(
+    node: Node,
+    topic: Topic | None,
+    part: FetchRequest.FetchTopic.FetchPartition,
+    *,
+    room: int,
+    first: bool,
+    version: int,
+) -> _PartitionAnswer:
+    found = _find(node, topic, part.partition, part.current_leader_epoch, version)
+    if not isinstance(found, ErrorCode) and topic is not None:
+        fault = node.faults.for_partition(FETCH_KEY, topic.name, part.partition)
+        found = fault.error if fault is not None else found
+    if isinstance(found, ErrorCode):
+        return _PartitionAnswer(
+            partition_index=part.partition, error_code=found, high_watermark=-1, aborted_transactions=None, records=b""
+        )
+    log = found.log
+    records: list[bytes] = []
+    error = ErrorCode.NONE
+    if _out_of_range(log, part.fetch_offset):
+        error = ErrorCode.OFFSET_OUT_OF_RANGE
+    elif room > 0 or first:
+        records = log.read(part.fetch_offset, min(room, max(part.partition_max_bytes, 0)))
+        # Only the first batch of an answer may be larger than what was asked for.
+        if not first and records and len(records[0]) > room:
+            records = []
+    return _PartitionAnswer(
+        partition_index=part.partition,
+        error_code=error,
+        high_watermark=log.end_offset,
+        last_stable_offset=log.end_offset,
+        log_start_offset=log.start_offset,
+        aborted_transactions=None,
+        records=b"".join(records),
+    )
+
+
+def list_offsets(node: Node, request: ListOffsetsRequest) -> Outcome:
+    """Serve ListOffsets: first, last, by time, and the newest record."""
+    return Answer(
+        ListOffsetsResponse(
+            topics=[
+                ListOffsetsResponse.ListOffsetsTopicResponse(
+                    name=entry.name, partitions=[_offset(node, entry.name, part) for part in entry.partitions]
+                )
+                for entry in request.topics
+            ]
+        )
+    )
+
+
+def _offset(node: Node, name: str, part: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition) -> _Offset:
+    index = part.partition_index
+    found = _find(node, node.topic(name), index, part.current_leader_epoch, 0)
+    fault = node.faults.for_partition(LIST_OFFSETS_KEY, name, index)
+    if fault is not None:
+        found = fault.error
+    if isinstance(found, ErrorCode):
+        return _Offset(partition_index=index, error_code=found, timestamp=-1, offset=-1, leader_epoch=-1)
+    try:
+        place = _place(found.log, part.timestamp)
+    except (CodecError, RecordError):
+        place = ErrorCode.CORRUPT_MESSAGE
+    if isinstance(place, ErrorCode):
+        return _Offset(partition_index=index, error_code=place, timestamp=-1, offset=-1, leader_epoch=-1)
+    offset, time = place or (-1, -1)
+    epoch = LEADER_EPOCH if place else -1
+    return _Offset(partition_index=index, error_code=ErrorCode.NONE, timestamp=time, offset=offset, leader_epoch=epoch)
+
+
+def _place(log: PartitionLog, timestamp: int) -> tuple[int, int] | ErrorCode | None:
+    """Offset and timestamp of what a ListOffsets timestamp means; None when there is no such record."""
+    if timestamp == LATEST:
+        return log.end_offset, -1
+    if timestamp == EARLIEST:
+        return log.start_offset, -1
+    if timestamp == MAX_TIMESTAMP:
+        return log.newest()
+    return log.first_at(timestamp) if timestamp >= 0 else ErrorCode.UNSUPPORTED_VERSION
+
+
+def offset_for_leader_epoch(node: Node, request: OffsetForLeaderEpochRequest) -> Outcome:
+    """Serve OffsetForLeaderEpoch: the only epoch ends where the log ends."""
+    return Answer(
+        OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                    topic=entry.topic, partitions=[_epoch_end(node, entry.topic, part) for part in entry.partitions]
+                )
+                for entry in request.topics
+            ]
+        )
+    )
+
+
+def _epoch_end(
+    node: Node, name: str, part: OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+) -> _EpochEnd:
+    found = _find(node, node.topic(name), part.partition, part.current_leader_epoch, 0)
+    fault = node.faults.for_partition(EPOCH_KEY, name, part.partition)
+    if fault is not None:
+        found = fault.error
+    if isinstance(found, ErrorCode):
+        return _EpochEnd(error_code=found, partition=part.partition, leader_epoch=-1, end_offset=-1)
+    known = part.leader_epoch == LEADER_EPOCH
+    return _EpochEnd(
+        error_code=ErrorCode.NONE,
+        partition=part.partition,
+        leader_epoch=LEADER_EPOCH if known else -1,
+        end_offset=found.log.end_offset if known else -1,
+    )

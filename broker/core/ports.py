@@ -1,0 +1,58 @@
+"""What the broker's rules need from the world: a time, somewhere to write, and the list of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from .topics import Topic
+
+
+class Moment(NamedTuple):
+    """When something happens: for deadlines and for timestamps."""
+
+    now: float
+    """Seconds of a clock that only goes forward."""
+
+    wall_ms: int
+    """Time of day, milliseconds since 1970."""
+
+
+class LogStore(Protocol):
+    """Where logs survive the process."""
+
+    def load(self, topic: Topic, partition: int) -> Sequence[bytes]:
+        """Return the stored batches of a partition, oldest first; a broken tail is cut off for good."""
+        ...
+
+    def append(self, topic: Topic, partition: int, data: bytes) -> None:
+        """Write one batch behind the others; when this returns, it survives the end of this process."""
+        ...
+
+    def discard(self, topic: Topic) -> None:
+        """Drop everything of a deleted topic."""
+        ...
+
+
+class TopicStore(Protocol):
+    """The topics of the cluster, which all nodes share."""
+
+    def changed(self) -> bool:
+        """Whether `all` may answer differently from the last time."""
+        ...
+
+    def all(self) -> Sequence[Topic]:
+        """Return the topics that exist."""
+        ...
+
+    def create(self, name: str, partitions: int, settings: tuple[tuple[str, str], ...]) -> Topic | None:
+        """Add a topic, or return None when one of that name exists."""
+        ...
+
+    def alter(self, topic: Topic, settings: tuple[tuple[str, str], ...]) -> bool:
+        """Give a topic other settings; False when it does not exist any more."""
+        ...
+
+    def delete(self, topic: Topic) -> bool:
+        """Remove a topic; False when it does not exist any more."""
+        ...

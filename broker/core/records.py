@@ -1,0 +1,120 @@
+"""Records inside a batch: walking them exactly, as a consumer would."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class OverlongNumber(ValueError):
+    """A varint has more bits than its field."""
+
+
+class RecordError(ValueError):
+    """Record number `index` of a batch does not decode."""
+
+    def __init__(self, index: int, why: str) -> None:
+        super().__init__(f"record {index}: {why}")
+        self.index = index
+        self.why = why
+
+
+class Seen(NamedTuple):
+    """What the broker's checks need to know of one record."""
+
+    timestamp_delta: int
+    """Milliseconds after the batch's base timestamp; may be negative."""
+
+    has_key: bool
+
+
+def walk(data: bytes, count: int) -> list[Seen]:
+    """Decode `count` records that fill `data` to its last byte, with offset deltas 0, 1, 2 …
+
+    Raises:
+        RecordError: anything else.
+    """
+    seen: list[Seen] = []
+    at = 0
+    for index in range(count):
+        try:
+            length, at = varint(data, at)
+            end = at + length
+            if length < 0 or end > len(data):
+                raise RecordError(index, "its length reaches beyond the batch")
+            record, at = _record(data, at, end, index)
+        except IndexError as error:
+            raise RecordError(index, "it is cut") from error
+        except OverlongNumber as error:
+            raise RecordError(index, str(error)) from error
+        seen.append(record)
+    if at != len(data):
+        raise RecordError(count - 1, f"{len(data) - at} bytes follow the last record")
+    return seen
+
+
+def _record(data: bytes, at: int, end: int, index: int) -> tuple[Seen, int]:
+    if data[at] != 0:
+        raise RecordError(index, "its attributes are not zero")
+    timestamp_delta, at = varint(data, at + 1, 64)
+    offset_delta, at = varint(data, at)
+    if offset_delta != index:
+        raise RecordError(index, f"its offset delta is {offset_delta}")
+    key_length, at = varint(data, at)
+    if key_length < -1:
+        raise RecordError(index, "its key length is negative")
+    at += max(key_length, 0)
+    value_length, at = varint(data, at)
+    if value_length < -1:
+        raise RecordError(index, "its value length is negative")
+    at += max(value_length, 0)
+    headers, at = varint(data, at)
+    if headers:
+        at = _headers(data, at, headers, index)
+    if at != end:
+        raise RecordError(index, "its fields do not fill its length")
+    return Seen(timestamp_delta, key_length >= 0), at
+
+
+def _headers(data: bytes, at: int, count: int, index: int) -> int:
+    if not 0 < count <= len(data) - at:
+        raise RecordError(index, "its header count is impossible")
+    for _ in range(count):
+        key_length, at = varint(data, at)
+        if key_length < 0 or at + key_length > len(data):
+            raise RecordError(index, "a header key's length is impossible")
+        try:
+            data[at : at + key_length].decode()
+        except UnicodeDecodeError as error:
+            raise RecordError(index, "a header key is not UTF-8") from error
+        value_length, at = varint(data, at + key_length)
+        if value_length < -1:
+            raise RecordError(index, "a header value's length is negative")
+        at += max(value_length, 0)
+    return at
+
+
+def varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
+    """Decode a zig-zag number at `at`; return it and the place behind it.
+
+    Raises:
+        IndexError: the data ends inside it.
+        OverlongNumber: it is longer than `bits` allow.
+    """
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at
+    raw = byte & 0x7F
+    shift = 7
+    while True:
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits:
+            raise OverlongNumber("a number is too long")
+    if raw >> bits:
+        raise OverlongNumber("a number is too large")
+    return (raw >> 1) ^ -(raw & 1), at

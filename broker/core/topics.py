@@ -1,0 +1,120 @@
+"""Topics: their names, ids, settings, and which node leads which partition."""
+
+from __future__ import annotations
+
+import re
+import uuid
+import zlib
+from enum import Enum
+from typing import Final, NamedTuple
+
+LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+ID_SPACE: Final = uuid.UUID("6f1d2c5e-6a0e-5c0b-9a5e-0c8f3f2f7d41")
+"""Topic ids are version 5 UUIDs of the name in this space, so that every node finds the same one."""
+
+PARTITIONS_MAX: Final = 10_000
+LONG_MAX: Final = (1 << 63) - 1
+
+
+class TimestampType(Enum):
+    """Whose clock a topic's records carry."""
+
+    CREATE = "CreateTime"
+    LOG_APPEND = "LogAppendTime"
+
+
+class TopicRules(NamedTuple):
+    """A topic's settings as the checks use them."""
+
+    max_message_bytes: int = 1_048_588
+    min_insync_replicas: int = 1
+    timestamp_type: TimestampType = TimestampType.CREATE
+    timestamp_before_max_ms: int = LONG_MAX
+    timestamp_after_max_ms: int = 3_600_000
+    compacted: bool = False
+
+
+class BadSetting(ValueError):
+    """A topic setting that this broker does not have, or a value it cannot have."""
+
+
+class Setting(NamedTuple):
+    """One topic setting, by Kafka's name."""
+
+    default: str
+    pattern: re.Pattern[str]
+    kind: int
+    """Type number in DescribeConfigs answers."""
+
+
+_LONG: Final = re.compile(r"-?[0-9]{1,19}")
+_BOOL: Final = re.compile(r"true|false")
+_INT_KIND, _LONG_KIND, _STRING_KIND, _LIST_KIND, _BOOL_KIND = 3, 5, 2, 7, 1
+
+SETTINGS: Final[dict[str, Setting]] = {
+    "cleanup.policy": Setting("delete", re.compile(r"delete|compact|compact,delete|delete,compact"), _LIST_KIND),
+    # Batches are stored as they came: no other codec than the producer's is offered.
+    "compression.type": Setting("producer", re.compile(r"producer"), _STRING_KIND),
+    "max.message.bytes": Setting("1048588", re.compile(r"[0-9]{1,9}"), _INT_KIND),
+    "message.timestamp.after.max.ms": Setting("3600000", _LONG, _LONG_KIND),
+    "message.timestamp.before.max.ms": Setting(str(LONG_MAX), _LONG, _LONG_KIND),
+    "message.timestamp.type": Setting("CreateTime", re.compile(r"CreateTime|LogAppendTime"), _STRING_KIND),
+    "min.insync.replicas": Setting("1", re.compile(r"[1-9][0-9]{0,3}"), _INT_KIND),
+    # Told, never acted on: nothing is removed from a log before its topic is deleted.
+    "retention.bytes": Setting("-1", _LONG, _LONG_KIND),
+    "retention.ms": Setting("-1", _LONG, _LONG_KIND),
+    "unclean.leader.election.enable": Setting("false", _BOOL, _BOOL_KIND),
+}
+
+
+class Topic(NamedTuple):
+    """One life of a topic: deleted and made again, the name gets the next incarnation and a new id."""
+
+    name: str
+    incarnation: int
+    partitions: int
+    settings: tuple[tuple[str, str], ...] = ()
+    """Those that differ from the default, sorted by name."""
+
+    @property
+    def id(self) -> uuid.UUID:
+        """The topic id, the same on every node."""
+        return uuid.uuid5(ID_SPACE, self.name if self.incarnation == 0 else f"{self.name}#{self.incarnation}")
+
+    @property
+    def rules(self) -> TopicRules:
+        """The settings as the checks use them."""
+        value = {name: setting.default for name, setting in SETTINGS.items()} | dict(self.settings)
+        return TopicRules(
+            max_message_bytes=int(value["max.message.bytes"]),
+            min_insync_replicas=int(value["min.insync.replicas"]),
+            timestamp_type=TimestampType(value["message.timestamp.type"]),
+            timestamp_before_max_ms=int(value["message.timestamp.before.max.ms"]),
+            timestamp_after_max_ms=int(value["message.timestamp.after.max.ms"]),
+            compacted="compact" in value["cleanup.policy"].split(","),
+        )
+
+
+def check_settings(settings: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return topic settings in their stored form.
+
+    Raises:
+        BadSetting: a name is not known or a value is not possible.
+    """
+    for name, value in settings.items():
+        setting = SETTINGS.get(name)
+        if setting is None:
+            raise BadSetting(f"unknown topic setting {name}")
+        if not setting.pattern.fullmatch(value):
+            raise BadSetting(f"{name} cannot be {value!r}")
+    return tuple(sorted((name, value) for name, value in settings.items() if value != SETTINGS[name].default))
+
+
+def name_is_legal(name: str) -> bool:
+    """Whether Kafka would take this name for a topic."""
+    return LEGAL_NAME.fullmatch(name) is not None and name not in {".", ".."}
+
+
+def leader_index(name: str, partition: int, nodes: int) -> int:
+    """Which of `nodes` nodes, in order of their ids, leads a partition: neighbours lie on different nodes."""
+    return (zlib.crc32(name.encode()) + partition) % nodes

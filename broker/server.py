@@ -1,0 +1,377 @@
+"""The broker process: sockets around the rules in `core`.
+
+Run as `python -I -m penstock.broker.server --listen 127.0.0.1:19092`; when it can be used it writes `ready HOST:PORT`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import secrets
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from . import settings as checks
+from .catalogue import FolderCatalogue, MemoryCatalogue
+from .connection import Connection, Oversized
+from .control import LINE_BYTES_MAX, obey
+from .core.batches import Verify
+from .core.node import STARTS_MAX, Limits, Node, Peer
+from .core.ports import Moment
+from .core.requests import BadRequest, Reply, apply, decode
+from .settings import BadSettings, BrokerSettings
+from .storage import FolderInUse, FolderLogs, MemoryLogs
+
+CONNECTIONS_MAX: Final = 1000
+BACKLOG: Final = 128
+UPKEEP_S: Final = 60.0
+"""Longest sleep of the loop."""
+
+WARNING: Final = (
+    "penstock broker: NOT FOR PRODUCTION. One copy of every record, never synced to disk, no access control. "
+    "For trying Penstock out and for tests."
+)
+
+
+def moment() -> Moment:
+    """The time, now."""
+    return Moment(time.monotonic(), time.time_ns() // 1_000_000)
+
+
+def say(text: str) -> None:
+    """Tell the operator something, on standard error."""
+    _ = sys.stderr.write(text + "\n")
+    _ = sys.stderr.flush()
+
+
+class Server:
+    """One thread that owns all sockets and the node."""
+
+    def __init__(self, settings: BrokerSettings, listener: socket.socket, node: Node) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._node = node
+        self._selector = selectors.DefaultSelector()
+        self._connections: set[Connection] = set()
+        self._waiting: set[Connection] = set()
+        self._seen_appends = node.appends
+        self._commands = bytearray()
+        self._stopping = False
+        _ = self._selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def serve(self, wake: socket.socket) -> None:
+        """Serve until the wake socket tells of a signal, or the commands end."""
+        _ = self._selector.register(wake, selectors.EVENT_READ, self._stop)
+        if self._settings.control:
+            _ = self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._command)
+        while not self._stopping:
+            for key, mask in self._selector.select(self._patience()):
+                if isinstance(key.data, Connection):
+                    self._event(key.data, mask)
+                else:
+                    key.data()
+            self._upkeep()
+        for connection in list(self._connections):
+            self._close(connection)
+        self._selector.close()
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        deadlines = [connection.deadline for connection in self._waiting]
+        deadlines += [self._node.next_deadline(), now + UPKEEP_S]
+        return max(0.0, min(deadlines) - now)
+
+    def _upkeep(self) -> None:
+        now = moment()
+        self._node.upkeep(now)
+        moved = self._node.appends != self._seen_appends
+        self._seen_appends = self._node.appends
+        for connection in [one for one in self._waiting if moved or one.deadline <= now.now]:
+            self._guard(connection, self._resume)
+
+    # Connections
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        if len(self._connections) >= CONNECTIONS_MAX:
+            say(f"connection_refused reason=limit limit={CONNECTIONS_MAX}")
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(sock, self._settings.request_bytes_max)
+        self._connections.add(connection)
+        _ = self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _event(self, connection: Connection, mask: int) -> None:
+        if connection not in self._connections:
+            return
+        if mask & selectors.EVENT_WRITE:
+            self._guard(connection, self._write_on)
+        if mask & selectors.EVENT_READ and connection in self._connections:
+            self._guard(connection, self._read)
+
+    def _guard(self, connection: Connection, step: Callable[[Connection], None]) -> None:
+        """Do something for a connection; whatever its peer did wrong ends this connection only."""
+        try:
+            step(connection)
+        except (BadRequest, Oversized) as error:
+            say(f"connection_closed reason={error}")
+            self._close(connection)
+        except OSError:
+            self._close(connection)
+        else:
+            self._watch(connection)
+
+    def _read(self, connection: Connection) -> None:
+        if connection.receive():
+            self._serve_requests(connection)
+        else:
+            self._close(connection)
+
+    def _write_on(self, connection: Connection) -> None:
+        connection.flush()
+        self._serve_requests(connection)
+
+    def _serve_requests(self, connection: Connection) -> None:
+        while not connection.busy:
+            data = connection.next_request()
+            if data is None:
+                return
+            connection.waiting = decode(data, arrived=time.monotonic())
+            self._resume(connection)
+
+    def _resume(self, connection: Connection) -> None:
+        request = connection.waiting
+        assert request is not None
+        outcome = apply(self._node, request, moment())
+        if not isinstance(outcome, Reply):
+            connection.deadline = outcome.deadline
+            self._waiting.add(connection)
+            return
+        again = connection in self._waiting
+        self._waiting.discard(connection)
+        connection.waiting = None
+        connection.closing = outcome.close
+        if outcome.close:
+            say(f"connection_closed reason={outcome.why}")
+        connection.send(outcome.data)
+        if again:
+            self._serve_requests(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        if connection not in self._connections:
+            return
+        if connection.closing and not connection.unsent:
+            self._close(connection)
+            return
+        events = selectors.EVENT_WRITE if connection.unsent else selectors.EVENT_READ
+        _ = self._selector.modify(connection.sock, events, connection)
+
+    def _close(self, connection: Connection) -> None:
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._waiting.discard(connection)
+            _ = self._selector.unregister(connection.sock)
+            connection.sock.close()
+
+    # Commands
+
+    def _command(self) -> None:
+        data = os.read(sys.stdin.fileno(), LINE_BYTES_MAX)
+        self._commands += data
+        *lines, rest = self._commands.split(b"\n")
+        self._commands = bytearray(rest)
+        for line in lines:
+            _ = sys.stdout.write(obey(self._node, bytes(line), moment()).decode())
+            _ = sys.stdout.flush()
+        if not data or len(rest) > LINE_BYTES_MAX:
+            self._stopping = True
+
+
+# The process
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind and listen.
+
+    Raises:
+        OSError: the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def open_node(settings: BrokerSettings, peers: tuple[Peer, ...]) -> tuple[Node, FolderLogs | None]:
+    """Open the stores, make the topics that shall exist, and load the logs.
+
+    Raises:
+        BadSettings: a topic exists with another number of partitions.
+        FolderInUse: another broker has the log folder.
+        OSError: a folder cannot be used.
+    """
+    folder = settings.catalogue_dir
+    logs = None
+    if settings.log_dir is not None:
+        logs = FolderLogs(settings.log_dir)
+        folder = folder or settings.log_dir / "catalogue"
+    catalogue = MemoryCatalogue() if folder is None else FolderCatalogue(folder)
+    for spec in settings.topics:
+        _ = catalogue.create(spec.name, spec.partitions, spec.settings)
+    found = {topic.name: topic.partitions for topic in catalogue.all()}
+    other = [spec.name for spec in settings.topics if found.get(spec.name, spec.partitions) != spec.partitions]
+    if other:
+        raise BadSettings([f"topic {name} exists with {found[name]} partitions" for name in other])
+    start = secrets.randbelow(STARTS_MAX) if logs is None else logs.next_start()
+    node = Node(
+        settings.node_id,
+        peers,
+        start=start,
+        limits=settings.limits,
+        topic_store=catalogue,
+        log_store=logs or MemoryLogs(),
+        moment=moment(),
+    )
+    return node, logs
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """A socket that becomes readable when the process is told to end."""
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+    with reader, writer:
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # The handler itself has nothing to do: the wake-up descriptor tells the loop.
+            _ = signal.signal(number, lambda _number, _frame: None)
+        try:
+            yield reader
+        finally:
+            _ = signal.set_wakeup_fd(previous)
+
+
+def run(settings: BrokerSettings) -> None:
+    """Be a broker until SIGTERM or SIGINT; to be called in the main thread.
+
+    Raises:
+        BadSettings: the settings do not fit together.
+        FolderInUse: another broker has the log folder.
+        OSError: the address or a folder cannot be used.
+    """
+    checks.check(settings)
+    say(WARNING)
+    with listen(settings.host, settings.port) as listener:
+        port: int = listener.getsockname()[1]
+        peers = settings.nodes or (Peer(settings.node_id, settings.host, port),)
+        node, logs = open_node(settings, peers)
+        with contextlib.closing(logs) if logs else contextlib.nullcontext(), _signals() as wake:
+            _announce(settings, f"ready {settings.host}:{port}\n".encode())
+            Server(settings, listener, node).serve(wake)
+
+
+def _announce(settings: BrokerSettings, line: bytes) -> None:
+    if settings.ready_fd is None:
+        _ = sys.stdout.write(line.decode())
+        _ = sys.stdout.flush()
+    else:
+        _ = os.write(settings.ready_fd, line)
+        os.close(settings.ready_fd)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock.broker", description=WARNING)
+    add = parser.add_argument
+    _ = add("--node-id", type=int, default=0)
+    _ = add("--listen", default="127.0.0.1:9092", metavar="HOST:PORT")
+    _ = add("--nodes", default="", metavar="0@HOST:PORT,…", help="all nodes of the cluster; default: this one alone")
+    _ = add("--log-dir", type=Path, help="keep the log in this folder; default: in memory")
+    _ = add("--catalogue-dir", type=Path, help="list of topics; several nodes share one")
+    _ = add("--topic", action="append", default=[], metavar="NAME:PARTITIONS[:SETTING=VALUE…]")
+    _ = add("--auto-create-topics", action="store_true")
+    _ = add("--default-partitions", type=int, default=1)
+    _ = add("--log-bytes-max", type=int, default=Limits().log_bytes_max)
+    _ = add("--verify", choices=[verify.value for verify in Verify], default=Verify.RECORDS.value)
+    _ = add("--producer-id-expiration-ms", type=int, default=Limits().producer_id_expiration_ms)
+    _ = add("--producer-id-check-interval-ms", type=int, default=600_000)
+    _ = add("--request-bytes-max", type=int, default=checks.REQUEST_BYTES_MAX)
+    _ = add("--control", action="store_true", help="take commands for faults on standard input")
+    _ = add("--ready-fd", type=int, help="descriptor for the line that says ready; default: standard output")
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> BrokerSettings:
+    """Turn command line arguments into settings.
+
+    Raises:
+        BadSettings: they are wrong.
+        SystemExit: argparse does not know them.
+    """
+    given = _parser().parse_args(arguments)
+    try:
+        host, port = checks.parse_address(given.listen)
+        settings = BrokerSettings(
+            node_id=given.node_id,
+            host=host,
+            port=port,
+            nodes=checks.parse_nodes(given.nodes) if given.nodes else (),
+            log_dir=given.log_dir,
+            catalogue_dir=given.catalogue_dir,
+            topics=tuple(checks.parse_topic(text) for text in given.topic),
+            request_bytes_max=given.request_bytes_max,
+            control=given.control,
+            ready_fd=given.ready_fd,
+        )
+    except ValueError as error:
+        raise BadSettings([str(error)]) from error
+    limits = Limits(
+        auto_create_topics=given.auto_create_topics,
+        default_partitions=given.default_partitions,
+        log_bytes_max=given.log_bytes_max,
+        verify=Verify(given.verify),
+        producer_id_expiration_ms=given.producer_id_expiration_ms,
+        producer_id_check_interval_s=given.producer_id_check_interval_ms / 1000,
+    )
+    return replace(settings, limits=limits)
+
+
+def main() -> int:
+    """Run from the command line; 2 when the arguments are wrong, 1 when the broker could not start or had to stop."""
+    try:
+        run(parse(sys.argv[1:]))
+    except BadSettings as error:
+        for problem in error.problems:
+            say(f"penstock broker: {problem}")
+        return 2
+    except (FolderInUse, OSError) as error:
+        say(f"penstock broker: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Logs in a folder, so that they outlive the process.
+
+    <folder>/lock                     held (flock) by the process that uses the folder
+    <folder>/start                    number of the last start of this node, in digits
+    <folder>/<topic id>/<index>.log   record batches, one behind the other, each beginning with its offset
+
+A batch is written with `write` before it is answered, and never synced: it survives `kill -9` of the broker, and not a power
+cut. A crash inside a write leaves a torn batch at the end, which is cut off when the log is loaded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import struct
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import crc32c
+
+from .core.batches import CRC_FROM, HEAD, MAGIC, read_head
+from .core.topics import Topic
+
+OPEN_FILES_MAX: Final = 256
+
+
+class FolderInUse(Exception):
+    """Another process holds the log folder."""
+
+
+class MemoryLogs:
+    """Nothing is kept: the log is what the process holds."""
+
+    def load(self, topic: Topic, partition: int) -> Sequence[bytes]:
+        """Return no batches."""
+        _ = topic, partition
+        return []
+
+    def append(self, topic: Topic, partition: int, data: bytes) -> None:
+        """Do nothing."""
+
+    def discard(self, topic: Topic) -> None:
+        """Do nothing."""
+
+
+class FolderLogs:
+    """Logs of one node in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take `folder`, which is made if it is missing.
+
+        Raises:
+            FolderInUse: another process has it.
+            OSError: it cannot be used.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock)
+            raise FolderInUse(f"{folder} is in use by another broker") from error
+        self._open: OrderedDict[Path, int] = OrderedDict()
+
+    def next_start(self) -> int:
+        """Return a number that no earlier start in this folder got."""
+        path = self._folder / "start"
+        number = int(path.read_text()) + 1 if path.exists() else 0
+        aside = path.with_suffix(".tmp")
+        _ = aside.write_text(str(number))
+        _ = aside.rename(path)
+        return number
+
+    def load(self, topic: Topic, partition: int) -> Sequence[bytes]:
+        """Return the whole batches of a partition; what follows the last of them is cut off the file."""
+        path = self._path(topic, partition)
+        if not path.exists():
+            return []
+        content = path.read_bytes()
+        batches, good = whole_batches(content)
+        if good < len(content):
+            os.truncate(path, good)
+        return batches
+
+    def append(self, topic: Topic, partition: int, data: bytes) -> None:
+        """Write a batch behind the others.
+
+        Raises:
+            OSError: it could not be written whole. The file may end in a torn batch: nothing may be appended after that.
+        """
+        descriptor = self._descriptor(self._path(topic, partition))
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+    def discard(self, topic: Topic) -> None:
+        """Delete the logs of a topic."""
+        folder = self._folder / topic.id.hex
+        for path in [path for path in self._open if path.parent == folder]:
+            os.close(self._open.pop(path))
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Close all files and let the folder go."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+        os.close(self._lock)
+
+    def _path(self, topic: Topic, partition: int) -> Path:
+        return self._folder / topic.id.hex / f"{partition}.log"
+
+    def _descriptor(self, path: Path) -> int:
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            path.parent.mkdir(exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._open[path] = descriptor
+            if len(self._open) > OPEN_FILES_MAX:
+                os.close(self._open.popitem(last=False)[1])
+        self._open.move_to_end(path)
+        return descriptor
+
+
+def whole_batches(content: bytes) -> tuple[list[bytes], int]:
+    """Return the batches of a log file up to the first that is torn or does not follow, and the bytes they take."""
+    batches: list[bytes] = []
+    at = 0
+    expected: int | None = None
+    while True:
+        try:
+            head = read_head(content, at)
+        except struct.error:
+            return batches, at
+        data = content[at : at + head.size]
+        follows = expected is None or head.base_offset == expected
+        if head.magic != MAGIC or head.size < HEAD.size or len(data) < head.size or not follows:
+            return batches, at
+        if crc32c.crc32c(memoryview(data)[CRC_FROM:]) != head.crc:
+            return batches, at
+        batches.append(data)
+        at += head.size
+        expected = head.base_offset + head.last_offset_delta + 1
