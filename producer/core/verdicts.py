@@ -1,0 +1,229 @@
+"""Every error code of Kafka, judged once. Nothing else in the daemon reads codes.
+
+Only ACKED and the two refusals say what became of a batch; every other verdict leaves open whether it is in the log, so a
+refusal that follows one of them is ambiguous (ERR-2).
+"""
+
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from kafka.errors import kafka_errors
+
+NONE: Final = 0
+UNKNOWN_SERVER_ERROR: Final = -1
+MESSAGE_TOO_LARGE: Final = 10
+NETWORK_EXCEPTION: Final = 13
+"""Stands for a connection that ended, and for a partition missing in the answer."""
+REQUEST_TIMED_OUT: Final = 7
+OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
+UNKNOWN_PRODUCER_ID: Final = 59
+REBOOTSTRAP_REQUIRED: Final = 129
+
+
+class Verdict(Enum):
+    """What a Produce answer means for its batch."""
+
+    ACKED = auto()
+    """In the log, now or before."""
+    RETRY = auto()
+    """Send it again after the backoff."""
+    RETRY_STALE = auto()
+    """The same, and what we know of the cluster is stale."""
+    NEW_LEADER = auto()
+    """Not the leader: a newer hint in the answer counts, an equal or older one changes nothing."""
+    CONFIRM_TOPIC = auto()
+    """Keep it; nothing of the partition is sent before Metadata has told whether the topic is still the same (IDN-8)."""
+    SPLIT = auto()
+    """Too large, and more than one record: smaller batches may pass."""
+    REFUSED_CONTENT = auto()
+    """These records will never pass: parked, the rest goes on."""
+    REFUSED_LIFTABLE = auto()
+    """An operator can lift it: the topic's `on_refusal` decides."""
+    OUT_OF_ORDER = auto()
+    """The broker misses what came before, or forgot that it has this one: probing, if it is the oldest."""
+    EPOCH = auto()
+    """The broker knows a newer epoch of our producer id than this batch carries."""
+    HALT = auto()
+    """The partition cannot go on; everything is kept, an alarm is raised."""
+    UNKNOWN = auto()
+    """No code that Produce answers with: as RETRY, but after many attempts an ambiguous refusal."""
+
+
+class Judgement(NamedTuple):
+    """A verdict and the reason for it, in words for a person. `name` is Kafka's name of the code."""
+
+    verdict: Verdict
+    name: str
+    reason: str
+
+
+_PRODUCE: Final[dict[int, Judgement]] = {
+    -1: Judgement(Verdict.UNKNOWN, "UNKNOWN_SERVER_ERROR", "the broker failed in a way it has no code for"),
+    0: Judgement(Verdict.ACKED, "NONE", "appended"),
+    2: Judgement(Verdict.RETRY, "CORRUPT_MESSAGE", "damaged on the way; says nothing about earlier attempts"),
+    3: Judgement(
+        Verdict.CONFIRM_TOPIC, "UNKNOWN_TOPIC_OR_PARTITION", "topic deleted, made anew, or not yet known there"
+    ),
+    5: Judgement(Verdict.RETRY_STALE, "LEADER_NOT_AVAILABLE", "an election is under way"),
+    6: Judgement(Verdict.NEW_LEADER, "NOT_LEADER_OR_FOLLOWER", "another broker leads the partition"),
+    7: Judgement(Verdict.RETRY, "REQUEST_TIMED_OUT", "not acknowledged by all replicas in time; may be appended"),
+    8: Judgement(Verdict.RETRY_STALE, "BROKER_NOT_AVAILABLE", "the broker is on its way up or down"),
+    9: Judgement(Verdict.RETRY_STALE, "REPLICA_NOT_AVAILABLE", "the broker does not hold the replica now"),
+    10: Judgement(Verdict.REFUSED_CONTENT, "MESSAGE_TOO_LARGE", "one record larger than the topic allows"),
+    13: Judgement(Verdict.RETRY_STALE, "NETWORK_EXCEPTION", "no answer: the connection ended"),
+    14: Judgement(Verdict.RETRY, "COORDINATOR_LOAD_IN_PROGRESS", "the broker is still loading its state"),
+    15: Judgement(Verdict.RETRY, "COORDINATOR_NOT_AVAILABLE", "the broker is not ready"),
+    16: Judgement(Verdict.RETRY, "NOT_COORDINATOR", "the coordinator has moved"),
+    17: Judgement(
+        Verdict.REFUSED_LIFTABLE, "INVALID_TOPIC_EXCEPTION", "the topic is internal or its name is not allowed"
+    ),
+    18: Judgement(Verdict.REFUSED_CONTENT, "RECORD_LIST_TOO_LARGE", "the batch is larger than a log segment"),
+    19: Judgement(Verdict.RETRY, "NOT_ENOUGH_REPLICAS", "fewer replicas in sync than min.insync.replicas"),
+    20: Judgement(Verdict.RETRY, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "appended, but too few replicas have it"),
+    21: Judgement(Verdict.REFUSED_CONTENT, "INVALID_REQUIRED_ACKS", "the broker takes no such acks"),
+    29: Judgement(
+        Verdict.REFUSED_LIFTABLE, "TOPIC_AUTHORIZATION_FAILED", "no permission to write, or the topic is gone"
+    ),
+    31: Judgement(Verdict.HALT, "CLUSTER_AUTHORIZATION_FAILED", "no permission to write idempotently"),
+    32: Judgement(Verdict.REFUSED_CONTENT, "INVALID_TIMESTAMP", "a timestamp outside the topic's bounds"),
+    35: Judgement(Verdict.HALT, "UNSUPPORTED_VERSION", "the broker takes no version of the request that we speak"),
+    42: Judgement(Verdict.REFUSED_CONTENT, "INVALID_REQUEST", "the broker finds the request malformed"),
+    43: Judgement(Verdict.REFUSED_CONTENT, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "the topic's message format is too old"),
+    44: Judgement(Verdict.REFUSED_LIFTABLE, "POLICY_VIOLATION", "a policy of the cluster forbids it"),
+    45: Judgement(Verdict.OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "the broker expects another sequence number"),
+    46: Judgement(Verdict.ACKED, "DUPLICATE_SEQUENCE_NUMBER", "in the log from an earlier attempt"),
+    47: Judgement(Verdict.EPOCH, "INVALID_PRODUCER_EPOCH", "a newer epoch of the producer id has been seen"),
+    48: Judgement(Verdict.HALT, "INVALID_TXN_STATE", "an answer for transactions to a batch without one"),
+    49: Judgement(Verdict.HALT, "INVALID_PRODUCER_ID_MAPPING", "an answer for transactions to a batch without one"),
+    51: Judgement(Verdict.RETRY, "CONCURRENT_TRANSACTIONS", "the marker of the last transaction is on its way"),
+    53: Judgement(Verdict.HALT, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "an answer for transactions"),
+    56: Judgement(Verdict.RETRY_STALE, "KAFKA_STORAGE_ERROR", "the leader's disk failed; another will lead"),
+    59: Judgement(Verdict.OUT_OF_ORDER, "UNKNOWN_PRODUCER_ID", "the broker has no state of the producer id"),
+    72: Judgement(Verdict.RETRY_STALE, "LISTENER_NOT_FOUND", "the leader has no listener of the kind we came by"),
+    74: Judgement(Verdict.NEW_LEADER, "FENCED_LEADER_EPOCH", "a newer leader epoch exists"),
+    75: Judgement(Verdict.RETRY, "UNKNOWN_LEADER_EPOCH", "the broker does not know the leader epoch yet"),
+    76: Judgement(Verdict.REFUSED_CONTENT, "UNSUPPORTED_COMPRESSION_TYPE", "the broker does not take this codec"),
+    78: Judgement(Verdict.RETRY, "OFFSET_NOT_AVAILABLE", "the new leader is not ready"),
+    80: Judgement(Verdict.RETRY_STALE, "PREFERRED_LEADER_NOT_AVAILABLE", "an election is under way"),
+    83: Judgement(Verdict.RETRY_STALE, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "an election is under way"),
+    84: Judgement(Verdict.RETRY_STALE, "ELECTION_NOT_NEEDED", "an election is under way"),
+    87: Judgement(Verdict.REFUSED_CONTENT, "INVALID_RECORD", "a record that the topic does not take"),
+    88: Judgement(Verdict.RETRY, "UNSTABLE_OFFSET_COMMIT", "retriable by Kafka's own word"),
+    89: Judgement(Verdict.RETRY, "THROTTLING_QUOTA_EXCEEDED", "a quota is used up"),
+    90: Judgement(Verdict.HALT, "PRODUCER_FENCED", "another producer took the transactional id"),
+    100: Judgement(Verdict.CONFIRM_TOPIC, "UNKNOWN_TOPIC_ID", "topic deleted, made anew, or not yet known there"),
+    103: Judgement(Verdict.CONFIRM_TOPIC, "INCONSISTENT_TOPIC_ID", "the log there belongs to another topic id"),
+    120: Judgement(Verdict.HALT, "TRANSACTION_ABORTABLE", "an answer for transactions to a batch without one"),
+}
+
+_NOT_OF_PRODUCE: Final[frozenset[int]] = frozenset(
+    # Reading, groups, administration, quorum, tokens, sharing: no broker answers Produce with one of these.
+    {
+        1,
+        4,
+        11,
+        12,
+        *range(22, 29),
+        30,
+        33,
+        34,
+        *range(36, 42),
+        50,
+        52,
+        54,
+        55,
+        57,
+        58,
+        *range(60, 72),
+        73,
+        77,
+        79,
+        81,
+        82,
+    }
+    | {85, 86, *range(91, 100), 101, 102, *range(104, 120), *range(121, 128)}
+)
+
+_SPLIT: Final = Judgement(Verdict.SPLIT, "MESSAGE_TOO_LARGE", "the batch is larger than the topic allows")
+_FORGETFUL: Final = Judgement(Verdict.RETRY, "UNKNOWN_PRODUCER_ID", "the broker cannot tell where its log starts")
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of a code, for people."""
+    if code in _PRODUCE:
+        return _PRODUCE[code].name
+    known = kafka_errors.get(code)
+    return str(known.message) if known is not None else f"error {code}"
+
+
+def is_known(code: int) -> bool:
+    """The table has a place for this code."""
+    return code in _PRODUCE or code in _NOT_OF_PRODUCE
+
+
+def judge_produce(code: int, *, record_count: int, log_start: int) -> Judgement:
+    """What an answer's code means for a batch of `record_count` records; `log_start` is the answer's, -1 if it has none."""
+    if code == MESSAGE_TOO_LARGE and record_count > 1:
+        return _SPLIT
+    if code == UNKNOWN_PRODUCER_ID and log_start < 0:
+        return _FORGETFUL
+    found = _PRODUCE.get(code)
+    if found is not None:
+        return found
+    reason = "no answer to Produce" if code in _NOT_OF_PRODUCE else "a code newer than this program"
+    return Judgement(Verdict.UNKNOWN, error_name(code), reason)
+
+
+class TopicVerdict(Enum):
+    """What Metadata says of a topic or of one of its partitions."""
+
+    FINE = auto()
+    LEADERLESS = auto()
+    """There, but without a leader just now: ask again soon."""
+    MISSING = auto()
+    """The broker that answered knows no such topic."""
+    REFUSED = auto()
+    """Forbidden or not a valid name: asked again with backoff, told to who waits."""
+    RETRY = auto()
+
+
+_TOPIC: Final[dict[int, TopicVerdict]] = {
+    0: TopicVerdict.FINE,
+    3: TopicVerdict.MISSING,
+    5: TopicVerdict.LEADERLESS,
+    # The leader is known and alive; only some replica is not.
+    9: TopicVerdict.FINE,
+    17: TopicVerdict.REFUSED,
+    29: TopicVerdict.REFUSED,
+    72: TopicVerdict.LEADERLESS,
+    100: TopicVerdict.MISSING,
+}
+
+
+def judge_topic(code: int) -> TopicVerdict:
+    """A topic's or partition's code in a Metadata answer."""
+    return _TOPIC.get(code, TopicVerdict.RETRY)
+
+
+class AnswerVerdict(Enum):
+    """What a control request came to."""
+
+    FINE = auto()
+    FORBIDDEN = auto()
+    """No permission yet."""
+    UNSUPPORTED = auto()
+    RETRY = auto()
+
+
+_CONTROL: Final[dict[int, AnswerVerdict]] = {
+    0: AnswerVerdict.FINE,
+    29: AnswerVerdict.FORBIDDEN,
+    31: AnswerVerdict.FORBIDDEN,
+    35: AnswerVerdict.UNSUPPORTED,
+    53: AnswerVerdict.FORBIDDEN,
+}
+
+
+def judge_control(code: int) -> AnswerVerdict:
+    """The code of an answer to InitProducerId or DescribeConfigs."""
+    return _CONTROL.get(code, AnswerVerdict.RETRY)
