@@ -1,0 +1,94 @@
+# `make demo` and `make test` do all set-up themselves. Prerequisites: git, make, and root or the Debian packages they name.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= $(shell tools/python.sh)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .make
+SOURCES := $(shell git ls-files 'producer/kernel*.py' setup.py pyproject.toml 2>/dev/null)
+XDIST ?= auto
+
+.PHONY: demo test check soak bench lint lock docs wheel jars clean test-core test-process test-kafka test-systemd
+
+demo: $(STAMPS)/demo-env $(STAMPS)/kernel
+	$(BIN)/python -m demo
+
+# Everything CI runs.
+test: lint test-core test-process test-systemd test-kafka
+
+# The fast subset.
+check: $(STAMPS)/test-env $(STAMPS)/kernel
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/core tests/meta -q -n $(XDIST)
+
+lint: $(STAMPS)/test-env $(STAMPS)/kernel
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+test-core: $(STAMPS)/test-env $(STAMPS)/kernel
+	$(BIN)/pytest tests/core tests/model tests/meta -q -n $(XDIST)
+
+test-process: $(STAMPS)/test-env $(STAMPS)/kernel
+	$(BIN)/pytest tests/process -q
+
+test-systemd: $(STAMPS)/test-env $(STAMPS)/kernel
+	$(BIN)/pytest tests/systemd -q
+
+test-kafka: $(STAMPS)/test-env $(STAMPS)/kernel jars
+	$(BIN)/pytest tests/kafka -q
+
+# The same tests with the full counts; hours.
+soak: $(STAMPS)/test-env $(STAMPS)/kernel jars
+	tools/soak.sh $(BIN)
+
+bench: $(STAMPS)/test-env $(STAMPS)/kernel jars
+	$(BIN)/python bench/throughput.py
+
+jars: $(STAMPS)/test-packages
+	tests/java/fetch.sh
+
+docs: $(STAMPS)/test-env
+	$(BIN)/penstock config reference > docs/reference/settings.md
+
+# The compiled module, in place; made again when it or its build changes.
+$(STAMPS)/kernel: $(SOURCES) | $(STAMPS)/demo-env
+	$(BIN)/python setup.py -q build_ext --inplace
+	@touch $@
+
+wheel: $(STAMPS)/test-env
+	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
+
+$(STAMPS)/demo-packages: tools/packages.sh
+	@mkdir -p $(STAMPS)
+	tools/packages.sh demo
+	@touch $@
+
+$(STAMPS)/test-packages: tools/packages.sh
+	@mkdir -p $(STAMPS)
+	tools/packages.sh test
+	@touch $@
+
+$(BIN)/python: | $(STAMPS)/demo-packages
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMPS)/demo-env: requirements/demo.txt pyproject.toml $(STAMPS)/demo-packages | $(BIN)/python
+	@mkdir -p $(STAMPS)
+	@if [ ! -e $(STAMPS)/test-env ]; then $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/demo.txt; fi
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(STAMPS)/test-env: requirements/test.txt pyproject.toml $(STAMPS)/test-packages | $(STAMPS)/demo-env
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.txt
+	@touch $@
+
+# New versions within the ranges of pyproject.toml, with their hashes.
+lock:
+	$(BIN)/python -m pip install -q uv
+	tools/lock.sh $(BIN)
+
+clean:
+	rm -rf $(STAMPS) $(VENV) build dist *.egg-info producer/*.c producer/*.so

@@ -1,0 +1,9 @@
+#!/bin/bash
+# lock.sh BIN: writes requirements/*.txt, every version pinned with its hashes, from the ranges in pyproject.toml.
+set -eu
+bin=$1
+compile() { "$bin/uv" pip compile -q --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-package pip "$@"; }
+printf '%s\n' 'setuptools>=77,<90' 'cython>=3.1,<3.3' >requirements/build.in
+compile pyproject.toml --extra daemon --group demo requirements/build.in --output-file requirements/demo.txt
+compile pyproject.toml --extra daemon --group dev requirements/build.in --constraint requirements/demo.txt --output-file requirements/test.txt
+compile pyproject.toml --extra daemon --constraint requirements/demo.txt --output-file requirements/daemon.txt

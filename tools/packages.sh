@@ -1,0 +1,38 @@
+#!/bin/bash
+# packages.sh demo|test: makes sure of the programs that do not come from PyPI. As root it installs Debian's packages;
+# otherwise it says which to install.
+set -eu
+for_tests=$([ "$1" = test ] && echo 1 || echo 0)
+python=$("$(dirname "$0")/python.sh")
+missing=()
+
+has() { command -v "$1" >/dev/null 2>&1; }
+has gcc || missing+=(gcc libc6-dev)
+has "$python" || missing+=(python3)
+"$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+"$python" - <<'PY' 2>/dev/null || missing+=(python3-dev)
+import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))
+PY
+if [ "$for_tests" = 1 ]; then
+  has javac || missing+=(openjdk-17-jdk-headless)
+  has mvn || missing+=(maven)
+  has systemd-nspawn || missing+=(systemd-container)
+  has systemctl || missing+=(systemd systemd-sysv)
+  has dbus-daemon || missing+=(dbus)
+  has ip || missing+=(iproute2)
+  has pgrep || missing+=(procps)
+  [ -e /usr/lib/x86_64-linux-gnu/libatomic.so.1 ] || [ -e /usr/lib/aarch64-linux-gnu/libatomic.so.1 ] || missing+=(libatomic1)
+fi
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+if [ "$(id -u)" = 0 ] && has apt-get; then
+  echo "installing: ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  exit 0
+fi
+echo "Missing Debian packages. Install them and run make again:" >&2
+echo "  sudo apt-get install --no-install-recommends ${missing[*]}" >&2
+exit 1
