@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -89,16 +89,16 @@ class FolderCatalogue:
 
     def changed(self) -> bool:
         """Whether the folder may hold something that the last `all` did not see."""
-        stamp = os.stat(self._folder).st_mtime_ns
+        stamp = self._folder.stat().st_mtime_ns
         return stamp != self._stamp or self._read_at - stamp < UNSETTLED_NS
 
     def all(self) -> Sequence[Topic]:
         """Return the topics that exist."""
         # The stamp is taken first: a change while reading is then seen as a later one.
-        self._stamp = os.stat(self._folder).st_mtime_ns
+        self._stamp = self._folder.stat().st_mtime_ns
         self._read_at = time.time_ns()
         topics: list[Topic] = []
-        for entry in sorted(os.listdir(self._folder)):
+        for entry in sorted(path.name for path in self._folder.iterdir()):
             if entry.endswith(TOPIC_SUFFIX):
                 topic = self._read(entry)
                 if topic is not None:
@@ -108,7 +108,8 @@ class FolderCatalogue:
     def create(self, name: str, partitions: int, settings: Settings) -> Topic | None:
         """Add a topic, or return None when one of that name exists."""
         with self._lock():
-            lives = [entry.rpartition("@") for entry in os.listdir(self._folder) if entry.startswith(f"{name}@")]
+            entries = [path.name for path in self._folder.iterdir()]
+            lives = [entry.rpartition("@") for entry in entries if entry.startswith(f"{name}@")]
             if any(life.endswith(TOPIC_SUFFIX) for _, _, life in lives):
                 return None
             incarnation = 1 + max((int(life.partition(".")[0]) for _, _, life in lives), default=-1)
@@ -152,7 +153,7 @@ class FolderCatalogue:
         _ = aside.rename(path)
 
     @contextmanager
-    def _lock(self) -> Iterator[None]:
+    def _lock(self) -> Generator[None]:
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -12,7 +12,7 @@ READ_BYTES: Final = 262_144
 LENGTH: Final = struct.Struct(">i")
 
 
-class Oversized(Exception):
+class OversizedError(Exception):
     """A request claims a length that is not served."""
 
 
@@ -58,13 +58,13 @@ class Connection:
         """Return the next whole request, without its length, or None while none is there.
 
         Raises:
-            Oversized: the length is negative or above the limit.
+            OversizedError: the length is negative or above the limit.
         """
         if len(self._inbox) < LENGTH.size:
             return None
         (size,) = LENGTH.unpack_from(self._inbox)
         if not 0 <= size <= self._max:
-            raise Oversized(f"a request of {size} bytes")
+            raise OversizedError(f"a request of {size} bytes")
         end = LENGTH.size + size
         if len(self._inbox) < end:
             return None

@@ -14,21 +14,21 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from . import settings as checks
 from .catalogue import FolderCatalogue, MemoryCatalogue
-from .connection import Connection, Oversized
+from .connection import Connection, OversizedError
 from .control import LINE_BYTES_MAX, obey
 from .core.batches import Verify
 from .core.node import STARTS_MAX, Limits, Node, Peer
 from .core.ports import Moment
-from .core.requests import BadRequest, Reply, apply, decode
-from .settings import BadSettings, BrokerSettings
-from .storage import FolderInUse, FolderLogs, MemoryLogs
+from .core.requests import Reply, RequestError, apply, decode
+from .settings import BrokerSettings, SettingsError
+from .storage import FolderInUseError, FolderLogs, MemoryLogs
 
 CONNECTIONS_MAX: Final = 1000
 BACKLOG: Final = 128
@@ -129,7 +129,7 @@ class Server:
         """Do something for a connection; whatever its peer did wrong ends this connection only."""
         try:
             step(connection)
-        except (BadRequest, Oversized) as error:
+        except (RequestError, OversizedError) as error:
             say(f"connection_closed reason={error}")
             self._close(connection)
         except OSError:
@@ -229,8 +229,8 @@ def open_node(settings: BrokerSettings, peers: tuple[Peer, ...]) -> tuple[Node, 
     """Open the stores, make the topics that shall exist, and load the logs.
 
     Raises:
-        BadSettings: a topic exists with another number of partitions.
-        FolderInUse: another broker has the log folder.
+        SettingsError: a topic exists with another number of partitions.
+        FolderInUseError: another broker has the log folder.
         OSError: a folder cannot be used.
     """
     folder = settings.catalogue_dir
@@ -244,7 +244,7 @@ def open_node(settings: BrokerSettings, peers: tuple[Peer, ...]) -> tuple[Node, 
     found = {topic.name: topic.partitions for topic in catalogue.all()}
     other = [spec.name for spec in settings.topics if found.get(spec.name, spec.partitions) != spec.partitions]
     if other:
-        raise BadSettings([f"topic {name} exists with {found[name]} partitions" for name in other])
+        raise SettingsError([f"topic {name} exists with {found[name]} partitions" for name in other])
     start = secrets.randbelow(STARTS_MAX) if logs is None else logs.next_start()
     node = Node(
         settings.node_id,
@@ -259,7 +259,7 @@ def open_node(settings: BrokerSettings, peers: tuple[Peer, ...]) -> tuple[Node, 
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[socket.socket]:
+def _signals() -> Generator[socket.socket]:
     """A socket that becomes readable when the process is told to end."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)
@@ -279,8 +279,8 @@ def run(settings: BrokerSettings) -> None:
     """Be a broker until SIGTERM or SIGINT; to be called in the main thread.
 
     Raises:
-        BadSettings: the settings do not fit together.
-        FolderInUse: another broker has the log folder.
+        SettingsError: the settings do not fit together.
+        FolderInUseError: another broker has the log folder.
         OSError: the address or a folder cannot be used.
     """
     checks.check(settings)
@@ -328,7 +328,7 @@ def parse(arguments: Sequence[str]) -> BrokerSettings:
     """Turn command line arguments into settings.
 
     Raises:
-        BadSettings: they are wrong.
+        SettingsError: they are wrong.
         SystemExit: argparse does not know them.
     """
     given = _parser().parse_args(arguments)
@@ -347,7 +347,7 @@ def parse(arguments: Sequence[str]) -> BrokerSettings:
             ready_fd=given.ready_fd,
         )
     except ValueError as error:
-        raise BadSettings([str(error)]) from error
+        raise SettingsError([str(error)]) from error
     limits = Limits(
         auto_create_topics=given.auto_create_topics,
         default_partitions=given.default_partitions,
@@ -363,11 +363,11 @@ def main() -> int:
     """Run from the command line; 2 when the arguments are wrong, 1 when the broker could not start or had to stop."""
     try:
         run(parse(sys.argv[1:]))
-    except BadSettings as error:
+    except SettingsError as error:
         for problem in error.problems:
             say(f"penstock broker: {problem}")
         return 2
-    except (FolderInUse, OSError) as error:
+    except (FolderInUseError, OSError) as error:
         say(f"penstock broker: {error}")
         return 1
     return 0

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from .core.node import NODES_MAX, Limits, Peer
-from .core.topics import PARTITIONS_MAX, BadSetting, check_settings, name_is_legal
+from .core.topics import PARTITIONS_MAX, SettingError, check_settings, name_is_legal
 
 REQUEST_BYTES_MAX: Final = 104_857_600
 """Kafka's default for `socket.request.max.bytes`."""
 
 
-class BadSettings(ValueError):
+class SettingsError(ValueError):
     """Settings that cannot work; `problems` lists all of them."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -49,7 +49,7 @@ class BrokerSettings:
     """Where the list of topics is kept, the same for all nodes; None: in `log_dir`, or in memory."""
 
     topics: tuple[TopicSpec, ...] = ()
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     request_bytes_max: int = REQUEST_BYTES_MAX
     control: bool = False
     """Take commands for faults as lines of JSON on standard input, and end when it closes."""
@@ -97,7 +97,7 @@ def parse_topic(text: str) -> TopicSpec:
     pairs = [item.partition("=") for item in rest[1:]]
     try:
         settings = check_settings({key: value for key, _, value in pairs})
-    except BadSetting as bad:
+    except SettingError as bad:
         raise ValueError(f"{text!r}: {bad}") from bad
     return TopicSpec(name, int(rest[0]), settings)
 
@@ -106,7 +106,7 @@ def check(settings: BrokerSettings) -> None:
     """See whether the settings fit together.
 
     Raises:
-        BadSettings: they do not.
+        SettingsError: they do not.
     """
     problems: list[str] = []
     ids = [peer.node_id for peer in settings.nodes]
@@ -121,4 +121,4 @@ def check(settings: BrokerSettings) -> None:
     if len({spec.name for spec in settings.topics}) != len(settings.topics):
         problems.append("a topic is named twice")
     if problems:
-        raise BadSettings(problems)
+        raise SettingsError(problems)

@@ -27,7 +27,7 @@ from .core.topics import Topic
 OPEN_FILES_MAX: Final = 256
 
 
-class FolderInUse(Exception):
+class FolderInUseError(Exception):
     """Another process holds the log folder."""
 
 
@@ -53,7 +53,7 @@ class FolderLogs:
         """Take `folder`, which is made if it is missing.
 
         Raises:
-            FolderInUse: another process has it.
+            FolderInUseError: another process has it.
             OSError: it cannot be used.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ class FolderLogs:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._lock)
-            raise FolderInUse(f"{folder} is in use by another broker") from error
+            raise FolderInUseError(f"{folder} is in use by another broker") from error
         self._open: OrderedDict[Path, int] = OrderedDict()
 
     def next_start(self) -> int:

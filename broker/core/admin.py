@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
-from kafka.protocol.admin import (
+from kafka.protocol.admin.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kafka.protocol.admin.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
+from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
 from .errors import ErrorCode
 from .node import NO_ID, Node
 from .outcomes import Answer, Outcome
 from .ports import Moment
-from .topics import PARTITIONS_MAX, SETTINGS, BadSetting, Topic, check_settings, name_is_legal
+from .topics import PARTITIONS_MAX, SETTINGS, SettingError, Topic, check_settings, name_is_legal
 
 DESCRIBE_PRODUCERS_KEY: Final = 61
 TOPIC_RESOURCE: Final = 2
@@ -33,15 +34,15 @@ TOPIC_SOURCE: Final = 1
 STATIC_BROKER_SOURCE: Final = 4
 LONG_KIND: Final = 5
 
-_Created = CreateTopicsResponse.CreatableTopicResult
-_Deleted = DeleteTopicsResponse.DeletableTopicResult
-_Described = DescribeConfigsResponse.DescribeConfigsResult
-_Setting = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
-_Altered = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-_Producers = DescribeProducersResponse.TopicResponse.PartitionResponse
+_Created: TypeAlias = CreateTopicsResponse.CreatableTopicResult
+_Deleted: TypeAlias = DeleteTopicsResponse.DeletableTopicResult
+_Described: TypeAlias = DescribeConfigsResponse.DescribeConfigsResult
+_Setting: TypeAlias = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
+_Altered: TypeAlias = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+_Producers: TypeAlias = DescribeProducersResponse.TopicResponse.PartitionResponse
 
 
-class Denied(Exception):
+class DeniedError(Exception):
     """An administrative request cannot be fulfilled."""
 
     def __init__(self, error: ErrorCode, why: str) -> None:
@@ -57,9 +58,9 @@ def create_topics(node: Node, request: CreateTopicsRequest, moment: Moment) -> O
     for entry in request.topics:
         try:
             if names[entry.name] > 1:
-                raise Denied(ErrorCode.INVALID_REQUEST, "the topic is twice in the request")
+                raise DeniedError(ErrorCode.INVALID_REQUEST, "the topic is twice in the request")
             answers.append(_create(node, entry, only_check=request.validate_only, moment=moment))
-        except Denied as denied:
+        except DeniedError as denied:
             answers.append(
                 _Created(name=entry.name, topic_id=NO_ID, error_code=denied.error, error_message=denied.why, configs=[])
             )
@@ -68,22 +69,22 @@ def create_topics(node: Node, request: CreateTopicsRequest, moment: Moment) -> O
 
 def _create(node: Node, entry: CreateTopicsRequest.CreatableTopic, *, only_check: bool, moment: Moment) -> _Created:
     if not name_is_legal(entry.name):
-        raise Denied(ErrorCode.INVALID_TOPIC, "a name has 1 to 249 of a-z A-Z 0-9 . _ -")
+        raise DeniedError(ErrorCode.INVALID_TOPIC, "a name has 1 to 249 of a-z A-Z 0-9 . _ -")
     if entry.assignments:
-        raise Denied(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by this broker's own rule")
+        raise DeniedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by this broker's own rule")
     partitions = node.limits.default_partitions if entry.num_partitions == -1 else entry.num_partitions
     if not 1 <= partitions <= PARTITIONS_MAX:
-        raise Denied(ErrorCode.INVALID_PARTITIONS, f"1 to {PARTITIONS_MAX} partitions")
+        raise DeniedError(ErrorCode.INVALID_PARTITIONS, f"1 to {PARTITIONS_MAX} partitions")
     if entry.replication_factor not in {-1, 1}:
-        raise Denied(ErrorCode.INVALID_REPLICATION_FACTOR, "this broker keeps one replica")
+        raise DeniedError(ErrorCode.INVALID_REPLICATION_FACTOR, "this broker keeps one replica")
     settings = _settings({item.name: item.value for item in entry.configs})
     if node.topic(entry.name) is not None:
-        raise Denied(ErrorCode.TOPIC_ALREADY_EXISTS, "the topic exists")
+        raise DeniedError(ErrorCode.TOPIC_ALREADY_EXISTS, "the topic exists")
     topic_id = NO_ID
     if not only_check:
         topic = node.create_topic(entry.name, partitions, settings, moment)
         if topic is None:
-            raise Denied(ErrorCode.TOPIC_ALREADY_EXISTS, "another node has just made the topic")
+            raise DeniedError(ErrorCode.TOPIC_ALREADY_EXISTS, "another node has just made the topic")
         topic_id = topic.id
     return _Created(
         name=entry.name,
@@ -107,16 +108,16 @@ def _create(node: Node, entry: CreateTopicsRequest.CreatableTopic, *, only_check
 def _settings(asked: dict[str, str | None]) -> tuple[tuple[str, str], ...]:
     try:
         return check_settings({name: value for name, value in asked.items() if value is not None})
-    except BadSetting as bad:
-        raise Denied(ErrorCode.INVALID_CONFIG, str(bad)) from bad
+    except SettingError as bad:
+        raise DeniedError(ErrorCode.INVALID_CONFIG, str(bad)) from bad
 
 
 def delete_topics(node: Node, request: DeleteTopicsRequest, version: int, moment: Moment) -> Outcome:
     """Serve DeleteTopics, by name or by id."""
     answers: list[_Deleted] = []
     if version < 6:
-        for name in request.topic_names:
-            answers.append(_delete(node, node.topic(name), _Deleted(name=name, topic_id=NO_ID), moment))
+        names = request.topic_names
+        answers += [_delete(node, node.topic(name), _Deleted(name=name, topic_id=NO_ID), moment) for name in names]
     else:
         for entry in request.topics:
             topic = node.topic(entry.name) if entry.name is not None else node.topic_by_id(entry.topic_id)
@@ -214,7 +215,7 @@ def alter_configs(node: Node, request: IncrementalAlterConfigsRequest, moment: M
         )
         try:
             _alter(node, entry, only_check=request.validate_only, moment=moment)
-        except Denied as denied:
+        except DeniedError as denied:
             answer.error_code, answer.error_message = denied.error, denied.why
         answers.append(answer)
     return Answer(IncrementalAlterConfigsResponse(responses=answers))
@@ -224,10 +225,10 @@ def _alter(
     node: Node, entry: IncrementalAlterConfigsRequest.AlterConfigsResource, *, only_check: bool, moment: Moment
 ) -> None:
     if entry.resource_type != TOPIC_RESOURCE:
-        raise Denied(ErrorCode.INVALID_REQUEST, "only the settings of topics can be changed")
+        raise DeniedError(ErrorCode.INVALID_REQUEST, "only the settings of topics can be changed")
     topic = node.topic(entry.resource_name)
     if topic is None:
-        raise Denied(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
+        raise DeniedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
     values: dict[str, str | None] = dict(topic.settings)
     for item in entry.configs:
         match item.config_operation, item.value:
@@ -236,10 +237,10 @@ def _alter(
             case 1, _:
                 values[item.name] = SETTINGS[item.name].default if item.name in SETTINGS else ""
             case _:
-                raise Denied(ErrorCode.INVALID_CONFIG, f"{item.name}: set and delete only")
+                raise DeniedError(ErrorCode.INVALID_CONFIG, f"{item.name}: set and delete only")
     settings = _settings(values)
     if not only_check and not node.alter_topic(topic, settings, moment):
-        raise Denied(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has just been deleted")
+        raise DeniedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has just been deleted")
 
 
 def describe_producers(node: Node, request: DescribeProducersRequest) -> Outcome:

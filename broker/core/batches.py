@@ -43,11 +43,12 @@ class Head(NamedTuple):
     base_timestamp: int
     max_timestamp: int
     producer_id: int
-    """−1: not idempotent."""
+    """-1: not idempotent."""
 
     producer_epoch: int
     base_sequence: int
-    count: int
+    records: int
+    """How many."""
 
     @property
     def size(self) -> int:
@@ -56,7 +57,7 @@ class Head(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; the numbers go round after 2³¹ − 1."""
+        """Sequence of the last record; the numbers go round after 2³¹ - 1."""
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
@@ -111,8 +112,8 @@ def _shape(data: bytes) -> Head | Refusal:
 
 
 def _fields(head: Head, *, zstd: bool) -> Refusal | None:
-    if head.count <= 0 or head.count != head.last_offset_delta + 1:
-        return Refusal(ErrorCode.INVALID_RECORD, f"{head.count} records, last offset delta {head.last_offset_delta}")
+    if head.records <= 0 or head.records != head.last_offset_delta + 1:
+        return Refusal(ErrorCode.INVALID_RECORD, f"{head.records} records, last offset delta {head.last_offset_delta}")
     if head.attributes & CONTROL_BIT:
         return Refusal(ErrorCode.INVALID_RECORD, "control batch")
     if head.attributes & TRANSACTIONAL_BIT:
@@ -138,7 +139,7 @@ def unfold(data: bytes) -> list[Seen]:
     """
     head = read_head(data)
     plain = decompress(Codec(head.attributes & 0x07), data[HEAD.size :], UNFOLDED_BYTES_MAX)
-    return walk(plain, head.count)
+    return walk(plain, head.records)
 
 
 def _records(head: Head, data: bytes, rules: TopicRules, wall_ms: int) -> Refusal | None:

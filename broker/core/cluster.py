@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from typing import Final, TypeAlias
 
-from kafka.protocol.admin import DescribeClusterRequest, DescribeClusterResponse
-from kafka.protocol.metadata import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
+from kafka.protocol.admin.cluster import DescribeClusterRequest, DescribeClusterResponse
+from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
 from .errors import ErrorCode
@@ -27,8 +23,8 @@ NULL_NAMES: Final = 12
 """First Metadata version whose answers may leave a topic's name out."""
 
 GROUP: Final = 0
-_TopicAnswer = MetadataResponse.MetadataResponseTopic
-_Coordinator = FindCoordinatorResponse.Coordinator
+_TopicAnswer: TypeAlias = MetadataResponse.MetadataResponseTopic
+_Coordinator: TypeAlias = FindCoordinatorResponse.Coordinator
 
 
 def metadata(node: Node, request: MetadataRequest, version: int, moment: Moment) -> Outcome:

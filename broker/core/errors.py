@@ -45,9 +45,9 @@ class ErrorCode(IntEnum):
 
 
 class BadRecord(NamedTuple):
-    """One record of a refused batch: its index in the batch, and what is wrong with it."""
+    """One record of a refused batch: its number in the batch, from 0, and what is wrong with it."""
 
-    index: int
+    number: int
     why: str
 
 
@@ -58,4 +58,4 @@ class Refusal(NamedTuple):
     why: str
     records: tuple[BadRecord, ...] = ()
     log_start_offset: int = -1
-    """Told only by refusals that looked at the log; −1 otherwise."""
+    """Told only by refusals that looked at the log; -1 otherwise."""

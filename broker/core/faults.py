@@ -11,7 +11,7 @@ RULES_MAX: Final = 1000
 """Rules that may wait at once; more are refused."""
 
 
-class TooManyRules(ValueError):
+class TooManyRulesError(ValueError):
     """More rules wait than are kept."""
 
 
@@ -22,7 +22,7 @@ class FailNext:
     api: int
     error: ErrorCode
     times: int
-    """How often; −1 for ever."""
+    """How often; -1 for ever."""
 
     topic: str | None = None
     """None: any."""
@@ -63,10 +63,10 @@ class Faults:
         """Let a rule wait for its requests.
 
         Raises:
-            TooManyRules: `RULES_MAX` wait already.
+            TooManyRulesError: `RULES_MAX` wait already.
         """
         if len(self._fail) + len(self._cut) >= RULES_MAX:
-            raise TooManyRules(f"{RULES_MAX} rules wait already")
+            raise TooManyRulesError(f"{RULES_MAX} rules wait already")
         if isinstance(rule, FailNext):
             self._fail.append(rule)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from kafka.protocol.consumer import (
     FetchRequest,
@@ -34,10 +34,10 @@ MAX_TIMESTAMP: Final = -3
 FETCH_BYTES_MAX: Final = 57_671_680
 """Largest Fetch answer, whatever the client asks for (Kafka's `fetch.max.bytes`)."""
 
-_TopicAnswer = FetchResponse.FetchableTopicResponse
-_PartitionAnswer = FetchResponse.FetchableTopicResponse.PartitionData
-_Offset = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
-_EpochEnd = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
+_TopicAnswer: TypeAlias = FetchResponse.FetchableTopicResponse
+_PartitionAnswer: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
+_Offset: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
+_EpochEnd: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
 
 
 def fetch(node: Node, request: FetchRequest, version: int, arrived: float, moment: Moment) -> Outcome:
@@ -56,10 +56,9 @@ def fetch(node: Node, request: FetchRequest, version: int, arrived: float, momen
     for entry in request.topics:
         parts: list[_PartitionAnswer] = []
         for part in entry.partitions:
-            answer = _read(node, _topic(node, entry, version), part, room=room, first=first, version=version)
-            if answer.records:
-                room -= len(answer.records)
-                first = False
+            answer, size = _read(node, _topic(node, entry, version), part, room=room, first=first, version=version)
+            room -= size
+            first = first and size == 0
             parts.append(answer)
         answers.append(_TopicAnswer(topic=entry.topic, topic_id=entry.topic_id, partitions=parts))
     return Answer(FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=answers))
@@ -71,7 +70,7 @@ def _topic(node: Node, entry: FetchRequest.FetchTopic, version: int) -> Topic | 
 
 def _enough(node: Node, request: FetchRequest, version: int) -> bool:
     """Whether there is something to say at once: enough bytes, or any error."""
-    wanted = min(request.min_bytes, request.max_bytes)
+    wanted: int = min(request.min_bytes, request.max_bytes)
     size = 0
     for entry in request.topics:
         topic = _topic(node, entry, version)
@@ -99,7 +98,7 @@ def _find(node: Node, topic: Topic | None, index: int, epoch: int, version: int)
 
 
 def _epoch_error(epoch: int) -> ErrorCode | None:
-    """Compare the leader epoch that a client believes in (−1: none) with the only one there is."""
+    """Compare the leader epoch that a client believes in (-1: none) with the only one there is."""
     if epoch > LEADER_EPOCH:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if 0 <= epoch < LEADER_EPOCH:
@@ -115,15 +114,17 @@ def _read(
     room: int,
     first: bool,
     version: int,
-) -> _PartitionAnswer:
+) -> tuple[_PartitionAnswer, int]:
+    """The answer for one partition, and how many bytes of records are in it."""
     found = _find(node, topic, part.partition, part.current_leader_epoch, version)
     if not isinstance(found, ErrorCode) and topic is not None:
         fault = node.faults.for_partition(FETCH_KEY, topic.name, part.partition)
         found = fault.error if fault is not None else found
     if isinstance(found, ErrorCode):
-        return _PartitionAnswer(
+        failed = _PartitionAnswer(
             partition_index=part.partition, error_code=found, high_watermark=-1, aborted_transactions=None, records=b""
         )
+        return failed, 0
     log = found.log
     records: list[bytes] = []
     error = ErrorCode.NONE
@@ -134,15 +135,17 @@ def _read(
         # Only the first batch of an answer may be larger than what was asked for.
         if not first and records and len(records[0]) > room:
             records = []
-    return _PartitionAnswer(
+    data = b"".join(records)
+    answer = _PartitionAnswer(
         partition_index=part.partition,
         error_code=error,
         high_watermark=log.end_offset,
         last_stable_offset=log.end_offset,
         log_start_offset=log.start_offset,
         aborted_transactions=None,
-        records=b"".join(records),
+        records=data,
     )
+    return answer, len(data)
 
 
 def list_offsets(node: Node, request: ListOffsetsRequest) -> Outcome:

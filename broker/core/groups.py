@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
 
@@ -15,9 +15,9 @@ MANY_GROUPS: Final = 8
 """First OffsetFetch version that asks for several groups."""
 
 NO_OFFSET: Final = (-1, "")
-_Committed = OffsetCommitResponse.OffsetCommitResponseTopic
-_One = OffsetFetchResponse.OffsetFetchResponseTopic
-_Group = OffsetFetchResponse.OffsetFetchResponseGroup
+_Committed: TypeAlias = OffsetCommitResponse.OffsetCommitResponseTopic
+_One: TypeAlias = OffsetFetchResponse.OffsetFetchResponseTopic
+_Group: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
 
 
 def offset_commit(node: Node, request: OffsetCommitRequest) -> Outcome:
@@ -60,7 +60,7 @@ def _commit(
 
 
 def offset_fetch(node: Node, request: OffsetFetchRequest, version: int) -> Outcome:
-    """Serve OffsetFetch: −1 where nothing was committed."""
+    """Serve OffsetFetch: -1 where nothing was committed."""
     if version >= MANY_GROUPS:
         return Answer(OffsetFetchResponse(groups=[_group(node, asked) for asked in request.groups]))
     error = _not_here(node, request.group_id)

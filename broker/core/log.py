@@ -37,7 +37,7 @@ class Appended(NamedTuple):
 
     base_offset: int
     log_append_time: int
-    """Milliseconds; −1 on a topic with create time."""
+    """Milliseconds; -1 on a topic with create time."""
 
     data: bytes
 
@@ -50,7 +50,7 @@ class Known(NamedTuple):
     """The stored batch's largest timestamp, whatever the topic's timestamp type."""
 
 
-class BrokenLog(ValueError):
+class BrokenLogError(ValueError):
     """A stored batch does not follow the one before it."""
 
 
@@ -113,13 +113,13 @@ class PartitionLog:
         """Keep a stored batch, which must begin at the end of the log (anywhere, if the log is empty).
 
         Raises:
-            BrokenLog: it does not.
+            BrokenLogError: it does not.
         """
         head = read_head(data)
         if not self._batches:
             self.start_offset = head.base_offset
         elif head.base_offset != self.end_offset:
-            raise BrokenLog(f"a batch at offset {head.base_offset}, expected {self.end_offset}")
+            raise BrokenLogError(f"a batch at offset {head.base_offset}, expected {self.end_offset}")
         last = head.base_offset + head.last_offset_delta
         self._batches.append(Batch(last, head.base_offset, head.max_timestamp, data))
         self.size += len(data)
@@ -177,6 +177,6 @@ class PartitionLog:
 def _times(batch: Batch) -> list[tuple[int, int]]:
     head = read_head(batch.data)
     if head.attributes & TIMESTAMP_TYPE_BIT:
-        return [(head.base_offset + delta, head.max_timestamp) for delta in range(head.count)]
+        return [(head.base_offset + delta, head.max_timestamp) for delta in range(head.records)]
     seen = unfold(batch.data)
     return [(head.base_offset + i, head.base_timestamp + record.timestamp_delta) for i, record in enumerate(seen)]

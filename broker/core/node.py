@@ -70,8 +70,10 @@ class Node:
         """Take part as `node_id`; `start` is a number that no earlier start of this node used."""
         self.peers = tuple(sorted(peers))
         self.by_id = {peer.node_id: peer for peer in self.peers}
-        assert node_id in self.by_id and len(self.by_id) == len(self.peers)
-        assert 0 <= node_id < NODES_MAX and 0 <= start < STARTS_MAX
+        assert node_id in self.by_id
+        assert len(self.by_id) == len(self.peers)
+        assert 0 <= node_id < NODES_MAX
+        assert 0 <= start < STARTS_MAX
         self.node_id = node_id
         self.limits = limits
         self.faults = Faults()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
@@ -22,8 +22,8 @@ BY_ID: Final = 13
 ZSTD: Final = 7
 HINTS: Final = 10
 
-_TopicAnswer = ProduceResponse.TopicProduceResponse
-_PartitionAnswer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+_TopicAnswer: TypeAlias = ProduceResponse.TopicProduceResponse
+_PartitionAnswer: TypeAlias = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 
 
 def produce(node: Node, request: ProduceRequest, version: int, moment: Moment) -> Outcome:
@@ -57,8 +57,9 @@ def produce(node: Node, request: ProduceRequest, version: int, moment: Moment) -
 
 
 def _hints(node: Node, answers: list[_TopicAnswer]) -> list[ProduceResponse.NodeEndpoint]:
-    parts = (part for answer in answers for part in answer.partition_responses)
-    leaders = {part.current_leader.leader_id for part in parts if part.current_leader is not None}
+    parts = [part for answer in answers for part in answer.partition_responses]
+    moved = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leaders = {part.current_leader.leader_id for part in parts if part.error_code == moved and part.current_leader}
     return [
         ProduceResponse.NodeEndpoint(node_id=peer.node_id, host=peer.host, port=peer.port)
         for peer in node.peers
@@ -140,7 +141,7 @@ def _refused(index: int, refusal: Refusal) -> _PartitionAnswer:
         base_offset=-1,
         log_start_offset=refusal.log_start_offset,
         record_errors=[
-            _PartitionAnswer.BatchIndexAndErrorMessage(batch_index=bad.index, batch_index_error_message=bad.why)
+            _PartitionAnswer.BatchIndexAndErrorMessage(batch_index=bad.number, batch_index_error_message=bad.why)
             for bad in refusal.records
         ],
         error_message=refusal.why,

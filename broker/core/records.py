@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class OverlongNumber(ValueError):
+class OverlongNumberError(ValueError):
     """A varint has more bits than its field."""
 
 
@@ -44,7 +44,7 @@ def walk(data: bytes, count: int) -> list[Seen]:
             record, at = _record(data, at, end, index)
         except IndexError as error:
             raise RecordError(index, "it is cut") from error
-        except OverlongNumber as error:
+        except OverlongNumberError as error:
             raise RecordError(index, str(error)) from error
         seen.append(record)
     if at != len(data):
@@ -98,7 +98,7 @@ def varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
 
     Raises:
         IndexError: the data ends inside it.
-        OverlongNumber: it is longer than `bits` allow.
+        OverlongNumberError: it is longer than `bits` allow.
     """
     byte = data[at]
     at += 1
@@ -114,7 +114,7 @@ def varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
             break
         shift += 7
         if shift >= bits:
-            raise OverlongNumber("a number is too long")
+            raise OverlongNumberError("a number is too long")
     if raw >> bits:
-        raise OverlongNumber("a number is too large")
+        raise OverlongNumberError("a number is too large")
     return (raw >> 1) ^ -(raw & 1), at

@@ -9,14 +9,10 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from kafka.protocol.admin import (
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DescribeClusterRequest,
-    DescribeConfigsRequest,
-    DescribeProducersRequest,
-    IncrementalAlterConfigsRequest,
-)
+from kafka.protocol.admin.cluster import DescribeClusterRequest
+from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from kafka.protocol.admin.topics import CreateTopicsRequest, DeleteTopicsRequest
+from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
@@ -25,12 +21,9 @@ from kafka.protocol.consumer import (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
-from kafka.protocol.metadata import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FindCoordinatorRequest,
-    MetadataRequest,
-)
+from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
+from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from .admin import alter_configs, create_topics, delete_topics, describe_configs, describe_producers
@@ -90,7 +83,7 @@ class Request(NamedTuple):
     """None: ApiVersions of a version that is not offered."""
 
 
-class BadRequest(ValueError):
+class RequestError(ValueError):
     """The bytes are not a request that this broker serves."""
 
 
@@ -108,22 +101,22 @@ def decode(data: bytes, *, arrived: float) -> Request:
     """Read a request, without the four bytes of its length in front.
 
     Raises:
-        BadRequest: whatever else the bytes are.
+        RequestError: whatever else the bytes are.
     """
     if len(data) < HEAD.size:
-        raise BadRequest("shorter than a request header")
+        raise RequestError("shorter than a request header")
     key, version, correlation_id = HEAD.unpack_from(data)
     api = APIS.get(key)
     if api is None:
-        raise BadRequest(f"API {key} is not offered")
+        raise RequestError(f"API {key} is not offered")
     if not api.lowest <= version <= api.highest:
         if key == API_VERSIONS_KEY:
             return Request(key, 0, correlation_id, arrived, None)
-        raise BadRequest(f"API {key} version {version} is not offered")
+        raise RequestError(f"API {key} version {version} is not offered")
     try:
         body = api.request.decode(data, version=version, header=True)
     except DECODE_FAILURES as error:
-        raise BadRequest(f"API {key} version {version} does not decode: {error!r}") from error
+        raise RequestError(f"API {key} version {version} does not decode: {error!r}") from error
     return Request(key, version, correlation_id, arrived, body)
 
 

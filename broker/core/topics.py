@@ -34,7 +34,7 @@ class TopicRules(NamedTuple):
     compacted: bool = False
 
 
-class BadSetting(ValueError):
+class SettingError(ValueError):
     """A topic setting that this broker does not have, or a value it cannot have."""
 
 
@@ -99,14 +99,14 @@ def check_settings(settings: dict[str, str]) -> tuple[tuple[str, str], ...]:
     """Return topic settings in their stored form.
 
     Raises:
-        BadSetting: a name is not known or a value is not possible.
+        SettingError: a name is not known or a value is not possible.
     """
     for name, value in settings.items():
         setting = SETTINGS.get(name)
         if setting is None:
-            raise BadSetting(f"unknown topic setting {name}")
+            raise SettingError(f"unknown topic setting {name}")
         if not setting.pattern.fullmatch(value):
-            raise BadSetting(f"{name} cannot be {value!r}")
+            raise SettingError(f"{name} cannot be {value!r}")
     return tuple(sorted((name, value) for name, value in settings.items() if value != SETTINGS[name].default))
 
 
