@@ -228,7 +228,9 @@ def row_record_bytes(
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _varint_end(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, most: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _varint_end(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, most: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     """Position after the varint at `at`; -1 where it does not end in time."""
     limit: cython.Py_ssize_t = min(end, at + most)
     while at < limit:
@@ -259,7 +261,11 @@ def _varint(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize
 @cython.cfunc
 @cython.exceptval(-1)
 def _skip_field(
-    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, record: cython.Py_ssize_t, nullable: cython.bint
+    p: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    record: cython.Py_ssize_t,
+    nullable: cython.bint,
 ) -> cython.Py_ssize_t:
     """Position after a size and as many bytes."""
     after: cython.Py_ssize_t = _varint_end(p, at, end, 5)

@@ -1,0 +1,40 @@
+from typing import NamedTuple
+
+class Appended(NamedTuple):
+    records: int
+    position: int
+    out_position: int
+    base_ts: int
+    max_ts: int
+
+class Walked(NamedTuple):
+    max_ts_delta: int
+    first_keyless: int
+
+def append_rows(
+    rows: bytes | bytearray | memoryview,
+    position: int,
+    end: int,
+    records_left: int,
+    out: bytearray,
+    out_position: int,
+    out_limit: int,
+    *,
+    base_ts: int,
+    first_delta: int,
+    has_base: bool,
+    own_timestamps: bool,
+    slice_ts: int,
+) -> Appended: ...
+def row_record_bytes(
+    rows: bytes | bytearray | memoryview,
+    position: int,
+    end: int,
+    *,
+    base_ts: int,
+    first_delta: int,
+    has_base: bool,
+    own_timestamps: bool,
+    slice_ts: int,
+) -> int: ...
+def walk_records(data: bytes | bytearray | memoryview, count: int) -> Walked: ...
