@@ -122,7 +122,7 @@ def _known(figures: Figures, ledgers: dict[str, Ledger], record: Found) -> Recor
         return None
     ledger = ledgers.get(name.client)
     frame = ledger.frames.get(name.frame) if ledger is not None else None
-    if ledger is None or frame is None or name.index >= frame.count:
+    if ledger is None or frame is None or name.row >= frame.count:
         figures.phantom += 1
         figures.example(f"phantom: {name} at {place} was never sent")
         return None
@@ -136,7 +136,7 @@ def _known(figures: Figures, ledgers: dict[str, Ledger], record: Found) -> Recor
 
 def _place(figures: Figures, seen: _Seen, name: RecordId, record: Found) -> None:
     """Note where a record is; counts doubles, and first occurrences that come after a later record."""
-    packed = _pack(name.frame, name.index)
+    packed = _pack(name.frame, name.row)
     place = (record.partition, record.offset)
     if packed in seen.first:
         figures.dup += 1

@@ -26,6 +26,8 @@ def _found(message: Message) -> Found:
     assert not isinstance(key, str)
     assert not isinstance(value, str)
     headers = message.headers() or []
+    # librdkafka gives a list of pairs; the declared type also names what a producer may hand in.
+    assert isinstance(headers, list)
     plain = tuple((name, body.encode() if isinstance(body, str) else body) for name, body in headers)
     return Found(partition, offset, key, value, plain, message.timestamp()[1])
 

@@ -10,15 +10,15 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class RecordId(NamedTuple):
-    """Who a record is: the `index`-th of the `frame`-th call of a client. A client's calls count from 0."""
+    """Who a record is: the `row`-th of the `frame`-th call of a client. A client's calls count from 0."""
 
     client: str
     frame: int
-    index: int
+    row: int
 
     def __str__(self) -> str:
         """As it stands at the front of a value."""
-        return f"{self.client}:{self.frame}:{self.index}"
+        return f"{self.client}:{self.frame}:{self.row}"
 
 
 class Shape(NamedTuple):
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 def record_of(name: RecordId, shape: Shape) -> Record:
     """The one record that this id and shape stand for."""
     text = str(name).encode()
-    number = name.frame * 1_009 + name.index
+    number = name.frame * 1_009 + name.row
     seed = blake2b(text, digest_size=32).hexdigest().encode()
     front = text + b":"
     value: bytes | None = (front + seed * (shape.value_bytes // 64 + 1))[: max(shape.value_bytes, len(front))]

@@ -1,0 +1,135 @@
+"""A broker node in memory, asked as a client would ask: by bytes."""
+
+from dataclasses import dataclass, field
+
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
+
+from penstock.broker.catalogue import MemoryCatalogue
+from penstock.broker.core.node import Limits, Node, Peer
+from penstock.broker.core.outcomes import Wait
+from penstock.broker.core.ports import LogStore, Moment, TopicStore
+from penstock.broker.core.requests import Reply, apply, decode
+from penstock.broker.core.topics import Topic
+from penstock.broker.storage import MemoryLogs
+
+from .batches import NOW_MS
+
+CORRELATION = 77
+Part = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+
+
+@dataclass
+class Clock:
+    """Time that moves when it is told to."""
+
+    now: float = 100.0
+    wall_ms: int = NOW_MS
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.now, self.wall_ms)
+
+    def pass_ms(self, milliseconds: int) -> None:
+        self.now += milliseconds / 1000
+        self.wall_ms += milliseconds
+
+
+@dataclass
+class KeptLogs:
+    """A log store that outlives its node, as a folder would."""
+
+    batches: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
+
+    def load(self, topic: Topic, partition: int) -> list[bytes]:
+        return list(self.batches.get((topic.id.hex, partition), []))
+
+    def append(self, topic: Topic, partition: int, data: bytes) -> None:
+        self.batches.setdefault((topic.id.hex, partition), []).append(data)
+
+    def discard(self, topic: Topic) -> None:
+        for key in [key for key in self.batches if key[0] == topic.id.hex]:
+            del self.batches[key]
+
+
+PEERS = (Peer(0, "127.0.0.1", 19092), Peer(1, "127.0.0.1", 19093), Peer(2, "127.0.0.1", 19094))
+
+
+@dataclass
+class Bench:
+    """One node under test; topic `t` has three partitions."""
+
+    clock: Clock = field(default_factory=Clock)
+    limits: Limits = field(default_factory=Limits)
+    topics: TopicStore = field(default_factory=MemoryCatalogue)
+    logs: LogStore = field(default_factory=MemoryLogs)
+    peers: tuple[Peer, ...] = PEERS[:1]
+    node_id: int = 0
+    start: int = 0
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        _ = self.topics.create("t", 3, self.settings)
+        self.node = self._node()
+
+    def _node(self) -> Node:
+        return Node(
+            self.node_id,
+            self.peers,
+            start=self.start,
+            limits=self.limits,
+            topic_store=self.topics,
+            log_store=self.logs,
+            moment=self.clock.moment,
+        )
+
+    def restart(self) -> None:
+        """End the process and start it again, with what its stores kept."""
+        self.start += 1
+        self.node = self._node()
+
+    def exchange(self, request: ApiMessage, version: int) -> Reply | Wait:
+        request.API_VERSION = version
+        request.with_header(CORRELATION, "test")
+        data = request.encode(header=True)
+        return apply(self.node, decode(data, arrived=self.clock.now), self.clock.moment)
+
+    def ask(self, request: ApiMessage, version: int) -> ApiMessage:
+        """Send a request and decode the answer."""
+        reply = self.exchange(request, version)
+        assert isinstance(reply, Reply), reply
+        assert not reply.close, reply.why
+        kind = ResponseClassRegistry.get_response_class(request.header)
+        answer = kind.decode(reply.data, version=version, header=True, framed=True)
+        assert answer.header.correlation_id == CORRELATION
+        return answer
+
+    def produce(self, data: bytes, *, partition: int = 0, version: int = 9, acks: int = -1, topic: str = "t") -> Part:
+        """Send one batch and return what is said about its partition."""
+        answer = self.ask(self.produce_request({partition: [data]}, acks=acks, topic=topic), version)
+        (part,) = answer.responses[0].partition_responses
+        return part
+
+    def produce_request(
+        self, batches: dict[int, list[bytes]], *, acks: int = -1, topic: str = "t", transactional_id: str | None = None
+    ) -> ProduceRequest:
+        found = self.node.topic(topic)
+        data = ProduceRequest.TopicProduceData(
+            name=topic,
+            topic_id=found.id if found else Topic("no such topic", 0, 1).id,
+            partition_data=[
+                ProduceRequest.TopicProduceData.PartitionProduceData(index=index, records=one)
+                for index, several in batches.items()
+                for one in several
+            ],
+        )
+        return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1000, topic_data=[data])
+
+    def end(self, partition: int = 0) -> int:
+        """The end of a partition's log."""
+        topic = self.node.topic("t")
+        assert topic is not None
+        found = self.node.partition(topic, partition)
+        assert not isinstance(found, int)
+        return found.log.end_offset
