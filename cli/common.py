@@ -19,7 +19,8 @@ ConfigOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
 SocketOption = Annotated[
-    Path | None, typer.Option("--socket", help="The daemon's socket. Default: PENSTOCK_SOCKET, or that of the settings.")
+    Path | None,
+    typer.Option("--socket", help="The daemon's socket. Default: PENSTOCK_SOCKET, or that of the settings."),
 ]
 
 

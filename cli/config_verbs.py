@@ -2,7 +2,6 @@
 
 import sys
 
-
 import typer
 
 from ..config import reference as pages
@@ -32,5 +31,3 @@ def reference(as_json: JsonOption = False) -> None:
         write_json(Settings.model_json_schema())
         return
     sys.stdout.write(pages.page())
-
-

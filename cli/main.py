@@ -48,7 +48,9 @@ def run(
     if embedded_broker:
         addresses = tuple(f"127.0.0.1:{broker_port + number}" for number in range(broker_nodes))
         settings = settings_from(config, trial=(directory, ",".join(addresses)))
-        brokers = supervisor.EmbeddedBrokers(addresses, tuple(topic or ["events:12"]), settings.data_dir / "embedded-broker")
+        brokers = supervisor.EmbeddedBrokers(
+            addresses, tuple(topic or ["events:12"]), settings.data_dir / "embedded-broker"
+        )
         sys.stderr.write(
             f"EMBEDDED BROKER at {settings.kafka.bootstrap_servers}: for trying things out, NOT FOR PRODUCTION: no replication.\n"
             f"Socket: {settings.socket_path}\n"

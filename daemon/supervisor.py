@@ -62,22 +62,32 @@ def launch(settings: Settings, *, brokers: EmbeddedBrokers | None = None) -> NoR
     settings_file = settings.runtime_dir / "settings.json"
     handover.write(settings, settings_file)
     configuration = settings.runtime_dir / "supervisord.conf"
-    configuration.write_text(supervisor_configuration(settings, settings_file, brokers, journal="JOURNAL_STREAM" in os.environ))
+    configuration.write_text(
+        supervisor_configuration(settings, settings_file, brokers, journal="JOURNAL_STREAM" in os.environ)
+    )
     os.dup2(2, JOURNAL_FD, inheritable=True)
     _listen(settings)
-    environment = {name: value for name, value in os.environ.items() if name not in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+    }
     environment |= {PARENT_VARIABLE: str(os.getpid()), "PENSTOCK_JOURNAL": "1"}
-    os.execve(
+    os.execve(  # noqa: S606 - our own interpreter with our own arguments
         sys.executable,
         [sys.executable, "-I", "-m", "supervisor.supervisord", "-n", "-c", str(configuration)],
         environment,
     )
 
 
-def supervisor_configuration(settings: Settings, settings_file: Path, brokers: EmbeddedBrokers | None, *, journal: bool) -> str:
+def supervisor_configuration(
+    settings: Settings, settings_file: Path, brokers: EmbeddedBrokers | None, *, journal: bool
+) -> str:
     """The text of supervisord's configuration."""
     template = resources.files("penstock.config").joinpath("supervisord.conf").read_text()
-    output = "stdout_logfile=NONE\nstdout_syslog=true" if journal else f"stdout_logfile=/dev/fd/{JOURNAL_FD}\nstdout_logfile_maxbytes=0"
+    output = (
+        "stdout_logfile=NONE\nstdout_syslog=true"
+        if journal
+        else f"stdout_logfile=/dev/fd/{JOURNAL_FD}\nstdout_logfile_maxbytes=0"
+    )
     return template.format(
         runtime_dir=_escaped(settings.runtime_dir),
         settings=_escaped(settings_file),
@@ -131,9 +141,13 @@ def _make_directories(settings: Settings) -> None:
         try:
             path.mkdir(mode=mode, parents=True, exist_ok=True)
         except OSError as error:
-            raise LaunchError(f"{path} cannot be made: {error.strerror}. Create it for this user, or set another directory.") from error
+            raise LaunchError(
+                f"{path} cannot be made: {error.strerror}. Create it for this user, or set another directory."
+            ) from error
         if not os.access(path, os.W_OK | os.X_OK):
-            raise LaunchError(f"{path} cannot be written by uid {os.getuid()}. Change its owner, or set another directory.")
+            raise LaunchError(
+                f"{path} cannot be written by uid {os.getuid()}. Change its owner, or set another directory."
+            )
     settings.bus_path.parent.chmod(0o700)
 
 

@@ -49,7 +49,7 @@ def main() -> int:
             console.print("reading everything back with confluent-kafka …")
             found = read_back(servers, topic, begin)
         return _judge(outcomes, found)
-    except DemoFailed as error:
+    except DemoError as error:
         console.print(f"[red]{error}[/red]")
         log = directory / "penstock.log"
         if log.exists():
@@ -59,7 +59,7 @@ def main() -> int:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-class DemoFailed(Exception):
+class DemoError(Exception):
     """The demo could not be carried through; the text says where."""
 
 
@@ -82,7 +82,15 @@ def daemon(directory: Path, bootstrap: str, topic: str) -> Iterator[tuple[Path, 
     else:
         first = ports[1]
         servers = ",".join(f"127.0.0.1:{first + number}" for number in range(3))
-        command += ["--embedded-broker", "--broker-nodes", "3", "--broker-port", str(first), "--topic", f"{topic}:{PARTITIONS}"]
+        command += [
+            "--embedded-broker",
+            "--broker-nodes",
+            "3",
+            "--broker-port",
+            str(first),
+            "--topic",
+            f"{topic}:{PARTITIONS}",
+        ]
         console.print(f"three embedded brokers: {servers}")
     with (directory / "penstock.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -118,14 +126,14 @@ def _await_ready(process: subprocess.Popen[bytes], runtime: Path) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise DemoFailed(f"the daemon ended at its start with exit code {process.returncode}")
+            raise DemoError(f"the daemon ended at its start with exit code {process.returncode}")
         try:
             if ask(runtime / "control.sock", "ready"):
                 return
         except OSError:
             pass
         time.sleep(0.1)
-    raise DemoFailed(f"the daemon was not ready within {START_S} s")
+    raise DemoError(f"the daemon was not ready within {START_S} s")
 
 
 def _begin(servers: str, topic: str) -> dict[int, int]:
@@ -166,7 +174,7 @@ def _kill_in_the_middle(runtime: Path, *, brokers: bool) -> None:
 def _outcome(process: subprocess.Popen[bytes]) -> dict[str, object]:
     output, _ = process.communicate(timeout=SECONDS + 180)
     if process.returncode != 0:
-        raise DemoFailed(f"an application ended with exit code {process.returncode}")
+        raise DemoError(f"an application ended with exit code {process.returncode}")
     outcome: dict[str, object] = json.loads(output)
     return outcome
 
@@ -179,7 +187,7 @@ def _drain(runtime: Path) -> None:
         if stats["records"]["pending"] == 0:
             return
         time.sleep(0.1)
-    raise DemoFailed(f"records were still pending after {DRAIN_S} s")
+    raise DemoError(f"records were still pending after {DRAIN_S} s")
 
 
 def _judge(outcomes: dict[str, dict[str, object]], found: Found) -> int:
@@ -198,7 +206,11 @@ def _judge(outcomes: dict[str, dict[str, object]], found: Found) -> int:
         figures = [outcome["sent"], len(acknowledged), sum(times.values()), lost, doubled, disorder]
         table.add_row(level, *[f"{figure:,}" for figure in figures], f"{outcome['wait_max_s']:.2f} s")
     console.print(table)
-    console.print("[green]lost = doubled = out of order = 0[/green]" if bad == 0 else "[red]records were lost, doubled or moved[/red]")
+    console.print(
+        "[green]lost = doubled = out of order = 0[/green]"
+        if bad == 0
+        else "[red]records were lost, doubled or moved[/red]"
+    )
     return 0 if bad == 0 else 1
 
 

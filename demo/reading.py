@@ -33,7 +33,9 @@ def read_back(bootstrap: str, topic: str, begin: dict[int, int]) -> Found:
         while waiting:
             messages: list[Any] = consumer.consume(5_000, timeout=READ_TIMEOUT_S)
             if not messages:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"partitions {sorted(waiting)} could not be read"))  # noqa: SLF001
+                raise KafkaException(
+                    KafkaError(KafkaError._TIMED_OUT, f"partitions {sorted(waiting)} could not be read")
+                )
             for message in messages:
                 if message.error():
                     raise KafkaException(message.error())

@@ -4,6 +4,7 @@ Nothing is written to the host's tree. `/tmp` and `/run` are fresh inside, the n
 `basic.target` is started, so that services of the host stay out. Needs root and the Debian package systemd-container.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 BOOT_S: Final = 60.0
 STOP_S: Final = 30.0
@@ -44,7 +45,7 @@ class Box:
         self.leader = 0
         self._nspawn: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> "Box":
+    def __enter__(self) -> Self:
         try:
             self._mount()
             self._boot()
@@ -59,7 +60,12 @@ class Box:
     def run(self, *command: str, check: bool = True, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Run a command inside, as root, and wait for it."""
         return subprocess.run(
-            self._inside(command), check=check, text=True, capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL
+            self._inside(command),
+            check=check,
+            text=True,
+            capture_output=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
         )
 
     def start(self, *command: str) -> subprocess.Popen[str]:
@@ -107,12 +113,26 @@ class Box:
         (layers / "upper").mkdir()
         (layers / "work").mkdir()
         # nspawn refuses the host's own root folder; an overlay mount of it is another folder with the same files.
-        _do("mount", "-t", "overlay", "overlay", "-o", f"lowerdir=/,upperdir={layers}/upper,workdir={layers}/work", str(root))
+        _do(
+            "mount",
+            "-t",
+            "overlay",
+            "overlay",
+            "-o",
+            f"lowerdir=/,upperdir={layers}/upper,workdir={layers}/work",
+            str(root),
+        )
 
     def _boot(self) -> None:
         for group in self._groups():
             group.mkdir(exist_ok=True)
-        command = ["systemd-nspawn", "--quiet", f"--directory={self.state / 'root'}", f"--machine={self.name}", "--register=no"]
+        command = [
+            "systemd-nspawn",
+            "--quiet",
+            f"--directory={self.state / 'root'}",
+            f"--machine={self.name}",
+            "--register=no",
+        ]
         command += ["--keep-unit", "--private-network", "--capability=CAP_BPF,CAP_PERFMON", "--system-call-filter=bpf"]
         command += [f"--bind-ro={source}:{target}" for source, target in self.binds]
         command += ["--boot", "systemd.unit=basic.target"]
@@ -149,12 +169,20 @@ class Box:
         if (_CGROUPS / "cgroup.procs").exists():
             return [_CGROUPS / self.name]
         # Version 1 groups of cpuset would need processors first; they are not used.
-        return [path / self.name for path in sorted(_CGROUPS.iterdir()) if (path / "cgroup.procs").exists() and path.name != "cpuset"]
+        return [
+            path / self.name
+            for path in sorted(_CGROUPS.iterdir())
+            if (path / "cgroup.procs").exists() and path.name != "cpuset"
+        ]
 
     def _unmount(self) -> None:
         for group in self._groups():
             if group.is_dir():
-                subprocess.run(["find", str(group), "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], check=False, capture_output=True)
+                subprocess.run(
+                    ["find", str(group), "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"],
+                    check=False,
+                    capture_output=True,
+                )
         for name in ("root", "layers"):
             if os.path.ismount(self.state / name):
                 _do("umount", "-l", str(self.state / name))
@@ -171,10 +199,8 @@ def _children(pid: int) -> list[int]:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _do(*command: str) -> None:
