@@ -7,43 +7,27 @@ Everything runs on the loop's thread; only names are resolved elsewhere (`resolv
 import errno
 import logging
 import socket
-from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
-
-from kafka.protocol.api_message import ApiMessage
 
 from ..runtime.clock import monotonic
 from ..runtime.loop import GONE, READ, WRITE, Loop
-from .core.connections import (
-    Address,
-    ConnectionCore,
-    Due,
-    State,
-)
+from .core.connections import Address, ConnectionCore, Due, State
 from .core.handshake import DECODE_ERRORS, FIRST_VERSION, Agreed, AskAgain, ask_versions, read_versions
+from .core.messages import KafkaRequest, KafkaResponse
 from .core.streams import CORRELATION_BYTES, AnswerReader, Buffer, Outbox, StreamError, correlation_id_of
 from .resolver import Resolver
-from .sockets import ConnectionOptions, set_options
+from .sockets import SOFTWARE_VERSION, ConnectionOptions, set_options
 
 TagT = TypeVar("TagT")
 
-Answer: TypeAlias = "ApiMessage | bytes"
+Answer: TypeAlias = KafkaResponse | bytes
 
 _READ_ROUNDS_MAX: Final = 16
 """Receives per event: a broker that floods one connection must not starve the others."""
 _THROTTLES_CLIENT_FROM: Final = {0: 6, 3: 6, 18: 2, 22: 1, 32: 2}
 """API key: first version whose throttle time the client must keep; older brokers waited themselves (KIP-219)."""
 
-
-def _software_version() -> str:
-    try:
-        return version("penstock")
-    except PackageNotFoundError:
-        return "0"
-
-
-SOFTWARE_VERSION: Final = _software_version()
 
 # At DEBUG it formats whole requests, records included, into the log.
 logging.getLogger("kafka").setLevel(logging.INFO)
@@ -64,17 +48,12 @@ class ConnectionOwner(Protocol[TagT]):
         written or not. The transport holds no buffer any more. `connect` tries again after the backoff."""
 
 
-class Random(Protocol):
-    """A number in [0, 1), drawn anew at every call."""
-
-    def __call__(self) -> float: ...
-
-
 class Connection(Generic[TagT]):
     """A connection to one broker, made again as often as its owner asks.
 
     Life: `connect` says that it is wanted; `tick` and `next_deadline` are called in every round of the loop; requests go
-    out in order and are answered in order; `disconnect` drops the socket, `close` ends the object.
+    out in order and are answered in order; `disconnect` drops the socket, `close` ends the object. `rng` draws a number in
+    [0, 1) at every call, for the jitter of backoffs.
     """
 
     def __init__(
@@ -86,7 +65,7 @@ class Connection(Generic[TagT]):
         *,
         options: ConnectionOptions,
         owner: ConnectionOwner[TagT],
-        rng: Random,
+        rng: Callable[[], float],
     ) -> None:
         self.host = host
         self.port = port
@@ -105,7 +84,7 @@ class Connection(Generic[TagT]):
         self._hello_version = FIRST_VERSION
         self._hello_id = 0
         self._broken: str | None = None
-        self._requests: dict[int, type[ApiMessage]] = {}
+        self._requests: dict[int, type[KafkaResponse]] = {}
         """Response class, in the version asked, by correlation id; requests sent as bytes are not here."""
 
     # --- what the owner may ask --------------------------------------------------------------------------------------
@@ -193,7 +172,7 @@ class Connection(Generic[TagT]):
         self._queue(buffers)
 
     def send(
-        self, request: ApiMessage, tag: TagT, *, greatest: int | None = None, now: float | None = None
+        self, request: KafkaRequest, tag: TagT, *, greatest: int | None = None, now: float | None = None
     ) -> int | None:
         """Send a request of `kafka.protocol` in the greatest common version, at most `greatest`.
 
@@ -395,13 +374,13 @@ class Connection(Generic[TagT]):
             return
         _ = self._requests.pop(correlation_id, None)
         tag = self._core.answered(now)
-        if isinstance(response, ApiMessage):
+        if not isinstance(response, bytes):
             self._note_throttle(response, now)
         self._owner.connection_answered(self, tag, response)
 
-    def _note_throttle(self, response: ApiMessage, now: float) -> None:
+    def _note_throttle(self, response: KafkaResponse, now: float) -> None:
         throttle_ms = getattr(response, "throttle_time_ms", 0)
-        if throttle_ms and response.version >= _THROTTLES_CLIENT_FROM.get(response.API_KEY, 1):
+        if throttle_ms and (response.version or 0) >= _THROTTLES_CLIENT_FROM.get(response.API_KEY, 1):
             self._core.throttle(throttle_ms, now)
 
     def _queue(self, buffers: Sequence[Buffer]) -> None:
@@ -465,11 +444,12 @@ _DOING: Final = {
 }
 
 
-def _decode(response_class: type[ApiMessage] | None, answer: bytes) -> Answer:
+def _decode(response_class: type[KafkaResponse] | None, answer: bytes) -> Answer:
     """Raises StreamError where the bytes are not the response."""
     if response_class is None:
         return answer[CORRELATION_BYTES:]
     try:
-        return response_class.decode(answer, header=True)
+        response: KafkaResponse = response_class.decode(answer, header=True)
     except DECODE_ERRORS as error:
         raise StreamError(f"an answer of {len(answer)} bytes is no {response_class.__name__}: {error}") from error
+    return response

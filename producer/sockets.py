@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NamedTuple
 
 from ..config.model import Kafka
@@ -10,6 +11,16 @@ from .core.connections import ConnectionLimits
 
 _QUESTIONS_MAX: Final = 16
 """Requests in flight beside Produce: the questions a leader or a bootstrap broker is asked."""
+
+
+def _software_version() -> str:
+    try:
+        return version("penstock")
+    except PackageNotFoundError:
+        return "0"
+
+
+SOFTWARE_VERSION: Final = _software_version()
 
 
 class SocketOptions(NamedTuple):

@@ -31,7 +31,7 @@ _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 class PartitionData(NamedTuple):
     """The batch for one partition: buffers that follow each other, `size` bytes together."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     buffers: Sequence[Buffer]
     size: int
 
@@ -71,7 +71,7 @@ class ProduceOutcome(NamedTuple):
 
     topic: str
     topic_id: bytes | None
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     code: int
     base_offset: int
     log_append_ms: int
@@ -104,7 +104,7 @@ def frame_produce(
     head += _uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))
     framed: list[Buffer] = []
     size = _frame_topics(version, topics, head, framed)
-    _INT32.pack_into(framed[0], 0, size - _INT32.size)  # type: ignore[arg-type]  # the first is the bytearray above
+    _INT32.pack_into(framed[0], 0, size - _INT32.size)
     return Framed(framed, size)
 
 
@@ -265,7 +265,7 @@ def _read_all(version: int, answer: bytes) -> ProduceAnswer:
     """By the schema, whatever the answer holds."""
     try:
         # The class reads the header too, where the tagged fields are; the correlation id was checked and is made up here.
-        response = ProduceResponse[version].decode(bytes(_INT32.size) + answer, header=True)
+        response = ProduceResponse.decode(bytes(_INT32.size) + answer, version=version, header=True)
         outcomes = [_outcome(version, topic, row) for topic in response.responses for row in topic.partition_responses]
         endpoints = [
             Endpoint(node.node_id, node.host, node.port, node.rack or "") for node in response.node_endpoints or []
