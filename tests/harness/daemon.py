@@ -103,7 +103,7 @@ class Daemon:
         assert not self.running
         with self.log_path.open("ab") as log:
             self._process = start_tied(
-                [sys.executable, "-I", "-m", "penstock.daemon.cli", "run", "--config", str(self._config_path)],
+                [sys.executable, "-I", "-m", "penstock.cli.main", "run", "--config", str(self._config_path)],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
