@@ -113,7 +113,7 @@ def _broker_programs(brokers: EmbeddedBrokers | None, output: str) -> str:
     sections = [
         f"\n[program:broker-{number}]\n"
         f"command={_escaped(sys.executable)} -I -m penstock.broker.server --node-id {number} --listen {address} --nodes {nodes}"
-        f" --log-dir {_escaped(brokers.log_dir / str(number))} --catalogue {_escaped(brokers.log_dir / 'catalogue')}{topics}\n"
+        f" --log-dir {_escaped(brokers.log_dir / str(number))} --catalogue-dir {_escaped(brokers.log_dir / 'catalogue')}{topics}\n"
         "priority=50\nautorestart=true\nstartsecs=0\nstartretries=1000000\nstopwaitsecs=10\nredirect_stderr=true\n"
         f"{output}\n"
         for number, address in enumerate(brokers.addresses)
