@@ -8,7 +8,8 @@ from typing import NamedTuple, NewType
 from ...wire.messages import Anchor, Cut, Row
 
 Lsn = NewType("Lsn", int)
-"""A place in the log: segment number << 32 | offset of the entry in its segment. Later entries have larger ones."""
+"""A place in the log: segment number << 32 | offset of the entry in its segment. Later entries have larger ones. A mark
+("written through", "synced through") lies just behind the place of the last entry it covers: `entry < mark` is covered."""
 
 
 def lsn(segment: int, offset: int) -> Lsn:
@@ -93,7 +94,8 @@ class AckedEntry(NamedTuple):
 
 
 class ParkedEntry(NamedTuple):
-    """Ordinals that will never be sent; they lie in the dead letters under `letter`. Moves the mark when they begin at it."""
+    """Ordinals that will never be sent, as (first, count) ranges; they lie in the dead letters under `letter`. Moves the mark
+    when they begin at it; beyond the mark they become a hole, over which the mark jumps when it gets there."""
 
     partition: int
     ordinals: list[tuple[int, int]]
@@ -103,7 +105,8 @@ class ParkedEntry(NamedTuple):
 
 
 class SessionEntry(NamedTuple):
-    """`gaps`: (from, to) inclusive ranges of sequences that were refused when they first came."""
+    """`gaps`: (from, to) inclusive ranges of sequences that were refused when they first came. `high` -1: the client id was
+    forgotten."""
 
     client_id: str
     uid: int
@@ -113,7 +116,7 @@ class SessionEntry(NamedTuple):
 
 
 class PartitionSnapshot(NamedTuple):
-    """One partition's durable state, whole."""
+    """One partition's durable state, whole. `holes`: (first, count) ranges beyond the mark that will never be sent."""
 
     partition: int
     topic: str
@@ -129,6 +132,7 @@ class PartitionSnapshot(NamedTuple):
     log_start: int
     leader_epoch: int
     generation: int
+    holes: list[tuple[int, int]]
 
 
 class CheckpointEntry(NamedTuple):
