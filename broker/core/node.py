@@ -92,7 +92,7 @@ class Node:
         self._next_producer_id = (start * NODES_MAX + node_id) * PRODUCER_ID_BLOCK
         self._last_producer_id = self._next_producer_id + PRODUCER_ID_BLOCK - 1
         self._next_expiry = moment.now + limits.producer_id_check_interval_s
-        self.refresh(moment)
+        self._learn(moment)
 
     @property
     def cluster_id(self) -> str:
@@ -103,8 +103,10 @@ class Node:
 
     def refresh(self, moment: Moment) -> None:
         """Learn of topics that other nodes made or deleted, and load the logs of the new ones."""
-        if not self._topic_store.changed():
-            return
+        if self._topic_store.changed():
+            self._learn(moment)
+
+    def _learn(self, moment: Moment) -> None:
         self._topics = {topic.name: topic for topic in self._topic_store.all()}
         self._ids = {topic.id: topic for topic in self._topics.values()}
         for key in [key for key in self._partitions if key[0] not in self._ids]:

@@ -1,11 +1,11 @@
 """A broker node in memory, asked as a client would ask: by bytes."""
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
-
 from penstock.broker.catalogue import MemoryCatalogue
 from penstock.broker.core.node import Limits, Node, Peer
 from penstock.broker.core.outcomes import Wait
@@ -17,7 +17,7 @@ from penstock.broker.storage import MemoryLogs
 from .batches import NOW_MS
 
 CORRELATION = 77
-Part = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+Part: TypeAlias = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 
 
 @dataclass
@@ -95,10 +95,15 @@ class Bench:
         data = request.encode(header=True)
         return apply(self.node, decode(data, arrived=self.clock.now), self.clock.moment)
 
-    def ask(self, request: ApiMessage, version: int) -> ApiMessage:
-        """Send a request and decode the answer."""
+    def reply(self, request: ApiMessage, version: int) -> Reply:
+        """What is sent at once."""
         reply = self.exchange(request, version)
         assert isinstance(reply, Reply), reply
+        return reply
+
+    def ask(self, request: ApiMessage, version: int) -> ApiMessage:
+        """Send a request and decode the answer."""
+        reply = self.reply(request, version)
         assert not reply.close, reply.why
         kind = ResponseClassRegistry.get_response_class(request.header)
         answer = kind.decode(reply.data, version=version, header=True, framed=True)
