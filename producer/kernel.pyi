@@ -16,15 +16,15 @@ class SendHead(NamedTuple):
     position: int
 
 class SliceRows(NamedTuple):
-    index: int
-    count: int
+    index: int  # type: ignore[assignment]
+    count: int  # type: ignore[assignment]
     flags: int
     base_ts: int
     max_ts: int
     data: bytearray
 
 class Scattered(NamedTuple):
-    count: int
+    count: int  # type: ignore[assignment]
     slices: list[SliceRows]
     partitions: bytes | None
     keyless: int

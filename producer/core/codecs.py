@@ -1,0 +1,95 @@
+"""Compression of record batches: one function per codec, its context kept and used again.
+
+The C libraries are pure functions of their input, so they stand in a core. A compressor belongs to one thread.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple, cast
+
+import cramjam
+import lz4.frame
+import zstandard
+
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+ATTRIBUTES: Final[dict[Codec, int]] = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""Bits 0 to 2 of a batch's attributes."""
+
+LZ4_FAST: Final = 9
+"""Kafka's level 9, the default, is its fast compressor; the library calls that 0."""
+_LZ4_LEVEL_MIN: Final = 3
+_LZ4_LEVEL_MAX: Final = 12
+_GZIP_WBITS: Final = 31
+_XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 << 10
+_XERIAL_LENGTH: Final = struct.Struct(">i")
+
+
+class Levels(NamedTuple):
+    """Compression levels by Kafka's numbers; gzip -1 is zlib's own default."""
+
+    gzip: int = -1
+    lz4: int = LZ4_FAST
+    zstd: int = 3
+
+
+class Compressor(NamedTuple):
+    """A codec at a level: what to write in the attributes, and how to compress; `compress` None leaves bytes as they are."""
+
+    codec: Codec
+    attributes: int
+    compress: Callable[[memoryview], bytes] | None
+
+
+def make_compressor(codec: Codec, levels: Levels) -> Compressor:
+    """The compressor for a codec; keep it, its context is used again for every batch."""
+    return Compressor(codec, ATTRIBUTES[codec], _function(codec, levels))
+
+
+def _function(codec: Codec, levels: Levels) -> Callable[[memoryview], bytes] | None:
+    match codec:
+        case "none":
+            return None
+        case "gzip":
+            return _gzip(levels.gzip)
+        case "snappy":
+            return _xerial
+        case "lz4":
+            return _lz4(levels.lz4)
+        case "zstd":
+            return cast("Callable[[memoryview], bytes]", zstandard.ZstdCompressor(level=levels.zstd).compress)
+
+
+def _gzip(level: int) -> Callable[[memoryview], bytes]:
+    def compress(data: memoryview) -> bytes:
+        stream = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WBITS)
+        return stream.compress(data) + stream.flush()
+
+    return compress
+
+
+def _lz4(level: int) -> Callable[[memoryview], bytes]:
+    ours = 0 if level == LZ4_FAST else max(_LZ4_LEVEL_MIN, min(level, _LZ4_LEVEL_MAX))
+
+    def compress(data: memoryview) -> bytes:
+        # Blocks that lean on each other are refused by Kafka's Java code.
+        packed = lz4.frame.compress(
+            data,
+            compression_level=ours,
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            store_size=False,
+        )
+        return cast("bytes", packed)
+
+    return compress
+
+
+def _xerial(data: memoryview) -> bytes:
+    """Snappy in the framing of the Java client: a header, then blocks of 32 KB with their compressed size before each."""
+    parts: list[bytes] = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (_XERIAL_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
