@@ -86,6 +86,7 @@ class KafkaNode:
         self.version = version
         self.address = address
         self.log_path = folder / "node.log"
+        self.data_folder = folder / "logs"
         self._folder = folder
         self._java = java
         self._process: subprocess.Popen[bytes] | None = None
@@ -115,7 +116,7 @@ class KafkaNode:
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{address.port}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": str(self._folder / "logs"),
+            "log.dirs": str(self.data_folder),
             "auto.create.topics.enable": "false",
             "offsets.topic.num.partitions": "4",
             "offsets.topic.replication.factor": replicas_text,
