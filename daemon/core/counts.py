@@ -1,0 +1,60 @@
+"""What the router counts of records, frames and sessions. Every record it ever read is in exactly one of the sums here.
+
+received = refused + pending + delivered + parked + expired + quarantined; pending is counted by the ledger, not here, so that
+the equation says something.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+ACK_BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
+"""Upper bounds of the histogram of waits for an answer; one more bucket takes the rest."""
+
+
+@dataclass(slots=True)
+class AckWaits:
+    """Waits from a frame's arrival to its answer, for one level."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(ACK_BUCKETS_MS) + 1))
+    total_ms: int = 0
+    count: int = 0
+
+    def add(self, waited_ms: int) -> None:
+        self.buckets[bisect_left(ACK_BUCKETS_MS, waited_ms)] += 1
+        self.total_ms += waited_ms
+        self.count += 1
+
+
+@dataclass(slots=True)
+class Counts:
+    """Running totals since the router's start. `recovered`: records found unresolved in the spool at start."""
+
+    recovered: int = 0
+    taken: int = 0
+    taken_frames: int = 0
+    taken_bytes: int = 0
+    resent: int = 0
+    delivered: int = 0
+    parked: int = 0
+    expired: int = 0
+    quarantined: int = 0
+    refused: Counter[str] = field(default_factory=Counter[str])
+    refused_frames: Counter[str] = field(default_factory=Counter[str])
+    acks: list[int] = field(default_factory=lambda: [0, 0, 0])
+    waits: tuple[AckWaits, AckWaits, AckWaits] = field(default_factory=lambda: (AckWaits(), AckWaits(), AckWaits()))
+    weak_acks: int = 0
+    sessions_opened: int = 0
+    sessions_refused: Counter[str] = field(default_factory=Counter[str])
+    sessions_ended: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def received(self) -> int:
+        """Records that were read, or found in the spool at start."""
+        return self.recovered + self.taken + sum(self.refused.values())
+
+    @property
+    def ended(self) -> int:
+        """Records that are at their end, refused ones not counted."""
+        return self.delivered + self.parked + self.expired + self.quarantined

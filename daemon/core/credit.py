@@ -1,0 +1,34 @@
+"""What one session may have unanswered, in bytes and records. At the limit it is not read; at three quarters it is again.
+
+The gap between the two keeps a session at its limit from being stopped and started with every answer.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Credit:
+    """One session's budget. A frame is taken whole, so the last one before the stop may lie over the limit."""
+
+    bytes_max: int
+    records_max: int
+    nbytes: int = 0
+    records: int = 0
+    exhausted: bool = False
+
+    def take(self, nbytes: int, records: int) -> None:
+        """A frame is owed an answer from now on."""
+        self.nbytes += nbytes
+        self.records += records
+        self.exhausted = self.exhausted or self.nbytes >= self.bytes_max or self.records >= self.records_max
+
+    def give(self, nbytes: int, records: int) -> bool:
+        """A frame was answered. True when the session may be read again because of it."""
+        self.nbytes -= nbytes
+        self.records -= records
+        assert self.nbytes >= 0, "more bytes were answered than taken"
+        assert self.records >= 0, "more records were answered than taken"
+        if not self.exhausted:
+            return False
+        self.exhausted = self.nbytes * 4 > self.bytes_max * 3 or self.records * 4 > self.records_max * 3
+        return not self.exhausted

@@ -1,0 +1,80 @@
+"""The phases of the router's life, as one table, and when each is over.
+
+A stop drains first: shards may finish what they were handed, for at most `drain_ms`. Then every lease is called back, so that
+the next start knows all cuts for certain, and the clean mark says so. What is not delivered stays in the spool.
+"""
+
+from enum import Enum
+from typing import Final
+
+
+class Phase(Enum):
+    """Where the router is."""
+
+    RECOVERING = "recovering"
+    """The spool is read, journals of dead shards too; nobody is served."""
+    RUNNING = "running"
+    DRAINING = "draining"
+    """No new frames; what there is goes out."""
+    REVOKING = "revoking"
+    """Every lease is called back; shards are told to stop."""
+    ENDED = "ended"
+
+
+NEXT: Final[dict[Phase, frozenset[Phase]]] = {
+    Phase.RECOVERING: frozenset({Phase.RUNNING}),
+    Phase.RUNNING: frozenset({Phase.DRAINING}),
+    Phase.DRAINING: frozenset({Phase.REVOKING}),
+    Phase.REVOKING: frozenset({Phase.ENDED}),
+    Phase.ENDED: frozenset(),
+}
+
+REVOKE_S: Final = 3.0
+"""Shards answer a call-back at once, whatever brokers do; one that does not is left to end with the router."""
+
+
+class Lifecycle:
+    """`drain_s` from the settings. `now` is CLOCK_MONOTONIC seconds."""
+
+    def __init__(self, drain_s: float) -> None:
+        self._drain_s = drain_s
+        self._until: float | None = None
+        self.phase = Phase.RECOVERING
+
+    def move(self, phase: Phase) -> None:
+        assert phase in NEXT[self.phase], f"{self.phase} does not lead to {phase}"
+        self.phase = phase
+
+    def recovered(self) -> None:
+        self.move(Phase.RUNNING)
+
+    def stop(self, *, now: float, drain: bool) -> bool:
+        """A stop was asked for. False when one is under way already; then an impatient one ends the drain."""
+        if self.phase is Phase.RUNNING:
+            self.move(Phase.DRAINING)
+            self._until = now + (self._drain_s if drain else 0.0)
+            return True
+        if self.phase is Phase.DRAINING and not drain:
+            self._until = now
+        return False
+
+    def step(self, *, now: float, pending: int, leases: int) -> Phase:
+        """Look at what is left (records, leases held) and go on to the next phase where that is due."""
+        if self.phase is Phase.DRAINING and (pending == 0 or self._over(now)):
+            self.move(Phase.REVOKING)
+            self._until = now + REVOKE_S
+        elif self.phase is Phase.REVOKING and (leases == 0 or self._over(now)):
+            self.move(Phase.ENDED)
+            self._until = None
+        return self.phase
+
+    def next_deadline(self) -> float | None:
+        return self._until
+
+    @property
+    def left_s(self) -> float:
+        """What `drain_ms` allows."""
+        return self._drain_s
+
+    def _over(self, now: float) -> bool:
+        return self._until is not None and now >= self._until

@@ -1,0 +1,79 @@
+"""Tells systemd how the service is, where there is a systemd: ready, stopping, status, and the watchdog's food.
+
+Only `NOTIFY_SOCKET` is looked at; `WATCHDOG_PID` names the unit's main process, which is supervisord, and is ignored.
+"""
+
+import os
+import socket
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+STATUS_CHARS_MAX: Final = 200
+
+
+class Notifier:
+    """One datagram socket to the service manager; without one, every call does nothing."""
+
+    def __init__(self, address: str | None, watchdog_s: float | None) -> None:
+        self._socket: socket.socket | None = None
+        self._status = ""
+        self._fed_at: float | None = None
+        self.watchdog_s = watchdog_s
+        if address:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            # An address that begins with @ lies in the abstract name space.
+            self._address = "\0" + address[1:] if address.startswith("@") else address
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
+        """As systemd set it for the unit, and supervisord handed it on."""
+        micros = environ.get("WATCHDOG_USEC", "")
+        watchdog_s = int(micros) / 1e6 if micros.isdigit() and int(micros) > 0 else None
+        return cls(environ.get("NOTIFY_SOCKET"), watchdog_s)
+
+    def ready(self, status: str) -> None:
+        self._status = status[:STATUS_CHARS_MAX]
+        self._send(f"READY=1\nSTATUS={self._status}")
+
+    def stopping(self, status: str) -> None:
+        self._send(f"STOPPING=1\nSTATUS={status[:STATUS_CHARS_MAX]}")
+
+    def status(self, text: str) -> None:
+        """Shown by `systemctl status`; told only when it changed."""
+        text = text[:STATUS_CHARS_MAX]
+        if text != self._status:
+            self._status = text
+            self._send(f"STATUS={text}")
+
+    def feed(self, now: float) -> float | None:
+        """Feed the watchdog at half of its time. Returns when to be called next."""
+        if self.watchdog_s is None or self._socket is None:
+            return None
+        every = self.watchdog_s / 2
+        if self._fed_at is None or now >= self._fed_at + every:
+            self._fed_at = now
+            self._send("WATCHDOG=1")
+        return self._fed_at + every
+
+    def _send(self, text: str) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendto(text.encode(), self._address)
+        except OSError:
+            # The manager is busy or gone; it will judge by the watchdog.
+            return
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        self.close()
