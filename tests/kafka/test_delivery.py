@@ -16,8 +16,8 @@ from tests.harness.load_client import Job
 from tests.harness.log_files import CODECS, batches_of
 from tests.harness.raw_session import PARTITIONS as PARTITIONS_VERB
 from tests.harness.raw_session import Acked, RawSession, Refused
-from tests.harness.readers import Found, read_topic, read_topic_by_java
-from tests.harness.records import Shape
+from tests.harness.readers import read_topic, read_topic_by_java
+from tests.harness.records import Found, Shape
 
 from .conftest import count_from
 
