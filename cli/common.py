@@ -1,12 +1,14 @@
 """What several verbs share: the settings file, failing with a sentence, writing JSON."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
 import typer
 
+from ..config import handover
 from ..config.errors import ConfigError
 from ..config.load import load, validate
 from ..config.model import Settings
@@ -50,6 +52,32 @@ def settings_from(config: Path | None, *, trial: tuple[Path, str] | None = None)
         for problem in error.problems:
             sys.stderr.write(f"penstock: {problem}\n")
         raise typer.Exit(int(Exit.CONFIGURATION)) from error
+
+
+def runtime_directory(given: Path | None, config: Path | None) -> Path:
+    """Where the running daemon has its sockets: as given, else beside PENSTOCK_SOCKET, else what the settings file says."""
+    if given is not None:
+        return given.absolute()
+    named = os.environ.get("PENSTOCK_SOCKET")
+    if named and config is None:
+        return Path(named).absolute().parent
+    if config is None and not DEFAULT_CONFIG.exists():
+        return Settings.model_fields["runtime_dir"].default
+    return settings_from(config).runtime_dir
+
+
+def running_settings(runtime: Path) -> Settings:
+    """The settings the running daemon was started with.
+
+    Exits with a sentence when there is none, or when they may not be read.
+    """
+    path = runtime / "settings.json"
+    try:
+        return handover.read(path)
+    except FileNotFoundError:
+        fail(f"{path} is not there: no daemon was started with this runtime directory (--runtime-dir, --config)")
+    except PermissionError:
+        fail(f"{path} may not be read by this user: run this as the daemon's user or as root")
 
 
 def write_json(value: object) -> None:

@@ -1,0 +1,134 @@
+"""One session of `penstock loadgen`, in a process of its own: sends frames, tells progress and, at the end, what it measured.
+
+Reads its order as JSON from the command line, writes JSON lines: `{"acknowledged": n}` a few times a second, then the result.
+"""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from random import Random
+from typing import Final, NamedTuple
+
+from ..client import Producer
+
+_TELL_S: Final = 0.2
+_VARIANTS: Final = 8
+_LATENCIES_MAX: Final = 200_000
+
+
+class Order(NamedTuple):
+    """What one session shall do. `rate` 0: as fast as it goes; `key_bytes` 0: keyless."""
+
+    socket: str
+    topic: str
+    seconds: float
+    rate: int
+    value_bytes: int
+    key_bytes: int
+    frame_records: int
+    level: str
+    seed: int
+
+
+class Measured(NamedTuple):
+    """What one session saw. CPU in microseconds; latencies in ms from handing over to the answer, a frame each."""
+
+    sent: int
+    acknowledged: int
+    failed: int
+    seconds: float
+    cpu_us: int
+    latencies_ms: list[float]
+    first_error: str
+
+
+class Session:
+    """Sends frames of ready-made records and notes their answers."""
+
+    def __init__(self, order: Order, tell: Callable[[dict[str, object]], None]) -> None:
+        self._order = order
+        self._tell = tell
+        self._told_at = 0.0
+        self._random = Random(order.seed)  # noqa: S311 - payload, not secrets
+        self._frames = [self._columns() for _ in range(_VARIANTS)]
+        self.sent = 0
+        self.acknowledged = 0
+        self.failed = 0
+        self.latencies_ms: list[float] = []
+        self.first_error = ""
+
+    def _columns(self) -> tuple[list[bytes], list[bytes] | None]:
+        count = self._order.frame_records
+        values = [self._random.randbytes(self._order.value_bytes // 2).hex().encode() for _ in range(count)]
+        keys = [self._random.randbytes(self._order.key_bytes) for _ in range(count)] if self._order.key_bytes else None
+        return values, keys
+
+    def run(self) -> Measured:
+        """Send for the ordered time, wait for every answer, tell what was measured."""
+        producer = Producer(self._order.socket, level=self._order.level, detail="none")
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        began = time.monotonic()
+        end = began + self._order.seconds
+        turn = 0
+        while (now := time.monotonic()) < end:
+            count = self._due(now - began)
+            if count == 0:
+                time.sleep(0.001)
+                continue
+            self._send(producer, turn, count, now)
+            turn += 1
+            self._progress(now)
+        producer.flush(timeout=120)
+        seconds = time.monotonic() - began
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        producer.close(timeout=10)
+        cpu_us = int((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e6)
+        return Measured(self.sent, self.acknowledged, self.failed, seconds, cpu_us, self.latencies_ms, self.first_error)
+
+    def _due(self, elapsed: float) -> int:
+        """How many records to send now: a frame, or less where the rate does not allow that many yet."""
+        if self._order.rate == 0:
+            return self._order.frame_records
+        return min(self._order.frame_records, max(0, int(elapsed * self._order.rate) - self.sent))
+
+    def _send(self, producer: Producer, turn: int, count: int, now: float) -> None:
+        values, keys = self._frames[turn % _VARIANTS]
+        if count < len(values):
+            values, keys = values[:count], keys[:count] if keys else None
+        future = producer.send_many(self._order.topic, values, keys=keys)
+        self.sent += count
+        future.add_done_callback(lambda done: self._answered(done, count, now))
+
+    def _answered(self, done: "Future[object]", count: int, sent_at: float) -> None:
+        error = done.exception()
+        if error is not None:
+            self.failed += count
+            self.first_error = self.first_error or f"{type(error).__name__}: {error}"
+            return
+        self.acknowledged += count
+        if len(self.latencies_ms) < _LATENCIES_MAX:
+            self.latencies_ms.append((time.monotonic() - sent_at) * 1000)
+
+    def _progress(self, now: float) -> None:
+        if now - self._told_at >= _TELL_S:
+            self._told_at = now
+            self._tell({"acknowledged": self.acknowledged})
+
+
+def _write(item: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(item) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Entry point of the process."""
+    order = Order(**json.loads(sys.argv[1]))
+    _write(Session(order, _write).run()._asdict())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
