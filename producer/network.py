@@ -84,8 +84,8 @@ class Connection(Generic[TagT]):
         self._hello_version = FIRST_VERSION
         self._hello_id = 0
         self._broken: str | None = None
+        # Requests sent as bytes are not here.
         self._requests: dict[int, type[KafkaResponse]] = {}
-        """Response class, in the version asked, by correlation id; requests sent as bytes are not here."""
 
     # --- what the owner may ask --------------------------------------------------------------------------------------
 
@@ -171,15 +171,12 @@ class Connection(Generic[TagT]):
         self._core.sent(correlation_id, tag, size, monotonic() if now is None else now, expects_answer=expects_answer)
         self._queue(buffers)
 
-    def send(
-        self, request: KafkaRequest, tag: TagT, *, greatest: int | None = None, now: float | None = None
-    ) -> int | None:
-        """Send a request of `kafka.protocol` in the greatest common version, at most `greatest`.
+    def send(self, request: KafkaRequest, tag: TagT, *, least: int = 0, now: float | None = None) -> int | None:
+        """Send a request of `kafka.protocol` in the greatest common version, at least `least`.
 
         Call only with `has_room`. Returns the version; None: the broker takes none of ours, and nothing was sent.
         """
-        own = request.max_version if greatest is None else min(greatest, request.max_version)
-        chosen = self.version_of(request.API_KEY, request.valid_versions[0], own)
+        chosen = self.version_of(request.API_KEY, max(least, request.valid_versions[0]), request.max_version)
         if chosen is None:
             return None
         correlation_id = self._core.next_correlation_id()

@@ -12,6 +12,8 @@ from .core.connections import ConnectionLimits
 _QUESTIONS_MAX: Final = 16
 """Requests in flight beside Produce: the questions a leader or a bootstrap broker is asked."""
 
+_CONTROL_TIMEOUT_MAX_S: Final = 10.0
+
 
 def _software_version() -> str:
     try:
@@ -52,8 +54,10 @@ def produce_options(kafka: Kafka) -> ConnectionOptions:
 
 def control_options(kafka: Kafka) -> ConnectionOptions:
     """For the router's own connections, which carry nothing that may be appended."""
-    sockets = SocketOptions(False, kafka.request_timeout_ms)
-    return ConnectionOptions(kafka.client_id, _limits(kafka, _QUESTIONS_MAX), sockets)
+    limits = _limits(kafka, _QUESTIONS_MAX)
+    # A stopped broker must not keep the news of a new leader from us for as long as an append may take.
+    limits = limits._replace(request_timeout_s=min(limits.request_timeout_s, _CONTROL_TIMEOUT_MAX_S))
+    return ConnectionOptions(kafka.client_id, limits, SocketOptions(user_timeout_ms=kafka.request_timeout_ms))
 
 
 def _limits(kafka: Kafka, in_flight_max: int) -> ConnectionLimits:

@@ -100,6 +100,8 @@ class ClusterChange:
     topics_replaced: tuple[TopicReplaced, ...] = ()
     topics_failing: tuple[str, ...] = ()
     """The error of the topic is new or another one."""
+    topics_missing: tuple[str, ...] = ()
+    """Brokers have said more than once that there is no such topic; told once, by whoever asks, not by a merge."""
     topics_recovered: tuple[str, ...] = ()
     """The topic had an error and has none now."""
     leaders: tuple[tuple[str, int], ...] = ()

@@ -1,0 +1,368 @@
+"""What the router asks the brokers next, of whom, and when. One control connection at a time; no sockets here.
+
+Topics are asked for by name, those not yet known at once, all of them when something is stale or old. A question that
+keeps bringing nothing new is asked less and less often.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from ...producer.core.backoff import Backoff
+from ...producer.core.cluster import BrokerAddress
+
+BOOTSTRAP: Final = -1
+_TOPICS_MAX: Final = 1_000
+"""Topics in one request: a cap on the size of its answer; the rest follows."""
+_SETTINGS_MAX: Final = 100
+_MISSING_ANSWERS: Final = 2
+"""A broker that has just started, or a topic just made, answers "unknown" for a moment: one answer is not enough."""
+
+
+class Target(NamedTuple):
+    """Whom to be connected with. `node` -1: a bootstrap address, whose node is not known."""
+
+    node: int
+    host: str
+    port: int
+
+
+class AskTopics(NamedTuple):
+    """A Metadata request. No topics: only the brokers. `full`: it began a round over all topics wanted."""
+
+    topics: tuple[str, ...]
+    full: bool
+
+
+class AskProducerId(NamedTuple):
+    """InitProducerId without a transactional id (IDN-1)."""
+
+
+class AskTopicSettings(NamedTuple):
+    """DescribeConfigs of these topics."""
+
+    topics: tuple[str, ...]
+
+
+class AskBrokerSettings(NamedTuple):
+    """DescribeConfigs of the broker we are connected with; only it can tell."""
+
+    node: int
+
+
+Ask = AskTopics | AskProducerId | AskTopicSettings | AskBrokerSettings
+
+
+class TopicNews(Enum):
+    """What an answer said of one topic."""
+
+    SETTLED = auto()
+    UNSETTLED = auto()
+    """No leader, forbidden, or some passing error: asked again soon."""
+    MISSING = auto()
+
+
+class PlanLimits(NamedTuple):
+    """Waits of the plan; times in seconds."""
+
+    retry: Backoff
+    reconnect: Backoff
+    patient: Backoff
+    """For what an operator must change first: permissions."""
+    max_age_s: float
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """`host:port` pairs out of a list with commas; IPv6 addresses stand in brackets.
+
+    Raises ValueError, which names the entry that is wrong.
+    """
+    found: dict[tuple[str, int], None] = {}
+    for entry in (part.strip() for part in text.split(",")):
+        if not entry:
+            continue
+        host, colon, port = entry.rpartition(":")
+        bare = host.removeprefix("[").removesuffix("]")
+        if not colon or not bare or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise ValueError(f"bootstrap.servers: {entry!r} is not host:port")
+        if ":" in bare and not (host.startswith("[") and host.endswith("]")):
+            raise ValueError(f"bootstrap.servers: {entry!r}: an IPv6 address stands in brackets, [address]:port")
+        found[bare, int(port)] = None
+    if not found:
+        raise ValueError("bootstrap.servers names no broker")
+    return list(found)
+
+
+class _Failure(NamedTuple):
+    attempts: int
+    not_before: float
+
+
+class _Chore:
+    """Something asked again and again: when, whether it is on its way, and how often it failed."""
+
+    def __init__(self) -> None:
+        self.due: float | None = None
+        self.asked = False
+        self.attempts = 0
+
+    def wanted(self, at: float) -> None:
+        self.due = at if self.due is None else min(self.due, at)
+
+    def is_due(self, now: float) -> bool:
+        return not self.asked and self.due is not None and now >= self.due
+
+    def again(self, now: float, backoff: Backoff, chance: float) -> None:
+        self.asked = False
+        self.due = now + backoff.wait_s(self.attempts, chance)
+        self.attempts += 1
+
+    def done(self, due: float | None) -> None:
+        self.asked = False
+        self.attempts = 0
+        self.due = due
+
+    def deadline(self) -> float | None:
+        return None if self.asked else self.due
+
+
+class MetadataPlan:
+    """The decisions of the router's metadata client."""
+
+    def __init__(self, limits: PlanLimits, bootstrap: Sequence[tuple[str, int]], *, now: float) -> None:
+        assert bootstrap, "at least one address to begin with"
+        self._limits = limits
+        self._bootstrap = [Target(BOOTSTRAP, host, port) for host, port in bootstrap]
+        self._nodes: dict[int, BrokerAddress] = {}
+        self._current: Target | None = None
+        self._failures: dict[tuple[str, int], _Failure] = {}
+        self._wanted: dict[str, None] = {}
+        self._new: dict[str, None] = {}
+        self._unsettled: set[str] = set()
+        self._missing: dict[str, int] = {}
+        self._rest: list[str] = []
+        self._metadata = _Chore()
+        self._metadata.wanted(now)
+        self._producer_id = _Chore()
+        self._topic_settings: dict[str, _Chore] = {}
+        self._broker_settings = _Chore()
+        self._broker_settings.wanted(now)
+        self._answered_at = now
+        self._full = False
+        self._futile = 0
+
+    # --- what is wanted ----------------------------------------------------------------------------------------------
+
+    def is_wanted(self, topic: str) -> bool:
+        return topic in self._wanted
+
+    def want(self, topic: str, now: float) -> bool:
+        """Ask for this topic from now on. True: it was not asked for before."""
+        if topic in self._wanted:
+            return False
+        self._wanted[topic] = None
+        self._new[topic] = None
+        self._metadata.wanted(now)
+        return True
+
+    def forget(self, topic: str) -> None:
+        """Do not ask for it any more."""
+        self._wanted.pop(topic, None)
+        self._new.pop(topic, None)
+        self._unsettled.discard(topic)
+        self._missing.pop(topic, None)
+        self._topic_settings.pop(topic, None)
+
+    def refresh(self, now: float) -> None:
+        """Something is stale: ask for everything, no sooner than the backoff after the last answer allows."""
+        self._full = True
+        self._metadata.wanted(max(now, self._answered_at + self._limits.retry.wait_s(self._futile, 0.5)))
+
+    def request_producer_id(self, now: float) -> None:
+        """An id is needed; asked until it is granted."""
+        self._producer_id.wanted(now)
+
+    def want_settings(self, topic: str, now: float) -> None:
+        """The topic is there: its settings are asked once, and again when they are old."""
+        if topic not in self._topic_settings:
+            chore = self._topic_settings[topic] = _Chore()
+            chore.wanted(now)
+
+    def is_missing(self, topic: str) -> bool:
+        """Live brokers have said more than once, and last, that there is no such topic."""
+        return self._missing.get(topic, 0) >= _MISSING_ANSWERS
+
+    # --- whom to ask -------------------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> Target | None:
+        return self._current
+
+    def target(self, now: float, chance: float) -> Target | None:
+        """Whom to be connected with. None: everybody failed lately; `next_deadline` tells when to look again.
+
+        A node that did not fail is taken before one that did; which of several equals is a matter of chance. Bootstrap
+        addresses are used until nodes are known, and again when every node has failed (KIP-899).
+        """
+        if self._current is None:
+            allowed = [target for target in self._candidates() if now >= self._failure(target).not_before]
+            if allowed:
+                least = min(self._failure(target).attempts for target in allowed)
+                equals = [target for target in allowed if self._failure(target).attempts == least]
+                self._current = equals[int(chance * len(equals))]
+        return self._current
+
+    def nodes_known(self, nodes: Mapping[int, BrokerAddress]) -> bool:
+        """A Metadata answer told the brokers. True: the current connection is to be dropped for one to a known node."""
+        self._nodes = dict(nodes)
+        current = self._current
+        if current is None:
+            return False
+        for node in nodes.values():
+            if (node.host, node.port) == (current.host, current.port):
+                self._current = Target(node.node, node.host, node.port)
+                return False
+        self._current = None
+        return True
+
+    def failed(self, now: float, chance: float) -> None:
+        """The current connection ended or never came to be: another one is chosen."""
+        if self._current is None:
+            return
+        attempts = self._failure(self._current).attempts
+        wait_s = self._limits.reconnect.wait_s(attempts, chance)
+        self._failures[self._current.host, self._current.port] = _Failure(attempts + 1, now + wait_s)
+        self._current = None
+
+    def rebootstrap(self) -> None:
+        """A broker sent us back to the bootstrap addresses: only they count until one of them has answered (KIP-1102)."""
+        self._nodes = {}
+        self._current = None
+        self._full = True
+
+    # --- what to ask -------------------------------------------------------------------------------------------------
+
+    def asks(self, now: float) -> list[Ask]:
+        """The questions to send now over the ready connection. They count as asked: `lost` or an answer settles each."""
+        asks: list[Ask] = []
+        if self._metadata.is_due(now):
+            self._metadata.asked = True
+            asks.append(self._topics_to_ask(now))
+        if self._current is None or self._current.node == BOOTSTRAP:
+            # Dropped as soon as it has told the nodes; everything else is asked of one of them.
+            return asks
+        if self._producer_id.is_due(now):
+            self._producer_id.asked = True
+            asks.append(AskProducerId())
+        due = [topic for topic, chore in self._topic_settings.items() if chore.is_due(now)][:_SETTINGS_MAX]
+        if due:
+            for topic in due:
+                self._topic_settings[topic].asked = True
+            asks.append(AskTopicSettings(tuple(due)))
+        if self._broker_settings.is_due(now):
+            self._broker_settings.asked = True
+            asks.append(AskBrokerSettings(self._current.node))
+        return asks
+
+    def lost(self, asks: Iterable[Ask], now: float, chance: float) -> None:
+        """These were not answered, or could not be read: asked again after the backoff."""
+        for ask in asks:
+            match ask:
+                case AskTopics(full=full):
+                    self._futile = 0
+                    self._full = self._full or full or bool(self._rest)
+                    self._rest = []
+                    self._metadata.again(now, self._limits.retry, chance)
+                case AskProducerId():
+                    self._producer_id.again(now, self._limits.retry, chance)
+                case AskTopicSettings(topics):
+                    self._each(topics, now, chance)
+                case AskBrokerSettings():
+                    self._broker_settings.again(now, self._limits.retry, chance)
+
+    def answered_topics(
+        self, ask: AskTopics, news: Mapping[str, TopicNews], *, changed: bool, now: float, chance: float
+    ) -> None:
+        """A Metadata answer was merged. `changed`: it told something new."""
+        self._answered_at = now
+        self._failures.clear()
+        for topic in ask.topics:
+            if topic not in self._wanted:
+                continue
+            told = news.get(topic, TopicNews.UNSETTLED)
+            self._new.pop(topic, None)
+            if told is TopicNews.SETTLED:
+                self._unsettled.discard(topic)
+                self._missing.pop(topic, None)
+                continue
+            self._unsettled.add(topic)
+            if told is TopicNews.MISSING:
+                self._missing[topic] = self._missing.get(topic, 0) + 1
+            else:
+                self._missing.pop(topic, None)
+        self._futile = 0 if changed else self._futile + 1
+        self._metadata.done(self._next_metadata(now, chance))
+
+    def answered_producer_id(self) -> None:
+        """The id was granted."""
+        self._producer_id.done(None)
+
+    def refused_producer_id(self, *, forbidden: bool, now: float, chance: float) -> None:
+        """No id: asked again, patiently where a permission is missing."""
+        self._producer_id.again(now, self._limits.patient if forbidden else self._limits.retry, chance)
+
+    def answered_topic_settings(self, told: Iterable[str], untold: Iterable[str], now: float, chance: float) -> None:
+        """`told` are known or forbidden, and asked again when they are old; `untold` failed."""
+        for topic in told:
+            if topic in self._topic_settings:
+                self._topic_settings[topic].done(now + self._limits.max_age_s)
+        self._each(untold, now, chance)
+
+    def answered_broker_settings(self, *, told: bool, now: float, chance: float) -> None:
+        if told:
+            self._broker_settings.done(now + self._limits.max_age_s)
+        else:
+            self._broker_settings.again(now, self._limits.patient, chance)
+
+    def next_deadline(self, *, connected: bool) -> float | None:
+        """When to look again, if nothing happens. Without a ready connection only the end of a backoff counts."""
+        if self._current is None:
+            return min((self._failure(target).not_before for target in self._candidates()), default=None)
+        if not connected:
+            return None
+        chores = [self._metadata]
+        if self._current.node != BOOTSTRAP:
+            chores += [self._producer_id, self._broker_settings, *self._topic_settings.values()]
+        return min((at for chore in chores if (at := chore.deadline()) is not None), default=None)
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _candidates(self) -> list[Target]:
+        nodes = [Target(node.node, node.host, node.port) for _, node in sorted(self._nodes.items())]
+        if not nodes or all((node.host, node.port) in self._failures for node in nodes):
+            return [*nodes, *self._bootstrap]
+        return nodes
+
+    def _failure(self, target: Target) -> _Failure:
+        return self._failures.get((target.host, target.port), _Failure(0, 0.0))
+
+    def _topics_to_ask(self, now: float) -> AskTopics:
+        full = False
+        if not self._rest:
+            full = self._full or now >= self._answered_at + self._limits.max_age_s
+            self._full = False
+            self._rest = [topic for topic in self._wanted if full or topic in self._new or topic in self._unsettled]
+        topics, self._rest = self._rest[:_TOPICS_MAX], self._rest[_TOPICS_MAX:]
+        return AskTopics(tuple(topics), full)
+
+    def _next_metadata(self, now: float, chance: float) -> float:
+        if self._rest or self._new:
+            return now
+        if self._full or self._unsettled:
+            return now + self._limits.retry.wait_s(max(self._futile - 1, 0), chance)
+        return now + self._limits.max_age_s
+
+    def _each(self, topics: Iterable[str], now: float, chance: float) -> None:
+        for topic in topics:
+            if topic in self._topic_settings:
+                self._topic_settings[topic].again(now, self._limits.patient, chance)

@@ -1,0 +1,427 @@
+"""The router's metadata client: one control connection at a time, on which it asks for topics and leaders, for the
+producer id, and for the few settings of topics and brokers that decide how we send.
+
+What to ask of whom and when is decided in `core/metadata_plan.py`; what answers mean in `producer/core`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProducerIdResponse
+
+from ..config.model import Kafka
+from ..producer.core.backoff import Backoff
+from ..producer.core.cluster import (
+    BrokerAddress,
+    Cluster,
+    ClusterChange,
+    MetadataAnswer,
+    TopicView,
+    has_all_leaders,
+    read_metadata,
+)
+from ..producer.core.verdicts import (
+    NONE,
+    REBOOTSTRAP_REQUIRED,
+    AnswerVerdict,
+    TopicVerdict,
+    error_name,
+    judge_control,
+    judge_topic,
+)
+from ..producer.network import Answer, Connection
+from ..producer.resolver import Resolver
+from ..producer.sockets import control_options
+from ..runtime import logs
+from ..runtime.clock import monotonic
+from ..runtime.loop import Loop
+from .core.metadata_plan import (
+    Ask,
+    AskBrokerSettings,
+    AskProducerId,
+    AskTopics,
+    AskTopicSettings,
+    MetadataPlan,
+    PlanLimits,
+    Target,
+    TopicNews,
+    parse_bootstrap,
+)
+
+_METADATA_LEAST: Final = 4
+"""Below it a broker creates every topic that is asked for, if it is set up to."""
+_NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
+_TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
+_PATIENT: Final = Backoff(1.0, 30.0)
+_EXPIRATION_KEY: Final = "producer.id.expiration.ms"
+_BYTES_MAX_KEY: Final = "max.message.bytes"
+_INSYNC_KEY: Final = "min.insync.replicas"
+_TIMESTAMP_KEY: Final = "message.timestamp.type"
+_UNCLEAN_KEY: Final = "unclean.leader.election.enable"
+_TOPIC_KEYS: Final = (_BYTES_MAX_KEY, _INSYNC_KEY, _TIMESTAMP_KEY, _UNCLEAN_KEY)
+
+_UNREADABLE: Final = (AttributeError, TypeError, ValueError)
+
+
+class TopicSettings(NamedTuple):
+    """A topic's settings as the brokers tell them; None: not told."""
+
+    message_bytes_max: int | None
+    min_insync_replicas: int | None
+    timestamp_type: str | None
+    unclean_election: bool | None
+
+
+class Metadata:
+    """What the router knows of the cluster, and how it comes to know.
+
+    Call `tick` in every round of the loop and wake up for `next_deadline`. Callbacks come from `tick`, from the loop's
+    events, and from `hint`.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        settings: Kafka,
+        *,
+        on_change: Callable[[ClusterChange], None],
+        rng: Callable[[], float],
+        on_producer_id: Callable[[int, int], None] | None = None,
+        resolver: Resolver | None = None,
+    ) -> None:
+        self.cluster = Cluster()
+        self.producer_id_expiration_ms: int | None = None
+        """`producer.id.expiration.ms` of the brokers; None: not told."""
+        self._loop = loop
+        self._settings = settings
+        self._on_change = on_change
+        self._on_producer_id = on_producer_id
+        self._rng = rng
+        self._owns_resolver = resolver is None
+        self._resolver = Resolver(loop) if resolver is None else resolver
+        self._log = logs.get()
+        self._connection: Connection[Ask] | None = None
+        self._problems: dict[str, str] = {}
+        self._topic_settings: dict[str, TopicSettings] = {}
+        limits = PlanLimits(
+            retry=Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000),
+            reconnect=Backoff(settings.reconnect_backoff_ms / 1000, settings.reconnect_backoff_max_ms / 1000),
+            patient=_PATIENT,
+            max_age_s=settings.metadata_max_age_ms / 1000,
+        )
+        self._plan = MetadataPlan(limits, parse_bootstrap(settings.bootstrap_servers), now=monotonic())
+
+    # --- for the router ----------------------------------------------------------------------------------------------
+
+    def want(self, topic: str) -> None:
+        """Keep this topic's metadata; asked for in the next `tick` if it is new. Cheap to say again."""
+        _ = self._plan.want(topic, monotonic())
+
+    def forget(self, topic: str) -> None:
+        """Nobody uses the topic any more."""
+        self._plan.forget(topic)
+        _ = self._topic_settings.pop(topic, None)
+        self.cluster = self.cluster.without_topic(topic)
+
+    def refresh(self) -> None:
+        """Something known is stale: ask for everything, as soon as the backoff allows."""
+        self._plan.refresh(monotonic())
+
+    def topic(self, name: str) -> TopicView | None:
+        """What is known; None: nothing, or no partition of it yet."""
+        found = self.cluster.topic(name)
+        return found if found is not None and found.partitions else None
+
+    def topic_error(self, name: str) -> str | None:
+        """Kafka's name of what live brokers say is wrong with the topic. That it is unknown counts from the second answer
+        on, and never where brokers may create it."""
+        found = self.cluster.topic(name)
+        if found is None or found.code == NONE:
+            return None
+        if judge_topic(found.code) is TopicVerdict.MISSING and not self._is_missing(name):
+            return None
+        return error_name(found.code)
+
+    def topic_settings(self, name: str) -> TopicSettings | None:
+        """Settings of a topic; None: not told yet, or not permitted."""
+        return self._topic_settings.get(name)
+
+    def seed(self, topic: str, topic_id: bytes | None, leader_epochs: Mapping[int, int]) -> None:
+        """Leader epochs recorded in an earlier life: nothing older is believed (HO-16)."""
+        for index, epoch in leader_epochs.items():
+            self.cluster = self.cluster.with_floor(topic, topic_id, index, epoch)
+
+    def hint(
+        self, topic: str, index: int, leader: int, leader_epoch: int, address: BrokerAddress | None = None
+    ) -> bool:
+        """A shard learnt of another leader. True: it was newer, and `on_change` was told. The truth is asked for anyway."""
+        self.refresh()
+        self.cluster, change = self.cluster.hint(topic, index, leader, leader_epoch, address)
+        if change:
+            self._on_change(change)
+        return bool(change)
+
+    def request_producer_id(self) -> None:
+        """Ask for a producer id until one is granted; `on_producer_id` is told it and its epoch."""
+        self._plan.request_producer_id(monotonic())
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """What does not work now, in words, by subject (`brokers`, `producer_id`, `settings`). Empty: all is well."""
+        return self._problems
+
+    @property
+    def connected_to(self) -> Target | None:
+        """The broker that is asked; None: none is connected."""
+        connection = self._connection
+        return self._plan.current if connection is not None and connection.ready else None
+
+    @property
+    def round_trip_us(self) -> int:
+        return 0 if self._connection is None else self._connection.round_trip_us
+
+    def tick(self, now: float) -> None:
+        """Connect and ask, as far as it is due."""
+        if self._connection is not None:
+            self._connection.tick(now)
+        if self._connection is None:
+            target = self._plan.target(now, self._rng())
+            if target is not None:
+                self._connect(target, now)
+        connection = self._connection
+        if connection is not None and connection.has_room(now):
+            for ask in self._plan.asks(now):
+                if self._connection is connection:
+                    self._send(connection, ask, now)
+                else:
+                    self._plan.lost([ask], now, self._rng())
+
+    def next_deadline(self) -> float | None:
+        """When `tick` wants to be called (CLOCK_MONOTONIC seconds; in the past: at once)."""
+        connection = self._connection
+        if connection is None:
+            return self._plan.next_deadline(connected=False)
+        # Throttled: nothing can be asked before its end, which the connection's own deadline covers.
+        connected = connection.has_room(monotonic())
+        deadlines = [connection.next_deadline(), self._plan.next_deadline(connected=connected)]
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def close(self) -> None:
+        """End the connection; nothing is called back any more."""
+        if self._connection is not None:
+            _ = self._connection.close()
+            self._connection = None
+        if self._owns_resolver:
+            self._resolver.close()
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    def connection_ready(self, connection: Connection[Ask]) -> None:
+        self._log.info("broker_connected", host=connection.host, port=connection.port)
+
+    def connection_lost(self, connection: Connection[Ask], tags: list[Ask], reason: str) -> None:
+        if connection is not self._connection:
+            return
+        now = monotonic()
+        self._note("brokers", reason)
+        _ = connection.close()
+        self._connection = None
+        self._plan.lost(tags, now, self._rng())
+        self._plan.failed(now, self._rng())
+
+    def connection_answered(self, connection: Connection[Ask], tag: Ask, answer: Answer) -> None:
+        """The response's class follows from the question, because answers come in order."""
+        now = monotonic()
+        match tag, answer:
+            case AskTopics(), MetadataResponse():
+                self._take_topics(connection, tag, answer, now)
+            case AskProducerId(), InitProducerIdResponse():
+                self._take_producer_id(answer, now)
+            case AskTopicSettings(), DescribeConfigsResponse():
+                self._take_topic_settings(tag, answer, now)
+            case AskBrokerSettings(), DescribeConfigsResponse():
+                self._take_broker_settings(answer, now)
+            case _:
+                raise AssertionError(f"{type(answer).__name__} answers {tag}")
+
+    def _connect(self, target: Target, now: float) -> None:
+        options = control_options(self._settings)
+        self._connection = Connection(
+            self._loop, self._resolver, target.host, target.port, options=options, owner=self, rng=self._rng
+        )
+        self._connection.connect()
+        self._connection.tick(now)
+
+    def _drop(self, now: float) -> None:
+        """For another broker; what was asked is asked again there."""
+        if self._connection is not None:
+            self._plan.lost(self._connection.close(), now, self._rng())
+            self._connection = None
+
+    def _send(self, connection: Connection[Ask], ask: Ask, now: float) -> None:
+        match ask:
+            case AskTopics(topics):
+                rows = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
+                allowed = self._settings.allow_auto_create_topics
+                request = MetadataRequest(
+                    topics=rows,
+                    allow_auto_topic_creation=allowed,
+                    include_cluster_authorized_operations=False,
+                    include_topic_authorized_operations=False,
+                )
+                sent = connection.send(request, ask, least=_METADATA_LEAST, now=now)
+            case AskProducerId():
+                request_id = InitProducerIdRequest(
+                    transactional_id=None,
+                    transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS,
+                    producer_id=-1,
+                    producer_epoch=-1,
+                    enable2_pc=False,
+                    keep_prepared_txn=False,
+                )
+                sent = connection.send(request_id, ask, now=now)
+            case AskTopicSettings(topics):
+                sent = connection.send(_describe(_TOPIC_RESOURCE, topics, _TOPIC_KEYS), ask, now=now)
+            case AskBrokerSettings(node):
+                sent = connection.send(_describe(_BROKER_RESOURCE, [str(node)], [_EXPIRATION_KEY]), ask, now=now)
+        if sent is None:
+            self._refused_version(connection, ask, now)
+
+    def _refused_version(self, connection: Connection[Ask], ask: Ask, now: float) -> None:
+        where = f"{connection.host}:{connection.port}"
+        match ask:
+            case AskTopics():
+                self._plan.lost([ask], now, self._rng())
+                connection.disconnect(f"{where} takes no version of Metadata that we speak")
+            case AskProducerId():
+                self._note("producer_id", f"{where} takes no version of InitProducerId that we speak")
+                self._plan.refused_producer_id(forbidden=True, now=now, chance=self._rng())
+            case AskTopicSettings(topics):
+                self._plan.answered_topic_settings(topics, (), now, self._rng())
+            case AskBrokerSettings():
+                self._plan.answered_broker_settings(told=False, now=now, chance=self._rng())
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def _take_topics(self, connection: Connection[Ask], ask: AskTopics, response: MetadataResponse, now: float) -> None:
+        try:
+            answer = read_metadata(response)
+        except _UNREADABLE as error:
+            self._reject(connection, ask, f"a Metadata answer cannot be understood: {error}", now)
+            return
+        if answer.code == REBOOTSTRAP_REQUIRED:
+            self._note("brokers", "a broker sent us back to the bootstrap addresses")
+            self._plan.lost([ask], now, self._rng())
+            self._drop(now)
+            self._plan.rebootstrap()
+            return
+        if answer.code != NONE or not answer.brokers:
+            self._reject(connection, ask, f"Metadata was answered with {error_name(answer.code)} and no brokers", now)
+            return
+        if self.cluster.cluster_id and answer.cluster_id and answer.cluster_id != self.cluster.cluster_id:
+            # Our ids and offsets mean nothing there.
+            text = f"belongs to cluster {answer.cluster_id}, not {self.cluster.cluster_id}"
+            self._reject(connection, ask, f"{connection.host}:{connection.port} {text}", now)
+            return
+        _ = self._problems.pop("brokers", None)
+        self._merge(ask, answer, now)
+
+    def _reject(self, connection: Connection[Ask], ask: Ask, reason: str, now: float) -> None:
+        self._plan.lost([ask], now, self._rng())
+        connection.disconnect(reason)
+
+    def _merge(self, ask: AskTopics, answer: MetadataAnswer, now: float) -> None:
+        missing_before = {topic for topic in ask.topics if self._is_missing(topic)}
+        # Answers to topics that were forgotten meanwhile would stay for ever.
+        wanted = [topic for topic in answer.topics if self._plan.is_wanted(topic.name)]
+        self.cluster, change = self.cluster.merge(answer._replace(topics=wanted))
+        news = {topic: self._news(topic) for topic in ask.topics}
+        self._plan.answered_topics(ask, news, changed=bool(change), now=now, chance=self._rng())
+        for topic, told in news.items():
+            if told is TopicNews.SETTLED:
+                self._plan.want_settings(topic, now)
+        if self._plan.nodes_known(self.cluster.nodes):
+            self._drop(now)
+        missing = tuple(topic for topic in ask.topics if self._is_missing(topic) and topic not in missing_before)
+        if missing:
+            change = replace(change, topics_missing=missing)
+        if change:
+            self._on_change(change)
+
+    def _news(self, topic: str) -> TopicNews:
+        view = self.cluster.topic(topic)
+        if view is None:
+            return TopicNews.UNSETTLED
+        if judge_topic(view.code) is TopicVerdict.MISSING:
+            return TopicNews.MISSING
+        return TopicNews.SETTLED if has_all_leaders(view) else TopicNews.UNSETTLED
+
+    def _is_missing(self, topic: str) -> bool:
+        return not self._settings.allow_auto_create_topics and self._plan.is_missing(topic)
+
+    def _take_producer_id(self, response: InitProducerIdResponse, now: float) -> None:
+        verdict = judge_control(response.error_code)
+        if verdict is AnswerVerdict.FINE and response.producer_id >= 0:
+            self._plan.answered_producer_id()
+            _ = self._problems.pop("producer_id", None)
+            self._log.info("producer_id_granted", producer_id=response.producer_id, epoch=response.producer_epoch)
+            if self._on_producer_id is not None:
+                self._on_producer_id(response.producer_id, response.producer_epoch)
+            return
+        self._note("producer_id", f"InitProducerId: {error_name(response.error_code)}")
+        forbidden = verdict in (AnswerVerdict.FORBIDDEN, AnswerVerdict.UNSUPPORTED)
+        self._plan.refused_producer_id(forbidden=forbidden, now=now, chance=self._rng())
+
+    def _take_topic_settings(self, ask: AskTopicSettings, response: DescribeConfigsResponse, now: float) -> None:
+        settled: set[str] = set()
+        for row in response.results:
+            verdict = judge_control(row.error_code)
+            if verdict is AnswerVerdict.FINE:
+                self._topic_settings[row.resource_name] = _topic_settings(_values(row))
+            elif verdict is AnswerVerdict.RETRY:
+                continue
+            settled.add(row.resource_name)
+        untold = [topic for topic in ask.topics if topic not in settled]
+        self._plan.answered_topic_settings(settled.intersection(ask.topics), untold, now, self._rng())
+
+    def _take_broker_settings(self, response: DescribeConfigsResponse, now: float) -> None:
+        told = False
+        for row in response.results:
+            if judge_control(row.error_code) is AnswerVerdict.FINE:
+                told = True
+                self.producer_id_expiration_ms = _number(_values(row).get(_EXPIRATION_KEY))
+        self._plan.answered_broker_settings(told=told, now=now, chance=self._rng())
+
+    def _note(self, subject: str, text: str) -> None:
+        """A log line for what is new, not for every attempt."""
+        if self._problems.get(subject) != text:
+            self._problems[subject] = text
+            self._log.warning("metadata_problem", subject=subject, reason=text)
+
+
+def _describe(kind: int, names: Iterable[str], keys: Iterable[str]) -> DescribeConfigsRequest:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    rows = [resource(resource_type=kind, resource_name=name, configuration_keys=list(keys)) for name in names]
+    return DescribeConfigsRequest(resources=rows, include_synonyms=False, include_documentation=False)
+
+
+def _values(row: DescribeConfigsResponse.DescribeConfigsResult) -> dict[str, str | None]:
+    return {entry.name: entry.value for entry in row.configs}
+
+
+def _topic_settings(values: Mapping[str, str | None]) -> TopicSettings:
+    unclean = values.get(_UNCLEAN_KEY)
+    return TopicSettings(
+        message_bytes_max=_number(values.get(_BYTES_MAX_KEY)),
+        min_insync_replicas=_number(values.get(_INSYNC_KEY)),
+        timestamp_type=values.get(_TIMESTAMP_KEY),
+        unclean_election=None if unclean is None else unclean == "true",
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
