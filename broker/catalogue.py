@@ -1,8 +1,8 @@
 """The list of topics: in memory for one node, or a folder that all nodes of a cluster share.
 
-    <folder>/lock           held (flock) while the list is changed
-    <folder>/NAME@N.topic   topic NAME in its incarnation N: {"partitions": 12, "settings": {"max.message.bytes": "1000"}}
-    <folder>/NAME@N.gone    it was deleted; the next topic of that name is incarnation N + 1
+    <folder>/lock       held (flock) while the list is changed
+    <folder>/NAME@N.t   topic NAME in its incarnation N: {"partitions": 12, "settings": {"max.message.bytes": "1000"}}
+    <folder>/NAME@N.d   it was deleted; the next topic of that name is incarnation N + 1
 
 A file is written beside its place and renamed into it, so a crash leaves at most a `.tmp` file that nobody reads.
 """
@@ -20,8 +20,8 @@ from typing import Final
 
 from .core.topics import Topic, check_settings
 
-TOPIC_SUFFIX: Final = ".topic"
-GONE_SUFFIX: Final = ".gone"
+TOPIC_SUFFIX: Final = ".t"
+GONE_SUFFIX: Final = ".d"
 UNSETTLED_NS: Final = 100_000_000
 """A folder changed so shortly before it was read may change again under the same time stamp."""
 
