@@ -16,8 +16,8 @@ from ...wire.frames import Ack, Code, Level, Type
 from .answers import Answers
 from .counts import Counts
 from .entries import FrameEntry, SliceEntry
-from .ledger import Ledger
 from .intake_ports import Clock, Delivery, FrameStore, IntakeLimits, Topics, frame_records
+from .ledger import Ledger
 from .live import Hold, Session, SessionState, Wait
 from .model import FramePlace, NoSpaceError, PendingFrame, PendingSlice, SpoolFullError
 from .routing import Route, Routing
@@ -68,6 +68,8 @@ class Intake:
             kind = kernel.message_type(buffer, start, end)
             if kind == Type.SEND and session.state is SessionState.OPEN:
                 return self._send(session, buffer, start, end, now)
+            if kind != Type.HELLO and session.state is SessionState.GREETING:
+                raise FrameError("HELLO comes first")
             with memoryview(buffer) as view:
                 message = frames.decode_client(view[start:end])
         except FrameError as error:
@@ -124,9 +126,8 @@ class Intake:
     # --- small messages ----------------------------------------------------------------------------------------------
 
     def _apply(self, session: Session, message: frames.ClientMessage, now: float) -> bool:
-        greeting = session.state is SessionState.GREETING
-        if greeting is not isinstance(message, frames.Hello):
-            self.end(session, Code.PROTOCOL, "HELLO comes first" if greeting else "HELLO comes once")
+        if session.state is not SessionState.GREETING and isinstance(message, frames.Hello):
+            self.end(session, Code.PROTOCOL, "HELLO comes once")
             return False
         match message:
             case frames.Hello():
@@ -243,7 +244,7 @@ class Intake:
             end,
             head.position,
             partition_count=route.partition_count,
-            sticky=route.sticky_partition,
+            sticky=route.sticky.partition,
             ignore_keys=self._limits.ignore_keys,
             now_ms=self.clock.wall_ms,
             header_count_max=self._limits.header_count_max,

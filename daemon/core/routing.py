@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...producer.core.partitioners import Choices, LoadTable, Queue, Sticky, load_table
+from ...producer.core.partitioners import LoadTable, Queue, Sticky, load_table
 from ...wire import slices
 from .ledger import Ledger, PartitionState
 from .model import Log
@@ -35,8 +35,8 @@ class Route:
     states: list[PartitionState]
     checksums: list[int]
     sticky: Sticky
-    choices: Choices
     record_bytes_max: int
+    available: tuple[int, ...] = ()
     full: frozenset[int] = frozenset()
     weak: bool = True
     gone: str | None = None
@@ -46,23 +46,17 @@ class Route:
     def partition_count(self) -> int:
         return len(self.states)
 
-    @property
-    def sticky_partition(self) -> int:
-        """Where the next keyless frame goes."""
-        return self.sticky.partition(self.choices)
-
     def keyless(self, nbytes: int) -> None:
         """So many record bytes went to the sticky partition."""
-        full = self.sticky.partition(self.choices) in self.full
-        self.sticky.appended(nbytes, self.choices, all_batches_full=full)
+        self.sticky.appended(nbytes, all_batches_full=self.sticky.partition in self.full)
 
     def loads(self, queues: list[Queue], full: frozenset[int]) -> None:
         """What the shards reported: used while it covers every partition that has a leader (ADP-1)."""
         loads: LoadTable | None = None
-        if len(queues) >= len(self.choices.available) > 0:
+        if len(queues) >= len(self.available) > 0:
             loads = load_table(queues)
         self.full = full
-        self.choices = self.choices._replace(loads=loads)
+        self.sticky.learn(self.partition_count, self.available, loads)
 
 
 class Routing:
@@ -106,7 +100,8 @@ class Routing:
         route.gone = None
         in_sync = facts.in_sync_min or 0
         route.weak = min(in_sync, facts.replicas_min) < 2
-        route.choices = Choices(route.partition_count, facts.available)
+        route.available = facts.available
+        route.sticky.learn(route.partition_count, facts.available)
         return route
 
     def routes(self) -> Iterable[Route]:
@@ -122,11 +117,11 @@ class Routing:
             assert index == route.partition_count, "a topic's partitions are numbered without gaps"
             self._add(route, self._ledger.by_place[topic, index])
         for route in self._routes.values():
-            route.choices = Choices(route.partition_count, ())
+            route.sticky.learn(route.partition_count, ())
 
     def _new(self, topic: str) -> Route:
         sticky = Sticky(self._sticky_bytes, self._draw)
-        return Route(topic, [], [], sticky, Choices(0, ()), self._record_bytes_max)
+        return Route(topic, [], [], sticky, self._record_bytes_max)
 
     def _add(self, route: Route, state: PartitionState) -> None:
         route.states.append(state)
