@@ -1,0 +1,188 @@
+"""The layout of a segment file, and finding its entries whatever state the bytes are in.
+
+All numbers little-endian::
+
+    0     header, 64 bytes
+            0   8s   magic          b"PENSPOOL"
+            8   u32  version        1
+            12  u32  zero
+            16  u64  spool number
+            24  u64  segment number
+            32  u64  router start   that of the router which wrote the segment
+            40  u64  previous_end   where the segment before this one (number - 1) ends, 0: not known
+            48  u32  crc            CRC-32C over bytes 0 … 47
+    64    entries, each at a multiple of 8
+
+    entry 0   3s   magic          b"PSE"
+          3   u8   type           `entry_codec.Kind`
+          4   u32  length         bytes of the body
+          8   u32  body_crc       CRC-32C over the body
+          12  u32  header_crc     CRC-32C over spool number, segment number, offset of the entry (u64 each), bytes 0 … 11
+          16  body, then zeros up to a multiple of 8
+
+The file is allocated in full before its first entry, so it ends in zeros until it is sealed; entries end where no header
+follows. The header's own checksum makes the length trustworthy, so one damaged body costs one entry. It also covers the place:
+bytes of an entry that lie elsewhere (in a record's value, or in a copy of another spool) are never taken for an entry. Behind a
+damaged header the search goes on at the next magic whose checksum is right.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from ...wire.errors import FrameError
+
+MAGIC: Final = b"PENSPOOL"
+VERSION: Final = 1
+HEADER: Final = struct.Struct("<8sIIQQQQ")
+HEADER_CRC: Final = struct.Struct("<I")
+ENTRIES_AT: Final = 64
+ENTRY_MAGIC: Final = b"PSE"
+ENTRY: Final = struct.Struct("<3sBIII")
+_ENTRY_START: Final = struct.Struct("<3sBII")
+_PLACE: Final = struct.Struct("<QQQ")
+ALIGNMENT: Final = 8
+_LOOK_BYTES: Final = 1 << 16
+
+assert HEADER.size == 48
+assert ENTRY.size == 16
+
+
+class SegmentHeader(NamedTuple):
+    """Whose segment it is."""
+
+    spool: int
+    segment: int
+    router_start: int
+    previous_end: int
+
+
+class RawEntry(NamedTuple):
+    """A whole entry whose checksums are right."""
+
+    offset: int
+    kind: int
+    body: memoryview
+
+
+class Damage(NamedTuple):
+    """Bytes that are not what was written there."""
+
+    start: int
+    end: int
+
+
+class Scan(NamedTuple):
+    """`end`: behind the last whole entry. `damages`: between whole entries. `torn`: bytes behind the last entry that are not
+    zero, if any."""
+
+    entries: list[RawEntry]
+    damages: list[Damage]
+    end: int
+    torn: Damage | None
+
+
+def pack_segment_header(header: SegmentHeader) -> bytes:
+    start = HEADER.pack(MAGIC, VERSION, 0, *header)
+    return (start + HEADER_CRC.pack(crc32c(start))).ljust(ENTRIES_AT, b"\0")
+
+
+def read_segment_header(data: bytes | bytearray | memoryview) -> SegmentHeader:
+    """The header of a segment.
+
+    Raises:
+        FrameError: not a segment, damaged, or (`code` "version") of a version this program does not know.
+    """
+    if len(data) < ENTRIES_AT:
+        raise FrameError("a segment is shorter than its header")
+    magic, version, _zero, *fields = HEADER.unpack_from(data, 0)
+    if magic != MAGIC:
+        raise FrameError("not a segment of a spool")
+    if HEADER_CRC.unpack_from(data, HEADER.size)[0] != crc32c(memoryview(data)[: HEADER.size]):
+        raise FrameError("the checksum of the segment's header is wrong")
+    if version != VERSION:
+        raise FrameError(f"spool version {version}, not {VERSION}", code="version")
+    return SegmentHeader(*fields)
+
+
+def padded(nbytes: int) -> int:
+    """Up to the next multiple of the alignment."""
+    return nbytes + ALIGNMENT - 1 & -ALIGNMENT
+
+
+class EntryHeaders:
+    """Makes and checks entry headers of one segment."""
+
+    def __init__(self, spool: int, segment: int) -> None:
+        self._spool = spool
+        self._segment = segment
+
+    def pack(self, offset: int, kind: int, length: int, body_crc: int) -> bytes:
+        start = _ENTRY_START.pack(ENTRY_MAGIC, kind, length, body_crc)
+        return start + HEADER_CRC.pack(crc32c(start, crc32c(_PLACE.pack(self._spool, self._segment, offset))))
+
+    def read(self, data: bytes | bytearray | memoryview, offset: int) -> tuple[int, int, int] | None:
+        """(type, length, body_crc) of the entry at an offset, or None when there is none."""
+        if offset + ENTRY.size > len(data):
+            return None
+        magic, kind, length, body_crc, header_crc = ENTRY.unpack_from(data, offset)
+        if magic != ENTRY_MAGIC:
+            return None
+        if header_crc != crc32c(
+            memoryview(data)[offset : offset + _ENTRY_START.size],
+            crc32c(_PLACE.pack(self._spool, self._segment, offset)),
+        ):
+            return None
+        return kind, length, body_crc
+
+
+def scan(data: bytes | bytearray, spool: int, segment: int) -> Scan:
+    """Find every whole entry of a segment. `data` is the whole file."""
+    headers = EntryHeaders(spool, segment)
+    entries: list[RawEntry] = []
+    damages: list[Damage] = []
+    end = ENTRIES_AT
+    for entry in _whole_entries(data, headers):
+        if entry.offset > end:
+            damages.append(Damage(end, entry.offset))
+        entries.append(entry)
+        end = padded(entry.offset + ENTRY.size + len(entry.body))
+    last = _last_nonzero(data, end)
+    return Scan(entries, damages, end, None if last is None else Damage(end, last + 1))
+
+
+def _whole_entries(data: bytes | bytearray, headers: EntryHeaders) -> Iterator[RawEntry]:
+    view = memoryview(data)
+    offset = ENTRIES_AT
+    while offset < len(data):
+        found = headers.read(data, offset) if offset % ALIGNMENT == 0 else None
+        if found is None:
+            offset = data.find(ENTRY_MAGIC, offset + 1)
+            if offset < 0:
+                return
+            continue
+        kind, length, body_crc = found
+        start = offset + ENTRY.size
+        body = view[start : start + length]
+        if len(body) == length and crc32c(body) == body_crc:
+            yield RawEntry(offset, kind, body)
+        elif len(body) < length:
+            # The file ends inside the entry: look for whole ones in what is there.
+            offset += ALIGNMENT
+            continue
+        offset = padded(start + length)
+
+
+def _last_nonzero(data: bytes | bytearray, start: int) -> int | None:
+    """Where the last byte that is not zero lies, from `start` on."""
+    view = memoryview(data)
+    high = len(data)
+    while high > start:
+        low = max(start, high - _LOOK_BYTES)
+        stripped = bytes(view[low:high]).rstrip(b"\0")
+        if stripped:
+            return low + len(stripped) - 1
+        high = low
+    return None

@@ -1,0 +1,270 @@
+"""The identity file: which spool this is, whose, how often it was started, and under which producer id it sends.
+
+One JSON object in `<spool>/identity`, replaced atomically and synced before anything it says is used::
+
+    version        1
+    spool          random 63 bits, for the life of the spool; part of every checksum in its segments
+    starts         raised at every start of the router
+    machine_id     /etc/machine-id ("" where there is none)
+    boot_id        of the last start
+    device, inode  of the directory
+    producer_id    null until the brokers gave one
+    reason         why a new producer id is needed, null if it is not
+    clean          written by an orderly stop, taken back by the next start
+
+A crash before the rename leaves the old file, after it the new one. `identity.tmp` is never read.
+"""
+
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final, cast
+
+from ..wire.errors import FrameError
+from .core import segment_scan
+from .disk import Disk
+from .segment_files import is_segment_file, read_range, segment_numbers, segment_path
+from .spool_directory import Claim, SpoolError, claim
+
+NAME: Final = "identity"
+VERSION: Final = 1
+_MACHINE_ID: Final = Path("/etc/machine-id")
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityFile:
+    """The file's content."""
+
+    version: int
+    spool: int
+    starts: int
+    machine_id: str
+    boot_id: str
+    device: int
+    inode: int
+    producer_id: int | None
+    reason: str | None
+    clean: bool
+
+
+class Identity:
+    """This start of this spool. Holds the directory's lock until `close`.
+
+    `start`: this router's start number, above 0 and unlike any other. `new_identity_reason`: why a new producer id must be
+    asked for before anything is sent (IDN-9), None if the old one goes on. `power_cut`: the machine went down without an
+    orderly stop, so cuts are hints and an unsynced tail may be torn.
+    """
+
+    def __init__(self, claimed: Claim, file: IdentityFile, *, power_cut: bool, disk: Disk) -> None:
+        self.claim = claimed
+        self._file = file
+        self._disk = disk
+        self.power_cut = power_cut
+        self.start = file.starts << 32 | secrets.randbits(32)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        allow_unsafe_filesystem: bool = False,
+        restored: bool = False,
+        disk: Disk | None = None,
+    ) -> "Identity":
+        """Lock the directory, and begin a start of the spool in it: the raised start number is on disk when this returns.
+
+        Raises:
+            SpoolError: the directory cannot be had, or the file is of a version this program does not know.
+        """
+        disk = disk or Disk()
+        claimed = claim(directory, allow_unsafe_filesystem=allow_unsafe_filesystem, disk=disk)
+        try:
+            return cls._begin(claimed, restored=restored, disk=disk)
+        except SpoolError:
+            claimed.close()
+            raise
+
+    @classmethod
+    def _begin(cls, claimed: Claim, *, restored: bool, disk: Disk) -> "Identity":
+        found = os.fstat(claimed.descriptor)
+        here = IdentityFile(
+            version=VERSION,
+            spool=secrets.randbits(63),
+            starts=1,
+            machine_id=_first_line(_MACHINE_ID),
+            boot_id=_first_line(_BOOT_ID),
+            device=found.st_dev,
+            inode=found.st_ino,
+            producer_id=None,
+            reason="the spool is new",
+            clean=False,
+        )
+        stored = _load(claimed.path)
+        power_cut = False
+        if stored is not None:
+            reason = "told to be restored" if restored else _copied(stored, here) or _emptied(stored, claimed.path)
+            reason = reason or stored.reason
+            here = replace(
+                here,
+                spool=stored.spool,
+                starts=stored.starts + 1,
+                producer_id=None if reason else stored.producer_id,
+                reason=reason,
+            )
+            power_cut = stored.boot_id != here.boot_id and not stored.clean
+        else:
+            spool = _number_in_segments(claimed.path)
+            if spool is not None:
+                here = replace(here, spool=spool, reason="the identity file was missing or damaged")
+                power_cut = True
+        identity = cls(claimed, here, power_cut=power_cut, disk=disk)
+        identity._store(here)
+        return identity
+
+    @property
+    def spool(self) -> int:
+        """The spool's number."""
+        return self._file.spool
+
+    @property
+    def spool_id(self) -> str:
+        """The spool's number as text."""
+        return f"{self._file.spool:016x}"
+
+    @property
+    def starts(self) -> int:
+        return self._file.starts
+
+    @property
+    def boot_id(self) -> str:
+        return self._file.boot_id
+
+    @property
+    def producer_id(self) -> int | None:
+        """The id to send under; None: ask for one first."""
+        return self._file.producer_id
+
+    @property
+    def new_identity_reason(self) -> str | None:
+        return self._file.reason
+
+    def set_producer_id(self, producer_id: int) -> None:
+        """The brokers gave an id; it is on disk when this returns.
+
+        Raises:
+            SpoolError: it could not be stored; it must not be used.
+        """
+        self._store(replace(self._file, producer_id=producer_id, reason=None))
+
+    def renew(self, reason: str) -> None:
+        """The spool cannot be trusted to be as new as what the brokers saw: ask for another id (IDN-9).
+
+        Raises:
+            SpoolError: it could not be stored.
+        """
+        self._store(replace(self._file, producer_id=None, reason=reason))
+
+    def mark_clean(self) -> None:
+        """An orderly stop: every cut is in the spool, and everything is synced.
+
+        Raises:
+            SpoolError: it could not be stored.
+        """
+        self._store(replace(self._file, clean=True))
+
+    def close(self) -> None:
+        """Let another router have the directory."""
+        self.claim.close()
+
+    def _store(self, file: IdentityFile) -> None:
+        path = self.claim.path / NAME
+        temporary = path.with_suffix(".tmp")
+        data = json.dumps(asdict(file), indent=1).encode() + b"\n"
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.write(fd, data)
+                self._disk.sync(fd)
+            finally:
+                os.close(fd)
+            temporary.replace(path)
+            self._disk.sync_directory(self.claim.descriptor)
+        except OSError as error:
+            raise SpoolError(f"{path} cannot be written: {error.strerror}; free some space or mend the disk") from error
+        self._file = file
+
+
+def _load(directory: Path) -> IdentityFile | None:
+    """What is stored; None when there is no file or its bytes are not what we write."""
+    path = directory / NAME
+    try:
+        fields = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        path.replace(path.with_suffix(".damaged"))
+        return None
+    except OSError as error:
+        raise SpoolError(f"{path} cannot be read: {error.strerror}") from error
+    if not isinstance(fields, dict):
+        return None
+    stored = cast("dict[str, object]", fields)
+    if stored.get("version") != VERSION:
+        raise SpoolError(
+            f"the spool in {directory} has version {stored.get('version')!r}, this program knows version {VERSION}: use the "
+            "program that wrote it, or another data_dir"
+        )
+    return _checked(stored)
+
+
+def _checked(stored: dict[str, object]) -> IdentityFile | None:
+    numbers = [stored.get(name) for name in ("spool", "starts", "device", "inode")]
+    texts = [stored.get(name) for name in ("machine_id", "boot_id")]
+    producer_id, reason, clean = stored.get("producer_id"), stored.get("reason"), stored.get("clean")
+    if not all(type(number) is int for number in numbers) or not all(type(text) is str for text in texts):
+        return None
+    if not isinstance(producer_id, int | None) or not isinstance(reason, str | None) or not isinstance(clean, bool):
+        return None
+    spool, starts, device, inode = cast("list[int]", numbers)
+    machine_id, boot_id = cast("list[str]", texts)
+    return IdentityFile(VERSION, spool, starts, machine_id, boot_id, device, inode, producer_id, reason, clean)
+
+
+def _copied(stored: IdentityFile, here: IdentityFile) -> str | None:
+    """Why the directory is not the one the file was written in (IDN-9 b)."""
+    if stored.machine_id != here.machine_id:
+        return "the spool was copied from another machine"
+    if stored.inode != here.inode:
+        return "the spool directory was copied or restored: its inode is another one"
+    # Numbers of devices without a disk of their own (overlay, btrfs) are given out anew at every boot.
+    if stored.device != here.device and os.major(here.device) != 0:
+        return "the spool directory was copied or restored: it lies on another device"
+    return None
+
+
+def _emptied(stored: IdentityFile, directory: Path) -> str | None:
+    if stored.producer_id is not None and not segment_numbers(directory):
+        return "the spool was emptied"
+    return None
+
+
+def _number_in_segments(directory: Path) -> int | None:
+    """The spool's number as its newest readable segment has it."""
+    for number in reversed(segment_numbers(directory)):
+        path = segment_path(directory, number)
+        if is_segment_file(path):
+            try:
+                return segment_scan.read_segment_header(read_range(path, 0, segment_scan.ENTRIES_AT)).spool
+            except (FrameError, OSError):
+                continue
+    return None
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").split("\n", 1)[0].strip()
+    except OSError:
+        return ""
