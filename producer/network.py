@@ -6,6 +6,7 @@ Everything runs on the loop's thread; only names are resolved elsewhere (`resolv
 
 import errno
 import logging
+import os
 import socket
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
@@ -268,7 +269,7 @@ class Connection(Generic[TagT]):
         set_options(self._socket, self._options.sockets)
         code = self._socket.connect_ex(address.sockaddr)
         if code not in (0, errno.EINPROGRESS):
-            raise OSError(code, errno.errorcode.get(code, "connect"))
+            raise OSError(code, os.strerror(code))
         self._events = READ | WRITE
         self._loop.add(self._socket.fileno(), self._events, self._happened)
 
@@ -284,7 +285,7 @@ class Connection(Generic[TagT]):
             self._reader = AnswerReader(self._options.limits.answer_bytes_max)
             self._say_hello()
             return
-        self.last_error = self._wording(OSError(code, errno.errorcode.get(code, "connect")))
+        self.last_error = self._wording(OSError(code, os.strerror(code)))
         self._drop_socket()
         self._try_next(monotonic())
 
@@ -434,11 +435,7 @@ class Connection(Generic[TagT]):
         return f"{self.host}:{self.port}: {error.strerror or error}"
 
 
-_DOING: Final = {
-    State.RESOLVING: "resolving the name of",
-    State.CONNECTING: "connecting to",
-    State.CHECKING_VERSIONS: "the first exchange with",
-}
+_DOING: Final = {State.RESOLVING: "resolving", State.CONNECTING: "connecting to", State.CHECKING_VERSIONS: "greeting"}
 
 
 def _decode(response_class: type[KafkaResponse] | None, answer: bytes) -> Answer:

@@ -233,6 +233,9 @@ class MetadataPlan:
         wait_s = self._limits.reconnect.wait_s(attempts, chance)
         self._failures[self._current.host, self._current.port] = _Failure(attempts + 1, now + wait_s)
         self._current = None
+        # Where one broker went, leaders moved; and a bootstrap address is of no use before it has told the nodes.
+        self._full = True
+        self._metadata.wanted(now)
 
     def rebootstrap(self) -> None:
         """A broker sent us back to the bootstrap addresses: only they count until one of them has answered (KIP-1102)."""
@@ -340,7 +343,8 @@ class MetadataPlan:
     def _candidates(self) -> list[Target]:
         nodes = [Target(node.node, node.host, node.port) for _, node in sorted(self._nodes.items())]
         if not nodes or all((node.host, node.port) in self._failures for node in nodes):
-            return [*nodes, *self._bootstrap]
+            taken = {(node.host, node.port) for node in nodes}
+            return [*nodes, *(target for target in self._bootstrap if (target.host, target.port) not in taken)]
         return nodes
 
     def _failure(self, target: Target) -> _Failure:

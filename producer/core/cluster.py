@@ -17,7 +17,6 @@ NO_NODE: Final = -1
 NO_EPOCH: Final = -1
 _EPOCHS_RELIABLE_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 10
-_NO_ID: Final = bytes(16)
 
 
 class BrokerAddress(NamedTuple):
@@ -238,7 +237,8 @@ def read_metadata(response: MetadataResponse) -> MetadataAnswer:
     for row in response.topics:
         if row.name is None:
             continue
-        topic_id = row.topic_id.bytes if version >= _TOPIC_IDS_FROM else _NO_ID
+        # The library decodes the zero id, which stands for "none", as None.
+        topic_id = row.topic_id.bytes if version >= _TOPIC_IDS_FROM and row.topic_id else None
         partitions = [
             PartitionView(
                 index=part.partition_index,
@@ -250,8 +250,7 @@ def read_metadata(response: MetadataResponse) -> MetadataAnswer:
             )
             for part in row.partitions
         ]
-        known_id = None if topic_id == _NO_ID else topic_id
-        topics.append(TopicAnswer(row.name, known_id, row.error_code, bool(row.is_internal), partitions))
+        topics.append(TopicAnswer(row.name, topic_id, row.error_code, bool(row.is_internal), partitions))
     return MetadataAnswer(
         brokers,
         response.cluster_id or "" if version >= 2 else "",

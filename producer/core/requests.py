@@ -286,7 +286,7 @@ def _outcome(
     hint = LeaderHint(leader.leader_id, leader.leader_epoch) if leader and leader.leader_epoch >= 0 else None
     return ProduceOutcome(
         topic="" if by_id else str(topic.name),
-        topic_id=topic.topic_id.bytes if by_id else None,
+        topic_id=topic.topic_id.bytes if by_id and topic.topic_id else None,
         index=row.index,
         code=row.error_code,
         base_offset=row.base_offset,
