@@ -65,7 +65,7 @@ class Sticky:
     `random31` gives numbers from 0 to 2^31 - 1.
     """
 
-    __slots__ = ("_partition", "_produced", "_random31", "_sticky_bytes")
+    __slots__ = ("_choices", "_partition", "_produced", "_random31", "_sticky_bytes")
 
     def __init__(self, sticky_bytes: int, random31: Callable[[], int]) -> None:
         """`sticky_bytes`: size of a batch.
@@ -77,28 +77,35 @@ class Sticky:
             raise ValueError(f"a batch of {sticky_bytes} bytes is none to stay for")
         self._sticky_bytes: Final = sticky_bytes
         self._random31: Final = random31
-        self._partition: int | None = None
+        self._choices: Choices | None = None
+        self._partition = -1
         self._produced = 0
 
-    def partition(self, choices: Choices) -> int:
-        """Where the next keyless frame goes."""
-        if self._partition is None or self._partition >= choices.partition_count:
-            self._switch(choices)
-        assert self._partition is not None
+    @property
+    def partition(self) -> int:
+        """Where the next keyless frame goes; `learn` comes first."""
+        assert self._partition >= 0, "nothing is known of the topic"
         return self._partition
 
-    def appended(self, size: int, choices: Choices, *, all_batches_full: bool) -> None:
+    def learn(self, partition_count: int, available: Sequence[int], loads: LoadTable | None = None) -> None:
+        """What the cluster looks like now. A partition that has lost its leader is left at once if others have one."""
+        self._choices = Choices(partition_count, available, loads)
+        if not 0 <= self._partition < partition_count or (available and self._partition not in available):
+            self._switch(self._choices)
+
+    def appended(self, size: int, *, all_batches_full: bool = False) -> None:
         """Count the record bytes of a keyless frame that went there, and move on when it was enough.
 
         Without a fresh report that no open batch has room (`all_batches_full` false) it stays for up to twice as much: that
         spares a fraction of a batch where the linger is long.
         """
+        assert self._choices is not None, "nothing is known of the topic"
         if self._produced == 0:
             size += BATCH_HEADER_BYTES
         self._produced += size
         enough = self._sticky_bytes if all_batches_full else 2 * self._sticky_bytes
         if self._produced >= enough:
-            self._switch(choices)
+            self._switch(self._choices)
 
     def _switch(self, choices: Choices) -> None:
         self._partition = choose(choices, self._random31())
