@@ -19,6 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ..runtime import logs
+from ..runtime.process import PARENT_VARIABLE, Exit, refuse_optimised, take_journal, tie_to_parent
 from . import settings as checks
 from .catalogue import FolderCatalogue, MemoryCatalogue
 from .connection import Connection, OversizedError
@@ -47,7 +49,7 @@ def moment() -> Moment:
 
 
 def say(text: str) -> None:
-    """Tell the operator something, on standard error."""
+    """Tell a person something, on standard error."""
     _ = sys.stderr.write(text + "\n")
     _ = sys.stderr.flush()
 
@@ -65,6 +67,7 @@ class Server:
         self._seen_appends = node.appends
         self._commands = bytearray()
         self._stopping = False
+        self._log = logs.get()
         _ = self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def serve(self, wake: socket.socket) -> None:
@@ -108,7 +111,7 @@ class Server:
         except (BlockingIOError, ConnectionAbortedError):
             return
         if len(self._connections) >= CONNECTIONS_MAX:
-            say(f"connection_refused reason=limit limit={CONNECTIONS_MAX}")
+            self._log.warning("connection_refused", reason="limit", limit=CONNECTIONS_MAX)
             sock.close()
             return
         sock.setblocking(False)
@@ -130,7 +133,7 @@ class Server:
         try:
             step(connection)
         except (RequestError, OversizedError) as error:
-            say(f"connection_closed reason={error}")
+            self._log.warning("connection_closed", reason=str(error))
             self._close(connection)
         except OSError:
             self._close(connection)
@@ -168,7 +171,7 @@ class Server:
         connection.waiting = None
         connection.closing = outcome.close
         if outcome.close:
-            say(f"connection_closed reason={outcome.why}")
+            self._log.warning("connection_closed", reason=outcome.why)
         connection.send(outcome.data)
         if again:
             self._serve_requests(connection)
@@ -234,9 +237,9 @@ def open_node(settings: BrokerSettings, peers: tuple[Peer, ...]) -> tuple[Node, 
         OSError: a folder cannot be used.
     """
     folder = settings.catalogue_dir
-    logs = None
+    kept = None
     if settings.log_dir is not None:
-        logs = FolderLogs(settings.log_dir)
+        kept = FolderLogs(settings.log_dir)
         folder = folder or settings.log_dir / "catalogue"
     catalogue = MemoryCatalogue() if folder is None else FolderCatalogue(folder)
     for spec in settings.topics:
@@ -245,17 +248,17 @@ def open_node(settings: BrokerSettings, peers: tuple[Peer, ...]) -> tuple[Node, 
     other = [spec.name for spec in settings.topics if found.get(spec.name, spec.partitions) != spec.partitions]
     if other:
         raise SettingsError([f"topic {name} exists with {found[name]} partitions" for name in other])
-    start = secrets.randbelow(STARTS_MAX) if logs is None else logs.next_start()
+    start = secrets.randbelow(STARTS_MAX) if kept is None else kept.next_start()
     node = Node(
         settings.node_id,
         peers,
         start=start,
         limits=settings.limits,
         topic_store=catalogue,
-        log_store=logs or MemoryLogs(),
+        log_store=kept or MemoryLogs(),
         moment=moment(),
     )
-    return node, logs
+    return node, kept
 
 
 @contextlib.contextmanager
@@ -288,8 +291,8 @@ def run(settings: BrokerSettings) -> None:
     with listen(settings.host, settings.port) as listener:
         port: int = listener.getsockname()[1]
         peers = settings.nodes or (Peer(settings.node_id, settings.host, port),)
-        node, logs = open_node(settings, peers)
-        with contextlib.closing(logs) if logs else contextlib.nullcontext(), _signals() as wake:
+        node, kept = open_node(settings, peers)
+        with contextlib.closing(kept) if kept else contextlib.nullcontext(), _signals() as wake:
             _announce(settings, f"ready {settings.host}:{port}\n".encode())
             Server(settings, listener, node).serve(wake)
 
@@ -360,17 +363,24 @@ def parse(arguments: Sequence[str]) -> BrokerSettings:
 
 
 def main() -> int:
-    """Run from the command line; 2 when the arguments are wrong, 1 when the broker could not start or had to stop."""
+    """Run from the command line; the exit status is one of `runtime.process.Exit`."""
+    refuse_optimised()
+    take_journal()
+    # Started by hand, a broker may outlive its shell; started with the daemon, it ends with it.
+    if PARENT_VARIABLE in os.environ:
+        tie_to_parent()
     try:
-        run(parse(sys.argv[1:]))
+        settings = parse(sys.argv[1:])
+        logs.configure(f"broker-{settings.node_id}")
+        run(settings)
     except SettingsError as error:
         for problem in error.problems:
             say(f"penstock broker: {problem}")
-        return 2
+        return Exit.USAGE
     except (FolderInUseError, OSError) as error:
         say(f"penstock broker: {error}")
-        return 1
-    return 0
+        return Exit.FAILED
+    return Exit.OK
 
 
 if __name__ == "__main__":
