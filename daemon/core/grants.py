@@ -1,0 +1,388 @@
+"""When a lease is given, moved or called back because of where its leader is (LSE-2, LSE-3, chapter 9).
+
+Stamp rows come from here too: the first one of a partition, and those under another producer id.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ...wire.ids import NO_LEADER
+from ...wire.messages import FIRST, Cut, Grant, Move, Node, Nodes, Row
+from .entries import CutsEntry, GrantedEntry, Lsn, ParkedEntry, PartitionEntry, StampRowEntry
+from .lease import Leader, Lease
+from .lease_states import Block, BlockedBy, LeaseState, Relocate, Step
+from .lease_table import LeaseTable
+from .pace import pace_of
+from .parking import EPOCH_MAX, ParkRequest, rows_behind
+from .placement import Placement
+
+_NO_TIMESTAMP = 1 << 62
+
+
+class TopicLeaders(NamedTuple):
+    """What metadata last said of a topic."""
+
+    topic_id: bytes
+    leaders: dict[int, Leader]
+
+
+class Grants:
+    """Owner of the node table and of what is known of leaders and producer ids."""
+
+    def __init__(self, table: LeaseTable) -> None:
+        self._table = table
+        self.placement = Placement()
+        self.nodes: dict[int, Node] = {}
+        self._told: dict[int, list[Node]] = {}
+        self._topics: dict[str, TopicLeaders] = {}
+        self.producer_id: int | None = None
+        self.identity_reason: str | None = None
+        self._spare_ids: list[int] = []
+        self._waiting_for_id: list[Lease] = []
+        self._parking_for_id: list[tuple[Lease, ParkRequest, str]] = []
+
+    # --- producer ids ------------------------------------------------------------------------------------------------
+
+    @property
+    def wants_producer_id(self) -> bool:
+        """An id is needed: the daemon's own, or one for a partition alone."""
+        return self.producer_id is None or bool(self._waiting_for_id or self._parking_for_id)
+
+    def producer_id_known(self, producer_id: int) -> None:
+        """The first is the daemon's; further ones are for single partitions."""
+        if self.producer_id is None:
+            self.producer_id = producer_id
+            if self.identity_reason is not None:
+                self._take_new_identity(producer_id, self.identity_reason)
+            self._consider_unplaced(lambda _lease: True)
+            return
+        if producer_id != self.producer_id:
+            self._spare_ids.append(producer_id)
+        if self._spare_ids and self._waiting_for_id:
+            self._renewed(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
+        elif self._spare_ids and self._parking_for_id:
+            self.write_parked(*self._parking_for_id.pop(0))
+
+    def renew(self, lease: Lease) -> None:
+        """The partition goes on from its mark under a producer id of its own."""
+        lease.move(LeaseState.SETTLING)
+        lease.step = Step.PRODUCER_ID
+        self._waiting_for_id.append(lease)
+        if self._spare_ids:
+            self._renewed(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
+
+    def _renewed(self, lease: Lease, producer_id: int) -> None:
+        self.write_rows(lease, producer_id, "new_producer_id")
+        self._table.unplace(lease)
+
+    def _take_new_identity(self, producer_id: int, reason: str) -> None:
+        table = self._table
+        for number, state in table.ledger.by_number.items():
+            if state.rows:
+                lease = table.lease_of(number)
+                if state.next_ordinal > state.mark:
+                    table.possible_duplicates(lease, state.mark, state.next_ordinal, reason)
+                self.write_rows(lease, producer_id, "new_identity")
+
+    def write_rows(self, lease: Lease, new_id: int, reason: str) -> None:
+        """From the mark on another producer id. Rows first: cuts that they cut through are known to be over."""
+        table = self._table
+        bump, behind = rows_behind(lease.durable, [], new_id)
+        for row in [bump, *behind]:
+            lease.row_lsn = table.record(StampRowEntry(lease.number, row, reason))
+        self._no_cuts(lease)
+        table.counters["new_producer_ids"] += 1
+
+    def write_parked(self, lease: Lease, request: ParkRequest, letter: str) -> None:
+        """Records are in the dead letters: holes, and a new epoch from the first one left (IDN-5, IDN-6, BMP-1).
+
+        The epoch's row comes first, the rows behind the holes last: whatever prefix of these entries survives a power cut,
+        nothing is skipped that was not parked, and nothing is sent that was.
+        """
+        table, durable = self._table, lease.durable
+        used_up = durable.rows[-1].epoch >= EPOCH_MAX
+        if used_up and not self._spare_ids:
+            lease.step = Step.PRODUCER_ID
+            self._parking_for_id.append((lease, request, letter))
+            return
+        new_id = self._spare_ids.pop(0) if used_up else None
+        bump, behind = rows_behind(durable, request.pieces, new_id)
+        reason = f"parked: {request.error}"
+        lease.row_lsn = table.record(StampRowEntry(lease.number, bump, reason))
+        ordinals = [(piece.first, piece.count) for piece in request.pieces]
+        _ = table.record(ParkedEntry(lease.number, ordinals, request.code, request.message, letter))
+        for row in behind:
+            lease.row_lsn = table.record(StampRowEntry(lease.number, row, reason))
+        self._no_cuts(lease)
+        table.counters["new_producer_ids" if used_up else "bumps"] += 1
+        lease.backlog.park(request.pieces)
+        table.advance(lease, durable.mark, None)
+        table.progress(lease)
+        table.unplace(lease)
+
+    def _no_cuts(self, lease: Lease) -> None:
+        table, durable = self._table, lease.durable
+        if durable.cuts or durable.unknown_through is not None or not durable.cuts_are_facts:
+            _ = table.record(CutsEntry(lease.number, [], facts=True, unknown_through=None))
+        lease.unsure_through = 0
+        table.await_sync(lease.row_lsn)
+
+    # --- where leaders and nodes are ---------------------------------------------------------------------------------
+
+    def set_nodes(self, nodes: Iterable[Node]) -> None:
+        """The cluster's nodes, whole."""
+        self.nodes = {node.node: node for node in nodes}
+        self.deal()
+
+    def deal(self) -> None:
+        """Deal nodes to seats anew, call back what lies elsewhere now, and tell the shards their nodes."""
+        if self.placement.deal(self.nodes, self._table.seats.present()):
+            for lease in self._table.leases.values():
+                if lease.state is LeaseState.HELD:
+                    self._follow(lease)
+            self._consider_unplaced(lambda _lease: True)
+        self.tell_nodes()
+
+    def tell_nodes(self) -> None:
+        """NODES to every shard whose list changed."""
+        for seat in self._table.seats.ready():
+            numbers = self.placement.nodes_of(seat)
+            budget = self._table.limits.buffer_bytes // max(1, len(numbers))
+            nodes = [self.nodes[number]._replace(budget_bytes=budget) for number in numbers]
+            if self._told.get(seat) != nodes:
+                self._told[seat] = nodes
+                self._table.send(seat, Nodes(nodes))
+
+    def seat_ready(self, seat: int) -> None:
+        """Its partitions may be granted."""
+        _ = self._told.pop(seat, None)
+        self.tell_nodes()
+        self._consider_unplaced(lambda lease: self._seat_for(lease) == seat)
+
+    def set_leaders(self, topic: str, topic_id: bytes, leaders: Iterable[tuple[int, int, int]]) -> None:
+        """A topic's (index, node or -1, leader epoch). Older epochs than known are ignored (HO-16)."""
+        known = self._topics.get(topic)
+        if known is None or (topic_id and known.topic_id and topic_id != known.topic_id):
+            known = TopicLeaders(topic_id, {})
+        elif topic_id and not known.topic_id:
+            known = TopicLeaders(topic_id, known.leaders)
+        self._topics[topic] = known
+        for index, node, epoch in leaders:
+            before = known.leaders.get(index)
+            # Leaders without epochs come from brokers too old to have them.
+            if (
+                before is None
+                or epoch < 0
+                or epoch > before.epoch
+                or (epoch == before.epoch and before.node == NO_LEADER)
+            ):
+                known.leaders[index] = Leader(node, epoch)
+            self._apply_leader(topic, index)
+
+    def hint(self, lease: Lease, leader: Leader) -> None:
+        """A newer leader, from an answer to a shard."""
+        topic = lease.durable.topic
+        known = self._topics.get(topic)
+        if known is None or leader.epoch <= lease.leader.epoch or leader.node not in self.nodes:
+            return
+        known.leaders[lease.durable.index] = leader
+        self._apply_leader(topic, lease.durable.index)
+
+    def topic_gone(self, topic: str) -> None:
+        """Metadata knows no such topic: leases stay where they are, nothing new is granted."""
+        known = self._topics.get(topic)
+        if known is None:
+            return
+        for index in list(known.leaders):
+            known.leaders[index] = Leader(NO_LEADER, known.leaders[index].epoch)
+            self._apply_leader(topic, index)
+
+    def begin(self, lease: Lease) -> None:
+        """A lease is new: what metadata said of its topic counts for it too."""
+        self._apply_leader(lease.durable.topic, lease.durable.index)
+
+    def _apply_leader(self, topic: str, index: int) -> None:
+        state = self._table.ledger.by_place.get((topic, index))
+        lease = self._table.leases.get(state.number) if state is not None else None
+        known = self._topics.get(topic)
+        if lease is None or known is None or index not in known.leaders:
+            return
+        leader = known.leaders[index]
+        if self._other_topic(lease):
+            lease.leader = leader
+        elif 0 <= leader.epoch < max(lease.leader.epoch, lease.durable.leader_epoch) or leader == lease.leader:
+            return
+        newer = leader.epoch > lease.leader.epoch or self._other_topic(lease)
+        lease.leader = leader
+        if lease.state is LeaseState.HELD:
+            self._follow(lease)
+        elif lease.state is LeaseState.UNPLACED:
+            self._table.consider[lease.number] = lease
+        elif lease.state is LeaseState.BLOCKED and newer and lease.block is not None and lease.block.retry:
+            self._table.unplace(lease)
+
+    def _other_topic(self, lease: Lease) -> bool:
+        """The topic was deleted and made again (IDN-8)."""
+        known = self._topics.get(lease.durable.topic)
+        return known is not None and lease.durable.topic_id not in {b"", known.topic_id} and known.topic_id != b""
+
+    def _seat_for(self, lease: Lease) -> int | None:
+        if lease.leader.node == NO_LEADER:
+            return None
+        return self.placement.seat_of(lease.leader.node, lease.durable.topic, lease.durable.index)
+
+    def _follow(self, lease: Lease) -> None:
+        """A held lease goes where its leader is. Without a leader it stays."""
+        table, leader = self._table, lease.leader
+        if self._other_topic(lease):
+            table.recall(lease, Relocate())
+            return
+        if leader.node == NO_LEADER:
+            # Its node may have left the cluster: then nobody serves it there any more.
+            if lease.node not in self.nodes:
+                table.recall(lease, Relocate())
+            return
+        if self._seat_for(lease) != lease.seat:
+            table.recall(lease, Relocate())
+        elif (leader.node, leader.epoch) != (lease.node, lease.leader_epoch):
+            table.handout.drop(lease)
+            lease.node, lease.leader_epoch = leader
+            _ = table.record(GrantedEntry(lease.number, lease.generation, lease.seat, leader.node, leader.epoch))
+            self.tell_nodes()
+            table.send(lease.seat, Move(lease.number, lease.generation, leader.node, leader.epoch))
+            table.handout.ready(lease)
+            table.counters["moves"] += 1
+
+    # --- granting ----------------------------------------------------------------------------------------------------
+
+    def _consider_unplaced(self, which: Callable[[Lease], bool]) -> None:
+        for lease in self._table.leases.values():
+            if lease.state is LeaseState.UNPLACED and lease.backlog.unresolved and which(lease):
+                self._table.consider[lease.number] = lease
+
+    def place(self) -> None:
+        """Grant every lease that may have become possible."""
+        table = self._table
+        if not table.consider:
+            return
+        leases, table.consider = list(table.consider.values()), {}
+        for lease in leases:
+            if lease.state is LeaseState.UNPLACED and lease.backlog.unresolved and not table.stopping:
+                self._try(lease)
+
+    def _try(self, lease: Lease) -> None:
+        table, durable = self._table, lease.durable
+        if self._other_topic(lease):
+            self._begin_again(lease)
+        if lease.state is not LeaseState.UNPLACED or not self._has_row(lease) or not self._is_certain(lease):
+            return
+        seat = self._seat_for(lease)
+        if seat is None or not table.seats.is_ready(seat):
+            return
+        assert lease.leader.epoch < 0 or lease.leader.epoch >= durable.leader_epoch, (lease.leader, durable)
+        self._learn_topic_id(lease)
+        self._grant(lease, seat)
+
+    def _learn_topic_id(self, lease: Lease) -> None:
+        durable, known = lease.durable, self._topics[lease.durable.topic]
+        if known.topic_id and not durable.topic_id:
+            _ = self._table.record(PartitionEntry(lease.number, durable.topic, known.topic_id, durable.index))
+
+    def _begin_again(self, lease: Lease) -> None:
+        """A log without our state: what was unresolved goes to the new topic, under a new id if a copy may land there."""
+        table, durable = self._table, lease.durable
+        known = self._topics[durable.topic]
+        _ = table.record(PartitionEntry(lease.number, durable.topic, known.topic_id, durable.index))
+        cuts = lease.open_cuts()
+        if not cuts and not lease.uncertain:
+            return
+        end = max([cut.first + cut.count for cut in cuts] + [(durable.unknown_through or 0) + 1])
+        table.possible_duplicates(lease, durable.mark, min(end, durable.next_ordinal), "the topic was made again")
+        self.renew(lease)
+
+    def _has_row(self, lease: Lease) -> bool:
+        """Stamp rows are there, cover every hole, and are synced (HO-11)."""
+        table, durable = self._table, lease.durable
+        if not durable.rows:
+            if self.producer_id is None:
+                return False
+            row = Row(self.producer_id, 0, durable.mark, durable.mark)
+            lease.row_lsn = table.record(StampRowEntry(lease.number, row, "new_partition"))
+        if lease.row_lsn > table.synced or table.synced == 0:
+            table.await_sync(Lsn(max(lease.row_lsn, 1)))
+            table.rows_awaited.append(lease)
+            return False
+        return True
+
+    def _is_certain(self, lease: Lease) -> bool:
+        """Cuts are known, or nothing was ever acknowledged and so only the one record at the mark can be out (11.4)."""
+        table, durable = self._table, lease.durable
+        if not lease.uncertain:
+            return True
+        row = lease.row
+        if durable.anchor is None and row is not None:
+            cut = Cut(durable.mark, 1, row.epoch)
+            _ = table.record(CutsEntry(lease.number, [cut], facts=True, unknown_through=None))
+            return True
+        through = durable.unknown_through or 0
+        text = "the bounds of its batches were lost, by a power cut or with a shard's journal"
+        table.block(lease, Block(BlockedBy.CUTS_UNKNOWN, text, durable.mark, through + 1, retry=False))
+        return False
+
+    def _grant(self, lease: Lease, seat: int) -> None:
+        table, durable = self._table, lease.durable
+        cuts = lease.open_cuts()
+        generation = durable.generation + 1
+        node, epoch = lease.leader
+        _ = table.record(GrantedEntry(lease.number, generation, seat, node, epoch))
+        lease.move(LeaseState.HELD)
+        lease.seat, lease.node, lease.leader_epoch = seat, node, epoch
+        lease.handed_end = durable.mark
+        lease.backlog.rewind()
+        lease.pace = self.pace(lease, cuts)
+        lease.pace_told_at = table.now
+        table.send(
+            seat,
+            Grant(
+                lease.number,
+                durable.topic,
+                durable.topic_id or None,
+                durable.index,
+                generation,
+                node,
+                epoch,
+                list(durable.rows),
+                durable.mark,
+                cuts,
+                lease.pace,
+                durable.anchor,
+                durable.log_start,
+            ),
+        )
+        table.handout.ready(lease)
+        table.await_sync(lease.backlog.unresolved[-1].lsn)
+        table.counters["grants"] += 1
+
+    def pace(self, lease: Lease, cuts: list[Cut]) -> str:
+        """The pace to grant with. Inherited cuts that the broker may have forgotten are noted (11.6)."""
+        table, durable = self._table, lease.durable
+        end = cuts[-1].first + cuts[-1].count if cuts else durable.mark
+        oldest = 0 if lease.narrow_through > end else _NO_TIMESTAMP
+        for piece in lease.backlog.unresolved:
+            if piece.first >= end:
+                break
+            oldest = min(oldest, piece.max_ts)
+        wall = table.wall_ms()
+        allowed = pace_of(durable.anchor, durable.log_start, oldest, wall_ms=wall, expiration_ms=table.expiration_ms)
+        if cuts and allowed == FIRST and (durable.anchor is not None or wall - oldest > table.expiration_ms // 2):
+            lease.unsure_through = end
+        return allowed if 0 < table.synced >= lease.anchor_lsn else FIRST
+
+    def renewed_pace(self, lease: Lease) -> str:
+        """What may be told to the holder now."""
+        table, durable = self._table, lease.durable
+        if lease.anchor_lsn > table.synced:
+            return FIRST
+        oldest = 0 if lease.narrow_through > durable.mark else _NO_TIMESTAMP
+        wall = table.wall_ms()
+        return pace_of(durable.anchor, durable.log_start, oldest, wall_ms=wall, expiration_ms=table.expiration_ms)

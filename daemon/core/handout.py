@@ -1,0 +1,147 @@
+"""Hands references of synced slices to the shards that hold their partitions, within the credit of each node (HOP-3).
+
+A lane is one shard's connection to one node: its credit, and the leases with something to hand out. A lane whose credit is
+used up costs nothing until more comes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...wire.messages import NARROW, OPEN, RouterMessage, SliceRef, Slices
+from .entries import Lsn
+from .lease import Lease
+
+REFS_MAX: Final = 4_096
+"""References in one message: about 256 KB of it."""
+TURN_BYTES: Final = 256 << 10
+"""What one partition may take of a lane's credit before the next one's turn."""
+
+Send = Callable[[int, RouterMessage], None]
+TellPace = Callable[[Lease, str], None]
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Bytes of references: `total` accepted by the shard, `used` handed out, both since its HELLO."""
+
+    seat: int
+    node: int
+    total: int = 0
+    used: int = 0
+    ready: dict[int, Lease] = field(default_factory=dict)
+
+
+class HandOut:
+    """All lanes."""
+
+    def __init__(self, send: Send, tell_pace: TellPace) -> None:
+        self._send = send
+        self._tell_pace = tell_pace
+        self._lanes: dict[tuple[int, int], Lane] = {}
+        self.slices = 0
+        self.bytes = 0
+
+    def lane(self, seat: int, node: int) -> Lane:
+        """The lane of a shard to a node."""
+        found = self._lanes.get((seat, node))
+        if found is None:
+            found = self._lanes[seat, node] = Lane(seat, node)
+        return found
+
+    def credit(self, seat: int, node: int, total: int) -> None:
+        """The shard accepts more. Totals only rise: an older message changes nothing."""
+        lane = self.lane(seat, node)
+        lane.total = max(lane.total, total)
+
+    def forget(self, seat: int) -> None:
+        """The shard is gone, and its credit with it."""
+        for key in [key for key in self._lanes if key[0] == seat]:
+            del self._lanes[key]
+
+    def ready(self, lease: Lease) -> None:
+        """The lease is held and may have something to hand out."""
+        if lease.backlog.waiting:
+            self.lane(lease.seat, lease.node).ready[lease.number] = lease
+
+    def drop(self, lease: Lease) -> None:
+        """The lease ends, or moves to another node."""
+        lane = self._lanes.get((lease.seat, lease.node))
+        if lane is not None:
+            _ = lane.ready.pop(lease.number, None)
+
+    def run(self, synced: Lsn, old_before_ms: int) -> None:
+        """Hand out what is synced and has credit. Slices with timestamps older than `old_before_ms` are announced by pace
+        NARROW."""
+        for lane in self._lanes.values():
+            if lane.ready and lane.used < lane.total:
+                self._serve(lane, synced, old_before_ms)
+
+    def _serve(self, lane: Lane, synced: Lsn, old_before_ms: int) -> None:
+        refs: list[SliceRef] = []
+        ready = lane.ready
+        progress = True
+        while progress and ready:
+            progress = False
+            # Whoever was served goes behind those that were not: with little credit everybody has his turn.
+            for number in list(ready):
+                lease = ready.pop(number)
+                before = lane.used
+                stopped = self._take(lane, lease, synced, old_before_ms, refs)
+                progress = progress or lane.used > before
+                if lease.backlog.waiting:
+                    ready[number] = lease
+                if stopped:
+                    progress = False
+                    break
+        self._flush(lane.seat, refs)
+
+    def _take(self, lane: Lane, lease: Lease, synced: Lsn, old_before_ms: int, refs: list[SliceRef]) -> bool:
+        """Move slices of one lease into `refs`. Returns whether the lane's credit stopped it."""
+        waiting, number, generation = lease.backlog.waiting, lease.number, lease.generation
+        taken = 0
+        end = lease.handed_end
+        while waiting and taken < TURN_BYTES:
+            head = waiting[0]
+            length = head.length
+            if head.lsn > synced:
+                break
+            if lane.used + length > lane.total:
+                lease.handed_end = end
+                return True
+            if head.max_ts < old_before_ms:
+                self._announce_old(lane, lease, head.first + head.count, refs)
+            _ = waiting.popleft()
+            lane.used += length
+            taken += length
+            end = head.first + head.count
+            refs.append(
+                SliceRef(
+                    number,
+                    generation,
+                    head.segment,
+                    head.offset,
+                    length,
+                    head.first,
+                    head.count,
+                    head.created_ms,
+                    head.max_ts,
+                )
+            )
+            self.slices += 1
+            if len(refs) >= REFS_MAX:
+                self._flush(lane.seat, refs)
+        self.bytes += taken
+        lease.handed_end = end
+        return False
+
+    def _announce_old(self, lane: Lane, lease: Lease, end: int, refs: list[SliceRef]) -> None:
+        lease.narrow_through = end
+        if lease.pace == OPEN:
+            self._flush(lane.seat, refs)
+            self._tell_pace(lease, NARROW)
+
+    def _flush(self, seat: int, refs: list[SliceRef]) -> None:
+        if refs:
+            self._send(seat, Slices(refs.copy()))
+            refs.clear()

@@ -1,0 +1,189 @@
+"""A lease table with a log in memory, and shards whose every word the test says."""
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from penstock.daemon.core.entries import ControlEntry, FrameEntry, Lsn, SliceEntry
+from penstock.daemon.core.leases import LeaseLimits, Leases
+from penstock.daemon.core.ledger import Ledger, PartitionState
+from penstock.daemon.core.model import PendingFrame, PendingSlice, SliceEnded
+from penstock.wire.journal import LIVE, JournalSlot
+from penstock.wire.messages import (
+    Credit,
+    Cut,
+    Done,
+    DoneItem,
+    Grant,
+    Node,
+    Refused,
+    Revoked,
+    RouterMessage,
+    ShardMessage,
+    SliceRef,
+    Slices,
+)
+
+_M = TypeVar("_M")
+WALL_OFFSET_MS = 1_700_000_000_000
+EXPIRATION_MS = 24 * 3_600_000
+TOPIC = "orders"
+TOPIC_ID = b"\x01" * 16
+
+
+class MemoryLog:
+    """Entries in order; their places are counted from 1."""
+
+    def __init__(self) -> None:
+        self.entries: list[ControlEntry] = []
+        self.place = 0
+
+    def append(self, entry: ControlEntry) -> Lsn:
+        self.entries.append(entry)
+        return self.step()
+
+    def step(self) -> Lsn:
+        self.place += 1
+        return Lsn(self.place)
+
+
+def a_frame(count: int = 1) -> PendingFrame:
+    return PendingFrame("app", 1000, 0, 2, count, 100, Lsn(1), 0, None, 1)
+
+
+def done_item(
+    grant: Grant, first: int, count: int, *, base_offset: int | None = None, log_start: int = 0, time_ms: int = -2
+) -> DoneItem:
+    """A success; by default with base offset = ordinal and a fresh time."""
+    offset = first if base_offset is None else base_offset
+    when = WALL_OFFSET_MS if time_ms == -2 else time_ms
+    return DoneItem(grant.partition, grant.generation, first, count, offset, when, -1, log_start, 0, 1)
+
+
+@dataclass
+class Desk:
+    """The table with two seats, two nodes (node 1 -> seat 0, node 2 -> seat 1), partition 0 led by node 1, 1 by node 2."""
+
+    seats: int = 2
+    parks: set[str] = field(default_factory=set)
+    now: float = 100.0
+    log: MemoryLog = field(default_factory=MemoryLog)
+    ledger: Ledger = field(default_factory=Ledger)
+    said: list[tuple[int, RouterMessage]] = field(default_factory=list)
+    ended: list[SliceEnded] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.leases = self.start()
+
+    def start(self) -> Leases:
+        """A router's lease table over the ledger as it is."""
+        limits = LeaseLimits(self.seats, 3_000, 10_000, 1_000, 60_000, 64 << 20)
+        return Leases(
+            self.ledger, self.log, limits, self.parks.__contains__, now=self.now, wall_offset_ms=WALL_OFFSET_MS
+        )
+
+    def partition(self, index: int, topic: str = TOPIC, topic_id: bytes = TOPIC_ID) -> PartitionState:
+        entry = self.ledger.new_partition_entry(topic, topic_id, index)
+        self.log.append(entry)
+        self.ledger.apply(entry)
+        return self.ledger.by_number[entry.partition]
+
+    def cluster(self, *leaders: tuple[int, int, int], nodes: tuple[int, ...] = (1, 2)) -> None:
+        self.leases.nodes([Node(node, f"b{node}", 9092, "", 0) for node in nodes], self.now)
+        self.leases.leaders(TOPIC, TOPIC_ID, leaders, self.now)
+
+    def shard(self, seat: int, *, credit: int = 1 << 30) -> None:
+        self.leases.shard_greeted(seat, self.now)
+        self.leases.shard_ready(seat, self.now)
+        for node in (1, 2, 3):
+            self.say(seat, Credit(node, credit))
+
+    def up(self) -> None:
+        """Producer id, cluster with two partitions, both shards."""
+        self.leases.producer_id_known(7)
+        self.cluster((0, 1, 5), (1, 2, 5))
+        for seat in range(self.seats):
+            self.shard(seat)
+
+    def push(self, number: int, count: int, *, max_ts: int = WALL_OFFSET_MS) -> PendingSlice:
+        """A slice of a frame is spooled."""
+        state = self.ledger.by_number[number]
+        first, place = state.next_ordinal, self.log.step()
+        entry = SliceEntry(number, first, count, max_ts, 0, 100)
+        self.ledger.apply(FrameEntry("app", 1000, first, -1, 2, 0, count, None, [entry]))
+        piece = PendingSlice(number, first, count, 1, first * 100, 100, max_ts, 0, place, a_frame(count))
+        self.leases.push(piece)
+        return piece
+
+    def say(self, seat: int, message: ShardMessage) -> None:
+        self.leases.message(seat, message, self.now)
+
+    def round(self, *, sync: bool = True) -> list[tuple[int, RouterMessage]]:
+        """One round of the router; returns what it said."""
+        if sync:
+            self.leases.synced(Lsn(self.log.place))
+        self.leases.tick(self.now)
+        self.leases.hand_out(self.now)
+        said = self.leases.outbox[:]
+        self.leases.outbox.clear()
+        self.said += said
+        self.ended += self.leases.ended
+        self.leases.ended.clear()
+        return said
+
+    def settle(self) -> list[tuple[int, RouterMessage]]:
+        """Rounds until nothing more is said."""
+        said: list[tuple[int, RouterMessage]] = []
+        for _ in range(20):
+            more = self.round()
+            said += more
+            if not more and not self.leases.wants_sync:
+                return said
+        raise AssertionError("the table does not come to rest")
+
+    def held(self, number: int) -> Grant:
+        """The grant of a partition that was said last."""
+        grants = [message for _, message in self.said if isinstance(message, Grant) and message.partition == number]
+        return grants[-1]
+
+    def granted(self, number: int, count: int = 10) -> Grant:
+        """A partition with one slice, granted and handed out."""
+        self.push(number, count)
+        self.settle()
+        return self.held(number)
+
+    def opened(self, number: int, count: int = 10) -> Grant:
+        """The same after its first acknowledgement: pace OPEN."""
+        grant = self.granted(number, count)
+        self.done(grant, 0, 1)
+        self.settle()
+        return grant
+
+    def seat_of(self, number: int) -> int:
+        grants = [(seat, m) for seat, m in self.said if isinstance(m, Grant) and m.partition == number]
+        return grants[-1][0]
+
+    def done(self, grant: Grant, first: int, count: int, **how: int) -> None:
+        self.say(self.seat_of(grant.partition), Done([done_item(grant, first, count, **how)]))
+
+    def revoked(self, grant: Grant, *cuts: Cut) -> None:
+        self.say(self.seat_of(grant.partition), Revoked(grant.partition, grant.generation, list(cuts)))
+
+    def refused(self, grant: Grant, first: int, count: int, code: int, **how: object) -> None:
+        fields: dict[str, object] = {"message": "", "record_errors": [], "ambiguous": False} | how
+        message = Refused(grant.partition, grant.generation, first, count, code, **fields)  # type: ignore[arg-type]
+        self.say(self.seat_of(grant.partition), message)
+
+    def slot(self, grant: Grant, first: int, count: int, serial: int = 1, epoch: int = 0) -> JournalSlot:
+        row = grant.rows[-1]
+        return JournalSlot(serial, grant.partition, grant.generation, first, count, epoch, LIVE, row.producer_id)
+
+    def dead(self, seat: int, *slots: JournalSlot, facts: bool = True) -> None:
+        self.leases.shard_dead(seat, slots, self.now, facts=facts)
+
+
+def of_kind(said: list[tuple[int, RouterMessage]], kind: type[_M]) -> list[_M]:
+    return [message for _, message in said if isinstance(message, kind)]
+
+
+def refs(said: list[tuple[int, RouterMessage]]) -> list[SliceRef]:
+    return [ref for message in of_kind(said, Slices) for ref in message.refs]
