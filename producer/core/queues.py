@@ -1,0 +1,408 @@
+"""The accumulator's part for one partition: references to slices, the batch being filled, and full batches not yet cut.
+
+References are kept until their records are resolved, so that any batch can be made anew from the spool: after a change of
+pace, for the cuts of an earlier holder, and when a batch is split. A batch is never filled across the start of a stamp row
+or a hole (IDN-4).
+"""
+
+import struct
+from bisect import bisect_right
+from collections import deque
+from enum import Enum, auto
+from typing import Final, NamedTuple, Protocol
+
+from ...wire.errors import FrameError
+from ...wire.messages import SliceRef
+from ...wire.slices import CRC_FROM, HEADER_BYTES, OWN_TIMESTAMPS, SliceHeader, crc_prefix, read_header
+from .batch import HEADER_BYTES as BATCH_HEADER_BYTES
+from .batch import BatchBuilder, Stamp, crc32c, record_bytes
+from .buffers import Buffer, BufferPool, Tag
+from .codecs import Compressor
+from .cuts import Batch
+
+CLOSED_MAX: Final = 5
+"""Full batches of a partition that wait to be cut: one that cannot send must not take its node's memory (DRN-4)."""
+_RECORD_OVERHEAD_MAX: Final = 21
+_ROW_SIZE: Final = struct.Struct("<I")
+_ANY_COUNT: Final = (1 << 31) - 1
+_RATIO_MARGIN: Final = 1.05
+
+
+class Fed(Enum):
+    """What became of a slice."""
+
+    TAKEN = auto()
+    NO_MEMORY = auto()
+    """The node's budget is used up; the rest follows when a buffer comes back."""
+    PAUSED = auto()
+    """The partition has as many batches as it may send next."""
+
+
+class Damage(NamedTuple):
+    """A slice that is not what was spooled."""
+
+    ref: SliceRef
+    what: str
+
+
+class Source(Protocol):
+    """Where slices are read."""
+
+    def read(self, segment: int, offset: int, length: int) -> memoryview | str:
+        """The bytes, valid until the next call; or what is wrong, in words."""
+
+
+class BatchRules(NamedTuple):
+    """How batches of a partition are made. `batch_bytes`: of a batch before compression."""
+
+    batch_bytes: int
+    linger_s: float
+    compressor: Compressor
+
+
+class Closed(NamedTuple):
+    """A full batch, not cut yet."""
+
+    builder: BatchBuilder
+    buffer: Buffer
+    uses: int
+
+    @property
+    def first(self) -> int:
+        return self.builder.first
+
+    @property
+    def count(self) -> int:
+        return self.builder.count
+
+
+class PartitionQueue:
+    """Slices of one lease, on their way into batches. `cut_to` is the first ordinal that is in no cut."""
+
+    def __init__(
+        self,
+        tag: Tag,
+        topic: str,
+        index: int,
+        *,
+        node: int,
+        rules: BatchRules,
+        pool: BufferPool,
+        source: Source,
+        row_starts: list[int],
+    ) -> None:
+        """`tag.first` is the first ordinal never cut."""
+        self.tag: Final = tag
+        self.node = node
+        self.rules = rules
+        self.cut_to = tag.first
+        self.flush_to = 0
+        self.one_record = False
+        self.damage: Damage | None = None
+        self.returned: list[Buffer] = []
+        """Buffers that nothing reads any more; the accumulator gives them back."""
+        self._pool: Final = pool
+        self._source: Final = source
+        self._row_starts: Final = row_starts
+        self._batch_bytes = rules.batch_bytes
+        self._prefix_crc: Final = crc32c(crc_prefix(topic, index))
+        self._refs_end = -1
+        self._consumed: deque[SliceRef] = deque()
+        self._unread: deque[SliceRef] = deque()
+        self._position = 0
+        self._taken = 0
+        self._open: Closed | None = None
+        self._open_count_max = _ANY_COUNT
+        self._open_since = 0.0
+        self._closed: deque[Closed] = deque()
+        self._ratio = 1.0
+
+    # --- slices in ---------------------------------------------------------------------------------------------------
+
+    def accept(self, ref: SliceRef) -> bool:
+        """One more reference. False: its records are all in cuts already, it is not read for now."""
+        follows = ref.first == self._refs_end or self._refs_end < 0 or ref.first in self._row_starts
+        assert follows, f"slice at {ref.first} follows {self._refs_end}"
+        self._refs_end = ref.first + ref.count
+        if self._refs_end <= self.cut_to:
+            self._consumed.append(ref)
+            return False
+        self._unread.append(ref)
+        return True
+
+    @property
+    def unread(self) -> deque[SliceRef]:
+        return self._unread
+
+    @property
+    def has_open(self) -> bool:
+        """A batch is being filled or full: a sign of life for `sendable_at`."""
+        return self._open is not None or bool(self._closed)
+
+    @property
+    def closed_count(self) -> int:
+        return len(self._closed)
+
+    def wants(self, ref: SliceRef) -> bool:
+        """Whether this slice is the next to be read, and there is a place for it."""
+        return bool(self._unread) and self._unread[0] is ref and not self._is_full()
+
+    def _is_full(self) -> bool:
+        if self.damage is not None:
+            return True
+        return self._open is None and len(self._closed) >= (1 if self.one_record else CLOSED_MAX)
+
+    def feed(self, ref: SliceRef, data: memoryview) -> Fed:
+        """Encode the records of the next slice, as far as there is room. Sets `damage` where it is not what was spooled."""
+        assert self._unread[0] is ref
+        try:
+            header = self._verify(ref, data)
+            return self._fill(ref, header, data)
+        except FrameError as error:
+            self.damage = Damage(ref, str(error))
+            return Fed.PAUSED
+
+    def _verify(self, ref: SliceRef, data: memoryview) -> SliceHeader:
+        """The checksum names topic and partition: those of this lease, not of the slice (MEM-2)."""
+        header = read_header(data)
+        if header.first != ref.first or header.count != ref.count:
+            raise FrameError(f"slice of {header.count} records at {header.first}, not {ref.count} at {ref.first}")
+        if crc32c(data[CRC_FROM:], self._prefix_crc) != header.crc:
+            raise FrameError("wrong checksum")
+        return header
+
+    def _fill(self, ref: SliceRef, header: SliceHeader, data: memoryview) -> Fed:
+        own = bool(header.flags & OWN_TIMESTAMPS)
+        end = len(data)
+        if self._position == 0:
+            self._position = HEADER_BYTES
+        behind = self.cut_to - ref.first - self._taken
+        if behind > 0:
+            self._position = skip_rows(data, self._position, behind, own_timestamps=own)
+            self._taken += behind
+        while self._taken < ref.count:
+            building = self._open
+            if building is None:
+                if self._is_full():
+                    return Fed.PAUSED
+                building = self._begin(ref.first + self._taken, self._batch_bytes, ref.created_ms / 1000)
+                if building is None:
+                    return Fed.NO_MEMORY
+            builder = building.builder
+            left = min(ref.count - self._taken, self._open_count_max - builder.count)
+            if builder.first + builder.count != ref.first + self._taken:
+                self._close_open()
+                continue
+            took = builder.append(data, self._position, end, left, own_timestamps=own, slice_ts=header.base_ts)
+            if took.records == 0 and builder.count == 0:
+                if not self._begin_larger(ref, data, own=own, base_ts=header.base_ts):
+                    return Fed.NO_MEMORY
+                continue
+            self._position = took.position
+            self._taken += took.records
+            if took.records < left or builder.count == self._open_count_max:
+                self._close_open()
+        _ = self._unread.popleft()
+        self._consumed.append(ref)
+        self._position = self._taken = 0
+        return Fed.TAKEN
+
+    def _begin(self, first: int, size: int, since: float, *, exactly: bool = False) -> Closed | None:
+        tag = self.tag._replace(first=first)
+        buffer = self._pool.take(self.node, size, tag)
+        if buffer is None:
+            return None
+        limit = size if exactly else min(size, self._batch_bytes)
+        builder = BatchBuilder(buffer.data, first, limit=limit)
+        self._open = Closed(builder, buffer, buffer.uses)
+        self._open_since = since
+        self._open_count_max = self._count_max(first)
+        return self._open
+
+    def _begin_larger(self, ref: SliceRef, data: memoryview, *, own: bool, base_ts: int) -> bool:
+        """A record larger than a batch gets a batch of its own size."""
+        assert self._open is not None
+        self.returned.append(self._open.buffer)
+        self._open = None
+        need = record_bytes(data, self._position, len(data), own_timestamps=own, slice_ts=base_ts)
+        return self._begin(ref.first + self._taken, need, ref.created_ms / 1000, exactly=True) is not None
+
+    def _count_max(self, first: int) -> int:
+        if self.one_record:
+            return 1
+        place = bisect_right(self._row_starts, first)
+        return self._row_starts[place] - first if place < len(self._row_starts) else _ANY_COUNT
+
+    def _close_open(self) -> None:
+        assert self._open is not None
+        self._closed.append(self._open)
+        self._open = None
+
+    # --- batches out -------------------------------------------------------------------------------------------------
+
+    def sendable_at(self, now: float) -> float | None:
+        """From when on the next batch may go; None: there is none. Linger counts from the router's taking of the first
+        record; a flush and want of memory end it."""
+        if self._closed:
+            return now
+        if self._open is None:
+            return None
+        if self._open.first < self.flush_to or self._pool.starved(self.node):
+            return now
+        return self._open_since + self.rules.linger_s
+
+    def estimated_bytes(self) -> int:
+        """What the next batch will need on the wire."""
+        following = self._closed[0] if self._closed else self._open
+        if following is None:
+            return 0
+        return BATCH_HEADER_BYTES + int(following.builder.record_bytes * min(1.0, self._ratio * _RATIO_MARGIN))
+
+    def next_max_ts(self) -> int:
+        """Largest record timestamp of the next batch, ms since 1970; -1: there is none."""
+        following = self._closed[0] if self._closed else self._open
+        return -1 if following is None else following.builder.max_ts
+
+    def close_next(self) -> Closed | None:
+        """The next batch, now cut: `seal` it."""
+        if not self._closed:
+            if self._open is None:
+                return None
+            self._close_open()
+        closed = self._closed.popleft()
+        assert closed.first >= self.cut_to, "records cut twice"
+        self.cut_to = closed.first + closed.count
+        return closed
+
+    def seal(self, closed: Closed, batch: Batch) -> None:
+        """Compress, write stamp and header."""
+        assert closed.buffer.belongs_to(self.tag._replace(first=batch.first), closed.uses), "a foreign buffer (MEM-3)"
+        self._finish(closed.builder, batch)
+        batch.buffer = closed.buffer
+        batch.uses = closed.uses
+
+    def _finish(self, builder: BatchBuilder, batch: Batch) -> None:
+        stamp = Stamp(batch.producer_id, batch.epoch, batch.sequence)
+        batch.record_bytes = builder.record_bytes
+        batch.max_ts = builder.max_ts
+        batch.data = builder.close(stamp, self.rules.compressor)
+        batch.size = len(batch.data)
+        seen = (batch.size - BATCH_HEADER_BYTES) / batch.record_bytes
+        self._ratio = max(self._ratio + 0.05, seen) if seen > self._ratio else max(self._ratio - 0.005, seen)
+
+    def limit_batches(self, size: int) -> None:
+        """The broker takes no larger ones here."""
+        self._batch_bytes = max(min(self._batch_bytes, size + BATCH_HEADER_BYTES), BATCH_HEADER_BYTES + 1)
+
+    # --- batches made anew -------------------------------------------------------------------------------------------
+
+    def covers(self, batch: Batch) -> bool:
+        """The batch has its bytes, or the slices to make them from are known."""
+        return batch.data is not None or batch.end <= self._refs_end
+
+    def build(self, batch: Batch) -> bool:
+        """See that the batch has its bytes. False: not now, or `damage` is set. Such a batch lies outside the pool: what
+        waits for it would else hold the memory it needs."""
+        if batch.data is not None:
+            return True
+        if not self.covers(batch) or self.damage is not None:
+            return False
+        refs = [ref for ref in (*self._consumed, *self._unread) if self._overlaps(ref, batch)]
+        room = BATCH_HEADER_BYTES + sum(ref.length + _RECORD_OVERHEAD_MAX * ref.count for ref in refs)
+        builder = BatchBuilder(bytearray(room), batch.first, limit=room)
+        for ref in refs:
+            data = self._source.read(ref.segment, ref.offset, ref.length)
+            if isinstance(data, str):
+                self.damage = Damage(ref, data)
+                return False
+            try:
+                self._append_part(builder, batch, ref, data)
+            except FrameError as error:
+                self.damage = Damage(ref, str(error))
+                return False
+        assert builder.count == batch.count, "a cut whose records are not all there"
+        self._finish(builder, batch)
+        return True
+
+    def _append_part(self, builder: BatchBuilder, batch: Batch, ref: SliceRef, data: memoryview) -> None:
+        header = self._verify(ref, data)
+        own = bool(header.flags & OWN_TIMESTAMPS)
+        skipped = max(0, batch.first - ref.first)
+        position = skip_rows(data, HEADER_BYTES, skipped, own_timestamps=own)
+        wanted = min(ref.count - skipped, batch.end - max(ref.first, batch.first))
+        took = builder.append(data, position, len(data), wanted, own_timestamps=own, slice_ts=header.base_ts)
+        assert took.records == wanted, "a batch made anew does not fit"
+
+    @staticmethod
+    def _overlaps(ref: SliceRef, batch: Batch) -> bool:
+        return ref.first < batch.end and batch.first < ref.first + ref.count
+
+    # --- letting go --------------------------------------------------------------------------------------------------
+
+    def set_one_record(self, *, one_record: bool) -> None:
+        """At pace FIRST a batch holds one record: what is filled otherwise is read again."""
+        if one_record == self.one_record:
+            return
+        self.one_record = one_record
+        if one_record:
+            self._rewind()
+
+    def _rewind(self) -> None:
+        for filled in (*self._closed, *([self._open] if self._open is not None else [])):
+            self.returned.append(filled.buffer)
+        self._closed.clear()
+        self._open = None
+        self._position = self._taken = 0
+        while self._consumed and self._consumed[-1].first + self._consumed[-1].count > self.cut_to:
+            self._unread.appendleft(self._consumed.pop())
+
+    def resolved_to(self, end: int) -> None:
+        """Records below `end` have their outcome: their slices are not needed any more."""
+        while self._consumed and self._consumed[0].first + self._consumed[0].count <= end:
+            _ = self._consumed.popleft()
+
+    def held(self, batch: Batch) -> None:
+        """A transport may read the batch's bytes from now on."""
+        if batch.buffer is not None:
+            tag = self.tag._replace(first=batch.first)
+            assert batch.buffer.belongs_to(tag, batch.uses), "a foreign buffer (MEM-3)"
+        batch.holders += 1
+
+    def landed(self, batch: Batch) -> None:
+        """A transport holds the bytes no more (MEM-4)."""
+        batch.holders -= 1
+        self._free(batch)
+
+    def let_go(self, batch: Batch) -> None:
+        """The batch is resolved, replaced or revoked; its buffer goes back as soon as no transport reads it."""
+        batch.dropped = True
+        self._free(batch)
+
+    def _free(self, batch: Batch) -> None:
+        if batch.dropped and not batch.holders and batch.buffer is not None:
+            self.returned.append(batch.buffer)
+            batch.buffer = None
+            batch.data = None
+
+    def drop(self) -> None:
+        """The lease is over: forget all slices."""
+        self._rewind()
+        self._unread.clear()
+        self._consumed.clear()
+
+
+def skip_rows(data: memoryview, position: int, count: int, *, own_timestamps: bool) -> int:
+    """Position behind `count` rows; only ever needed where a batch begins inside a slice.
+
+    Raises:
+        FrameError: there are fewer.
+    """
+    before = 8 if own_timestamps else 0
+    for _ in range(count):
+        if position + before + _ROW_SIZE.size > len(data):
+            raise FrameError("the rows end inside a row's head")
+        (size,) = _ROW_SIZE.unpack_from(data, position + before)
+        position += before + _ROW_SIZE.size + size
+    if position > len(data):
+        raise FrameError("the rows end inside a row's body")
+    return position

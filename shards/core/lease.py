@@ -1,0 +1,285 @@
+"""One partition under a lease: which batch may be sent next, and what is unresolved.
+
+The rules are those of modes and paces (`modes.py`); what an answer means is in `settling.py`. A cut is fixed when a batch is
+taken to be sent, and from then on kept until the router knows its outcome or has the lease back.
+"""
+
+from collections import deque
+from typing import Final
+
+from ...producer.core.cuts import Batch
+from ...producer.core.queues import PartitionQueue
+from ...producer.core.sender import Permit
+from ...wire.messages import (
+    FIRST,
+    OPEN,
+    Anchor,
+    Cut,
+    Grant,
+    Halt,
+    Hint,
+    Pace,
+    Revoked,
+    Row,
+    SliceRef,
+    Unreadable,
+)
+from .modes import NEXT, NOWHERE, WINDOW, Here, Limits, Mode, WallClock, is_anchored, is_old
+from .outbox import Outbox
+from .probes import Probe
+
+SEQUENCES: Final = 1 << 31
+
+
+class Lease:
+    """The right to send one partition. Asserted here: HO-2, HO-3, HO-5, HO-6, HO-7."""
+
+    def __init__(self, grant: Grant, queue: PartitionQueue, limits: Limits, wall: WallClock, outbox: Outbox) -> None:
+        self.partition = grant.partition
+        self.topic = grant.topic
+        self.topic_id = grant.topic_id
+        self.index = grant.index
+        self.generation = grant.generation
+        self.node = grant.node
+        self.leader_epoch = grant.leader_epoch
+        self.queue = queue
+        self.limits = limits
+        self.wall = wall
+        self.outbox = outbox
+        self.mode = Mode.CAREFUL
+        self.pace = grant.pace
+        self.anchor: Anchor | None = grant.anchor
+        self.log_start = grant.log_start
+        self.rows = grant.rows
+        self.probe: Probe | None = None
+        self.on_wire = 0
+        self.failures = 0
+        self.retry_at = 0.0
+        self.last_error = ""
+        self.proven: Here = NOWHERE
+        """Where the last batch was acknowledged."""
+        self.here: Here = NOWHERE
+        """Where the last batch went."""
+        self.held = False
+        """At pace FIRST a batch was acknowledged: nothing new before PACE tells that this is synced."""
+        self.wants_slot = False
+        self.unresolved: deque[Batch] = deque(self._inherit(cut) for cut in grant.cuts)
+        self.unjournaled = len(self.unresolved)
+        self.replaced: list[int] = []
+        """Slots of split batches: free as soon as their children are journaled."""
+        queue.set_one_record(one_record=self.pace == FIRST)
+
+    def _inherit(self, cut: Cut) -> Batch:
+        """A batch of an earlier holder: it may be in the log, so its first refusal is ambiguous (ERR-2)."""
+        row = self.row_of(cut.first)
+        assert row.epoch == cut.epoch, (
+            f"partition {self.partition}: cut of epoch {cut.epoch} under a row of {row.epoch}"
+        )
+        batch = self._stamp(cut.first, cut.count)
+        batch.doubtful = True
+        return batch
+
+    def row_of(self, first: int) -> Row:
+        """The stamp row in force at an ordinal."""
+        for row in reversed(self.rows):
+            if row.start <= first:
+                return row
+        raise AssertionError(f"partition {self.partition}: no stamp row for ordinal {first}")
+
+    def _stamp(self, first: int, count: int) -> Batch:
+        row = self.row_of(first)
+        return Batch(first, count, row.producer_id, row.epoch, (first - row.base) % SEQUENCES)
+
+    def cut_again(self, first: int, count: int, parent: Batch) -> Batch:
+        """A part of a batch that was refused whole: same epoch, hence the same sequences."""
+        child = self._stamp(first, count)
+        assert child.epoch == parent.epoch, "a part under another epoch than its batch (HO-3)"
+        child.size = parent.size * count // parent.count
+        return child
+
+    # --- the router says ---------------------------------------------------------------------------------------------
+
+    def set_pace(self, pace: Pace) -> None:
+        """The router has synced what allows a wider pace, or sees what demands a narrower one."""
+        self.pace = pace.pace
+        self.held = False
+        if pace.anchor is not None and (self.anchor is None or pace.anchor.base_offset >= self.anchor.base_offset):
+            self.anchor = pace.anchor
+        self.log_start = max(self.log_start, pace.log_start)
+        self.queue.set_one_record(one_record=pace.pace == FIRST)
+
+    def move(self, node: int, leader_epoch: int) -> None:
+        """Another node leads, and this shard serves it: what is on the wire becomes an orphan and is sent again there."""
+        self.node = node
+        self.leader_epoch = leader_epoch
+        for batch in self.unresolved:
+            if batch.flight:
+                batch.flight = 0
+                batch.doubtful = True
+        self.on_wire = 0
+        self.failures = 0
+        self.retry_at = 0.0
+        self.probe = None
+        refused = bool(self.unresolved) and self.unresolved[0].refusal is not None
+        if self.mode is not Mode.WAITING or not refused:
+            self.enter(Mode.CAREFUL)
+
+    def revoke(self) -> None:
+        """Give the lease back, at once: the broker is not waited for."""
+        cuts = [Cut(batch.first, batch.count, batch.epoch) for batch in self.unresolved]
+        slots = self.replaced + self.slots_of(list(self.unresolved))
+        self.outbox.say(Revoked(self.partition, self.generation, cuts), slots)
+        for batch in self.unresolved:
+            batch.flight = 0
+            self.queue.let_go(batch)
+        self.unresolved.clear()
+        self.on_wire = 0
+        self.enter(Mode.GONE)
+
+    # --- what may be sent --------------------------------------------------------------------------------------------
+
+    def ready_at(self, now: float) -> float | None:
+        """From when on `take` has a batch, if nothing else happens; None: not before some event."""
+        if self.mode in (Mode.WAITING, Mode.GONE) or self.wants_slot:
+            return None
+        if self.mode is not Mode.RUNNING:
+            if self.on_wire:
+                return None
+            if self.unresolved:
+                return self.retry_at if self.queue.covers(self._again(self.here)) else None
+        if not self._window_open(WINDOW, now):
+            return None
+        at = self.queue.sendable_at(now)
+        return None if at is None else max(at, self.retry_at)
+
+    def estimated_bytes(self) -> int:
+        """Size of the batch that `take` would give."""
+        if self.mode is not Mode.RUNNING and self.unresolved:
+            return self._again(self.here).size
+        return self.queue.estimated_bytes()
+
+    def take(self, permit: Permit, *, now: float) -> Batch | None:
+        """The batch to send on this connection, its cut fixed; None: not now."""
+        ready = self.ready_at(now)
+        if ready is None or ready > now:
+            return None
+        here = Here(self.node, permit.incarnation, self.leader_epoch)
+        if self.mode is Mode.RUNNING and self.proven != here:
+            # An idle partition may have lost its state at the broker: one batch alone tells (HO-7).
+            self.enter(Mode.CAREFUL)
+            if self.on_wire or (self.unresolved and not self.queue.covers(self.unresolved[0])):
+                return None
+        again = self.mode is not Mode.RUNNING and bool(self.unresolved)
+        if self.unjournaled + (0 if again else 1) > permit.cuts_left:
+            self.wants_slot = True
+            return None
+        self.here = here
+        if again:
+            return self._take_again(here)
+        if not self._window_open(min(WINDOW, permit.in_flight_max), now):
+            return None
+        return self._cut(now)
+
+    def departed(self, batch: Batch, flight: int) -> None:
+        """The batch is handed to a transport. Its cut is in the journal (HO-12)."""
+        assert batch.slot >= 0, "a batch on its way without a journaled cut"
+        assert batch.flight == 0, "a batch twice on the wire"
+        batch.flight = flight
+        batch.attempts += 1
+        self.on_wire += 1
+        assert self.mode is Mode.RUNNING or self.on_wire == 1, "more than one in flight outside RUNNING (HO-7)"
+
+    def _take_again(self, here: Here) -> Batch | None:
+        batch = self._again(here)
+        return batch if self.queue.build(batch) else None
+
+    def _again(self, here: Here) -> Batch:
+        """The unresolved batch whose turn it is."""
+        return self.unresolved[0] if self.probe is None else self.probe.target(here)
+
+    def _cut(self, now: float) -> Batch | None:
+        """Fix the cut of the next new batch."""
+        closed = self.queue.close_next(now)
+        if closed is None:
+            return None
+        assert self.pace != FIRST or closed.count == 1, "a first batch of more than one record (HO-6)"
+        batch = self._stamp(closed.first, closed.count)
+        self.queue.seal(closed, batch)
+        self.unresolved.append(batch)
+        self.unjournaled += 1
+        assert len(self.unresolved) <= WINDOW, "more than five unresolved (HO-5)"
+        return batch
+
+    def _window_open(self, window: int, now: float) -> bool:
+        """A new batch may be cut, as far as pace and window go."""
+        if not self.unresolved:
+            return not (self.pace == FIRST and self.held)
+        if len(self.unresolved) >= window or self.pace != OPEN:
+            return False
+        return not self._is_narrow(now)
+
+    def _is_narrow(self, now: float) -> bool:
+        """Some batch is so old by its timestamps that the broker may forget us with it."""
+        half = self.limits.expiration_ms
+        wall = self.wall.ms(now)
+        times = [batch.max_ts for batch in self.unresolved]
+        if self.anchor is not None:
+            times.append(self.anchor.time_ms)
+        next_time = self.queue.next_max_ts()
+        if next_time >= 0:
+            times.append(next_time)
+        return any(is_old(time, wall, half) for time in times)
+
+    # --- for settling ------------------------------------------------------------------------------------------------
+
+    def enter(self, mode: Mode) -> None:
+        """Change the mode, by the table."""
+        if mode is self.mode:
+            return
+        assert mode in NEXT[self.mode], f"{self.mode.name} to {mode.name}"
+        self.mode = mode
+        if mode is not Mode.PROBING:
+            self.probe = None
+
+    def anchored_by(self, log_start: int, now: float) -> bool:
+        """P is anchored, by the log start offset of an answer (-1: it told none, then the last one seen)."""
+        times = [batch.max_ts for batch in self.unresolved if batch.max_ts >= 0]
+        return is_anchored(
+            self.anchor,
+            log_start if log_start >= 0 else self.log_start,
+            times,
+            wall_ms=self.wall.ms(now),
+            expiration_ms=self.limits.expiration_ms,
+        )
+
+    def slots_of(self, batches: list[Batch]) -> list[int]:
+        """Their journal slots; each is asked for once."""
+        slots = [batch.slot for batch in batches if batch.slot >= 0]
+        for batch in batches:
+            batch.slot = -1
+        return slots
+
+    def back_off(self, now: float, chance: float) -> None:
+        """Wait before the next attempt; `chance` in [0, 1) spreads it."""
+        self.retry_at = now + self.limits.backoff.wait_s(self.failures, chance)
+        self.failures += 1
+
+    def halt(self, code: int, message: str) -> None:
+        """Tell the router that nothing can be done here, and wait."""
+        self.last_error = message
+        self.outbox.say(Halt(self.partition, self.generation, code, message))
+        self.enter(Mode.WAITING)
+
+    def hint(self, leader: int, leader_epoch: int) -> None:
+        """Tell the router of a newer leader, or (-1) that its metadata is stale."""
+        self.outbox.say(Hint(self.partition, self.generation, leader, leader_epoch))
+
+    def unreadable(self, ref: SliceRef, what: str) -> None:
+        """A slice cannot be read or is not what was spooled: nothing more of this partition is sent (MEM-2)."""
+        if self.mode in (Mode.WAITING, Mode.GONE):
+            return
+        self.last_error = what
+        self.outbox.say(
+            Unreadable(self.partition, self.generation, ref.segment, ref.offset, ref.first, ref.count, what)
+        )
+        self.enter(Mode.WAITING)

@@ -1,0 +1,312 @@
+"""All leases of this shard: the router's messages go in, what to say and what to send comes out.
+
+The shell reads messages, connections and slices; everything that is decided is decided here, in `lease.py` and in
+`settling.py`.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, NamedTuple, assert_never
+
+from ...producer.core.accumulator import Accumulator
+from ...producer.core.buffers import Tag
+from ...producer.core.cuts import Batch
+from ...producer.core.queues import BatchRules, PartitionQueue
+from ...producer.core.requests import TOPIC_ID_FROM, ProduceOutcome
+from ...producer.core.sender import Flight, Permit, Sender, match
+from ...producer.core.verdicts import Verdict
+from ...wire.messages import (
+    Credit,
+    Flush,
+    Grant,
+    Move,
+    Node,
+    Nodes,
+    Pace,
+    PartitionLoad,
+    Ping,
+    Revoke,
+    RouterMessage,
+    Slices,
+    Stop,
+    Welcome,
+)
+from .lease import Lease
+from .modes import Limits, Mode, WallClock
+from .outbox import Outbox
+from .settling import settle, unanswered
+
+FILL_BYTES_MAX: Final = 4 << 20
+"""Slices read in one round of the loop: answers and messages must not wait long."""
+_CREDIT_STEPS: Final = 8
+_RETRIES: Final = frozenset(Verdict) - {Verdict.ACKED}
+
+
+class CreditRule(NamedTuple):
+    """A node may be handed slices of `budgets` times its memory, but `bytes_min` at least, beyond what was consumed."""
+
+    budgets: int
+    bytes_min: int
+
+
+class LeaseTable:
+    """Leases by partition number, the nodes they are sent to, and the counters of LOAD."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        accumulator: Accumulator,
+        rules_of: Callable[[str], BatchRules],
+        credit: CreditRule,
+    ) -> None:
+        self.limits = limits
+        self.accumulator: Final = accumulator
+        self.sender: Final[Sender[Lease]] = Sender()
+        self.outbox: Final = Outbox()
+        self.wall: Final = WallClock()
+        self.leases: dict[int, Lease] = {}
+        self.nodes: dict[int, Node] = {}
+        self.counters: Counter[str] = Counter()
+        self.stop_at: float | None = None
+        """After STOP: when to give everything back, whatever is still on the wire."""
+        self._rules_of: Final = rules_of
+        self._credit: Final = credit
+        self._credited: dict[int, int] = {}
+        self._wanting_slot: set[Lease] = set()
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def apply(self, message: RouterMessage, *, now: float) -> None:
+        """What the router says. Messages of old generations are dropped."""
+        match message:
+            case Slices():
+                self._slices(message, now)
+            case Grant():
+                self._grant(message, now)
+            case Pace():
+                lease = self._held(message.partition, message.generation)
+                if lease is not None:
+                    lease.set_pace(message)
+                    self._changed(lease, now)
+            case Move():
+                lease = self._held(message.partition, message.generation)
+                if lease is not None:
+                    self._move(lease, message, now)
+            case Revoke():
+                lease = self._held(message.partition, message.generation)
+                if lease is not None:
+                    self._revoke(lease)
+            case Nodes():
+                self._nodes(message)
+            case Flush():
+                self._flush(message, now)
+            case Stop():
+                self.stop_at = now + message.deadline_ms / 1000
+            case Welcome() | Ping():
+                pass
+            case _:
+                assert_never(message)
+
+    def _held(self, partition: int, generation: int) -> Lease | None:
+        lease = self.leases.get(partition)
+        return lease if lease is not None and lease.generation == generation else None
+
+    def _grant(self, grant: Grant, now: float) -> None:
+        assert grant.partition not in self.leases, f"partition {grant.partition} granted twice (HO-4)"
+        cut_to = grant.cuts[-1].first + grant.cuts[-1].count if grant.cuts else grant.next_ordinal
+        queue = PartitionQueue(
+            Tag(grant.partition, grant.generation, cut_to),
+            grant.topic,
+            grant.index,
+            node=grant.node,
+            rules=self._rules_of(grant.topic),
+            pool=self.accumulator.pool,
+            source=self.accumulator.source,
+            row_starts=sorted(row.start for row in grant.rows),
+        )
+        lease = Lease(grant, queue, self.limits, self.wall, self.outbox)
+        self.leases[grant.partition] = lease
+        self.counters["grants"] += 1
+        self.sender.wake(lease, now=now)
+
+    def _slices(self, message: Slices, now: float) -> None:
+        entries = [
+            (lease.queue, ref)
+            for ref in message.refs
+            if (lease := self._held(ref.partition, ref.generation)) is not None
+        ]
+        self.accumulator.add(entries)
+        for partition in {ref.partition for ref in message.refs}:
+            lease = self.leases.get(partition)
+            if lease is not None and lease.mode is Mode.CAREFUL and lease.unresolved:
+                # What is sent again is made from these.
+                self.sender.wake(lease, now=now)
+
+    def _move(self, lease: Lease, move: Move, now: float) -> None:
+        self.sender.forget(lease)
+        self.accumulator.move(lease.queue, move.node)
+        lease.move(move.node, move.leader_epoch)
+        self.counters["moves"] += 1
+        self.sender.wake(lease, now=now)
+
+    def _revoke(self, lease: Lease) -> None:
+        self.sender.forget(lease)
+        lease.revoke()
+        self.accumulator.forget(lease.queue)
+        self._wanting_slot.discard(lease)
+        del self.leases[lease.partition]
+        self.counters["revokes"] += 1
+
+    def _nodes(self, message: Nodes) -> None:
+        for gone in self.nodes.keys() - {node.node for node in message.nodes}:
+            self.accumulator.pool.set_budget(gone, 0)
+        self.nodes = {node.node: node for node in message.nodes}
+        for node in message.nodes:
+            self.accumulator.pool.set_budget(node.node, node.budget_bytes)
+
+    def _flush(self, message: Flush, now: float) -> None:
+        for partition, through in message.through:
+            lease = self.leases.get(partition)
+            if lease is not None:
+                lease.queue.flush_to = max(lease.queue.flush_to, through + 1)
+                self.sender.wake(lease, now=now)
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def fill(self, *, now: float) -> None:
+        """Read slices into batches, as far as memory goes."""
+        if not self.accumulator.has_line or self.stop_at is not None:
+            return
+        filled = self.accumulator.fill(FILL_BYTES_MAX)
+        for partition in filled.partitions:
+            lease = self.leases.get(partition)
+            if lease is not None:
+                self._look(lease, now)
+        if filled.starved:
+            for lease in self.leases.values():
+                # What waits for company holds memory that others want.
+                if lease.node in filled.starved:
+                    self.sender.wake(lease, now=now)
+
+    def drain(self, node: int, permit: Permit, *, bytes_max: int, now: float) -> list[tuple[Lease, Batch]]:
+        """The batches of a node's next request. Their cuts, and those `unjournaled` of their leases, must be journaled
+        before any of it is sent."""
+        if self.stop_at is not None:
+            return []
+        entries = self.sender.drain(node, permit, bytes_max=bytes_max, now=now)
+        for lease, _ in entries:
+            if lease.queue.damage is None:
+                self.accumulator.resume(lease.queue)
+        return entries
+
+    def refused_for_slots(self) -> None:
+        """Remember who found the journal full."""
+        self._wanting_slot.update(lease for lease in self.leases.values() if lease.wants_slot)
+
+    def slots_freed(self, *, now: float) -> None:
+        """There are slots again."""
+        for lease in self._wanting_slot:
+            lease.wants_slot = False
+            self.sender.wake(lease, now=now)
+        self._wanting_slot.clear()
+
+    def departed(self, flight: Flight[Lease]) -> None:
+        """The request is handed to its transport."""
+        for lease, batch in flight.entries:
+            lease.departed(batch, flight.number)
+            lease.queue.held(batch)
+        self.counters["requests"] += 1
+        self.counters["request_bytes"] += flight.size
+
+    def answered(self, flight: Flight[Lease], outcomes: list[ProduceOutcome], *, now: float, chance: float) -> None:
+        """A request came back."""
+        for lease, batch, outcome in match(flight, outcomes, _key):
+            lease.queue.landed(batch)
+            settled = settle(lease, batch, flight, outcome, now=now, chance=chance)
+            if settled.verdict is None:
+                self.counters["orphans"] += 1
+            elif settled.verdict is Verdict.ACKED:
+                self.counters["batches_acked"] += 1
+                self.counters["records_acked"] += settled.records
+                self.counters["bytes_sent"] += batch.size
+                self.counters["bytes_raw"] += batch.record_bytes
+            else:
+                self.counters[f"answers_{settled.verdict.name.lower()}"] += 1
+            self._after(lease, now)
+
+    def lost(self, flight: Flight[Lease], reason: str, *, now: float, chance: float) -> None:
+        """The connection ended before the answer."""
+        self.counters["requests_lost"] += 1
+        for lease, batch in flight.entries:
+            lease.queue.landed(batch)
+            unanswered(lease, batch, flight, reason, now=now, chance=chance)
+            self._after(lease, now)
+
+    def halt_node(self, node: int, code: int, message: str) -> None:
+        """Nothing can be sent to this node at all."""
+        for lease in list(self.leases.values()):
+            if lease.node == node and lease.mode not in (Mode.WAITING, Mode.GONE):
+                lease.halt(code, message)
+
+    def give_back(self) -> None:
+        """Return every lease."""
+        for lease in list(self.leases.values()):
+            self._revoke(lease)
+
+    @property
+    def on_wire(self) -> int:
+        """Batches whose answers count."""
+        return sum(lease.on_wire for lease in self.leases.values())
+
+    def credits(self) -> list[Credit]:
+        """What may be handed out by now, where it is worth saying."""
+        told: list[Credit] = []
+        for node in self.nodes.values():
+            window = max(self._credit.budgets * node.budget_bytes, self._credit.bytes_min)
+            total = self.accumulator.consumed.get(node.node, 0) + window
+            if total - self._credited.get(node.node, 0) >= window // _CREDIT_STEPS:
+                self._credited[node.node] = total
+                told.append(Credit(node.node, total))
+        return told
+
+    def partition_loads(self) -> list[PartitionLoad]:
+        """For LOAD: the partitions that have something to tell."""
+        return [
+            PartitionLoad(
+                lease.partition,
+                lease.queue.closed_count + len(lease.unresolved),
+                lease.queue.closed_count == 0,
+                lease.mode.value,
+                lease.unresolved[0].attempts if lease.unresolved else 0,
+                lease.last_error,
+            )
+            for lease in self.leases.values()
+            if lease.unresolved or lease.queue.has_open or lease.last_error or lease.mode is not Mode.RUNNING
+        ]
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _after(self, lease: Lease, now: float) -> None:
+        if lease.mode is Mode.GONE:
+            _ = self.accumulator.collect(lease.queue)
+            return
+        self._changed(lease, now)
+
+    def _changed(self, lease: Lease, now: float) -> None:
+        """The lease's window, pace or mode is another: its queue may have room, its turn may have come."""
+        _ = self.accumulator.collect(lease.queue)
+        self.accumulator.resume(lease.queue)
+        self._look(lease, now)
+
+    def _look(self, lease: Lease, now: float) -> None:
+        damage = lease.queue.damage
+        if damage is not None:
+            self.counters["slices_unreadable"] += 1
+            lease.unreadable(damage.ref, damage.what)
+        self.sender.wake(lease, now=now)
+
+
+def _key(lease: Lease, version: int) -> tuple[bytes | str, int]:
+    if version >= TOPIC_ID_FROM and lease.topic_id is not None:
+        return lease.topic_id, lease.index
+    return lease.topic, lease.index

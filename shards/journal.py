@@ -1,0 +1,115 @@
+"""The cut journal of this process: every batch is written here before a byte of it may reach a socket (HO-12).
+
+Layout in `wire/journal.py`. The file is mapped shared and never synced: it outlives the process, not the machine. Nobody
+else writes it; the router reads it once the process is reaped.
+"""
+
+import fcntl
+import mmap
+import os
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import crc32c
+
+from ..wire.journal import (
+    FREED,
+    HEADER,
+    HEADER_CRC,
+    LIVE,
+    MAGIC,
+    SLOT,
+    SLOT_BYTES,
+    SLOT_CRC,
+    SLOTS_AT,
+    VERSION,
+    JournalHeader,
+    JournalSlot,
+)
+
+SLOTS: Final = 65_536
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Journal:
+    """The open journal. Slots are numbers given by `record` and taken back by `release`."""
+
+    def __init__(self, directory: Path, header: JournalHeader) -> None:
+        """Create the file, take all of its space, map and lock it.
+
+        Raises:
+            OSError: no space, no permission, or the file is there already.
+        """
+        self.path = directory / f"shard-{header.seat}-{header.shard_start}.journal"
+        self._head = HEADER.pack(*header)
+        self._serial = 0
+        self._live: dict[int, JournalSlot] = {}
+        self._free: deque[int] = deque(range(header.slots))
+        size = SLOTS_AT + header.slots * SLOT_BYTES
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A store into a page that finds no space is a SIGBUS: the space is taken first.
+            os.posix_fallocate(self._descriptor, 0, size)
+            self._map = mmap.mmap(self._descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError:
+            os.close(self._descriptor)
+            raise
+        self._map[: len(self._head) + HEADER_CRC.size] = self._head + HEADER_CRC.pack(crc32c.crc32c(self._head))
+
+    @property
+    def name(self) -> str:
+        """The file's name inside the journal directory."""
+        return self.path.name
+
+    @property
+    def free_slots(self) -> int:
+        """How many cuts may still be recorded. At 0 nothing is cut: a live slot is never overwritten (JRN-2)."""
+        return len(self._free)
+
+    def record(self, partition: int, generation: int, first: int, count: int, *, producer_id: int, epoch: int) -> int:
+        """Write a cut and return its slot. Only now may its bytes be handed to a transport."""
+        assert self._free, "a cut without a free slot"
+        slot = self._free.popleft()
+        self._serial += 1
+        cut = JournalSlot(self._serial, partition, generation, first, count, epoch, LIVE, producer_id)
+        self._live[slot] = cut
+        self._write(slot, cut)
+        return slot
+
+    def release(self, slots: Iterable[int]) -> None:
+        """These cuts are in the router's spool, or replaced by others that are recorded: the slots may be used again."""
+        for slot in slots:
+            cut = self._live.pop(slot)
+            self._write(slot, cut._replace(state=FREED))
+            self._free.append(slot)
+
+    def close(self) -> None:
+        """Unmap and unlock; the file stays for the router."""
+        self._map.close()
+        os.close(self._descriptor)
+
+    def _write(self, slot: int, cut: JournalSlot) -> None:
+        body = SLOT.pack(*cut)
+        crc = crc32c.crc32c(self._head, crc32c.crc32c(body))
+        at = SLOTS_AT + slot * SLOT_BYTES
+        self._map[at : at + SLOT.size + SLOT_CRC.size] = body + SLOT_CRC.pack(crc)
+
+
+def boot_id() -> bytes:
+    """Which run of the machine this is, 16 bytes."""
+    return uuid.UUID(_BOOT_ID.read_text(encoding="ascii").strip()).bytes
+
+
+def open_journal(directory: Path, *, seat: int, shard_start: int, router_start: int, slots: int = SLOTS) -> Journal:
+    """The journal of this process, welcomed by the router of that start.
+
+    Raises:
+        OSError: as `Journal`.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    header = JournalHeader(MAGIC, VERSION, seat, shard_start, router_start, os.getpid(), slots, boot_id())
+    return Journal(directory, header)

@@ -1,0 +1,267 @@
+"""Connections to the nodes this shard serves: asks the leases what to send, journals, sends, and hands answers back.
+
+The order is the point: cut, journal, transport (HO-12).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from ..producer.core.cuts import Batch
+from ..producer.core.requests import (
+    API_KEY,
+    TOPIC_ID_FROM,
+    VERSION_MAX,
+    VERSION_MIN,
+    ZSTD_FROM,
+    PartitionData,
+    TopicData,
+    frame_produce,
+    read_produce,
+)
+from ..producer.core.sender import Flight, Permit
+from ..producer.core.streams import StreamError
+from ..producer.core.verdicts import UNSUPPORTED_VERSION
+from ..producer.network import Answer, Connection
+from ..producer.resolver import Resolver
+from ..producer.sockets import ConnectionOptions
+from ..runtime.clock import monotonic
+from ..runtime.logs import get
+from ..runtime.loop import Loop
+from ..wire.messages import Node, NodeLoad
+from .core.lease import Lease
+from .core.leases import LeaseTable
+from .journal import Journal
+
+_ALL_REPLICAS: Final = -1
+_SLOTS_SCARCE: Final = 64
+"""With more slots than this left nobody was refused one."""
+
+
+class LinkRules:
+    """What all links share: how requests are made, and where their batches are journaled."""
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        request_bytes_max: int,
+        request_timeout_ms: int,
+        in_flight_max: int,
+        zstd: bool,
+        rng: Callable[[], float],
+    ) -> None:
+        self.client_id: Final = client_id
+        self.request_bytes_max: Final = request_bytes_max
+        self.request_timeout_ms: Final = request_timeout_ms
+        self.in_flight_max: Final = in_flight_max
+        self.version_min: Final = ZSTD_FROM if zstd else VERSION_MIN
+        self.rng: Final = rng
+
+
+class Link:
+    """The connection to one node."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        resolver: Resolver,
+        node: Node,
+        *,
+        options: ConnectionOptions,
+        rules: LinkRules,
+        table: LeaseTable,
+        journal: Journal,
+    ) -> None:
+        self.node: Final = node.node
+        self._rules: Final = rules
+        self._table: Final = table
+        self._journal: Final = journal
+        self.connection: Final[Connection[Flight[Lease]]] = Connection(
+            loop, resolver, node.host, node.port, options=options, owner=self, rng=rules.rng
+        )
+
+    # --- told by the connection --------------------------------------------------------------------------------------
+
+    def connection_ready(self, connection: Connection[Flight[Lease]]) -> None:
+        """The next round sends."""
+        get().info("node_connected", node=self.node, host=connection.host, port=connection.port)
+
+    def connection_answered(self, connection: Connection[Flight[Lease]], tag: Flight[Lease], answer: Answer) -> None:
+        """A Produce request came back."""
+        assert isinstance(answer, bytes), "an answer to a question nobody asked"
+        now = monotonic()
+        try:
+            read = read_produce(tag.version, answer)
+        except StreamError as error:
+            self._table.lost(tag, str(error), now=now, chance=self._rules.rng())
+            connection.disconnect(str(error))
+            return
+        connection.throttle(read.throttle_ms, now)
+        self._table.answered(tag, read.outcomes, now=now, chance=self._rules.rng())
+
+    def connection_lost(
+        self,
+        connection: Connection[Flight[Lease]],  # noqa: ARG002 - there is one
+        tags: list[Flight[Lease]],
+        reason: str,
+    ) -> None:
+        """Every request on it stays without answer."""
+        get().warning("node_lost", node=self.node, reason=reason, requests=len(tags))
+        self._lose(tags, reason)
+
+    def _lose(self, flights: list[Flight[Lease]], reason: str) -> None:
+        now = monotonic()
+        for flight in flights:
+            self._table.lost(flight, reason, now=now, chance=self._rules.rng())
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def send(self, now: float) -> None:
+        """Send what can be sent now."""
+        if not self._table.sender.has_work(self.node, now=now):
+            return
+        if not self.connection.ready:
+            self.connection.connect()
+            return
+        version = self.connection.version_of(API_KEY, self._rules.version_min, VERSION_MAX)
+        if version is None:
+            self._table.halt_node(
+                self.node, UNSUPPORTED_VERSION, "the broker takes no Produce request that we can send"
+            )
+            return
+        while self.connection.in_flight < self._rules.in_flight_max and self.connection.has_room(now):
+            permit = Permit(self.connection.incarnation, self._journal.free_slots, self._rules.in_flight_max)
+            entries = self._table.drain(self.node, permit, bytes_max=self._rules.request_bytes_max, now=now)
+            if not entries:
+                if permit.cuts_left < _SLOTS_SCARCE:
+                    self._table.refused_for_slots()
+                return
+            self._record(entries)
+            self._send(version, entries, now)
+
+    def _record(self, entries: list[tuple[Lease, Batch]]) -> None:
+        """Write every cut that is not in the journal yet: of these batches, and of those that follow them (8.5, JRN-5)."""
+        for lease, _ in entries:
+            if not lease.unjournaled:
+                continue
+            for batch in lease.unresolved:
+                if batch.slot < 0:
+                    batch.slot = self._journal.record(
+                        lease.partition,
+                        lease.generation,
+                        batch.first,
+                        batch.count,
+                        producer_id=batch.producer_id,
+                        epoch=batch.epoch,
+                    )
+            lease.unjournaled = 0
+            if lease.replaced:
+                self._journal.release(lease.replaced)
+                lease.replaced = []
+
+    def _send(self, version: int, entries: list[tuple[Lease, Batch]], now: float) -> None:
+        if version >= TOPIC_ID_FROM and any(lease.topic_id is None for lease, _ in entries):
+            version = TOPIC_ID_FROM - 1
+        correlation_id = self.connection.next_correlation_id()
+        framed = frame_produce(
+            version,
+            correlation_id,
+            self._rules.client_id,
+            _ALL_REPLICAS,
+            self._rules.request_timeout_ms,
+            _by_topic(entries),
+        )
+        flight = self._table.sender.depart(self.node, self.connection.incarnation, version, entries)
+        self._table.departed(flight)
+        self.connection.send_raw(framed.buffers, framed.size, correlation_id, flight, now=now)
+
+    def load(self, now: float) -> NodeLoad:
+        """The node's line of LOAD."""
+        return NodeLoad(
+            self.node,
+            self.connection.state.name.lower(),
+            self.connection.in_flight,
+            self._table.sender.queued(self.node),
+            self.connection.round_trip_us,
+            max(0, int((self.connection.throttled_until - now) * 1000)),
+            self.connection.last_error,
+        )
+
+    def close(self, reason: str) -> None:
+        """The node is not ours any more."""
+        self._lose(self.connection.close(), reason)
+
+
+def _by_topic(entries: list[tuple[Lease, Batch]]) -> list[TopicData]:
+    """The batches as the request groups them."""
+    topics: dict[str, TopicData] = {}
+    parts: dict[str, list[PartitionData]] = {}
+    for lease, batch in entries:
+        assert batch.data is not None
+        if lease.topic not in topics:
+            parts[lease.topic] = []
+            topics[lease.topic] = TopicData(lease.topic, lease.topic_id, parts[lease.topic])
+        parts[lease.topic].append(PartitionData(lease.index, [batch.data], batch.size))
+    return list(topics.values())
+
+
+class Links:
+    """One link per node of NODES."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        options: ConnectionOptions,
+        rules: LinkRules,
+        table: LeaseTable,
+        journal: Journal,
+    ) -> None:
+        self._loop = loop
+        self._resolver = Resolver(loop)
+        self._options = options
+        self._rules = rules
+        self._table = table
+        self._journal = journal
+        self.by_node: dict[int, Link] = {}
+
+    def follow(self) -> None:
+        """The table's nodes changed: open and close what that asks for."""
+        for gone in self.by_node.keys() - self._table.nodes.keys():
+            self.by_node.pop(gone).close("the node is served by another shard")
+        for node in self._table.nodes.values():
+            link = self.by_node.get(node.node)
+            if link is None:
+                self.by_node[node.node] = Link(
+                    self._loop,
+                    self._resolver,
+                    node,
+                    options=self._options,
+                    rules=self._rules,
+                    table=self._table,
+                    journal=self._journal,
+                )
+            else:
+                link.connection.move_to(node.host, node.port)
+
+    def tick(self, now: float) -> None:
+        """Do what is due on every connection, then send."""
+        for link in self.by_node.values():
+            link.connection.tick(now)
+            link.send(now)
+            # A connection that was asked for just now begins at once.
+            link.connection.tick(now)
+
+    def next_deadline(self, now: float) -> float | None:
+        """When to be called again."""
+        wanted = [self._table.sender.next_deadline()]
+        for link in self.by_node.values():
+            wanted.append(link.connection.next_deadline())
+            if link.connection.ready and link.connection.throttled_until > now:
+                wanted.append(link.connection.throttled_until)
+        return min((at for at in wanted if at is not None), default=None)
+
+    def close(self) -> None:
+        """Drop all connections."""
+        for link in self.by_node.values():
+            _ = link.connection.close()
+        self._resolver.close()
