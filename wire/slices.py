@@ -52,6 +52,11 @@ class SliceHeader(NamedTuple):
     max_ts: int
 
 
+def segment_name(segment: int) -> str:
+    """The file of a segment inside the spool's folder: the router writes it, shards read it."""
+    return f"{segment:016x}.seg"
+
+
 def crc_prefix(topic: str, index: int) -> bytes:
     """The bytes that come before the slice's own in its checksum; make it once per partition."""
     return topic.encode() + _PARTITION.pack(index)

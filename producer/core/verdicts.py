@@ -15,6 +15,9 @@ MESSAGE_TOO_LARGE: Final = 10
 NETWORK_EXCEPTION: Final = 13
 """Stands for a connection that ended, and for a partition missing in the answer."""
 REQUEST_TIMED_OUT: Final = 7
+NOT_ENOUGH_REPLICAS: Final = 19
+"""The one retriable code that tells: not appended."""
+UNSUPPORTED_VERSION: Final = 35
 OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
 UNKNOWN_PRODUCER_ID: Final = 59
 REBOOTSTRAP_REQUIRED: Final = 129
