@@ -169,7 +169,7 @@ class Intake:
 
     def _flush(self, session: Session, seq: int) -> bool:
         if session.unflushed:
-            self._delivery.flush(list(session.unflushed.items()))
+            self._delivery.flush([(partition, end - 1) for partition, end in session.unflushed.items()])
             session.unflushed.clear()
         if not self._answers.flush(session, seq):
             self.end(session, Code.LIMIT, "too many FLUSH messages are open")

@@ -49,7 +49,7 @@ class Delivery(Protocol):
     def push(self, pending: PendingSlice) -> None: ...
 
     def flush(self, through: list[tuple[int, int]]) -> None:
-        """No linger for these partitions up to these ordinals."""
+        """No linger for these partitions up to these ordinals, these included."""
         ...
 
 

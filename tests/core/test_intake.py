@@ -265,7 +265,7 @@ def test_flush_is_answered_when_everything_sent_before_it_has_ended() -> None:
     assert w.offer(session, send(4))
     w.told(session)
     first, second, third = w.delivery.pushed
-    assert w.delivery.flushed == [[(second.partition, second.end)]]
+    assert w.delivery.flushed == [[(second.partition, second.end - 1)]]
     w.deliver(third)
     w.write()
     assert Done(3, None) not in w.told(session)
