@@ -200,7 +200,9 @@ class Cluster:
         for partition in told.partitions:
             before = kept.get(partition.index)
             merged[partition.index] = self._merge_partition(told.name, topic_id, before, partition)
-        return TopicView(told.name, topic_id, MappingProxyType(merged), told.code, told.internal, former)
+        return TopicView(
+            told.name, topic_id, MappingProxyType(dict(sorted(merged.items()))), told.code, told.internal, former
+        )
 
     def _merge_partition(
         self, topic: str, topic_id: bytes | None, before: PartitionView | None, told: PartitionView
