@@ -20,9 +20,11 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help=f"Settings file. Default: {DEFAULT_CONFIG}", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
-SocketOption = Annotated[
+RuntimeOption = Annotated[
     Path | None,
-    typer.Option("--socket", help="The daemon's socket. Default: PENSTOCK_SOCKET, or that of the settings."),
+    typer.Option(
+        "--runtime-dir", help="The daemon's runtime directory. Default: that of PENSTOCK_SOCKET, or of the settings."
+    ),
 ]
 
 

@@ -1,0 +1,104 @@
+"""Verbs about the daemon as a whole: `status`, `reload`, `check`, `broker`."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from ..config import handover
+from ..config.errors import ConfigError
+from ..config.load import load
+from ..runtime.process import Exit
+from .common import DEFAULT_CONFIG, ConfigOption, JsonOption, RuntimeOption, fail, runtime_directory, write_json
+
+
+def status(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_json: JsonOption = False) -> None:
+    """One page about the running daemon: records, spool, brokers, shards, alarms."""
+    from ..daemon.control_client import ControlError, ask
+    from .status_page import show
+
+    path = runtime_directory(runtime_dir, config) / "control.sock"
+    try:
+        stats = ask(path, "stats")
+    except ControlError as error:
+        fail(str(error))
+    if as_json:
+        write_json(stats)
+    else:
+        assert isinstance(stats, dict)
+        show(stats)
+
+
+def reload(config: ConfigOption = None, runtime_dir: RuntimeOption = None) -> None:
+    """Check the settings file, then let the running daemon take over what can change while it runs."""
+    from ..daemon.control_client import ControlError, ask
+
+    try:
+        settings = load(config or DEFAULT_CONFIG)
+    except ConfigError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"penstock: {problem}\n")
+        raise typer.Exit(int(Exit.CONFIGURATION)) from error
+    runtime = runtime_dir.absolute() if runtime_dir else settings.runtime_dir
+    handed_over = runtime / "settings.json"
+    try:
+        before = handover.read(handed_over)
+        handover.write(settings, handed_over)
+    except OSError as error:
+        fail(f"{handed_over}: {error.strerror}: is the daemon running, and is this its user?")
+    try:
+        result: Any = ask(runtime / "control.sock", "reload")
+    except ControlError as error:
+        handover.write(before, handed_over)
+        fail(str(error))
+    for name in result.get("changed", []):
+        sys.stdout.write(f"in force: {name}\n")
+    for name in result.get("needs_restart", []):
+        sys.stdout.write(f"in force after a restart: {name}\n")
+    if not result.get("changed") and not result.get("needs_restart"):
+        sys.stdout.write("nothing changed\n")
+
+
+def check(
+    config: ConfigOption = None,
+    connect: Annotated[bool, typer.Option("--connect", help="Also ask the brokers.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Find every problem before a start: settings, directories, spool, and, with --connect, brokers."""
+    path = config or DEFAULT_CONFIG
+    problems: list[str] = []
+    warnings: list[str] = []
+    try:
+        settings = load(path)
+    except ConfigError as error:
+        problems = error.problems
+    else:
+        from . import checks
+
+        found = checks.host(settings)
+        problems, warnings = found.problems, found.warnings
+        if connect:
+            problems += checks.brokers(settings)
+    if as_json:
+        write_json({"ok": not problems, "problems": problems, "warnings": warnings})
+    else:
+        for text in warnings:
+            sys.stdout.write(f"warning: {text}\n")
+        for text in problems:
+            sys.stderr.write(f"penstock: {text}\n")
+        if not problems:
+            sys.stdout.write(f"{path}: no problem found\n")
+    if problems:
+        raise typer.Exit(int(Exit.CONFIGURATION))
+
+
+def broker(context: typer.Context) -> None:
+    """Run one embedded broker alone. NOT FOR PRODUCTION. Its options: `penstock broker --help-broker`."""
+    from ..broker import server
+    from ..broker.settings import SettingsError
+
+    arguments = [argument.replace("--help-broker", "--help") for argument in context.args]
+    try:
+        server.run(server.parse(arguments))
+    except SettingsError as error:
+        fail("; ".join(error.problems), Exit.USAGE)
