@@ -8,13 +8,16 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from confluent_kafka import Producer
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from .kafka_cluster import Cluster
 from .processes import Deadline, end, free_ports, start_tied, tail
@@ -195,3 +198,32 @@ class Caller:
                 raise EOFError
             data += more
         return data
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def produce_request(topic: str, data: bytes, partition: int = 0, acks: int = -1) -> ProduceRequest:
+    part = ProduceRequest.TopicProduceData.PartitionProduceData(index=partition, records=data)
+    entry = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
+    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=5000, topic_data=[entry])
+
+
+def produce(caller: Caller, topic: str, data: bytes, partition: int = 0) -> tuple[int, int]:
+    """Error and base offset of one batch."""
+    answer = caller.ask(produce_request(topic, data, partition), 9)
+    assert isinstance(answer, ProduceResponse)
+    (part,) = answer.responses[0].partition_responses
+    return part.error_code, part.base_offset
+
+
+def confluent(cluster: EmbeddedCluster, **more: object) -> Producer:
+    settings: dict[str, object] = {
+        "bootstrap.servers": cluster.bootstrap,
+        "enable.idempotence": True,
+        "linger.ms": 5,
+        "log_level": 0,
+        "message.timeout.ms": 60_000,
+    }
+    return Producer(settings | more)

@@ -1,29 +1,22 @@
 """The broker as real processes, asked by clients that are not ours and by raw requests."""
 
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 from kafka.protocol.admin.topics import CreateTopicsRequest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
-from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest, ProduceResponse
 from penstock.broker.core.errors import ErrorCode
 
 from tests.harness.batches import Rec, batch, numbered
-from tests.harness.embedded import BrokerProcess, Caller, EmbeddedCluster
-from tests.harness.processes import free_ports
+from tests.harness.embedded import EmbeddedCluster, confluent, now_ms, produce, produce_request
 from tests.harness.readers import read_topic
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-BROKER = [sys.executable, "-I", "-m", "penstock.broker.server"]
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +29,6 @@ def one() -> Iterator[EmbeddedCluster]:
 def three() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(3) as cluster:
         yield cluster
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def produce_request(topic: str, data: bytes, partition: int = 0, acks: int = -1) -> ProduceRequest:
-    part = ProduceRequest.TopicProduceData.PartitionProduceData(index=partition, records=data)
-    entry = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
-    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=5000, topic_data=[entry])
-
-
-def produce(caller: Caller, topic: str, data: bytes, partition: int = 0) -> tuple[int, int]:
-    """Error and base offset of one batch."""
-    answer = caller.ask(produce_request(topic, data, partition), 9)
-    assert isinstance(answer, ProduceResponse)
-    (part,) = answer.responses[0].partition_responses
-    return part.error_code, part.base_offset
 
 
 def fetch_request(topic: str, offset: int, *, wait_ms: int, min_bytes: int = 1) -> FetchRequest:
@@ -76,17 +51,6 @@ def fetched(answer: object) -> bytes:
     assert part.error_code == 0
     assert isinstance(part.records, bytes)
     return part.records
-
-
-def confluent(cluster: EmbeddedCluster, **more: object) -> Producer:
-    settings: dict[str, object] = {
-        "bootstrap.servers": cluster.bootstrap,
-        "enable.idempotence": True,
-        "linger.ms": 5,
-        "log_level": 0,
-        "message.timeout.ms": 60_000,
-    }
-    return Producer(settings | more)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -146,81 +110,6 @@ def test_a_topic_made_on_one_node_is_known_on_the_others_at_once(three: Embedded
             told = second.ask(MetadataRequest(topics=[asked], allow_auto_topic_creation=False), 12)
             assert told.topics[0].error_code == 0
             assert told.topics[0].topic_id == made.topics[0].topic_id
-
-
-def test_producer_ids_of_all_nodes_and_starts_differ() -> None:
-    ids: set[int] = set()
-    with EmbeddedCluster(2, folders=True) as cluster:
-        for _ in range(3):
-            for node in range(2):
-                with cluster.call(node) as caller:
-                    for _ in range(10):
-                        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
-                        answer = caller.ask(request, 4)
-                        assert (answer.error_code, answer.producer_epoch) == (0, 0)
-                        ids.add(answer.producer_id)
-                cluster.nodes[node].kill()
-                cluster.nodes[node].start()
-    assert len(ids) == 60
-
-
-def test_a_killed_node_comes_back_with_its_log_and_recognises_the_last_batch_only() -> None:
-    with EmbeddedCluster(folders=True) as cluster:
-        topic = cluster.create_topic("kept", 1)
-        at = now_ms()
-        with cluster.call() as caller:
-            assert [produce(caller, topic, numbered(7, 0, n, 1, at)) for n in range(4)] == [(0, n) for n in range(4)]
-        cluster.nodes[0].kill()
-        cluster.nodes[0].start()
-        with cluster.call() as caller:
-            assert produce(caller, topic, numbered(7, 0, 2, 1, at))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            assert produce(caller, topic, numbered(7, 0, 3, 1, at)) == (0, 3)
-            assert produce(caller, topic, numbered(7, 0, 4, 1, at)) == (0, 4)
-        assert cluster.offsets(topic) == {0: (0, 5)}
-
-
-def test_a_node_killed_while_it_writes_loses_and_doubles_nothing_of_an_idempotent_producer() -> None:
-    with EmbeddedCluster(2, folders=True) as cluster:
-        topic = cluster.create_topic("killed", 4)
-        producer = confluent(cluster, **{"retry.backoff.ms": 20, "reconnect.backoff.ms": 10})
-        acknowledged: set[bytes] = set()
-        failures: list[object] = []
-
-        def told(error: object, message: object) -> None:
-            if error is None:
-                acknowledged.add(message.value())  # type: ignore[attr-defined]
-            else:
-                failures.append(error)
-
-        sent = 0
-        for kill in range(6):
-            goal = len(acknowledged) + 2000
-            while len(acknowledged) < goal:
-                for _ in range(100):
-                    producer.produce(topic, b"%d" % sent + b"x" * 1000, on_delivery=told)
-                    sent += 1
-                _ = producer.poll(0.02)
-            cluster.nodes[kill % 2].kill()
-            cluster.nodes[kill % 2].start()
-        assert producer.flush(60) == 0
-        assert failures == []
-        values = [one.value for one in read_topic(cluster, topic)]
-        assert len(values) == len(set(values)) == sent
-        assert set(values) == acknowledged
-
-
-def test_a_log_torn_by_hand_is_readable_up_to_the_tear() -> None:
-    with EmbeddedCluster(folders=True) as cluster:
-        topic = cluster.create_topic("torn", 1)
-        with cluster.call() as caller:
-            for number in range(3):
-                assert produce(caller, topic, batch([Rec(b"%d" % number)])) == (0, number)
-        cluster.nodes[0].kill()
-        (path,) = (cluster.folder / "node-0").glob("*/0.log")
-        _ = path.write_bytes(path.read_bytes()[:-3])
-        cluster.nodes[0].start()
-        assert cluster.offsets(topic) == {0: (0, 2)}
-        assert [one.value for one in read_topic(cluster, topic)] == [b"0", b"1"]
 
 
 @pytest.mark.parametrize(
@@ -385,72 +274,6 @@ def test_an_idempotent_producer_gets_over_cut_answers_and_scripted_errors(one: E
     assert producer.flush(60) == 0
     assert node.command(op="clear") == {"ok": True}
     assert sorted(int(one.value or b"") for one in read_topic(one, topic)) == list(range(2000))
-
-
-def test_the_broker_says_loudly_that_it_is_not_for_production(one: EmbeddedCluster) -> None:
-    assert "NOT FOR PRODUCTION" in one.nodes[0].said()
-
-
-def test_an_orderly_end_is_exit_status_zero_and_so_is_the_end_of_the_commands() -> None:
-    with EmbeddedCluster() as cluster:
-        assert cluster.nodes[0].stop() == 0
-        cluster.nodes[0].start()
-        process = cluster.nodes[0].process
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(20) == 0
-
-
-def test_a_second_broker_on_the_same_folder_or_port_is_refused_with_a_clear_message(tmp_path: Path) -> None:
-    argv = ["--listen", "127.0.0.1:0", "--log-dir", str(tmp_path / "log")]
-    first = BrokerProcess(argv, tmp_path / "stderr")
-    again = subprocess.run([*BROKER, *argv], capture_output=True, text=True, timeout=30, check=False)
-    assert again.returncode == 1
-    assert "in use by another broker" in again.stderr
-    taken = f"127.0.0.1:{first.address[1]}"
-    again = subprocess.run([*BROKER, "--listen", taken], capture_output=True, text=True, timeout=30, check=False)
-    assert again.returncode == 1
-    assert "in use" in again.stderr
-    assert first.stop() == 0
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--listen", "nowhere"], "'nowhere' is not host:port"),
-        (["--nodes", "0=127.0.0.1:1"], "is not id@host:port"),
-        (["--node-id", "3", "--nodes", "0@127.0.0.1:1"], "node 3 is not among the nodes"),
-        (["--nodes", "0@127.0.0.1:1,1@127.0.0.1:2"], "several nodes need one catalogue folder"),
-        (["--topic", "t"], "is not name:partitions"),
-        (["--topic", "t:3:max.message.byte=1"], "unknown topic setting max.message.byte"),
-        (["--topic", "t:3", "--topic", "t:4"], "a topic is named twice"),
-    ],
-)
-def test_settings_that_cannot_work_are_told_and_exit_status_is_two(argv: list[str], said: str) -> None:
-    ended = subprocess.run([*BROKER, *argv], capture_output=True, text=True, timeout=30, check=False)
-    assert ended.returncode == 2
-    assert said in ended.stderr
-
-
-def test_a_topic_named_at_the_start_exists_with_its_settings_and_keeps_its_partitions(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    argv = ["--listen", f"127.0.0.1:{port}", "--log-dir", str(tmp_path / "log")]
-    node = BrokerProcess([*argv, "--topic", "t:2:max.message.bytes=200"], tmp_path / "stderr")
-    with Caller(node.address) as caller:
-        assert produce(caller, "t", batch([Rec(b"x" * 100)]))[0] == 0
-        assert produce(caller, "t", batch([Rec(b"x" * 200)]))[0] == ErrorCode.MESSAGE_TOO_LARGE
-    assert node.stop() == 0
-    ended = subprocess.run([*BROKER, *argv, "--topic", "t:3"], capture_output=True, text=True, timeout=30, check=False)
-    assert ended.returncode == 2
-    assert "topic t exists with 2 partitions" in ended.stderr
-
-
-def test_a_topic_is_made_by_asking_where_that_is_allowed() -> None:
-    with EmbeddedCluster(arguments=["--auto-create-topics", "--default-partitions", "5"]) as cluster:
-        producer = confluent(cluster, **{"allow.auto.create.topics": True})
-        producer.produce("asked-for", b"x")
-        assert producer.flush(30) == 0
-        assert len(cluster.metadata("asked-for").topics["asked-for"].partitions) == 5
 
 
 def test_a_topic_is_not_made_by_asking_where_that_is_not_allowed(one: EmbeddedCluster) -> None:
