@@ -378,7 +378,8 @@ class Intake:
         hold = session.hold
         if hold is not None and hold.why is Wait.TOPIC and now >= hold.since + self._limits.max_block_s:
             self._release(session)
-            text = f"no broker said anything of topic {topic} within {self._limits.max_block_s:g} s"
+            why = self._topics.trouble(topic) or "no broker said anything of it"
+            text = f"topic {topic} is not known after {self._limits.max_block_s:g} s: {why}"
             self._answers.refuse(session, seq, Code.NO_METADATA, text, records=records)
             return True
         return self._hold(session, Wait.TOPIC, topic, now)

@@ -40,6 +40,10 @@ class Topics(Protocol):
         """What a live broker said when it did not know the topic."""
         ...
 
+    def trouble(self, topic: str) -> str | None:
+        """What stands in the way of knowing the topic, in words."""
+        ...
+
     def partitions(self, topic: str) -> list[PartitionInfo] | None: ...
 
 

@@ -70,6 +70,9 @@ class FakeTopics:
     def error(self, topic: str) -> str | None:
         return self.errors.get(topic)
 
+    def trouble(self, topic: str) -> str | None:
+        return None
+
     def partitions(self, topic: str) -> list[PartitionInfo] | None:
         facts = self.known.get(topic)
         return None if facts is None else [PartitionInfo(i, 0, [0], [0]) for i in range(facts.partition_count)]
