@@ -1,0 +1,382 @@
+"""A connection's decisions, on a clock that the test moves."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from penstock.producer.core.backoff import Backoff
+from penstock.producer.core.connections import (
+    NEXT,
+    Address,
+    ConnectionCore,
+    ConnectionLimits,
+    Due,
+    State,
+)
+from penstock.producer.core.handshake import Agreed, AskAgain, ask_versions, read_versions
+from penstock.producer.core.streams import AnswerReader, Outbox, StreamError
+
+from tests.fakes.scripted_broker import RANGES, versions_body
+
+LIMITS = ConnectionLimits(
+    request_timeout_s=30.0,
+    setup_timeout_s=10.0,
+    setup_timeout_max_s=40.0,
+    reconnect=Backoff(0.1, 1.0),
+    idle_s=500.0,
+    in_flight_max=3,
+    answer_bytes_max=1000,
+)
+HERE = Address(2, ("127.0.0.1", 9092))
+THERE = Address(2, ("127.0.0.2", 9092))
+MIDDLE = 0.5
+
+
+def ready(now: float = 0.0, limits: ConnectionLimits = LIMITS) -> ConnectionCore[str]:
+    core: ConnectionCore[str] = ConnectionCore(limits)
+    core.want()
+    assert core.due(now, MIDDLE) is Due.CONNECT
+    core.resolved([HERE], now)
+    assert core.next_address(now) == HERE
+    core.established()
+    core.agreed({0: (3, 13)}, now)
+    return core
+
+
+def send(core: ConnectionCore[str], tag: str, now: float, size: int = 100, timeout_s: float | None = None) -> int:
+    correlation_id = core.next_correlation_id()
+    core.sent(correlation_id, tag, size, now, timeout_s=timeout_s)
+    return correlation_id
+
+
+def test_every_state_has_its_row_and_the_end_state_an_empty_one() -> None:
+    assert set(NEXT) == set(State)
+    assert NEXT[State.CLOSED] == frozenset()
+    assert all(State.CLOSED in row for state, row in NEXT.items() if state is not State.CLOSED)
+
+
+def test_a_move_that_is_not_in_the_table_is_a_bug() -> None:
+    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    with pytest.raises(AssertionError, match="DISCONNECTED to READY"):
+        core.agreed({}, 0.0)
+
+
+def test_nothing_happens_until_somebody_wants_the_connection() -> None:
+    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    assert core.next_deadline() is None
+    assert core.due(1e9, MIDDLE) is None
+    core.want()
+    core.want()
+    assert core.due(0.0, MIDDLE) is Due.CONNECT
+    assert core.due(0.0, MIDDLE) is None
+
+
+def test_the_backoff_grows_with_every_failure_and_ends_with_ready_alone() -> None:
+    core = ready()
+    waits: list[float] = []
+    now = 0.0
+    for _ in range(6):
+        assert core.ended(now, MIDDLE) == []
+        core.want()
+        assert core.due(now, MIDDLE) is None
+        deadline = core.next_deadline()
+        assert deadline is not None
+        waits.append(deadline - now)
+        now = deadline
+        assert core.due(now, MIDDLE) is Due.CONNECT
+        core.resolved([HERE], now)
+        _ = core.next_address(now)
+        core.established()
+    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+    core.agreed({}, now)
+    _ = core.ended(now, MIDDLE)
+    core.want()
+    deadline = core.next_deadline()
+    assert deadline is not None
+    assert deadline - now == pytest.approx(0.1)
+
+
+def test_addresses_are_tried_in_turn_each_with_its_own_time() -> None:
+    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    core.want()
+    _ = core.due(0.0, MIDDLE)
+    core.resolved([HERE, THERE], 1.0)
+    assert core.next_address(1.0) == HERE
+    assert core.next_deadline() == pytest.approx(11.0)
+    assert core.due(10.9, MIDDLE) is None
+    assert core.due(11.0, MIDDLE) is Due.NEXT_ADDRESS
+    assert core.next_address(11.0) == THERE
+    assert core.due(20.9, MIDDLE) is None
+    assert core.due(21.0, MIDDLE) is Due.GIVE_UP
+
+
+def test_a_name_that_takes_too_long_to_resolve_is_given_up() -> None:
+    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    core.want()
+    _ = core.due(5.0, MIDDLE)
+    assert core.due(14.9, MIDDLE) is None
+    assert core.due(15.0, MIDDLE) is Due.GIVE_UP
+
+
+def test_the_setup_time_grows_with_failed_connects_and_is_reset_by_a_connect() -> None:
+    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    now = 0.0
+    times: list[float] = []
+    for _ in range(4):
+        core.want()
+        now = max(now, core.next_deadline() or 0.0)
+        assert core.due(now, MIDDLE) is Due.CONNECT
+        core.resolved([HERE], now)
+        _ = core.next_address(now)
+        deadline = core.next_deadline()
+        assert deadline is not None
+        times.append(deadline - now)
+        _ = core.ended(now, MIDDLE)
+    assert times == pytest.approx([10.0, 20.0, 40.0, 40.0])
+
+
+def test_a_broker_that_accepts_and_says_nothing_is_given_up() -> None:
+    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    core.want()
+    _ = core.due(0.0, MIDDLE)
+    core.resolved([HERE], 0.0)
+    _ = core.next_address(0.0)
+    core.established()
+    assert core.due(10.0, MIDDLE) is Due.GIVE_UP
+
+
+def test_answers_complete_the_oldest_request() -> None:
+    core = ready()
+    first, second = send(core, "a", 0.0), send(core, "b", 0.0)
+    core.expect(first, 0)
+    assert core.answered(0.5) == "a"
+    core.expect(second, 0)
+    assert core.answered(1.0) == "b"
+    assert core.in_flight == 0
+    assert core.round_trip_us > 0
+
+
+def test_an_answer_out_of_turn_or_to_nothing_ends_the_stream() -> None:
+    core = ready()
+    with pytest.raises(StreamError, match="without a request"):
+        core.expect(1, 0)
+    _, second = send(core, "a", 0.0), send(core, "b", 0.0)
+    with pytest.raises(StreamError, match="correlation id"):
+        core.expect(second, 0)
+    assert core.ended(0.0, MIDDLE) == ["a", "b"]
+
+
+def test_an_answer_before_the_request_was_written_whole_ends_the_stream() -> None:
+    core = ready()
+    first = send(core, "a", 0.0, size=100)
+    with pytest.raises(StreamError, match="before it was sent whole"):
+        core.expect(first, 1)
+    core.expect(first, 0)
+
+
+def test_bytes_of_later_requests_do_not_matter_to_an_earlier_answer() -> None:
+    core = ready()
+    first = send(core, "a", 0.0, size=100)
+    _ = send(core, "b", 0.0, size=50)
+    core.expect(first, 50)
+
+
+def test_one_request_without_answer_in_time_ends_the_connection() -> None:
+    core = ready()
+    _ = send(core, "slow", 0.0, timeout_s=200.0)
+    _ = send(core, "fast", 1.0, timeout_s=50.0)
+    assert core.next_deadline() == pytest.approx(51.0)
+    assert core.due(50.9, MIDDLE) is None
+    assert core.due(51.0, MIDDLE) is Due.REQUEST_TIMED_OUT
+
+
+def test_a_throttle_keeps_requests_back_and_gives_those_in_flight_more_time() -> None:
+    core = ready()
+    _ = send(core, "a", 0.0)
+    core.throttle(2_000, 1.0)
+    assert not core.room(2.9)
+    assert core.next_deadline() == pytest.approx(3.0)
+    assert core.due(3.0, MIDDLE) is None
+    assert core.room(3.0)
+    assert core.next_deadline() == pytest.approx(32.0)
+    core.throttle(0, 3.0)
+    assert core.room(3.0)
+
+
+def test_room_ends_at_the_limit_of_requests_in_flight() -> None:
+    core = ready()
+    for tag in "abc":
+        assert core.room(0.0)
+        _ = send(core, tag, 0.0)
+    assert not core.room(0.0)
+    with pytest.raises(AssertionError):
+        _ = send(core, "d", 0.0)
+
+
+def test_a_connection_unused_for_long_is_idle_but_never_with_a_request_in_flight() -> None:
+    core = ready()
+    assert core.due(499.0, MIDDLE) is None
+    assert core.due(500.0, MIDDLE) is Due.IDLE
+    core = ready()
+    _ = send(core, "a", 499.0, timeout_s=1000.0)
+    assert core.due(500.0, MIDDLE) is None
+
+
+def test_requests_without_answer_are_done_when_their_last_byte_is_written() -> None:
+    core = ready()
+    core.sent(core.next_correlation_id(), "silent", 100, 0.0, expects_answer=False)
+    assert not core.has_written_silent(1)
+    assert core.has_written_silent(0)
+    assert core.answered(0.0) == "silent"
+
+
+def test_incarnations_count_the_times_the_connection_was_ready() -> None:
+    core = ready()
+    assert core.incarnation == 1
+    _ = core.ended(0.0, MIDDLE)
+    assert core.incarnation == 1
+    assert core.versions == {}
+
+
+def test_closing_gives_back_what_was_in_flight_and_is_final() -> None:
+    core = ready()
+    _ = send(core, "a", 0.0)
+    assert core.close() == ["a"]
+    assert core.close() == []
+    core.want()
+    assert core.due(1e9, MIDDLE) is None
+    assert core.next_deadline() is None
+
+
+def test_another_address_of_the_node_owes_nothing_to_the_failures_of_the_old_one() -> None:
+    core = ready()
+    for _ in range(3):
+        _ = core.ended(0.0, MIDDLE)
+        core.reset_backoff()
+        core.want()
+        assert core.due(0.0, MIDDLE) is Due.CONNECT
+
+
+# --- the stream of answers -------------------------------------------------------------------------------------------
+
+
+def feed(reader: AnswerReader, data: bytes, step: int) -> list[bytes]:
+    answers: list[bytes] = []
+    while data:
+        space = reader.space()
+        piece, data = data[: min(step, len(space))], data[min(step, len(space)) :]
+        space[: len(piece)] = piece
+        answers += reader.received(len(piece))
+    return answers
+
+
+@given(st.lists(st.binary(min_size=4, max_size=1000), max_size=20), st.integers(1, 3000))
+def test_answers_come_out_whole_however_the_stream_is_cut(bodies: list[bytes], step: int) -> None:
+    stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+    assert feed(AnswerReader(1000), stream, step) == bodies
+
+
+@pytest.mark.parametrize("length", [-1, 0, 3, 1001, 2**31 - 1, -(2**31)])
+def test_a_length_no_answer_may_have_ends_the_stream(length: int) -> None:
+    with pytest.raises(StreamError, match="bytes"):
+        _ = feed(AnswerReader(1000), struct.pack(">i", length) + b"x" * 10, 4)
+
+
+def test_a_length_at_the_limit_is_taken() -> None:
+    body = b"y" * 1000
+    assert feed(AnswerReader(1000), struct.pack(">i", 1000) + body, 7) == [body]
+
+
+def test_memory_follows_what_came_and_is_given_back_after_a_large_answer() -> None:
+    reader = AnswerReader(100_000_000)
+    assert feed(reader, struct.pack(">i", 90_000_000) + b"z" * 10, 100) == []
+    assert len(reader._buffer) < 1 << 20
+    reader = AnswerReader(100_000_000)
+    large = b"z" * 3_000_000
+    assert feed(reader, struct.pack(">i", len(large)) + large, 100_000) == [large]
+    assert len(reader._buffer) < 1 << 20
+
+
+# --- the stream of requests ------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=50), max_size=30), st.lists(st.integers(1, 40)))
+def test_buffers_go_out_in_order_whatever_the_kernel_takes(buffers: list[bytes], takes: list[int]) -> None:
+    outbox = Outbox()
+    outbox.append(buffers)
+    out = b""
+    for take in [*takes, *[10**9] * (len(buffers) + 1)]:
+        offered = b"".join(outbox.gather())
+        taken = offered[:take]
+        out += taken
+        outbox.written(len(taken))
+    assert out == b"".join(buffers)
+    assert outbox.pending_bytes == 0
+    assert outbox.gather() == []
+
+
+def test_a_cleared_outbox_refers_to_nothing() -> None:
+    outbox = Outbox()
+    buffer = bytearray(10)
+    outbox.append([memoryview(buffer)])
+    outbox.clear()
+    assert outbox.pending_bytes == 0
+    # A bytearray that somebody views cannot change its size.
+    buffer.append(1)
+
+
+def test_a_gather_offers_no_more_buffers_than_one_system_call_takes() -> None:
+    outbox = Outbox()
+    outbox.append([b"x"] * 3000)
+    assert len(outbox.gather()) == 1024
+
+
+# --- ApiVersions -----------------------------------------------------------------------------------------------------
+
+_HEADER = struct.pack(">i", 1)
+
+
+def test_the_ranges_of_a_broker_are_read() -> None:
+    for version in range(5):
+        assert read_versions(_HEADER + versions_body(version, RANGES), version) == Agreed(RANGES, 0)
+
+
+def test_an_old_broker_is_asked_again_with_the_version_it_names() -> None:
+    answer = _HEADER + versions_body(0, {18: (0, 2)}, code=35)
+    assert read_versions(answer, 4) == AskAgain(2)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\x01", b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"\x01\x00\x12\x00\x00\x00\x02\x00\x00\x00\x00"],
+    ids=["nothing", "one byte", "no entry", "null", "compact"],
+)
+def test_an_old_broker_whose_body_nobody_can_read_is_asked_again_with_the_first_version(body: bytes) -> None:
+    assert read_versions(_HEADER + struct.pack(">h", 35) + body, 4) == AskAgain(0)
+
+
+def test_a_broker_that_claims_the_version_it_refuses_is_asked_with_a_lower_one() -> None:
+    answer = _HEADER + versions_body(0, {18: (0, 4)}, code=35)
+    assert read_versions(answer, 4) == AskAgain(3)
+
+
+def test_a_broker_that_refuses_even_the_first_version_is_not_asked_for_ever() -> None:
+    with pytest.raises(StreamError, match="error 35"):
+        _ = read_versions(_HEADER + struct.pack(">h", 35), 0)
+
+
+def test_another_error_or_half_an_answer_ends_the_connection() -> None:
+    with pytest.raises(StreamError, match="error 33"):
+        _ = read_versions(_HEADER + versions_body(0, {}, code=33), 4)
+    whole = _HEADER + versions_body(3, RANGES)
+    for end in range(4, len(whole) - 6):
+        with pytest.raises(StreamError):
+            _ = read_versions(whole[:end], 3)
+
+
+def test_the_request_tells_who_asks() -> None:
+    framed = ask_versions(4, 7, "my-client", "9.9")
+    assert b"penstock" in framed
+    assert b"9.9" in framed
+    assert struct.unpack(">i", framed[:4])[0] == len(framed) - 4
