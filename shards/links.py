@@ -172,7 +172,7 @@ class Link:
             _by_topic(entries),
         )
         flight = self._table.sender.depart(self.node, self.connection.incarnation, version, entries)
-        self._table.departed(flight)
+        self._table.departed(flight, now=now)
         self.connection.send_raw(framed.buffers, framed.size, correlation_id, flight, now=now)
 
     def load(self, now: float) -> NodeLoad:

@@ -16,8 +16,8 @@ REQUEST_OVERHEAD_BYTES: Final = 256
 
 
 class Permit(NamedTuple):
-    """What a partition needs to know of the connection its batch would go out on. `may_cut`: new cuts can be recorded;
-    `in_flight_max`: requests the connection takes before its first answer."""
+    """What a partition needs to know of the connection its batch would go out on. `cuts_left`: how many cuts can still be
+    recorded; `in_flight_max`: requests the connection takes before its first answer."""
 
     incarnation: int
     cuts_left: int
@@ -28,6 +28,8 @@ class Sendable(Protocol):
     """A partition, as the sender sees it."""
 
     node: int
+    unjournaled: int
+    """Cuts, that of the batch just taken among them, which are to be recorded before it is sent."""
 
     def ready_at(self, now: float) -> float | None:
         """From when on `take` may have a batch, if nothing else happens; None: not before some event."""
@@ -117,7 +119,8 @@ class Sender(Generic[S]):
         return 0 if node is None else len(node.ring)
 
     def drain(self, node_id: int, permit: Permit, *, bytes_max: int, now: float) -> list[tuple[S, Batch]]:
-        """The batches of the node's next request, at most one per partition; empty: there is nothing to send.
+        """The batches of the node's next request, at most one per partition; empty: there is nothing to send. Who was
+        served is to be woken when the request has gone.
 
         Turns go round: who was served goes to the end, who did not fit any more is first next time, who cannot send
         after all leaves until it is woken. The first batch is taken whatever its size.
@@ -135,11 +138,12 @@ class Sender(Generic[S]):
             _ = node.ring.popleft()
             node.queued.discard(id(partition))
             batch = partition.take(permit, now=now)
-            if batch is not None:
-                permit = permit._replace(cuts_left=permit.cuts_left - 1)
-                taken.append((partition, batch))
-                size += batch.size
-            self.wake(partition, now=now)
+            if batch is None:
+                self.wake(partition, now=now)
+                continue
+            permit = permit._replace(cuts_left=permit.cuts_left - partition.unjournaled)
+            taken.append((partition, batch))
+            size += batch.size
         return taken
 
     def depart(self, node_id: int, incarnation: int, version: int, entries: list[tuple[S, Batch]]) -> Flight[S]:

@@ -178,7 +178,7 @@ class Lease:
             return self._take_again(here)
         if not self._window_open(min(WINDOW, permit.in_flight_max), now):
             return None
-        return self._cut(now)
+        return self._cut()
 
     def departed(self, batch: Batch, flight: int) -> None:
         """The batch is handed to a transport. Its cut is in the journal (HO-12)."""
@@ -197,9 +197,9 @@ class Lease:
         """The unresolved batch whose turn it is."""
         return self.unresolved[0] if self.probe is None else self.probe.target(here)
 
-    def _cut(self, now: float) -> Batch | None:
+    def _cut(self) -> Batch | None:
         """Fix the cut of the next new batch."""
-        closed = self.queue.close_next(now)
+        closed = self.queue.close_next()
         if closed is None:
             return None
         assert self.pace != FIRST or closed.count == 1, "a first batch of more than one record (HO-6)"

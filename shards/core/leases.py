@@ -210,11 +210,12 @@ class LeaseTable:
             self.sender.wake(lease, now=now)
         self._wanting_slot.clear()
 
-    def departed(self, flight: Flight[Lease]) -> None:
+    def departed(self, flight: Flight[Lease], *, now: float) -> None:
         """The request is handed to its transport."""
         for lease, batch in flight.entries:
             lease.departed(batch, flight.number)
             lease.queue.held(batch)
+            self.sender.wake(lease, now=now)
         self.counters["requests"] += 1
         self.counters["request_bytes"] += flight.size
 
