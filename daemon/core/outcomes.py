@@ -11,7 +11,7 @@ from ...wire.ids import NO_OFFSET
 from ...wire.messages import FIRST, OPEN, Anchor, Cut, DoneItem, Gap, Halt, Hint, Refused, Revoked, Unreadable
 from .backlog import Proof
 from .cuts import over
-from .entries import AckedEntry
+from .entries import AckedEntry, CutsEntry
 from .grants import Grants
 from .lease import Leader, Lease
 from .lease_states import HOLDING, Block, BlockedBy, LeaseState, Park, Relocate, Stand
@@ -114,7 +114,13 @@ class Outcomes:
     def _below_anchor(self, lease: Lease, item: DoneItem, anchor: Anchor) -> None:
         """Not a success: the topic was made again, or the brokers lost what they had acknowledged."""
         text = f"acknowledged at offset {item.base_offset}, below {anchor.base_offset} of an older batch"
-        self._table.stale_topics.add(lease.durable.topic)
+        durable, row = lease.durable, lease.row
+        assert row is not None
+        # The shard takes it for resolved and forgets its cut; here it is not.
+        layers = [*lease.open_cuts(), Cut(item.first, item.count, row.epoch)]
+        cuts = over(layers, durable.rows, durable.mark).cuts
+        _ = self._table.record(CutsEntry(lease.number, cuts, durable.cuts_are_facts, durable.unknown_through))
+        self._table.stale_topics.add(durable.topic)
         self._stand_still(lease, BlockedBy.OFFSET, text, item.first, item.first + item.count, retry=False)
 
     # --- refused -----------------------------------------------------------------------------------------------------
