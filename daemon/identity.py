@@ -6,15 +6,16 @@ One JSON object in `<spool>/identity`, replaced atomically and synced before any
     spool          random 63 bits, for the life of the spool; part of every checksum in its segments
     starts         raised at every start of the router
     machine_id     /etc/machine-id ("" where there is none)
-    boot_id        of the last start
+    boot_id        of the last start that finished its recovery
     device, inode  of the directory
     producer_id    null until the brokers gave one
     reason         why a new producer id is needed, null if it is not
-    clean          written by an orderly stop, taken back by the next start
+    clean          written by an orderly stop, taken back by the next start once it has recovered
 
 A crash before the rename leaves the old file, after it the new one. `identity.tmp` is never read.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -51,7 +52,7 @@ class IdentityFile:
 
 
 class Identity:
-    """This start of this spool. Holds the directory's lock until `close`.
+    """One start of one spool. Holds the directory's lock until `close`.
 
     `start`: this router's start number, above 0 and unlike any other. `new_identity_reason`: why a new producer id must be
     asked for before anything is sent (IDN-9), None if the old one goes on. `power_cut`: the machine went down without an
@@ -63,6 +64,7 @@ class Identity:
         self._file = file
         self._disk = disk
         self.power_cut = power_cut
+        self.boot_id = _first_line(_BOOT_ID)
         self.start = file.starts << 32 | secrets.randbits(32)
 
     @classmethod
@@ -95,7 +97,7 @@ class Identity:
             spool=secrets.randbits(63),
             starts=1,
             machine_id=_first_line(_MACHINE_ID),
-            boot_id=_first_line(_BOOT_ID),
+            boot_id="",
             device=found.st_dev,
             inode=found.st_ino,
             producer_id=None,
@@ -111,10 +113,12 @@ class Identity:
                 here,
                 spool=stored.spool,
                 starts=stored.starts + 1,
+                boot_id=stored.boot_id,
+                clean=stored.clean,
                 producer_id=None if reason else stored.producer_id,
                 reason=reason,
             )
-            power_cut = stored.boot_id != here.boot_id and not stored.clean
+            power_cut = stored.boot_id != _first_line(_BOOT_ID) and not stored.clean
         else:
             spool = _number_in_segments(claimed.path)
             if spool is not None:
@@ -139,10 +143,6 @@ class Identity:
         return self._file.starts
 
     @property
-    def boot_id(self) -> str:
-        return self._file.boot_id
-
-    @property
     def producer_id(self) -> int | None:
         """The id to send under; None: ask for one first."""
         return self._file.producer_id
@@ -150,6 +150,14 @@ class Identity:
     @property
     def new_identity_reason(self) -> str | None:
         return self._file.reason
+
+    def recovered(self) -> None:
+        """What recovery concluded from the last stop is on disk: from now on a new one counts.
+
+        Raises:
+            SpoolError: it could not be stored.
+        """
+        self._store(replace(self._file, boot_id=self.boot_id, clean=False))
 
     def set_producer_id(self, producer_id: int) -> None:
         """The brokers gave an id; it is on disk when this returns.
@@ -186,7 +194,9 @@ class Identity:
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                os.write(fd, data)
+                taken = os.write(fd, data)
+                if taken != len(data):
+                    raise OSError(errno.ENOSPC, "only a part of it was taken")
                 self._disk.sync(fd)
             finally:
                 os.close(fd)

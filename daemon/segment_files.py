@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from ..wire.slices import segment_name
 from .disk import Disk
 
 SUFFIX: Final = ".seg"
@@ -16,7 +17,7 @@ _BLOCK_BYTES: Final = 4096
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    return directory / f"{number:016x}{SUFFIX}"
+    return directory / segment_name(number)
 
 
 def segment_numbers(directory: Path) -> list[int]:

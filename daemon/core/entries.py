@@ -26,7 +26,7 @@ class PartitionEntry(NamedTuple):
     partition: int
     topic: str
     topic_id: bytes
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 class SliceEntry(NamedTuple):
@@ -34,7 +34,7 @@ class SliceEntry(NamedTuple):
 
     partition: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     max_ts: int
     offset: int
     length: int
@@ -54,7 +54,7 @@ class FrameEntry(NamedTuple):
     previous: int
     level: int
     wall_ms: int
-    count: int
+    count: int  # type: ignore[assignment]
     partitions: bytes | None
     slices: list[SliceEntry]
 
@@ -121,7 +121,7 @@ class PartitionSnapshot(NamedTuple):
     partition: int
     topic: str
     topic_id: bytes
-    index: int
+    index: int  # type: ignore[assignment]
     next_ordinal: int
     mark: int
     rows: list[Row]

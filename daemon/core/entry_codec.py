@@ -104,8 +104,8 @@ def _unpack(kind: int, body: bytes | memoryview) -> tuple[SpoolEntry, int]:
         payload = META.size + cast("int", META.unpack_from(body, 0)[0])
         if payload > len(body):
             raise FrameError("a frame entry is shorter than it says")
-        *fields, slices = _array(body[META.size : payload])
-        frame = FrameEntry(*fields, [SliceEntry(*item) for item in slices])
+        frame = FrameEntry(*_array(body[META.size : payload]))
+        frame = frame._replace(slices=[SliceEntry(*part) for part in frame.slices])
         if any(part.offset < 0 or part.offset + part.length > len(body) - payload for part in frame.slices):
             raise FrameError("a slice lies outside its frame entry")
         return frame, payload

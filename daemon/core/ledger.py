@@ -28,7 +28,7 @@ class Hole(NamedTuple):
     """Ordinals that will never be sent."""
 
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
 
     @property
     def end(self) -> int:
@@ -136,9 +136,9 @@ class Ledger:
         state = self.by_number[partition]
         holes = list(state.holes)
         for hole in ranges:
-            assert state.mark <= hole.first and hole.count > 0 and hole.end <= state.next_ordinal, (
-                f"{hole} is not pending"
-            )
+            assert hole.count > 0, "an empty hole"
+            assert hole.first >= state.mark, f"{hole} begins below the mark {state.mark}"
+            assert hole.end <= state.next_ordinal, f"{hole} ends beyond ordinal {state.next_ordinal}"
             holes.append(hole)
         state.holes = _merged(holes)
         _advance(state, state.mark)

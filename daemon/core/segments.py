@@ -4,10 +4,12 @@ A sealed segment may go when nothing in it is pending, when every entry that res
 checkpoint at the head of the next segment is synced (SPL-9): from then on nothing needs it.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from .entries import Lsn, lsn
+from .entries import Lsn, lsn, segment_of
+from .model import PendingSlice
 
 _NEVER: Final = Lsn(0)
 
@@ -116,3 +118,14 @@ class Segments:
         """CLOCK_MONOTONIC of the first frame of the oldest segment with pending slices: a frame pending now is not older."""
         ages = [state.oldest_ms for state in self.by_number.values() if state.pending and state.oldest_ms is not None]
         return min(ages, default=None)
+
+
+def relocate(moved: Mapping[Lsn, Lsn], slices: Iterable[PendingSlice]) -> None:
+    """Mend slices, and the frames they belong to, whose entries were written again elsewhere: a slice lies as far behind the
+    new place of its entry as it lay behind the old one."""
+    for part in slices:
+        place = moved.get(part.lsn)
+        if place is not None:
+            part.offset += (place & 0xFFFFFFFF) - (part.lsn & 0xFFFFFFFF)
+            part.segment = segment_of(place)
+            part.lsn = part.frame.lsn = place

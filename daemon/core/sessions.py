@@ -156,6 +156,7 @@ class Sessions:
                 state = ClientState(entry.client_id, entry.uid, self._seen(entry.wall_ms, now_ms, wall_ms))
                 self.by_id[entry.client_id] = state
             if entry.seq > state.high:
+                state.high = max(state.high, entry.previous)
                 _raise_high(state, entry.seq)
                 state.last_seen_ms = max(state.last_seen_ms, self._seen(entry.wall_ms, now_ms, wall_ms))
 

@@ -1,0 +1,297 @@
+"""Reads all segments at start: cuts what a crash tore, sets aside what the disk damaged, and feeds the rest to the fold.
+
+What is found, and what it means:
+
+* Bytes behind the last whole entry of the newest segment: a write that a crash cut short. They are cut off.
+* After a power cut, damage at or behind the last place known to be synced, with whole entries behind it: pages of one unsynced
+  tail reached the disk in another order than they were written. The log ends at the damage: nothing behind it was answered at
+  `spooled` or handed out. The rest is moved to `quarantine/`.
+* Any other damage was synced, or lies in memory that no power cut touched: the disk or a person did it. The bytes are copied to
+  `quarantine/`, counted, and the entries around them stand. Ordinals that are lost by it become holes.
+
+Nothing is deleted here, and no damage stops the start; only a version that is not known does. A crash during recovery leaves
+files that the next recovery reads the same way: whole segments are moved, newest first, before the damaged one is cut.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from ..wire.errors import FrameError
+from .core.entries import Lsn, lsn
+from .core.entry_codec import Kind, SyncedEntry, unpack
+from .core.ledger import Ledger
+from .core.model import PendingFrame, PendingSlice
+from .core.replay import LostRange, Replay
+from .core.segment_scan import ENTRIES_AT, ENTRY, Damage, Scan, read_segment_header, scan
+from .core.sessions import Sessions
+from .disk import Disk
+from .segment_files import Quarantine, is_segment_file, read_whole, segment_numbers, segment_path, sync_file, truncate
+from .spool_directory import SpoolError
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery met, for the log, `status` and metrics."""
+
+    segments: int = 0
+    entries: int = 0
+    nbytes: int = 0
+    torn_bytes: int = 0
+    dropped_bytes: int = 0
+    corrupt_entries: int = 0
+    corrupt_bytes: int = 0
+    quarantine_full: bool = False
+    foreign_files: list[str] = field(default_factory=list)
+    mended: int = 0
+    differences: int = 0
+    lost: list[LostRange] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Recovered:
+    """The router's state as the spool has it. `slices` are pending, in ordinal order within each partition; each names its
+    frame, and `frames` are all that have some. `uncertain`: synced entries are missing so that the next ordinals cannot be
+    trusted; a new identity is needed (IDN-9 d)."""
+
+    ledger: Ledger
+    sessions: Sessions
+    frames: list[PendingFrame]
+    slices: list[PendingSlice]
+    report: RecoveryReport
+    uncertain: bool
+
+
+class SegmentEnd(NamedTuple):
+    """A segment that stays."""
+
+    number: int
+    end: int
+
+
+class _Segment(NamedTuple):
+    number: int
+    path: Path
+    data: bytearray
+    scan: Scan
+    previous_end: int
+    header_is_bad: bool
+
+
+class Recovery:
+    """One run over a spool directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        spool: int,
+        sessions: Sessions,
+        quarantine: Quarantine,
+        *,
+        power_cut: bool,
+        now_ms: int,
+        wall_ms: int,
+        disk: Disk,
+    ) -> None:
+        self._directory = directory
+        self._spool = spool
+        self._quarantine = quarantine
+        self._power_cut = power_cut
+        self._disk = disk
+        self._report = RecoveryReport()
+        self._replay = Replay(sessions, now_ms=now_ms, wall_ms=wall_ms)
+        self._ends: list[SegmentEnd] = []
+        self._uncertain = False
+        self._gap_before = False
+
+    def run(self) -> tuple[Recovered, list[SegmentEnd]]:
+        """Everything that is in the directory.
+
+        Raises:
+            SpoolError: a segment is of an unknown version, or the directory cannot be read.
+        """
+        try:
+            numbers = self._own_segments()
+            for place, number in enumerate(numbers):
+                if not self._feed(number, numbers[place + 1 :]):
+                    break
+            for end in self._ends:
+                # What the last router wrote may be in the page cache only, and will be handed out.
+                sync_file(segment_path(self._directory, end.number), self._disk)
+        except OSError as error:
+            raise SpoolError(f"the spool in {self._directory} cannot be read: {error}") from error
+        done = self._replay.finish(power_cut=self._power_cut)
+        self._report.mended = self._replay.mended
+        self._report.differences = self._replay.differences
+        self._report.lost = done.lost
+        recovered = Recovered(
+            self._replay.ledger, self._replay.sessions, done.frames, done.slices, self._report, self._uncertain
+        )
+        return recovered, self._ends
+
+    def _own_segments(self) -> list[int]:
+        """Numbers of the segments of this spool; other files that look like some are moved away."""
+        numbers: list[int] = []
+        for number in segment_numbers(self._directory):
+            path = segment_path(self._directory, number)
+            if is_segment_file(path) and not self._is_foreign(path):
+                numbers.append(number)
+            else:
+                self._report.foreign_files.append(path.name)
+                _ = self._quarantine.take(path)
+        return numbers
+
+    def _is_foreign(self, path: Path) -> bool:
+        with path.open("rb") as file:
+            start = file.read(ENTRIES_AT)
+        try:
+            header = read_segment_header(start)
+        except FrameError as error:
+            if error.code == "version":
+                raise SpoolError(
+                    f"{path} has {error}: use the program that wrote it, or another data_dir; nothing was changed"
+                ) from error
+            return False  # damaged, perhaps: its entries tell
+        return header.spool != self._spool or f"{header.segment:016x}" != path.stem
+
+    def _feed(self, number: int, later: list[int]) -> bool:
+        """Fold one segment; False: the log ends in it."""
+        segment = self._read(number)
+        found = segment.scan
+        damages = list(found.damages)
+        if segment.header_is_bad and (found.entries or (later and segment.data)):
+            damages.insert(0, Damage(0, ENTRIES_AT))
+        if found.torn is not None:
+            damages.append(found.torn)
+        elif later and self._previous_end(later[0]) > found.end and later[0] == number + 1:
+            damages.append(Damage(found.end, self._previous_end(later[0])))
+        end = 0 if segment.header_is_bad and not found.entries else found.end
+        if damages and not self._is_torn(segment, later):
+            cut = self._end_of_log(segment, damages, later)
+            if cut is not None:
+                self._fold(segment, cut)
+                self._drop(segment, cut, later)
+                return False
+            for damage in damages:
+                self._set_aside(segment, damage)
+        elif found.torn is not None:
+            self._report.torn_bytes += found.torn.end - found.torn.start
+        self._fold(segment, end)
+        if len(segment.data) > end:
+            truncate(segment.path, end)
+        self._ends.append(SegmentEnd(number, end))
+        return True
+
+    def _read(self, number: int) -> _Segment:
+        path = segment_path(self._directory, number)
+        data = read_whole(path)
+        previous_end, bad = 0, False
+        try:
+            previous_end = read_segment_header(data).previous_end
+        except FrameError:
+            bad = True
+        return _Segment(number, path, data, scan(data, self._spool, number), previous_end, bad)
+
+    def _previous_end(self, number: int) -> int:
+        """Where the segment before this one ended when this one was begun; 0: not known."""
+        with segment_path(self._directory, number).open("rb") as file:
+            try:
+                return read_segment_header(file.read(ENTRIES_AT)).previous_end
+            except FrameError:
+                return 0
+
+    def _is_torn(self, segment: _Segment, later: list[int]) -> bool:
+        """Whether the only damage is what a write leaves that a crash cut short: at the very end of the log."""
+        return not later and not segment.scan.damages and not (segment.header_is_bad and segment.scan.entries)
+
+    def _end_of_log(self, segment: _Segment, damages: list[Damage], later: list[int]) -> int | None:
+        """Where an unsynced tail begins that a power cut tore; None: the damage has another cause."""
+        if not self._power_cut:
+            return None
+        synced = self._known_synced(segment, later)
+        return next((damage.start for damage in damages if lsn(segment.number, damage.start) >= synced), None)
+
+    def _known_synced(self, segment: _Segment, later: list[int]) -> Lsn:
+        """The largest place that some entry knows to be synced, in this and later segments."""
+        best = _synced_in(segment.scan)
+        for number in later:
+            best = max(best, _synced_in(self._read(number).scan))
+        return best
+
+    def _fold(self, segment: _Segment, end: int) -> None:
+        before = self._ends[-1] if self._ends else None
+        whole = (
+            before is not None
+            and before.number + 1 == segment.number
+            and segment.previous_end in {0, before.end}
+            and not self._gap_before
+        )
+        self._replay.segment(continuous=whole)
+        self._gap_before = bool(segment.scan.damages) or segment.header_is_bad
+        checkpoint = False
+        for raw in segment.scan.entries:
+            if raw.offset >= end:
+                break
+            checkpoint = checkpoint or raw.kind == Kind.CHECKPOINT
+            try:
+                entry, payload = unpack(raw.kind, raw.body)
+            except FrameError:
+                self._set_aside(segment, Damage(raw.offset, raw.offset + ENTRY.size + len(raw.body)))
+                continue
+            self._replay.add(lsn(segment.number, raw.offset), entry, raw.offset + ENTRY.size + payload)
+            self._report.entries += 1
+        if not checkpoint and not whole and segment.scan.entries:
+            self._uncertain = True
+        elif checkpoint:
+            self._uncertain = False
+        self._replay.prune()
+        self._report.segments += 1
+        self._report.nbytes += end
+
+    def _set_aside(self, segment: _Segment, damage: Damage) -> None:
+        self._report.corrupt_entries += 1
+        self._report.corrupt_bytes += damage.end - damage.start
+        view = memoryview(segment.data)[damage.start : damage.end]
+        if not self._quarantine.copy(segment.number, damage.start, view):
+            self._report.quarantine_full = True
+
+    def _drop(self, segment: _Segment, cut: int, later: list[int]) -> None:
+        """The log ends at `cut`: whatever lies behind it was never synced."""
+        for number in reversed(later):
+            path = segment_path(self._directory, number)
+            self._report.dropped_bytes += path.stat().st_size
+            _ = self._quarantine.take(path)
+        tail = memoryview(segment.data)[cut : max(segment.scan.end, cut)]
+        self._report.dropped_bytes += len(tail)
+        if not self._quarantine.copy(segment.number, cut, tail):
+            self._report.quarantine_full = True
+        truncate(segment.path, cut)
+        self._ends.append(SegmentEnd(segment.number, cut))
+
+
+def _synced_in(found: Scan) -> Lsn:
+    best = Lsn(0)
+    for raw in found.entries:
+        if raw.kind == Kind.SYNCED:
+            entry, _ = unpack(raw.kind, raw.body)
+            if isinstance(entry, SyncedEntry):
+                best = max(best, entry.through)
+    return best
+
+
+def directory_numbers(directory: Path, quarantine: Quarantine) -> int:
+    """The highest segment number that was ever used here, as far as files tell; -1: none."""
+    return max([*segment_numbers(directory), *quarantine.numbers()], default=-1)
+
+
+def sync_names(directory: int, disk: Disk) -> None:
+    """Make moves and cuts durable.
+
+    Raises:
+        SpoolError: they are not.
+    """
+    try:
+        disk.sync_directory(directory)
+    except OSError as error:
+        raise SpoolError(f"the spool directory cannot be synced: {os.strerror(error.errno or 0)}") from error
