@@ -22,6 +22,9 @@ MAGIC: Final = 2
 UNFOLDED_BYTES_MAX: Final = 104_857_600
 """Largest plain size of one batch: a hundred times the default `max.message.bytes`."""
 
+LENGTH_MIN: Final = 14
+"""Below it Kafka takes the length itself for damaged: no record of any format is that short."""
+
 NO_TIMESTAMP: Final = -1
 TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
@@ -88,36 +91,39 @@ def check(data: bytes, rules: TopicRules, *, verify: Verify, wall_ms: int, zstd:
     head = _shape(data)
     if isinstance(head, Refusal):
         return head
+    if head.attributes & TRANSACTIONAL_BIT:
+        why = "this broker has no transactions"
+        return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, why)
     if head.size > rules.max_message_bytes:
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"{head.size} bytes, the topic takes {rules.max_message_bytes}")
     if crc32c.crc32c(memoryview(data)[CRC_FROM:]) != head.crc:
         return Refusal(ErrorCode.CORRUPT_MESSAGE, "checksum")
     refusal = _fields(head, zstd=zstd)
-    if refusal is not None or verify is Verify.BATCHES:
-        return refusal or head
-    return _records(head, data, rules, wall_ms) or head
+    if refusal is None and verify is Verify.RECORDS:
+        refusal = _records(head, data, rules, wall_ms)
+    return head if refusal is None else refusal._replace(tells_log_start=True)
 
 
 def _shape(data: bytes) -> Head | Refusal:
     if len(data) < HEAD.size:
         return Refusal(ErrorCode.INVALID_RECORD, "no whole batch")
     head = read_head(data)
+    if head.length < LENGTH_MIN or not 0 <= head.magic <= MAGIC:
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"length {head.length}, magic {head.magic}")
     if head.magic != MAGIC:
         return Refusal(ErrorCode.INVALID_RECORD, f"magic {head.magic}")
     if head.size != len(data):
         return Refusal(ErrorCode.INVALID_RECORD, f"length says {head.size} bytes, {len(data)} came: one batch is taken")
-    if head.base_offset != 0:
-        return Refusal(ErrorCode.INVALID_RECORD, f"base offset {head.base_offset}")
     return head
 
 
 def _fields(head: Head, *, zstd: bool) -> Refusal | None:
+    if head.base_offset != 0:
+        return Refusal(ErrorCode.INVALID_RECORD, f"base offset {head.base_offset}")
     if head.records <= 0 or head.records != head.last_offset_delta + 1:
         return Refusal(ErrorCode.INVALID_RECORD, f"{head.records} records, last offset delta {head.last_offset_delta}")
     if head.attributes & CONTROL_BIT:
         return Refusal(ErrorCode.INVALID_RECORD, "control batch")
-    if head.attributes & TRANSACTIONAL_BIT:
-        return Refusal(ErrorCode.INVALID_RECORD, "transactional batch: this broker has no transactions")
     if head.attributes & TIMESTAMP_TYPE_BIT:
         return Refusal(ErrorCode.INVALID_TIMESTAMP, "timestamp type is not create time")
     if head.producer_id < -1 or (head.producer_id >= 0 and (head.base_sequence < 0 or head.producer_epoch < 0)):

@@ -116,7 +116,7 @@ def init_producer_id(node: Node, request: InitProducerIdRequest) -> Outcome:
     if fault is not None:
         error = fault.error
     elif request.transactional_id is not None:
-        error = ErrorCode.INVALID_REQUEST
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:
         producer_id = node.new_producer_id()
         if producer_id is None:
@@ -146,9 +146,8 @@ def find_coordinator(node: Node, request: FindCoordinatorRequest, version: int) 
 def _coordinator(node: Node, key: str, kind: int) -> _Coordinator:
     if kind != GROUP:
         why = "this broker has neither transactions nor share groups"
-        return _Coordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=why
-        )
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=why)
     peer = group_coordinator(node, key)
     return _Coordinator(key=key, node_id=peer.node_id, host=peer.host, port=peer.port, error_code=ErrorCode.NONE)
 

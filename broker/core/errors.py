@@ -35,6 +35,7 @@ class ErrorCode(IntEnum):
     INVALID_REQUEST = 42
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     KAFKA_STORAGE_ERROR = 56
     FETCH_SESSION_ID_NOT_FOUND = 70
     FENCED_LEADER_EPOCH = 74
@@ -57,5 +58,5 @@ class Refusal(NamedTuple):
     error: ErrorCode
     why: str
     records: tuple[BadRecord, ...] = ()
-    log_start_offset: int = -1
-    """Told only by refusals that looked at the log; -1 otherwise."""
+    tells_log_start: bool = False
+    """Whether the answer carries the log start offset: from the checks of single records on."""

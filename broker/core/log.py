@@ -104,10 +104,10 @@ class PartitionLog:
                 return Known(stored.base_offset, stored.timestamp)
             case OutOfOrder(expected):
                 why = f"sequence {head.base_sequence}, expected {expected}"
-                return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, why, log_start_offset=self.start_offset)
+                return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, why, tells_log_start=True)
             case StaleEpoch(current):
                 why = f"epoch {head.producer_epoch}, current {current}"
-                return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, why, log_start_offset=self.start_offset)
+                return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, why, tells_log_start=True)
 
     def add(self, data: bytes) -> None:
         """Keep a stored batch, which must begin at the end of the log (anywhere, if the log is empty).

@@ -103,12 +103,12 @@ def _append(
     # With one replica the smallest number of in-sync replicas is always there.
     head = check(data, partition.rules, verify=node.limits.verify, wall_ms=moment.wall_ms, zstd=version >= ZSTD)
     if not isinstance(head, Head):
-        return _refused(index, head)
+        return _refused(index, head, partition.log.start_offset)
     log = partition.log
     placed = log.place(head, data, partition.rules.timestamp_type, wall_ms=moment.wall_ms)
     match placed:
         case Refusal():
-            return _refused(index, placed)
+            return _refused(index, placed, log.start_offset)
         case Known():
             pass
         case Appended(data=stored):
@@ -134,12 +134,12 @@ def _elsewhere(node: Node, topic: Topic, index: int, error: ErrorCode, version: 
     return answer
 
 
-def _refused(index: int, refusal: Refusal) -> _PartitionAnswer:
+def _refused(index: int, refusal: Refusal, log_start: int = -1) -> _PartitionAnswer:
     return _PartitionAnswer(
         index=index,
         error_code=refusal.error,
         base_offset=-1,
-        log_start_offset=refusal.log_start_offset,
+        log_start_offset=log_start if refusal.tells_log_start else -1,
         record_errors=[
             _PartitionAnswer.BatchIndexAndErrorMessage(batch_index=bad.number, batch_index_error_message=bad.why)
             for bad in refusal.records

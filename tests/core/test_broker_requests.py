@@ -181,9 +181,9 @@ def test_a_start_that_has_used_up_its_ids_gives_no_more() -> None:
 
 def test_transactions_are_refused() -> None:
     answer = Bench().ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1), 4)
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert (answer.error_code, answer.producer_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
     found = Bench().ask(FindCoordinatorRequest(key="x", key_type=1, coordinator_keys=["x"]), 4)
-    assert found.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+    assert found.coordinators[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("version", versions(10))
