@@ -146,12 +146,9 @@ class Bus:
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
-    def flush(self, outbox: list[tuple[int, RouterMessage]], kills: list[tuple[int, str]], now: float) -> None:
-        """Kill, send, acknowledge what was processed, ping who heard nothing; both lists are emptied. After the log was
-        written. Kills come first: what was not recorded of a broken shard must not be acknowledged to it."""
-        for seat, reason in kills:
-            self.kill(seat, reason, now)
-        kills.clear()
+    def flush(self, outbox: list[tuple[int, RouterMessage]], now: float) -> None:
+        """Send and empty the outbox, acknowledge what was processed, ping who heard nothing. After the log was written, and
+        after `kill`: what was not recorded of a broken shard must not be acknowledged to it."""
         for path in self._removable:
             journals.remove(path)
         self._removable.clear()

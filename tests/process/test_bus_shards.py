@@ -97,7 +97,6 @@ class World:
         settings = BusSettings(self.path, self.journals, 2, START, "spool", "digest", 1_000, silence_ms)
         self.bus = Bus(self.loop, settings, self.events)
         self.outbox: list[tuple[int, RouterMessage]] = []
-        self.kills: list[tuple[int, str]] = []
         self.children: list[Child] = []
         self.writes = True
         self.loop.add_upkeep(self._upkeep)
@@ -105,7 +104,7 @@ class World:
     def _upkeep(self, now: float) -> float | None:
         self.bus.tick(now)
         if self.writes:
-            self.bus.flush(self.outbox, self.kills, now)
+            self.bus.flush(self.outbox, now)
         return min(now + 0.02, self.bus.next_deadline() or now + 0.02)
 
     def shard(self, seat: int = 0, *, start: int = 11, digest: str = "digest") -> Child:
