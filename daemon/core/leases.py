@@ -40,6 +40,7 @@ from .ledger import Ledger
 from .model import Log, PendingSlice
 from .outcomes import Outcomes
 from .parking import ParkRequest
+from .segments import relocate
 
 __all__ = ["Alarm", "LeaseLimits", "LeaseView", "Leases", "Notice", "ParkRequest"]
 
@@ -155,13 +156,18 @@ class Leases:
         return self._table.wanted > self._table.synced
 
     def synced(self, through: Lsn) -> None:
-        """The log is on disk up to here."""
+        """The log is on disk up to the entry at this place, and with it."""
         table = self._table
         table.synced = through
         waiting, table.rows_awaited = table.rows_awaited, []
         for lease in waiting:
             if lease.state is LeaseState.UNPLACED:
                 table.consider[lease.number] = lease
+
+    def relocate(self, moved: Mapping[Lsn, Lsn]) -> None:
+        """A sync failed, and entries that none covered were written again: their slices, never handed out, lie there now.
+        Marks that are waited for stay: a later sync covers the old places too."""
+        relocate(moved, (piece for lease in self._table.leases.values() for piece in lease.backlog.unresolved))
 
     def hand_out(self, now: float) -> None:
         """Put references to synced slices into the outbox, as far as credit goes; then the flushes that they complete."""
