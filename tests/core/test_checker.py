@@ -270,6 +270,26 @@ def test_what_a_ledger_says_survives_the_file_and_a_torn_last_line_is_dropped(tm
     ]
 
 
+def test_the_places_of_a_frame_are_written_as_runs_and_read_back_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "app-1.ledger"
+    places = [(0, 5), (0, 6), (1, 7), (0, 7), (0, 9), (2, -1), (2, -1)]
+    with LedgerWriter(path, "app-1", SHAPE) as writer:
+        writer.sent(0, len(places))
+        writer.ok_places(0, Level.DELIVERED, len(places), places)
+        writer.sent(1, 4)
+        writer.ok_places(1, Level.SPOOLED, 4, None)
+    ledger = read_ledger(path)
+    read = {
+        outcome.first + step: (outcome.partition, outcome.offset + step if outcome.offset >= 0 else -1)
+        for frame, outcome in ledger.outcomes()
+        for step in range(outcome.count)
+        if frame == 0
+    }
+    assert [read[row] for row in range(len(places))] == places
+    assert [(each.first, each.count, each.offset) for each in ledger.frames[1].outcomes] == [(0, 4, -1)]
+    assert len(ledger.frames[0].outcomes) == 6
+
+
 def test_a_line_that_is_none_of_a_ledgers_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "app-1.ledger"
     with LedgerWriter(path, "app-1", SHAPE) as writer:

@@ -14,7 +14,7 @@ is unknown.
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from pathlib import Path
@@ -102,6 +102,24 @@ class LedgerWriter:
     def ok(self, frame: int, first: int, count: int, level: Level, *, partition: int = -1, offset: int = -1) -> None:
         """Acknowledged at `level`; with a partition and offset, the records stand there one after the other."""
         self._line(f"ok {frame} {first} {count} {int(level)} {partition} {offset} {time.monotonic():.6f}")
+
+    def ok_places(self, frame: int, level: Level, count: int, places: Sequence[tuple[int, int]] | None) -> None:
+        """All `count` records of a frame acknowledged, in one write; `places` are (partition, offset), if they were told."""
+        if places is None:
+            self.ok(frame, 0, count, level)
+            return
+        at = f"{time.monotonic():.6f}"
+        lines: list[str] = []
+        first = 0
+        while first < count:
+            partition, offset = places[first]
+            end = first + 1
+            # As long as offsets go on one by one.
+            while end < count and offset >= 0 and places[end] == (partition, offset + end - first):
+                end += 1
+            lines.append(f"ok {frame} {first} {end - first} {int(level)} {partition} {offset} {at}")
+            first = end
+        self._line("\n".join(lines))
 
     def fail(self, frame: int, first: int, count: int, code: str) -> None:
         """Refused for good."""
