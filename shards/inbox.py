@@ -137,8 +137,9 @@ class Inbox:
             return f"acknowledgement {envelope.ack} outside {self._acked} to {self._next_seq - 1}"
         self._acked = envelope.ack
         self._free()
-        # Only a RouterMessage has a type number below 128; a shard never hears another shard.
-        self._received(message)  # type: ignore[arg-type]
+        if not isinstance(message, RouterMessage):
+            return f"the router said {type(message).__name__}, which is a shard's word"
+        self._received(message)
         self._processed = envelope.seq
         return None
 

@@ -22,7 +22,7 @@ from ..producer.core.accumulator import Accumulator
 from ..producer.core.backoff import Backoff
 from ..producer.core.batch import SlowChecksumError, self_check
 from ..producer.core.buffers import BufferPool
-from ..producer.core.codecs import Levels, make_compressor
+from ..producer.core.codecs import Codec, Compressor, Levels, make_compressor
 from ..producer.core.queues import BatchRules
 from ..producer.sockets import produce_options
 from ..runtime import logs
@@ -236,7 +236,9 @@ def _table(settings: Settings, reader: SegmentReader, *, expiration_ms: int) -> 
     # A batch of one largest record must fit into the pool.
     total = max(kafka.buffer_memory, kafka.batch_size, 2 * int(settings.limits.frame_bytes_max))
 
-    compressor_of = cache(lambda codec: make_compressor(codec, levels))
+    @cache
+    def compressor_of(codec: Codec) -> Compressor:
+        return make_compressor(codec, levels)
 
     def rules_of(topic: str) -> BatchRules:
         own = handover.topic_settings(settings, topic)

@@ -50,6 +50,7 @@ class Source(Protocol):
 
     def read(self, segment: int, offset: int, length: int) -> memoryview | str:
         """The bytes, valid until the next call; or what is wrong, in words."""
+        ...
 
 
 class BatchRules(NamedTuple):
@@ -66,14 +67,6 @@ class Closed(NamedTuple):
     builder: BatchBuilder
     buffer: Buffer
     uses: int
-
-    @property
-    def first(self) -> int:
-        return self.builder.first
-
-    @property
-    def count(self) -> int:
-        return self.builder.count
 
 
 class PartitionQueue:
@@ -247,7 +240,7 @@ class PartitionQueue:
             return now
         if self._open is None:
             return None
-        if self._open.first < self.flush_to or self._pool.starved(self.node):
+        if self._open.builder.first < self.flush_to or self._pool.starved(self.node):
             return now
         return self._open_since + self.rules.linger_s
 
@@ -270,8 +263,8 @@ class PartitionQueue:
                 return None
             self._close_open()
         closed = self._closed.popleft()
-        assert closed.first >= self.cut_to, "records cut twice"
-        self.cut_to = closed.first + closed.count
+        assert closed.builder.first >= self.cut_to, "records cut twice"
+        self.cut_to = closed.builder.first + closed.builder.count
         return closed
 
     def seal(self, closed: Closed, batch: Batch) -> None:

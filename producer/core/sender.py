@@ -6,6 +6,7 @@ partitions that can send now, in order of their last turn, and a heap of those t
 
 import heapq
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -36,6 +37,7 @@ class Sendable(Protocol):
 
     def estimated_bytes(self) -> int:
         """Size of the batch that `take` would give, by what is known of its compression."""
+        ...
 
     def take(self, permit: Permit, *, now: float) -> Batch | None:
         """The batch to send now, its cut fixed; None: not now."""
@@ -175,14 +177,9 @@ class Sender(Generic[S]):
 
 
 def match(
-    flight: Flight[S], outcomes: list[ProduceOutcome], key: "Keys[S]"
+    flight: Flight[S], outcomes: list[ProduceOutcome], key: Callable[[S, int], tuple[bytes | str, int]]
 ) -> list[tuple[S, Batch, ProduceOutcome | None]]:
-    """Each batch of a request with its part of the answer, by partition, never by position; None: it has none."""
+    """Each batch of a request with its part of the answer, by partition, never by position; None: it has none. `key` names
+    a partition in an answer of a version: by topic id or name, and index."""
     found = {(outcome.topic_id or outcome.topic, outcome.index): outcome for outcome in outcomes}
     return [(partition, batch, found.get(key(partition, flight.version))) for partition, batch in flight.entries]
-
-
-class Keys(Protocol[S]):  # type: ignore[misc]
-    """How a partition is named in an answer of a version: by topic id or name, and index."""
-
-    def __call__(self, partition: S, version: int) -> tuple[bytes | str, int]: ...

@@ -202,8 +202,9 @@ class Lease:
         closed = self.queue.close_next()
         if closed is None:
             return None
-        assert self.pace != FIRST or closed.count == 1, "a first batch of more than one record (HO-6)"
-        batch = self._stamp(closed.first, closed.count)
+        count = closed.builder.count
+        assert self.pace != FIRST or count == 1, "a first batch of more than one record (HO-6)"
+        batch = self._stamp(closed.builder.first, count)
         self.queue.seal(closed, batch)
         self.unresolved.append(batch)
         self.unjournaled += 1

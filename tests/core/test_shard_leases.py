@@ -1,0 +1,666 @@
+"""Every mode and pace of a lease, against a model broker."""
+
+import pytest
+from penstock.producer.core.requests import LeaderHint
+from penstock.shards.core.modes import NEXT, Mode
+from penstock.wire.messages import (
+    FIRST,
+    NARROW,
+    OPEN,
+    Anchor,
+    Cut,
+    Gap,
+    Halt,
+    Hint,
+    Refused,
+    Revoked,
+    Row,
+    Unreadable,
+)
+
+from tests.fakes.model_broker import OUT_OF_ORDER
+from tests.fakes.segments import NOW_MS
+from tests.fakes.shard_bench import HOUR_MS, PRODUCER_ID, ShardBench
+
+REQUEST_TIMED_OUT = 7
+NOT_LEADER = 6
+NOT_ENOUGH_REPLICAS = 19
+TOO_LARGE = 10
+INVALID_RECORD = 87
+AUTHORIZATION = 29
+INVALID_EPOCH = 47
+UNKNOWN_SERVER = -1
+UNKNOWN_PRODUCER = 59
+FULL = 34
+"""Records of 50 bytes in a full batch."""
+
+
+@pytest.fixture
+def bench() -> ShardBench:
+    return ShardBench()
+
+
+def running(bench: ShardBench, *, records: int = 1) -> None:
+    """A partition that has had a batch acknowledged on its connection."""
+    bench.grant(pace=FIRST)
+    bench.put(0, records)
+    bench.send()
+    bench.answer()
+    bench.pace(OPEN)
+    bench.run()
+    assert bench.mode() is Mode.RUNNING
+
+
+# --- paces -----------------------------------------------------------------------------------------------------------
+
+
+def test_at_pace_first_one_record_goes_alone_and_nothing_follows_before_the_pace_opens(bench: ShardBench) -> None:
+    bench.grant(pace=FIRST)
+    bench.put(0, 10)
+    (wire,) = bench.send()
+    assert wire.copies[0][1:3] == (0, 1)
+    assert bench.send() == []
+    bench.answer()
+    assert bench.send() == []
+    assert [item.first for item in bench.done] == [0]
+    bench.pace(OPEN)
+    bench.run()
+    assert bench.ordinals() == list(range(10))
+
+
+def test_a_pace_that_stays_first_lets_one_more_record_go(bench: ShardBench) -> None:
+    bench.grant(pace=FIRST)
+    bench.put(0, 3)
+    bench.run()
+    bench.pace(FIRST)
+    bench.run()
+    assert bench.ordinals() == [0, 1]
+
+
+def test_the_first_batch_on_a_connection_goes_alone_and_then_five_are_in_flight(bench: ShardBench) -> None:
+    bench.grant(pace=OPEN)
+    for _ in range(20):
+        bench.put(0, 40, size=50)
+    assert len(bench.send()) == 1
+    assert bench.mode() is Mode.CAREFUL
+    bench.answer()
+    assert bench.mode() is Mode.RUNNING
+    assert len(bench.send()) == 5
+    bench.answer()
+    assert len(bench.send()) == 1
+    bench.run()
+    assert bench.ordinals() == list(range(800))
+
+
+def test_no_more_batches_are_on_the_wire_than_the_connection_takes(bench: ShardBench) -> None:
+    running(bench)
+    for _ in range(10):
+        bench.put(0, 40, size=50)
+    assert len(bench.send(in_flight_max=2)) == 2
+
+
+def test_narrow_sends_the_next_batch_only_when_nothing_is_unresolved(bench: ShardBench) -> None:
+    running(bench)
+    bench.pace(NARROW)
+    for _ in range(4):
+        bench.put(0, 40, size=50)
+    assert len(bench.send()) == 1
+    bench.answer()
+    assert len(bench.send()) == 1
+
+
+def test_old_timestamps_narrow_the_pace_without_being_told(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 40, size=50, ts=NOW_MS - 13 * HOUR_MS)
+    bench.put(0, 40, size=50)
+    assert len(bench.send()) == 1
+    bench.answer()
+    assert len(bench.send()) == 1
+
+
+def test_what_was_filled_for_a_wide_pace_is_filled_anew_when_it_becomes_first(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 30)
+    bench.table.fill(now=bench.now)
+    bench.pace(FIRST)
+    (wire,) = bench.send()
+    assert wire.copies[0][2] == 1
+    bench.answer()
+    bench.pace(OPEN)
+    bench.run()
+    assert bench.ordinals() == list(range(31))
+    assert bench.pool.lent_bytes == 0
+
+
+# --- careful ---------------------------------------------------------------------------------------------------------
+
+
+def test_inherited_cuts_are_sent_again_oldest_first_one_at_a_time_with_the_same_bounds(bench: ShardBench) -> None:
+    bench.next[0] = 10
+    bench.grant(next_ordinal=10, cuts=[Cut(10, 3, 0), Cut(13, 4, 0)])
+    bench.put(0, 5)
+    bench.put(0, 15)
+    sent = []
+    for _ in range(3):
+        (wire,) = bench.send()
+        sent.append(wire.copies[0][1:3])
+        bench.answer()
+    assert sent == [(10, 3), (13, 4), (17, 13)]
+    assert bench.ordinals() == list(range(10, 30))
+
+
+def test_inherited_cuts_wait_for_their_slices(bench: ShardBench) -> None:
+    bench.grant(cuts=[Cut(0, 5, 0)])
+    bench.put(0, 3)
+    assert bench.send() == []
+    bench.put(0, 3)
+    (wire,) = bench.send()
+    assert wire.copies[0][1:3] == (0, 5)
+
+
+def test_a_grant_may_begin_inside_a_slice(bench: ShardBench) -> None:
+    bench.grant(next_ordinal=7)
+    bench.put(0, 10)
+    bench.run()
+    assert bench.ordinals() == [7, 8, 9]
+
+
+def test_after_an_error_the_oldest_goes_again_alone_and_the_others_follow_in_order(bench: ShardBench) -> None:
+    running(bench)
+    for _ in range(3):
+        bench.put(0, FULL, size=50)
+    sent = bench.send()
+    assert len(sent) == 3
+    bench.refuse(NOT_ENOUGH_REPLICAS)
+    bench.answer()
+    bench.answer()
+    assert bench.mode() is Mode.CAREFUL
+    assert bench.send() == [], "it backs off first"
+    bench.run()
+    assert bench.mode() is Mode.RUNNING
+    assert bench.ordinals() == list(range(1 + 3 * FULL))
+
+
+def test_nothing_is_sent_in_careful_while_the_wire_still_holds_batches(bench: ShardBench) -> None:
+    running(bench)
+    for _ in range(3):
+        bench.put(0, 40, size=50)
+    bench.send()
+    bench.refuse(NOT_ENOUGH_REPLICAS)
+    bench.now += 10
+    assert bench.send() == []
+
+
+def test_a_lost_connection_sends_everything_again_with_the_same_bounds(bench: ShardBench) -> None:
+    running(bench)
+    for _ in range(4):
+        bench.put(0, 40, size=50)
+    before = [wire.copies[0][1:3] for wire in bench.send()]
+    bench.cut_connection(arrived=2)
+    bench.now += 10
+    again = []
+    for _ in before:
+        (wire,) = bench.send()
+        again.append(wire.copies[0][1:3])
+        bench.answer()
+    assert again == before
+    assert bench.ordinals() == list(range(161))
+
+
+def test_an_idle_partition_is_careful_again_on_a_new_connection(bench: ShardBench) -> None:
+    running(bench)
+    bench.cut_connection()
+    for _ in range(3):
+        bench.put(0, 40, size=50)
+    assert len(bench.send()) == 1
+
+
+def test_backoff_grows_and_ends_with_a_success(bench: ShardBench) -> None:
+    lease = bench.grant()
+    bench.put(0, 1)
+    waits = []
+    for _ in range(6):
+        bench.send()
+        bench.refuse(NOT_ENOUGH_REPLICAS)
+        waits.append(round(lease.retry_at - bench.now, 3))
+        bench.now = lease.retry_at
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    bench.run()
+    assert lease.failures == 0
+
+
+def test_a_partition_that_backs_off_does_not_hold_up_its_neighbour(bench: ShardBench) -> None:
+    bench.grant(0)
+    bench.grant(1)
+    bench.put(0, 1)
+    bench.put(1, 1)
+    (wire,) = bench.send()
+    first, second = bench.judge(wire)
+    bench.answer(wire, [first._replace(code=NOT_ENOUGH_REPLICAS, base_offset=-1), second])
+    bench.put(1, 5)
+    (wire,) = bench.send()
+    assert [copy[0] for copy in wire.copies] == [1]
+
+
+# --- moves and returns -----------------------------------------------------------------------------------------------
+
+
+def test_a_move_makes_orphans_and_sends_again_at_the_new_node_without_backoff(bench: ShardBench) -> None:
+    running(bench)
+    for _ in range(3):
+        bench.put(0, 40, size=50)
+    old = bench.send()
+    bench.move(2, 1)
+    (again,) = bench.send()
+    assert again.flight.node == 2
+    assert again.copies[0][1] == old[0].copies[0][1]
+    bench.answer(old[0])
+    assert [item.first for item in bench.done][-1] == 0, "the answer to an orphan is thrown away"
+    bench.answer(again)
+    for wire in old[1:]:
+        bench.answer(wire)
+    bench.run()
+    assert bench.ordinals() == list(range(121))
+    assert bench.mode() is Mode.RUNNING
+
+
+def test_the_buffer_of_an_orphan_stays_until_its_transport_lets_go(bench: ShardBench) -> None:
+    bench.grant()
+    bench.put(0, 5)
+    (wire,) = bench.send()
+    lent = bench.pool.lent_bytes
+    bench.revoke()
+    assert bench.pool.lent_bytes == lent
+    bench.answer(wire)
+    assert bench.pool.lent_bytes == 0
+
+
+def test_revoke_returns_the_cuts_at_once_and_forgets_the_rest(bench: ShardBench) -> None:
+    running(bench)
+    for _ in range(3):
+        bench.put(0, FULL, size=50)
+    bench.send()
+    bench.put(0, 3)
+    bench.table.fill(now=bench.now)
+    bench.revoke()
+    bench.listen()
+    (message,) = [said for said in bench.said if isinstance(said, Revoked)]
+    assert [(cut.first, cut.count) for cut in message.cuts] == [(1, FULL), (1 + FULL, FULL), (1 + 2 * FULL, FULL)]
+    assert bench.table.leases == {}
+    for wire in list(bench.wire):
+        bench.answer(wire)
+    assert bench.pool.lent_bytes == 0
+    assert bench.journal == {}
+
+
+def test_messages_of_an_older_generation_are_dropped(bench: ShardBench) -> None:
+    bench.grant()
+    bench.revoke()
+    lease = bench.grant()
+    bench.generation[0] -= 1
+    bench.revoke()
+    bench.pace(FIRST)
+    bench.put(0, 3)
+    assert bench.table.leases[0] is lease
+    assert lease.pace == OPEN
+    assert bench.send() == []
+
+
+# --- outcomes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_newer_leader_in_an_answer_is_told_and_an_older_one_only_as_stale_metadata(bench: ShardBench) -> None:
+    bench.grant(leader_epoch=5)
+    bench.put(0, 1)
+    bench.send()
+    bench.refuse(NOT_LEADER, hint=LeaderHint(3, 6))
+    bench.now += 10
+    bench.send()
+    bench.refuse(NOT_LEADER, hint=LeaderHint(3, 5))
+    hints = [said for said in bench.said if isinstance(said, Hint)]
+    assert [(hint.leader, hint.leader_epoch) for hint in hints] == [(3, 6), (-1, -1)]
+
+
+def test_a_definite_refusal_of_the_oldest_is_told_and_the_partition_waits(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 5)
+    bench.send()
+    bench.refuse(INVALID_RECORD, errors=[(2, "no key")])
+    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    assert (refused.first, refused.count, refused.code, refused.ambiguous) == (1, 5, INVALID_RECORD, False)
+    assert refused.record_errors == [(2, "no key")]
+    assert bench.mode() is Mode.WAITING
+    bench.put(0, 5)
+    assert bench.send() == []
+
+
+def test_a_refusal_after_an_attempt_without_verdict_is_ambiguous(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 5)
+    bench.send()
+    bench.refuse(REQUEST_TIMED_OUT)
+    bench.now += 10
+    bench.send()
+    bench.refuse(AUTHORIZATION)
+    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    assert refused.ambiguous
+
+
+def test_too_few_replicas_is_a_verdict_and_leaves_a_later_refusal_definite(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 5)
+    bench.send()
+    bench.refuse(NOT_ENOUGH_REPLICAS)
+    bench.now += 10
+    bench.send()
+    bench.refuse(INVALID_RECORD)
+    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    assert not refused.ambiguous
+
+
+def test_a_refused_inherited_cut_is_ambiguous(bench: ShardBench) -> None:
+    bench.grant(cuts=[Cut(0, 2, 0)])
+    bench.put(0, 2)
+    bench.send()
+    bench.refuse(INVALID_RECORD)
+    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    assert refused.ambiguous
+
+
+def test_a_refusal_behind_an_open_batch_waits_until_it_is_the_oldest(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 40, size=50)
+    bench.put(0, 40, size=50)
+    first, second = bench.send()[:2]
+    bench.refuse(NOT_ENOUGH_REPLICAS, wire=first)
+    bench.refuse(INVALID_RECORD, wire=second)
+    assert not [said for said in bench.said if isinstance(said, Refused)]
+    for wire in list(bench.wire):
+        bench.answer(wire)
+    bench.now += 10
+    (wire,) = bench.send()
+    assert wire.copies[0][1] == first.copies[0][1]
+    bench.answer()
+    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    assert refused.first == second.copies[0][1]
+
+
+def test_a_batch_too_large_is_split_until_it_fits_under_the_same_sequences(bench: ShardBench) -> None:
+    running(bench)
+    bench.log().largest_batch = 700
+    for _ in range(3):
+        bench.put(0, 40, size=50)
+    bench.run(2000)
+    assert bench.ordinals() == list(range(121))
+    assert bench.journal == {}
+    assert bench.pool.lent_bytes == 0
+    assert max(bench.log().batches) < 13
+
+
+def test_both_parts_of_a_split_are_journaled_before_the_first_is_sent_and_then_their_parent_is_freed(
+    bench: ShardBench,
+) -> None:
+    running(bench)
+    bench.put(0, 10)
+    bench.send()
+    bench.refuse(TOO_LARGE)
+    (wire,) = bench.send()
+    assert wire.copies[0][1:3] == (1, 5)
+    assert sorted((cut.first, cut.count) for cut in bench.journal.values()) == [(1, 5), (6, 5)]
+
+
+def test_a_batch_too_large_that_may_be_in_the_log_is_refused_as_ambiguous_and_not_split(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 10)
+    bench.send()
+    bench.refuse(REQUEST_TIMED_OUT)
+    bench.now += 10
+    bench.send()
+    bench.refuse(TOO_LARGE)
+    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    assert (refused.count, refused.ambiguous) == (10, True)
+
+
+def test_a_single_record_too_large_is_refused(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 1)
+    bench.send()
+    bench.refuse(TOO_LARGE)
+    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    assert (refused.count, refused.code, refused.ambiguous) == (1, TOO_LARGE, False)
+
+
+def test_an_unknown_error_is_tried_ten_times_and_then_refused_as_ambiguous(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 1)
+    for _ in range(10):
+        assert not [said for said in bench.said if isinstance(said, Refused)]
+        bench.now += 10
+        bench.send()
+        bench.refuse(UNKNOWN_SERVER)
+    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    assert refused.ambiguous
+
+
+def test_a_wrong_epoch_halts(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 1)
+    bench.send()
+    bench.refuse(INVALID_EPOCH)
+    (halt,) = [said for said in bench.said if isinstance(said, Halt)]
+    assert halt.code == INVALID_EPOCH
+    assert bench.mode() is Mode.WAITING
+
+
+def test_a_success_below_the_anchor_is_not_believed(bench: ShardBench) -> None:
+    bench.grant(anchor=Anchor(1000, NOW_MS, NOW_MS, 0))
+    bench.put(0, 1)
+    bench.send()
+    bench.answer()
+    (halt,) = [said for said in bench.said if isinstance(said, Halt)]
+    assert "offset 0" in halt.message
+    assert bench.done == []
+
+
+def test_a_partition_missing_in_the_answer_is_sent_again(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 4)
+    (wire,) = bench.send()
+    bench.answer(wire, [])
+    bench.run()
+    assert bench.ordinals() == list(range(5))
+
+
+def test_a_later_success_resolves_what_came_before_it_while_anchored(bench: ShardBench) -> None:
+    running(bench)
+    for _ in range(2):
+        bench.put(0, 40, size=50)
+    first, second = bench.send()[:2]
+    outcomes = [one._replace(code=REQUEST_TIMED_OUT) for one in bench.judge(first)]
+    bench.answer(first, outcomes)
+    bench.answer(second)
+    assert bench.done[-1].first == second.copies[0][1]
+    while bench.wire:
+        bench.answer()
+    bench.run()
+    assert bench.ordinals() == list(range(81))
+    assert bench.mode() is Mode.RUNNING
+
+
+def test_a_later_success_proves_nothing_when_the_log_has_lost_what_was_acknowledged(bench: ShardBench) -> None:
+    running(bench)
+    for _ in range(2):
+        bench.put(0, 40, size=50)
+    first, second = bench.send()[:2]
+    bench.refuse(NOT_ENOUGH_REPLICAS, wire=first)
+    bench.log().forget()
+    bench.log().start = 5
+    bench.answer(second)
+    (halt,) = [said for said in bench.said if isinstance(said, Halt)]
+    assert "forgotten" in halt.message
+
+
+# --- probes ----------------------------------------------------------------------------------------------------------
+
+
+def unanswered(bench: ShardBench, batches: int = 4) -> list[int]:
+    """Batches that are all in the log, whose answers were lost, at a broker that was restarted since."""
+    running(bench)
+    for _ in range(batches):
+        bench.put(0, FULL, size=50)
+    sent = bench.send()
+    assert len(sent) == batches
+    bench.cut_connection(arrived=batches)
+    bench.log().restart()
+    bench.now += 10
+    return [wire.copies[0][1] for wire in sent]
+
+
+def test_a_restarted_broker_knows_the_last_batch_only_and_the_probe_finds_it(bench: ShardBench) -> None:
+    firsts = unanswered(bench)
+    (wire,) = bench.send()
+    assert wire.copies[0][1] == firsts[0]
+    bench.answer()
+    assert bench.mode() is Mode.PROBING
+    (wire,) = bench.send()
+    assert wire.copies[0][1] == firsts[-1]
+    bench.answer()
+    assert bench.mode() is Mode.RUNNING
+    assert bench.done[-1].first == firsts[-1]
+    bench.run()
+    assert bench.ordinals() == list(range(1 + 4 * FULL))
+
+
+def test_a_log_that_ends_in_the_middle_of_the_window_is_found(bench: ShardBench) -> None:
+    running(bench)
+    for _ in range(4):
+        bench.put(0, FULL, size=50)
+    bench.send()
+    bench.cut_connection(arrived=2)
+    bench.log().restart()
+    bench.run()
+    assert bench.ordinals() == list(range(1 + 4 * FULL))
+    assert bench.mode() is Mode.RUNNING
+
+
+def test_a_lost_answer_begins_the_probe_again_with_the_oldest(bench: ShardBench) -> None:
+    firsts = unanswered(bench)
+    bench.send()
+    bench.answer()
+    bench.send()
+    bench.cut_connection(arrived=1)
+    bench.now += 10
+    sent = []
+    for _ in range(2):
+        (wire,) = bench.send()
+        sent.append(wire.copies[0][1])
+        bench.answer()
+    assert sent == [firsts[0], firsts[-1]]
+    assert bench.mode() is Mode.RUNNING
+
+
+def test_a_pass_that_is_refused_whole_is_a_gap(bench: ShardBench) -> None:
+    unanswered(bench)
+    state = bench.log().states[PRODUCER_ID]
+    state.last_five = [state.last_five[-1]._replace(first=9000, last=9001)]
+    bench.run()
+    (gap,) = [said for said in bench.said if isinstance(said, Gap)]
+    assert gap.error == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert bench.mode() is Mode.WAITING
+
+
+def test_without_an_anchor_nothing_is_probed(bench: ShardBench) -> None:
+    bench.grant(anchored=False, cuts=[Cut(0, 2, 0), Cut(2, 2, 0)])
+    bench.put(0, 4)
+    bench.send()
+    bench.refuse(OUT_OF_ORDER, log_start=0)
+    (halt,) = [said for said in bench.said if isinstance(said, Halt)]
+    assert halt.code == OUT_OF_ORDER
+
+
+def test_a_success_in_a_probe_counts_only_while_the_acknowledged_is_still_in_the_log(bench: ShardBench) -> None:
+    unanswered(bench)
+    bench.send()
+    bench.answer()
+    (wire,) = bench.send()
+    bench.log().start = 100
+    bench.answer(wire)
+    (halt,) = [said for said in bench.said if isinstance(said, Halt)]
+    assert "forgotten" in halt.message
+
+
+def test_a_move_ends_a_probe(bench: ShardBench) -> None:
+    firsts = unanswered(bench)
+    bench.send()
+    bench.answer()
+    assert bench.mode() is Mode.PROBING
+    bench.move(2, 1)
+    assert bench.mode() is Mode.CAREFUL
+    (wire,) = bench.send()
+    assert wire.copies[0][1] == firsts[0]
+
+
+def test_a_producer_id_unknown_without_a_log_start_is_tried_again(bench: ShardBench) -> None:
+    running(bench)
+    bench.put(0, 4)
+    bench.send()
+    bench.refuse(UNKNOWN_PRODUCER)
+    assert bench.mode() is Mode.CAREFUL
+    bench.run()
+    assert bench.ordinals() == list(range(5))
+
+
+# --- stamps and slices -----------------------------------------------------------------------------------------------
+
+
+def test_sequences_follow_from_ordinals_rows_and_wrap(bench: ShardBench) -> None:
+    base = -(1 << 31) + 3
+    bench.grant(rows=[Row(PRODUCER_ID, 4, 0, base)])
+    bench.put(0, 10)
+    bench.run()
+    kept = bench.log().states[PRODUCER_ID]
+    assert kept.epoch == 4
+    assert (kept.last_five[0].first, kept.last_five[-1].last) == ((1 << 31) - 3, 6)
+
+
+def test_a_batch_never_crosses_a_stamp_row_nor_a_hole(bench: ShardBench) -> None:
+    rows = [Row(PRODUCER_ID, 0, 0, 0), Row(PRODUCER_ID, 0, 4, 0), Row(PRODUCER_ID, 0, 20, 10)]
+    bench.grant(rows=rows)
+    bench.hand(bench.ref(0, [b"%08d" % n for n in range(10)]))
+    bench.hand(bench.ref(0, [b"%08d" % n for n in range(20, 25)], first=20))
+    bench.run()
+    assert bench.log().batches == [4, 6, 5]
+
+
+def test_a_slice_for_another_partition_is_seen_and_stops_this_one(bench: ShardBench) -> None:
+    bench.grant()
+    foreign = bench.ref(1, [b"x" * 8])
+    bench.hand(foreign._replace(partition=0))
+    assert bench.send() == []
+    (unreadable,) = [said for said in bench.said if isinstance(said, Unreadable)]
+    assert unreadable.what == "wrong checksum"
+    assert bench.mode() is Mode.WAITING
+
+
+def test_an_error_of_reading_is_told_with_its_reason(bench: ShardBench) -> None:
+    bench.grant()
+    bench.source.fault = "a bad sector"
+    bench.put(0, 3)
+    assert bench.send() == []
+    (unreadable,) = [said for said in bench.said if isinstance(said, Unreadable)]
+    assert unreadable.what == "a bad sector"
+
+
+def test_without_journal_slots_nothing_is_cut_and_a_freed_one_lets_it_go_on() -> None:
+    bench = ShardBench(slots=0)
+    bench.grant()
+    bench.put(0, 3)
+    assert bench.send() == []
+    bench.slots = 1
+    bench.listen()
+    assert len(bench.send()) == 1
+
+
+def test_every_mode_is_in_the_table_and_gone_is_its_end() -> None:
+    assert set(NEXT) == set(Mode)
+    assert NEXT[Mode.GONE] == frozenset()

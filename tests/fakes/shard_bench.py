@@ -1,0 +1,283 @@
+"""All of a shard that decides, without a process: leases over slices in memory, a journal that is a dictionary, and model
+brokers whose answers the test delivers, delays or loses."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from penstock.producer.core.accumulator import Accumulator
+from penstock.producer.core.backoff import Backoff
+from penstock.producer.core.buffers import BufferPool
+from penstock.producer.core.codecs import Codec, Levels, make_compressor
+from penstock.producer.core.queues import BatchRules
+from penstock.producer.core.requests import LeaderHint, ProduceOutcome
+from penstock.producer.core.sender import Flight, Permit
+from penstock.shards.core.lease import Lease
+from penstock.shards.core.leases import CreditRule, LeaseTable
+from penstock.shards.core.modes import Limits, Mode
+from penstock.wire.messages import (
+    FIRST,
+    OPEN,
+    Anchor,
+    Cut,
+    Done,
+    DoneItem,
+    Grant,
+    Move,
+    Node,
+    Nodes,
+    Pace,
+    Revoke,
+    Row,
+    ShardMessage,
+    SliceRef,
+    Slices,
+)
+
+from .model_broker import Answer, Log
+from .segments import NOW_MS, slice_bytes
+from .segments import Row as Record
+
+PRODUCER_ID = 9
+TOPIC = "t"
+HOUR_MS = 3_600_000
+BATCH_BYTES = 2_000
+
+
+@dataclass
+class MemorySource:
+    """One segment, in memory."""
+
+    data: bytearray = field(default_factory=bytearray)
+    reads: int = 0
+    fault: str = ""
+
+    def read(self, segment: int, offset: int, length: int) -> memoryview | str:
+        assert segment == 1
+        self.reads += 1
+        if self.fault:
+            return self.fault
+        return memoryview(bytes(self.data[offset : offset + length]))
+
+
+@dataclass
+class OnWire:
+    """A request: what is in it, and what the broker will say once it has seen it."""
+
+    flight: Flight[Lease]
+    copies: list[tuple[int, int, int, bytes]]
+    """Partition, first ordinal, count, bytes."""
+    lost: bool = False
+
+
+class ShardBench:
+    """One shard. Partition numbers are indexes; node numbers are free."""
+
+    def __init__(
+        self, *, linger_s: float = 0.0, batch_bytes: int = BATCH_BYTES, pool_bytes: int = 1 << 20, codec: Codec = "none",
+        slots: int = 1000, source: MemorySource | None = None, logs: dict[int, Log] | None = None,
+    ) -> None:  # fmt: skip
+        self.source = source or MemorySource()
+        self.logs: dict[int, Log] = {} if logs is None else logs
+        pool = BufferPool(pool_bytes, batch_bytes)
+        rules = BatchRules(batch_bytes, linger_s, make_compressor(codec, Levels()))
+        self.table = LeaseTable(
+            Limits(Backoff(0.1, 1.0), 24 * HOUR_MS), Accumulator(pool, self.source), lambda _topic: rules,
+            CreditRule(2, 100_000),
+        )  # fmt: skip
+        self.pool = pool
+        self.now = 1000.0
+        self.table.wall.tell(NOW_MS, now=self.now)
+        self.slots = slots
+        self.journal: dict[int, Cut] = {}
+        self.journal_partition: dict[int, int] = {}
+        self.serial = 0
+        self.incarnation: dict[int, int] = {}
+        self.wire: deque[OnWire] = deque()
+        self.said: list[ShardMessage] = []
+        self.done: list[DoneItem] = []
+        self.next: dict[int, int] = {}
+        self.generation: dict[int, int] = {}
+        self.budget = 1 << 20
+
+    # --- router ------------------------------------------------------------------------------------------------------
+
+    def nodes(self, *numbers: int) -> None:
+        self.table.apply(Nodes([Node(n, "h", 1, "", self.budget) for n in numbers]), now=self.now)
+        for number in numbers:
+            self.incarnation.setdefault(number, 1)
+
+    def grant(
+        self, partition: int = 0, *, node: int = 1, pace: str = OPEN, cuts: Sequence[Cut] = (), next_ordinal: int = 0,
+        anchored: bool = True, rows: Sequence[Row] = (Row(PRODUCER_ID, 0, 0, 0),), leader_epoch: int = 0,
+        anchor: Anchor | None = None,
+    ) -> Lease:  # fmt: skip
+        if node not in self.table.nodes:
+            self.nodes(*self.table.nodes, node)
+        self.generation[partition] = self.generation.get(partition, 0) + 1
+        if anchor is None and anchored and pace != FIRST:
+            anchor = Anchor(0, NOW_MS, NOW_MS, leader_epoch)
+        grant = Grant(
+            partition, TOPIC, None, partition, self.generation[partition], node, leader_epoch, list(rows), next_ordinal,
+            list(cuts), pace, anchor, 0 if anchor else -1,
+        )  # fmt: skip
+        self.table.apply(grant, now=self.now)
+        return self.table.leases[partition]
+
+    def ref(
+        self, partition: int, values: Sequence[bytes], *, first: int | None = None, ts: int | None = None
+    ) -> SliceRef:
+        """Spool a slice."""
+        begin = self.next.get(partition, 0) if first is None else first
+        rows = [Record(value, timestamp=ts) for value in values]
+        data = slice_bytes(TOPIC, partition, begin, rows)
+        at = len(self.source.data)
+        self.source.data += data
+        self.next[partition] = begin + len(values)
+        return SliceRef(
+            partition, self.generation.get(partition, 1), 1, at, len(data), begin, len(values), int(self.now * 1000),
+            NOW_MS if ts is None else ts,
+        )  # fmt: skip
+
+    def hand(self, *refs: SliceRef) -> None:
+        current = [ref._replace(generation=self.generation[ref.partition]) for ref in refs]
+        self.table.apply(Slices(current), now=self.now)
+
+    def put(self, partition: int, count: int, *, size: int = 20, ts: int | None = None) -> None:
+        """Hand out one slice of `count` records whose values tell their ordinals."""
+        begin = self.next.get(partition, 0)
+        self.hand(self.ref(partition, [value_of(begin + n, size) for n in range(count)], ts=ts))
+
+    def pace(self, pace: str = OPEN, partition: int = 0, anchor: Anchor | None = None) -> None:
+        self.table.apply(Pace(partition, self.generation[partition], pace, anchor, -1), now=self.now)
+
+    def move(self, node: int, leader_epoch: int, partition: int = 0) -> None:
+        if node not in self.table.nodes:
+            self.nodes(*self.table.nodes, node)
+        self.table.apply(Move(partition, self.generation[partition], node, leader_epoch), now=self.now)
+
+    def revoke(self, partition: int = 0) -> None:
+        self.table.apply(Revoke(partition, self.generation[partition]), now=self.now)
+
+    # --- the shell ---------------------------------------------------------------------------------------------------
+
+    def log(self, partition: int = 0) -> Log:
+        return self.logs.setdefault(partition, Log())
+
+    def send(self, *, in_flight_max: int = 5, bytes_max: int = 1 << 20) -> list[OnWire]:
+        """A round: fill, then send what may be sent. Nothing is answered."""
+        while self.table.accumulator.has_line:
+            before = self.source.reads
+            self.table.fill(now=self.now)
+            if self.source.reads == before:
+                break
+        sent: list[OnWire] = []
+        for node in list(self.table.nodes):
+            while sum(one.flight.node == node for one in self.wire) < in_flight_max:
+                if not self.table.sender.has_work(node, now=self.now):
+                    break
+                permit = Permit(self.incarnation[node], self.slots - len(self.journal), in_flight_max)
+                entries = self.table.drain(node, permit, bytes_max=bytes_max, now=self.now)
+                if not entries:
+                    self.table.refused_for_slots()
+                    break
+                self._record(entries)
+                flight = self.table.sender.depart(node, self.incarnation[node], 9, entries)
+                self.table.departed(flight, now=self.now)
+                copies = [(lease.partition, b.first, b.count, bytes(b.data or b"")) for lease, b in entries]
+                sent.append(OnWire(flight, copies))
+                self.wire.append(sent[-1])
+        self.listen()
+        return sent
+
+    def _record(self, entries: list[tuple[Lease, "object"]]) -> None:
+        for lease, _ in entries:
+            for batch in lease.unresolved:
+                if batch.slot < 0:
+                    assert len(self.journal) < self.slots, "no slot left"
+                    self.serial += 1
+                    batch.slot = self.serial
+                    self.journal[self.serial] = Cut(batch.first, batch.count, batch.epoch)
+                    self.journal_partition[self.serial] = lease.partition
+            lease.unjournaled = 0
+            for slot in lease.replaced:
+                del self.journal[slot]
+            lease.replaced = []
+
+    def listen(self) -> None:
+        """Take what the shard says; the router acknowledges at once."""
+        for said in self.table.outbox.take():
+            if isinstance(said.message, Done):
+                self.done += said.message.items
+            else:
+                self.said.append(said.message)
+            for slot in said.slots:
+                del self.journal[slot]
+        self.table.slots_freed(now=self.now)
+
+    def judge(self, wire: OnWire) -> list[ProduceOutcome]:
+        """The broker gets the request."""
+        return [outcome(partition, self.log(partition).produce(data)) for partition, _, _, data in wire.copies]
+
+    def answer(self, wire: OnWire | None = None, outcomes: list[ProduceOutcome] | None = None) -> None:
+        """Deliver the answer to the oldest request on the wire, or to the one given; the broker's own unless told."""
+        one = self.wire[0] if wire is None else wire
+        self.wire.remove(one)
+        told = self.judge(one) if outcomes is None else outcomes
+        self.table.answered(one.flight, told, now=self.now, chance=0.5)
+        self.listen()
+
+    def refuse(self, code: int, *, wire: OnWire | None = None, log_start: int = -1, hint: LeaderHint | None = None,
+               errors: Sequence[tuple[int, str]] = ()) -> None:  # fmt: skip
+        """Answer every batch of a request with a code; the broker appends nothing."""
+        one = self.wire[0] if wire is None else wire
+        told = [
+            outcome(partition, Answer(code, log_start=log_start))._replace(leader_hint=hint, record_errors=list(errors))
+            for partition, *_ in one.copies
+        ]
+        self.answer(one, told)
+
+    def cut_connection(self, node: int = 1, *, arrived: int = 0) -> None:
+        """The connection ends; the first `arrived` requests on it reached the broker all the same."""
+        lost = [one for one in self.wire if one.flight.node == node]
+        for place, one in enumerate(lost):
+            if place < arrived:
+                _ = self.judge(one)
+            self.wire.remove(one)
+            self.table.lost(one.flight, "gone", now=self.now, chance=0.5)
+        self.incarnation[node] += 1
+        self.listen()
+
+    def run(self, rounds: int = 200) -> None:
+        """Send and answer until nothing moves; time passes where something waits for it."""
+        for _ in range(rounds):
+            _ = self.send()
+            if self.wire:
+                self.answer()
+                continue
+            at = self.table.sender.next_deadline()
+            if at is None:
+                return
+            self.now = max(self.now, at)
+        raise AssertionError("it goes on for ever")
+
+    def mode(self, partition: int = 0) -> Mode:
+        return self.table.leases[partition].mode
+
+    def ordinals(self, partition: int = 0) -> list[int]:
+        """What lies in the log."""
+        return [ordinal_of(value) for value in self.log(partition).records]
+
+
+def outcome(partition: int, answer: Answer) -> ProduceOutcome:
+    return ProduceOutcome(
+        TOPIC, None, partition, answer.code, answer.base_offset, answer.log_append_ms, answer.log_start, [], "", None
+    )
+
+
+def value_of(ordinal: int, size: int = 20) -> bytes:
+    return ordinal.to_bytes(8, "big") + b"." * (size - 8)
+
+
+def ordinal_of(value: bytes) -> int:
+    return int.from_bytes(value[:8], "big")
