@@ -16,6 +16,7 @@ from typing import Final, Union, cast, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from .bootstrap import parse_bootstrap
 from .errors import ConfigError
 from .model import Settings
 
@@ -214,7 +215,7 @@ def _across(settings: Settings, source: str) -> Iterator[str]:
         yield f"{source}: kafka.batch.size must not exceed kafka.max.request.size"
     if settings.kafka.buffer_memory < 4 * settings.kafka.batch_size:
         yield f"{source}: kafka.buffer.memory must be at least four times kafka.batch.size"
-    for server in settings.kafka.bootstrap_servers.split(","):
-        host, _, port = server.strip().rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-            yield f"{source}: kafka.bootstrap.servers: {server.strip()!r} is not host:port"
+    try:
+        _ = parse_bootstrap(settings.kafka.bootstrap_servers)
+    except ValueError as error:
+        yield f"{source}: kafka.{error}"

@@ -12,6 +12,7 @@ from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigs
 from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProducerIdResponse
 
+from ..config.bootstrap import parse_bootstrap
 from ..config.model import Kafka
 from ..producer.core.backoff import Backoff
 from ..producer.core.cluster import (
@@ -48,7 +49,6 @@ from .core.metadata_plan import (
     PlanLimits,
     Target,
     TopicNews,
-    parse_bootstrap,
 )
 
 _METADATA_LEAST: Final = 4

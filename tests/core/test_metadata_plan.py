@@ -12,7 +12,6 @@ from penstock.daemon.core.metadata_plan import (
     PlanLimits,
     Target,
     TopicNews,
-    parse_bootstrap,
 )
 from penstock.producer.core.backoff import Backoff
 from penstock.producer.core.cluster import BrokerAddress
@@ -310,22 +309,3 @@ def test_a_broker_that_sends_us_back_makes_only_the_bootstrap_count() -> None:
     target = plan.target(0.0, 0.0)
     assert target is not None
     assert target.node == BOOTSTRAP
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("a:1", [("a", 1)]),
-        (" a:1 , b:2,,a:1", [("a", 1), ("b", 2)]),
-        ("[::1]:9092,10.0.0.1:9092", [("::1", 9092), ("10.0.0.1", 9092)]),
-        ("[plain]:65535", [("plain", 65535)]),
-    ],
-)
-def test_bootstrap_servers_are_read(text: str, found: list[tuple[str, int]]) -> None:
-    assert parse_bootstrap(text) == found
-
-
-@pytest.mark.parametrize("text", ["", " , ", "a", "a:", ":1", "a:0", "a:65536", "a:x", "::1:9092", "a:-1", "a:¹"])
-def test_a_wrong_entry_of_bootstrap_servers_is_named(text: str) -> None:
-    with pytest.raises(ValueError, match=r"bootstrap\.servers"):
-        _ = parse_bootstrap(text)

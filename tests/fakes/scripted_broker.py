@@ -67,7 +67,9 @@ class Peer:
 
 
 def versions_body(version: int, ranges: dict[int, tuple[int, int]], code: int = 0) -> bytes:
-    rows = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=lo, max_version=hi) for key, (lo, hi) in ranges.items()]
+    rows = [
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=lo, max_version=hi) for key, (lo, hi) in ranges.items()
+    ]
     return bytes(ApiVersionsResponse(error_code=code, api_keys=rows, throttle_time_ms=0, version=version).encode())
 
 

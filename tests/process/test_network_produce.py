@@ -116,7 +116,7 @@ def test_every_version_is_taken_and_all_of_it_is_in_the_log(cluster: EmbeddedClu
             assert (outcome.topic, outcome.topic_id) == (("", topic_id) if version == 13 else (topic, None))
     finally:
         sender.close()
-    assert len(list(read_topic(cluster.bootstrap, topic))) == 11
+    assert len(list(read_topic(cluster, topic))) == 11
 
 
 def test_several_requests_on_the_wire_are_answered_each_for_its_own(cluster: EmbeddedCluster) -> None:
