@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ..config.bootstrap import parse_bootstrap
 from ..config.model import Settings
 
 _CONNECT_S: Final = 5.0
@@ -70,14 +71,13 @@ def _descriptors(settings: Settings, found: Found) -> None:
 def brokers(settings: Settings) -> list[str]:
     """Ask every bootstrap server for a connection; problems where none answers."""
     failures: list[str] = []
-    servers = [server.strip() for server in settings.kafka.bootstrap_servers.split(",")]
-    for server in servers:
-        name, _, port = server.rpartition(":")
+    servers = parse_bootstrap(settings.kafka.bootstrap_servers)
+    for host, port in servers:
         try:
-            with socket.create_connection((name.strip("[]"), int(port)), timeout=_CONNECT_S):
+            with socket.create_connection((host, port), timeout=_CONNECT_S):
                 pass
         except OSError as error:
-            failures.append(f"kafka.bootstrap.servers: {server}: {error.strerror or error}")
+            failures.append(f"kafka.bootstrap.servers: {host}:{port}: {error.strerror or error}")
     if len(failures) < len(servers):
         return []
     return [*failures, "no bootstrap server answers: records would wait in the spool"]
