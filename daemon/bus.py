@@ -140,6 +140,10 @@ class Bus:
         self._socket.bind(f"ipc://{settings.path}")
         loop.add_zmq(self._socket, self._read)
 
+    def take_digest(self, digest: str) -> None:
+        """Shards that greet from now on must have been started with these settings."""
+        self._settings = self._settings._replace(settings_digest=digest)
+
     def pids(self) -> dict[int, int]:
         """Seat -> pid of the shards that are here."""
         return {seat: pair.pid for seat, pair in self._seats.items()}

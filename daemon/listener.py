@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from ..producer import kernel
 from ..runtime import logs
-from ..runtime.clock import monotonic
+from ..runtime.clock import monotonic, wall_ms
 from ..runtime.loop import READ, Loop
 from ..wire import frames
 from ..wire.errors import FrameError
@@ -118,6 +118,10 @@ class Listener:
     def sessions(self) -> Iterable[Session]:
         return self._clients.keys()
 
+    def take_limits(self, limits: ListenerLimits) -> None:
+        """Other limits; credit and buffers of open sessions stay as they are."""
+        self._limits = limits._replace(frame_bytes_max=self._limits.frame_bytes_max)
+
     def accept(self, wanted: bool) -> None:
         """Begin or end to take connections. Those that come meanwhile wait in the kernel's queue."""
         self._accept_wanted = wanted
@@ -132,6 +136,7 @@ class Listener:
 
     def read_on(self, now: float) -> bool:
         """Offer held messages again; called once a round, before the write. True when something was offered."""
+        self._intake.tell_time(now, wall_ms())
         again, self._again = self._again, {}
         for client in again:
             if client.paused and client.session in self._clients:
@@ -246,6 +251,7 @@ class Listener:
 
     def _event(self, client: Client, events: int) -> None:
         now = monotonic()
+        self._intake.tell_time(now, wall_ms())
         if client.unread_answers:
             self._write(client, now)
             if client.session not in self._clients:

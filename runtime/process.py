@@ -42,6 +42,12 @@ def tie_to_parent() -> None:
         sys.exit(Exit.PARENT_GONE)
 
 
+def has_lost_parent() -> bool:
+    """The launcher that `PARENT_VARIABLE` names has ended."""
+    launcher = os.environ.get(PARENT_VARIABLE)
+    return launcher is not None and os.getppid() != int(launcher)
+
+
 def take_journal() -> None:
     """Write standard output and error straight to the journal (descriptor 4), where the launcher put it there."""
     if os.environ.get("PENSTOCK_JOURNAL") == "1":

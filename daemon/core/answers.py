@@ -196,13 +196,15 @@ def _count_down(session: Session, place: int) -> None:
 
 
 def _delivered(frame: PendingFrame, detail: Detail) -> Ack:
-    refused_count = sum(entry.count for entry in frame.refused)
+    # A frame recovered with some of its records in the dead letters knows them from there too.
+    refused = sorted(set(frame.refused))
+    refused_count = sum(entry.count for entry in refused)
     return Ack(
         frame.seq,
         None if refused_count == frame.count else Level.DELIVERED,
         _merged(frame.runs) if detail is not Detail.NONE else None,
         _partitions(frame) if detail is Detail.RECORDS else None,
-        sorted(frame.refused) or None,
+        refused or None,
         FLAG_WEAK if frame.weak else 0,
     )
 

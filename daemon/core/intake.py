@@ -80,6 +80,14 @@ class Intake:
             return True
         return self._apply(session, message, now)
 
+    def tell_time(self, now: float, wall_ms: int) -> None:
+        """Before every event: both clocks, as frames taken from now on carry them."""
+        self.clock = Clock(wall_ms, int(now * 1_000))
+
+    def take_limits(self, limits: IntakeLimits) -> None:
+        """Other limits, for frames from now on."""
+        self._limits = limits
+
     def leave(self, session: Session) -> None:
         """Nothing more will come; what is open is answered."""
         if session.state is SessionState.OPEN:
@@ -280,7 +288,7 @@ class Intake:
             partitions,
             entries,
         )
-        place = self._store.append_frame(entry, payloads)
+        place = self._store.append_frame(entry, payloads, created_ms=clock.mono_ms)
         self._ledger.apply(entry)
         frame = PendingFrame(
             entry.client_id,

@@ -17,8 +17,8 @@ _SCALAR_BYTES: Final = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0x
 class FrameStore(Protocol):
     """Where frames are written."""
 
-    def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray]) -> FramePlace:
-        """Stage one frame.
+    def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FramePlace:
+        """Stage one frame, taken at `created_ms` (CLOCK_MONOTONIC). The payloads are the store's from now on.
 
         Raises:
             NoSpaceError: the disk is full.

@@ -45,6 +45,10 @@ class Lifecycle:
         assert phase in NEXT[self.phase], f"{self.phase} does not lead to {phase}"
         self.phase = phase
 
+    def take_drain(self, drain_s: float) -> None:
+        """Another limit, for the next stop."""
+        self._drain_s = drain_s
+
     def recovered(self) -> None:
         self.move(Phase.RUNNING)
 
@@ -70,11 +74,6 @@ class Lifecycle:
 
     def next_deadline(self) -> float | None:
         return self._until
-
-    @property
-    def left_s(self) -> float:
-        """What `drain_ms` allows."""
-        return self._drain_s
 
     def _over(self, now: float) -> bool:
         return self._until is not None and now >= self._until

@@ -36,7 +36,7 @@ class FakeStore:
         self.at += 64
         return lsn(1, self.at - 64)
 
-    def append_frame(self, entry: FrameEntry, payloads: Sequence[bytes | bytearray | memoryview]) -> FramePlace:
+    def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FramePlace:
         if self.refusal is not None:
             raise self.refusal
         self.entries.append(entry)

@@ -1,0 +1,86 @@
+"""Tells leases and routing what the metadata client finds out: nodes, leaders, topics that grow, vanish or come back."""
+
+from typing import Final
+
+from ..producer.core.cluster import ClusterChange
+from .core.leases import Leases
+from .core.ledger import Ledger
+from .core.routing import Routing
+from .metadata import Metadata, TopicSettings
+from .topics import KnownTopics
+
+EXPIRATION_MS: Final = 24 * 3_600_000
+"""`producer.id.expiration.ms` where brokers may not be asked: Kafka's default."""
+
+
+class ClusterFollower:
+    """`changes` is filled by the metadata client and emptied here, once a round."""
+
+    def __init__(
+        self, metadata: Metadata, topics: KnownTopics, routing: Routing, leases: Leases, changes: list[ClusterChange]
+    ) -> None:
+        self._metadata = metadata
+        self._topics = topics
+        self._routing = routing
+        self._leases = leases
+        self._changes = changes
+        self._settings: dict[str, TopicSettings] = {}
+        self._expiration_ms = EXPIRATION_MS
+
+    def recover(self, ledger: Ledger) -> None:
+        """Ask for what the spool knows; nothing older than what it recorded is believed (HO-16)."""
+        epochs: dict[str, dict[int, int]] = {}
+        ids: dict[str, bytes] = {}
+        for (topic, index), state in ledger.by_place.items():
+            ids[topic] = state.topic_id
+            if state.leader_epoch >= 0:
+                epochs.setdefault(topic, {})[index] = state.leader_epoch
+        for topic, topic_id in ids.items():
+            self._metadata.seed(topic, topic_id or None, epochs.get(topic, {}))
+            self._metadata.want(topic)
+
+    def apply(self, now: float) -> bool:
+        """What has changed since the last round. True when something has."""
+        if not self._changes:
+            return False
+        changes, self._changes[:] = list(self._changes), []
+        for change in changes:
+            self._apply(change, now)
+        return True
+
+    def _apply(self, change: ClusterChange, now: float) -> None:
+        # Nodes first: a leader counts only where its node is known.
+        if change.nodes_added or change.nodes_moved or change.nodes_gone:
+            self._leases.nodes(self._topics.nodes(), now)
+        topics = {*change.topics_added, *change.topics_grown, *change.topics_recovered}
+        topics.update(replaced.name for replaced in change.topics_replaced)
+        topics.update(topic for topic, _ in change.leaders)
+        for topic in sorted(topics):
+            told = self._topics.leaders(topic)
+            if told is not None:
+                self._leases.leaders(topic, told[0], told[1], now)
+            self._learn(topic)
+        for topic in change.topics_missing:
+            self._leases.topic_gone(topic, now)
+            route = self._routing.find(topic)
+            if route is not None:
+                route.gone = self._topics.error(topic)
+
+    def _learn(self, topic: str) -> None:
+        """Of topics that frames went to; others are learnt with their first frame."""
+        if self._routing.find(topic) is not None:
+            facts = self._topics.facts(topic)
+            if facts is not None:
+                _ = self._routing.learn(facts)
+
+    def learn_settings(self) -> None:
+        """Settings of topics come some time after the topics; the brokers' expiration too."""
+        for route in self._routing.routes():
+            settings = self._metadata.topic_settings(route.topic)
+            if settings is not None and self._settings.get(route.topic) != settings:
+                self._settings[route.topic] = settings
+                self._learn(route.topic)
+        expiration_ms = self._metadata.producer_id_expiration_ms
+        if expiration_ms is not None and expiration_ms != self._expiration_ms:
+            self._expiration_ms = expiration_ms
+            self._leases.expiration_known(expiration_ms)

@@ -1,0 +1,52 @@
+"""The settings as the limits that the router's parts declare, in the units they use."""
+
+from ..config import handover
+from ..config.model import Settings
+from .bus import BusSettings
+from .core.intake_ports import IntakeLimits
+from .identity import Identity
+from .listener import ListenerLimits
+
+
+def intake_limits(settings: Settings) -> IntakeLimits:
+    limits = settings.limits
+    told = {
+        "frame_bytes_max": int(limits.frame_bytes_max),
+        "unanswered_bytes_max": int(limits.unanswered_bytes_max),
+        "unanswered_records_max": limits.unanswered_records_max,
+        "header_count_max": limits.header_count_max,
+    }
+    return IntakeLimits(
+        told,
+        limits.header_count_max,
+        settings.kafka.max_block_ms / 1_000,
+        settings.kafka.partitioner_ignore_keys,
+        settings.spool.when_full == "reject",
+    )
+
+
+def listener_limits(settings: Settings) -> ListenerLimits:
+    limits = settings.limits
+    return ListenerLimits(
+        frame_bytes_max=int(limits.frame_bytes_max),
+        sessions_max=limits.sessions_max,
+        sessions_per_uid_max=limits.sessions_per_uid_max,
+        unanswered_bytes_max=int(limits.unanswered_bytes_max),
+        unanswered_records_max=limits.unanswered_records_max,
+        unread_answers_bytes_max=int(limits.unread_answers_bytes_max),
+        first_message_s=limits.first_message_ms / 1_000,
+        message_s=limits.message_ms / 1_000,
+    )
+
+
+def bus_settings(settings: Settings, identity: Identity, expiration_ms: int) -> BusSettings:
+    return BusSettings(
+        path=settings.bus_path,
+        journal_dir=settings.journal_dir,
+        seats=settings.shards,
+        start=identity.start,
+        spool_id=identity.spool_id,
+        settings_digest=handover.digest(settings),
+        expiration_ms=expiration_ms,
+        silence_ms=settings.timeouts.shard_silence_ms,
+    )

@@ -1,0 +1,401 @@
+"""The router process: `python -I -m penstock.daemon.router --settings PATH`. Makes all parts and runs the round.
+
+The order inside a round is the promise (`docs/design/internals.md`): apply, write, sync, hand out, send. Nothing is answered or
+said to a shard before the entries it follows from are written; nothing is handed out before it is synced.
+"""
+
+import argparse
+import gc
+import random
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import zmq
+from crc32c import crc32c
+
+from ..config import handover
+from ..config.model import Settings
+from ..producer.core.batch import SlowChecksumError, self_check
+from ..producer.core.cluster import ClusterChange
+from ..runtime import logs
+from ..runtime.clock import monotonic
+from ..runtime.loop import READ, Loop
+from ..runtime.notify import Notifier
+from ..runtime.process import Exit, has_lost_parent, refuse_optimised, take_journal, tie_to_parent
+from .bus import Bus
+from .cluster_follower import EXPIRATION_MS, ClusterFollower
+from .control import Control
+from .core.answers import Answers, SyncProof, WriteProof
+from .core.counts import Counts
+from .core.entries import Lsn
+from .core.intake import Intake
+from .core.lifecycle import Lifecycle, Phase
+from .core.routing import Routing
+from .frame_store import FrameStore
+from .journals import JournalError
+from .limits import bus_settings, intake_limits, listener_limits
+from .listener import Listener, ListenError, descriptors_max, inherited
+from .metadata import Metadata
+from .parking import Parking
+from .spool_directory import SpoolError
+from .startup import Started, start
+from .topics import KnownTopics
+from .verbs import Verbs
+
+_ROOM_EVERY_S: Final = 0.1
+_SECOND: Final = 1.0
+_EXPIRE_EVERY_S: Final = 60.0
+_STOP_SLACK_MS: Final = 2_000
+
+
+class Router:
+    """All parts, and the round."""
+
+    def __init__(self, settings: Settings, settings_path: Path, started: Started, listener_fd_limit: int) -> None:
+        self.settings = settings
+        self.settings_path = settings_path
+        self.digest = handover.digest(settings)
+        self.started = started
+        self.identity, self.spool, recovered, self.leases = started
+        self.ledger, self.sessions = recovered.ledger, recovered.sessions
+        self.counts = Counts(recovered=sum(piece.count for piece in recovered.slices))
+        self.loop = Loop()
+        self.lifecycle = Lifecycle(settings.timeouts.drain_ms / 1_000)
+        self.notifier = Notifier.from_environment()
+        self.began = monotonic()
+        self._log = logs.get()
+        self._producer_id_asked = False
+        self._room_at = self._second_at = self._expire_at = 0.0
+        self._topics_changed = False
+        self._exit = Exit.OK
+        kafka = settings.kafka
+        chance = random.Random()  # noqa: S311 - jitter and sticky partitions
+        changes: list[ClusterChange] = []
+        self.metadata = Metadata(
+            self.loop,
+            kafka,
+            on_change=changes.append,
+            rng=chance.random,
+            on_producer_id=self._producer_id,
+        )
+        self.topics = KnownTopics(self.metadata)
+        self.answers = Answers(self.counts)
+        self.routing = Routing(
+            self.ledger,
+            FrameStore(self.spool),
+            checksum=crc32c,
+            draw=lambda: chance.getrandbits(31),
+            sticky_bytes=kafka.batch_size,
+            record_bytes_max=kafka.max_request_size,
+        )
+        self.cluster = ClusterFollower(self.metadata, self.topics, self.routing, self.leases, changes)
+        self.cluster.recover(self.ledger)
+        self.intake = Intake(
+            sessions=self.sessions,
+            ledger=self.ledger,
+            routing=self.routing,
+            answers=self.answers,
+            store=FrameStore(self.spool),
+            topics=self.topics,
+            delivery=self.leases,
+            limits=intake_limits(settings),
+            checksum=crc32c,
+            counts=self.counts,
+        )
+        self.parking = Parking(settings, started)
+        self.sessions.parked = self.parking.lookup
+        self.listener = Listener(
+            self.loop,
+            inherited(settings.socket_path),
+            self.intake,
+            self.answers,
+            listener_limits(settings),
+            descriptors=listener_fd_limit,
+        )
+        self.bus = Bus(self.loop, bus_settings(settings, self.identity, EXPIRATION_MS), self.leases)
+        self.control = Control(self.loop, settings.control_path, Verbs(self).table())
+        self.spool.on_relocated = self._relocated
+        self._mark_synced(self.spool.synced_through)
+        self.loop.add(self.spool.sync_fd, READ, self._sync_ended)
+
+    def run(self) -> Exit:
+        """Serve until stopped. The exit code says why."""
+        self.loop.on_signals(self._signalled, signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+        self.loop.add_upkeep(self.round)
+        self.lifecycle.recovered()
+        self.listener.accept(wanted=True)
+        self.notifier.ready("serving")
+        self._log.info("router_ready", socket=str(self.settings.socket_path), start=self.identity.start)
+        # What was made so far lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        try:
+            self.loop.run()
+        except OSError as error:
+            # Writing the log failed in a way that cannot be mended from here; nothing unwritten was answered.
+            self._log.critical("spool_failed", reason=str(error), exc_info=True)
+            self._exit = Exit.SPOOL
+        self._close()
+        return self._exit
+
+    def stop(self, *, drain: bool) -> None:
+        """Begin an orderly stop: no new connections or frames, then everything is delivered, called back, synced."""
+        if not self.lifecycle.stop(now=monotonic(), drain=drain):
+            return
+        self._log.info("router_stopping", drain_ms=self.settings.timeouts.drain_ms if drain else 0)
+        self.notifier.stopping("draining")
+        self.listener.accept(wanted=False)
+        self.intake.draining = True
+        self.leases.flush_all()
+
+    def take_settings(self, settings: Settings) -> None:
+        """What may change while we run has changed. Shards that start from now on must have been given the same."""
+        self.settings = settings
+        handover.write(settings, self.settings_path)
+        self.digest = handover.digest(settings)
+        self.bus.take_digest(self.digest)
+        self.intake.take_limits(intake_limits(settings))
+        self.listener.take_limits(listener_limits(settings))
+        self.lifecycle.take_drain(settings.timeouts.drain_ms / 1_000)
+        logs.configure("router", level=settings.log_level)
+        self._log.info("settings_reloaded", digest=self.digest)
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGUSR2:
+            self._end_synced("signal")
+        elif has_lost_parent():
+            # Nobody will start what is missing, and a new launcher wants the spool.
+            self._exit = Exit.PARENT_GONE
+            self._end_synced("the launcher has gone")
+        else:
+            self.stop(drain=True)
+
+    def _end_synced(self, reason: str) -> None:
+        """End at once, with everything taken on disk; leases end with the process."""
+        self.spool.write()
+        while self.spool.syncing or self.spool.start_sync():
+            _ = self.spool.finish_sync()
+        self.loop.stop()
+        self._log.info("router_ends", reason=reason)
+
+    def _sync_ended(self, _events: int) -> None:
+        self._mark_synced(self.spool.finish_sync())
+
+    def _mark_synced(self, through: Lsn) -> None:
+        self.answers.synced(SyncProof(through), now_ms=int(monotonic() * 1_000))
+        # The leases ask whether an entry lies at or below a mark; the spool's mark is the first place that is not covered.
+        self.leases.synced(Lsn(through - 1))
+
+    def _relocated(self, moved: Mapping[Lsn, Lsn]) -> None:
+        self._log.error("sync_failed", entries_written_again=len(moved))
+        self.leases.relocate(moved)
+
+    def _producer_id(self, producer_id: int, _epoch: int) -> None:
+        self._producer_id_asked = False
+        if self.identity.producer_id is None:
+            self.identity.set_producer_id(producer_id)
+        self.leases.producer_id_known(producer_id)
+
+    # --- the round ---------------------------------------------------------------------------------------------------
+
+    def round(self, now: float) -> float | None:
+        """Everything behind the events, in the order that the promise needs."""
+        now_ms = int(now * 1_000)
+        self._apply(now, now_ms)
+        self.spool.write()
+        self.answers.written(WriteProof(self.spool.written_through), now_ms=now_ms)
+        self._end_slices(now_ms)
+        self._sync(now)
+        self.leases.hand_out(now)
+        self._send(now)
+        self._step(now)
+        self._now_and_then(now)
+        return self._next_deadline(now)
+
+    def _apply(self, now: float, now_ms: int) -> None:
+        """What follows from the events, and from time, up to what has to be written."""
+        self.metadata.tick(now)
+        if self.cluster.apply(now):
+            self._topics_changed = True
+        self.bus.tick(now)
+        room = now >= self._room_at
+        if self.intake.held:
+            self.listener.resume(self.intake.due(now, topics_changed=self._topics_changed, room=room))
+        self._topics_changed = False
+        if self.answers.readable:
+            self.listener.resume(self.answers.readable)
+            self.answers.readable.clear()
+        _ = self.listener.read_on(now)
+        self.leases.tick(now)
+        self.parking.park(now)
+        if self.leases.wants_producer_id and not self._producer_id_asked:
+            self._producer_id_asked = True
+            self.metadata.request_producer_id()
+        if self.leases.ended:
+            self._answer_ended(now_ms)
+
+    def _answer_ended(self, now_ms: int) -> None:
+        """Slices that are at their end, by an entry that this round writes."""
+        by_number, routing = self.ledger.by_number, self.routing
+        for ended in self.leases.ended:
+            state = by_number[ended.slice.partition]
+            route = routing.find(state.topic)
+            weak = route is None or route.weak
+            if self.answers.slice_ended(ended, state.index, weak=weak, now_ms=now_ms):
+                self.sessions.ended(ended.slice.frame)
+
+    def _end_slices(self, _now_ms: int) -> None:
+        """After the write: the segments of ended slices hold less."""
+        ended = self.leases.ended
+        if ended:
+            by = Lsn(self.spool.written_through - 1)
+            resolved = self.spool.segments.resolved
+            for one in ended:
+                resolved(one.slice.segment, by)
+            ended.clear()
+
+    def _sync(self, now: float) -> None:
+        spool = self.spool
+        if spool.syncing or not spool.unsynced:
+            return
+        since = spool.unsynced_since
+        waited_s = 0.0 if since is None else now - since
+        if (
+            self.answers.wants_sync
+            or self.leases.wants_sync
+            or waited_s * 1_000 >= self.settings.spool.sync_interval_ms
+        ):
+            _ = spool.start_sync()
+
+    def _send(self, now: float) -> None:
+        leases = self.leases
+        for seat, reason in leases.kill:
+            self.bus.kill(seat, reason, now)
+        leases.kill.clear()
+        self.bus.flush(leases.outbox, now)
+        self.listener.send(now)
+        for notice in leases.notices:
+            self._log.warning(
+                notice.event,
+                topic=notice.topic,
+                partition=notice.index,
+                first=notice.first,
+                end=notice.end,
+                what=notice.text,
+            )
+        leases.notices.clear()
+        if leases.stale_topics:
+            leases.stale_topics.clear()
+            self.metadata.refresh()
+
+    def _step(self, now: float) -> None:
+        """The stop's phases."""
+        if self.lifecycle.phase is Phase.RUNNING:
+            return
+        before = self.lifecycle.phase
+        phase = self.lifecycle.step(
+            now=now, pending=self.leases.pending_records, leases=0 if self.leases.all_returned else 1
+        )
+        if phase is Phase.REVOKING and before is not phase:
+            self.leases.stop(_STOP_SLACK_MS, now)
+        elif phase is Phase.ENDED:
+            self.loop.stop()
+
+    def _now_and_then(self, now: float) -> None:
+        if now >= self._room_at:
+            self._room_at = now + _ROOM_EVERY_S
+            _ = self.spool.clean()
+        if now >= self._second_at:
+            self._second_at = now + _SECOND
+            self.cluster.learn_settings()
+            pending = self.leases.pending_records
+            alarms = len(self.leases.alarms)
+            self.notifier.status(f"{pending} records pending" + (f", {alarms} partitions blocked" if alarms else ""))
+        if now >= self._expire_at:
+            self._expire_at = now + _EXPIRE_EVERY_S
+            for entry in self.sessions.expire(now_ms=int(now * 1_000)):
+                _ = self.spool.append(entry)
+
+    def _next_deadline(self, now: float) -> float | None:
+        due = [
+            self.metadata.next_deadline(),
+            self.bus.next_deadline(),
+            self.leases.next_deadline(),
+            self.listener.upkeep(now),
+            self.intake.next_deadline(),
+            self.lifecycle.next_deadline(),
+            self.parking.next_deadline(),
+            self.notifier.feed(now),
+            self._second_at,
+        ]
+        if self.spool.unsynced_since is not None and not self.spool.syncing:
+            due.append(self.spool.unsynced_since + self.settings.spool.sync_interval_ms / 1_000)
+        if self.intake.held:
+            due.append(self._room_at)
+        return min((at for at in due if at is not None), default=None)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        """Let go of everything; the spool last, with the clean mark when the stop was orderly."""
+        clean = self.lifecycle.phase is Phase.ENDED and self.leases.all_returned and self._exit is Exit.OK
+        self.listener.close()
+        self.control.close()
+        self.metadata.close()
+        self.loop.remove(self.spool.sync_fd)
+        try:
+            self.spool.close(clean=clean)
+        except OSError as error:
+            self._log.critical("spool_failed", reason=str(error))
+            self._exit = Exit.SPOOL
+        self.bus.close()
+        self.identity.close()
+        self.notifier.close()
+        self._log.info("router_ended", clean=clean, pending=self.leases.pending_records)
+
+
+def serve(settings: Settings, settings_path: Path) -> Exit:
+    """Recover and run. Every expected failure is one clear log line and its exit code."""
+    log = logs.get()
+    try:
+        self_check(monotonic)
+        descriptors = descriptors_max()
+        inherited(settings.socket_path).close()
+        started = start(settings)
+    except (ListenError, SlowChecksumError) as error:
+        log.critical("router_cannot_start", reason=str(error))
+        return Exit.CONFIGURATION
+    except (SpoolError, JournalError) as error:
+        log.critical("router_cannot_start", reason=str(error))
+        return Exit.SPOOL
+    except OSError as error:
+        log.critical("router_cannot_start", reason=f"{error.filename or settings.data_dir}: {error.strerror}")
+        return Exit.SPOOL
+    try:
+        router = Router(settings, settings_path, started, descriptors)
+    except (OSError, zmq.ZMQError) as error:
+        log.critical("router_cannot_start", reason=str(error))
+        return Exit.FAILED
+    return router.run()
+
+
+def main() -> None:
+    """The process."""
+    parser = argparse.ArgumentParser(prog="penstock.daemon.router")
+    parser.add_argument("--settings", type=Path, required=True, help="settings.json as the launcher wrote it")
+    arguments = parser.parse_args()
+    refuse_optimised()
+    take_journal()
+    settings = handover.read(arguments.settings)
+    logs.configure("router", level=settings.log_level)
+    tie_to_parent()
+    sys.exit(serve(settings, arguments.settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""What a router does before it serves anybody: lock and recover the spool, end the shards of the one before, fill the tables.
+
+Order: the lock first, then the end of every shard of an earlier router (LSE-7), then the log, then what journals say goes into
+the log, and only when that is written are the journals removed (JRN-7).
+"""
+
+from typing import Final, NamedTuple
+
+from ..config.handover import topic_settings
+from ..config.model import Settings
+from ..runtime import logs
+from ..runtime.clock import monotonic, wall_ms
+from . import journals
+from .core.entries import CheckpointEntry
+from .core.leases import LeaseLimits, Leases
+from .core.sessions import SessionLimits
+from .frame_store import FrameStore
+from .identity import Identity
+from .recovery import Recovered
+from .spool import Spool, SpoolLimits
+
+_OWNERS_END_S: Final = 10.0
+_RECALL_MS: Final = 10_000
+_BLOCKED_RETRY_MS: Final = 1_000
+_BLOCKED_RETRY_MAX_MS: Final = 60_000
+
+
+class Started(NamedTuple):
+    """The durable side of a router that has recovered."""
+
+    identity: Identity
+    spool: Spool
+    recovered: Recovered
+    leases: Leases
+
+
+def start(settings: Settings) -> Started:
+    """Recover everything.
+
+    Raises:
+        SpoolError: the spool cannot be had; the text says what to do.
+        JournalError: a shard of an earlier router does not end.
+    """
+    log = logs.get()
+    for directory in (settings.data_dir, settings.journal_dir, settings.dead_letter_dir):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    identity = Identity.open(settings.spool_dir, allow_unsafe_filesystem=settings.spool.allow_unsafe_filesystem)
+    boot = journals.boot_id()
+    dead = journals.end_owners(settings.journal_dir, boot, wait_s=_OWNERS_END_S, clock=monotonic)
+    spool, recovered = Spool.open(
+        settings.spool_dir,
+        SpoolLimits(bytes_max=settings.spool.bytes_max, segment_bytes=settings.spool.segment_bytes),
+        identity=identity,
+        session_limits=SessionLimits(retention_ms=settings.limits.session_retention_s * 1_000),
+    )
+    report = recovered.report
+    log.info(
+        "spool_recovered",
+        segments=report.segments,
+        entries=report.entries,
+        bytes=report.nbytes,
+        torn_bytes=report.torn_bytes,
+        corrupt_entries=report.corrupt_entries,
+        pending_slices=len(recovered.slices),
+        journals=len(dead),
+        power_cut=identity.power_cut,
+    )
+    if recovered.uncertain and identity.new_identity_reason is None:
+        identity.renew("synced entries of the spool are missing")
+    spool.begin(lambda: _checkpoint(recovered))
+    leases = _leases(settings, spool, recovered)
+    # A boot that differs without a power cut means an orderly stop: its cuts are in the log as facts (JRN-8).
+    facts = not identity.power_cut and all(
+        journal.facts or (journal.header is not None and journal.header.boot_id != boot) for journal in dead
+    )
+    leases.recover((slot for journal in dead for slot in journal.slots), facts=facts)
+    reason = identity.new_identity_reason
+    if reason is not None and recovered.ledger.by_number:
+        log.warning("new_identity", reason=reason)
+        leases.new_identity(reason)
+    for piece in recovered.slices:
+        leases.push(piece)
+    spool.write()
+    for journal in dead:
+        journals.remove(journal.path)
+    if identity.producer_id is not None:
+        leases.producer_id_known(identity.producer_id)
+    return Started(identity, spool, recovered, leases)
+
+
+def _checkpoint(recovered: Recovered) -> CheckpointEntry:
+    return CheckpointEntry(
+        recovered.ledger.snapshot(),
+        recovered.sessions.snapshot(now_ms=int(monotonic() * 1_000), wall_ms=wall_ms()),
+    )
+
+
+def _leases(settings: Settings, spool: Spool, recovered: Recovered) -> Leases:
+    now = monotonic()
+    return Leases(
+        recovered.ledger,
+        FrameStore(spool),
+        LeaseLimits(
+            seats=settings.shards,
+            shard_return_ms=settings.timeouts.shard_return_ms,
+            recall_ms=_RECALL_MS,
+            retry_ms=_BLOCKED_RETRY_MS,
+            retry_max_ms=_BLOCKED_RETRY_MAX_MS,
+            buffer_bytes=settings.kafka.buffer_memory,
+        ),
+        lambda topic: topic_settings(settings, topic).on_refusal == "park",
+        now=now,
+        wall_offset_ms=wall_ms() - int(now * 1_000),
+    )
