@@ -3,17 +3,17 @@
 Stamp rows come from here too: the first one of a partition, and those under another producer id.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from ...wire.ids import NO_LEADER
-from ...wire.messages import FIRST, Cut, Grant, Move, Node, Nodes, Row
+from ...wire.messages import FIRST, Cut, Grant, Move, Node, Nodes
 from .entries import CutsEntry, GrantedEntry, Lsn, ParkedEntry, PartitionEntry, StampRowEntry
 from .lease import Leader, Lease
 from .lease_states import Block, BlockedBy, LeaseState, Relocate, Step
 from .lease_table import LeaseTable
 from .pace import pace_of
-from .parking import EPOCH_MAX, ParkRequest, rows_behind
+from .parking import EPOCH_MAX, ParkRequest, rows_from
 from .placement import Placement
 
 _NO_TIMESTAMP = 1 << 62
@@ -84,10 +84,30 @@ class Grants:
                     table.possible_duplicates(lease, state.mark, state.next_ordinal, reason)
                 self.write_rows(lease, producer_id, "new_identity")
 
+    def mend(self, lost: Collection[int]) -> None:
+        """At the start: holes without a stamp row behind them, left by damage of the disk or by a power cut in the middle of
+        parking, are closed by a new epoch; where something may be out behind them, by a new producer id, counted."""
+        table = self._table
+        for number, state in table.ledger.by_number.items():
+            starts = {row.start for row in state.rows}
+            if not state.rows or (number not in lost and all(hole.end in starts for hole in state.holes)):
+                continue
+            lease = table.lease_of(number)
+            cuts, last = lease.open_cuts(), state.rows[-1]
+            if cuts or lease.uncertain or last.epoch >= EPOCH_MAX:
+                end = max([cut.first + cut.count for cut in cuts] + [(state.unknown_through or 0) + 1])
+                table.possible_duplicates(lease, state.mark, max(end, state.mark), "part of the spool is lost")
+                self.renew(lease)
+                continue
+            first, behind = rows_from(state, [], last.producer_id, last.epoch + 1)
+            for row in [first, *behind]:
+                lease.row_lsn = table.record(StampRowEntry(number, row, "part of the spool is lost"))
+            table.counters["bumps"] += 1
+
     def write_rows(self, lease: Lease, new_id: int, reason: str) -> None:
         """From the mark on another producer id. Rows first: cuts that they cut through are known to be over."""
         table = self._table
-        bump, behind = rows_behind(lease.durable, [], new_id)
+        bump, behind = rows_from(lease.durable, [], new_id, 0)
         for row in [bump, *behind]:
             lease.row_lsn = table.record(StampRowEntry(lease.number, row, reason))
         self._no_cuts(lease)
@@ -100,13 +120,14 @@ class Grants:
         nothing is skipped that was not parked, and nothing is sent that was.
         """
         table, durable = self._table, lease.durable
-        used_up = durable.rows[-1].epoch >= EPOCH_MAX
+        last = durable.rows[-1]
+        used_up = last.epoch >= EPOCH_MAX
         if used_up and not self._spare_ids:
             lease.step = Step.PRODUCER_ID
             self._parking_for_id.append((lease, request, letter))
             return
-        new_id = self._spare_ids.pop(0) if used_up else None
-        bump, behind = rows_behind(durable, request.pieces, new_id)
+        producer_id, epoch = (self._spare_ids.pop(0), 0) if used_up else (last.producer_id, last.epoch + 1)
+        bump, behind = rows_from(durable, request.pieces, producer_id, epoch)
         reason = f"parked: {request.error}"
         lease.row_lsn = table.record(StampRowEntry(lease.number, bump, reason))
         ordinals = [(piece.first, piece.count) for piece in request.pieces]
@@ -306,8 +327,9 @@ class Grants:
         if not durable.rows:
             if self.producer_id is None:
                 return False
-            row = Row(self.producer_id, 0, durable.mark, durable.mark)
-            lease.row_lsn = table.record(StampRowEntry(lease.number, row, "new_partition"))
+            first, behind = rows_from(durable, [], self.producer_id, 0)
+            for row in [first, *behind]:
+                lease.row_lsn = table.record(StampRowEntry(lease.number, row, "new_partition"))
         if lease.row_lsn > table.synced or table.synced == 0:
             table.await_sync(Lsn(max(lease.row_lsn, 1)))
             table.rows_awaited.append(lease)

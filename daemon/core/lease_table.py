@@ -2,10 +2,10 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...wire.messages import Cut, Load, Pace, Revoke, RouterMessage
-from .backlog import Backlog, Proof
+from .backlog import Backlog, Piece, Proof
 from .entries import ControlEntry, CutsEntry, Lsn
 from .handout import HandOut
 from .lease import Alarm, Lease
@@ -14,6 +14,8 @@ from .ledger import Ledger
 from .model import Log, SliceEnded
 from .parking import ParkRequest, request
 from .seats import Seats
+
+_PARKED_BEFORE: Final = "refused by Kafka before the daemon's last start; the dead letters have its words"
 
 
 class LeaseLimits(NamedTuple):
@@ -88,7 +90,9 @@ class LeaseTable:
         found = self.leases.get(number)
         if found is None:
             state = self.ledger.by_number[number]
-            found = self.leases[number] = Lease(state, Backlog(state.index, state.mark, end=0))
+            found = self.leases[number] = Lease(state, Backlog(state.index, state.mark))
+            # Of what was parked in an earlier start only the place is known here.
+            found.backlog.park([Piece(hole.first, hole.count, _PARKED_BEFORE) for hole in state.holes])
         return found
 
     def await_sync(self, place: Lsn) -> None:

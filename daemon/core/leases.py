@@ -97,9 +97,10 @@ class Leases:
 
     # --- at the start of the router ----------------------------------------------------------------------------------
 
-    def recover(self, slots: Iterable[JournalSlot], *, facts: bool) -> None:
+    def recover(self, slots: Iterable[JournalSlot], *, facts: bool, lost: Iterable[int] = ()) -> None:
         """What the journals of an earlier router's shards say, before anything is pushed. `facts` False: a power cut, or a
-        journal that cannot be read: then nothing says how unresolved records were cut."""
+        journal that cannot be read: then nothing says how unresolved records were cut. `lost`: partitions of which the
+        recovery found ordinals missing."""
         table = self._table
         by_partition: dict[int, list[JournalSlot]] = {}
         for slot in slots:
@@ -115,6 +116,7 @@ class Leases:
             unknown = state.unknown_through if certain else state.next_ordinal - 1
             if (cuts, certain, unknown) != (state.cuts, state.cuts_are_facts, state.unknown_through):
                 _ = table.record(CutsEntry(number, cuts, certain and unknown is None, unknown))
+        self._grants.mend(set(lost))
 
     def new_identity(self, reason: str) -> None:
         """The spool may be behind what Kafka has (IDN-9): everything unresolved goes out under a new id, counted. Before the

@@ -50,12 +50,9 @@ def request(state: PartitionState, errand: Park, backlog: Backlog) -> ParkReques
     )
 
 
-def rows_behind(state: PartitionState, parked: Iterable[Piece], new_id: int | None) -> tuple[Row, list[Row]]:
-    """The row that begins a new epoch at the first ordinal left, and one behind every hole after it.
-
-    `new_id`: a producer id that was never used, for when the present one is not to be used any more.
-    """
-    last = state.rows[-1]
+def rows_from(state: PartitionState, parked: Iterable[Piece], producer_id: int, epoch: int) -> tuple[Row, list[Row]]:
+    """The row that begins an epoch at the first ordinal left, and one behind every hole after it."""
+    assert 0 <= epoch <= EPOCH_MAX
     holes = _merged(
         [*((hole.first, hole.end) for hole in state.holes), *((p.first, p.first + p.count) for p in parked)]
     )
@@ -63,8 +60,6 @@ def rows_behind(state: PartitionState, parked: Iterable[Piece], new_id: int | No
     for first, end in holes:
         if first <= start < end:
             start = end
-    producer_id, epoch = (last.producer_id, last.epoch + 1) if new_id is None else (new_id, 0)
-    assert epoch <= EPOCH_MAX
     bump = Row(producer_id, epoch, start, start)
     base = start
     behind: list[Row] = []
