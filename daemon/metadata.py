@@ -152,8 +152,7 @@ class Metadata:
 
     def seed(self, topic: str, topic_id: bytes | None, leader_epochs: Mapping[int, int]) -> None:
         """Leader epochs recorded in an earlier life: nothing older is believed (HO-16)."""
-        for index, epoch in leader_epochs.items():
-            self.cluster = self.cluster.with_floor(topic, topic_id, index, epoch)
+        self.cluster = self.cluster.with_floors(topic, topic_id, leader_epochs)
 
     def hint(
         self, topic: str, index: int, leader: int, leader_epoch: int, address: BrokerAddress | None = None

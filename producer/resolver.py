@@ -16,6 +16,9 @@ from .core.connections import Address
 Resolved = Callable[[list[Address], str], None]
 """Given the addresses in the order to try them, or none and the reason."""
 
+LookUp = Callable[[str, int], tuple[list[Address], str]]
+"""Host and port to the same; called on a thread, may block."""
+
 _THREADS_MAX: Final = 8
 
 
@@ -34,8 +37,11 @@ class _Found(NamedTuple):
 class Resolver:
     """One per process. Addresses given as numbers are answered at once, from inside `resolve`."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, look_up: LookUp | None = None, *, threads_max: int = _THREADS_MAX) -> None:
+        """`look_up` takes the place of the system's resolver, off the loop only."""
         self._loop = loop
+        self._look_up = look_up or _ask_system
+        self._threads_max = threads_max
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._answered: dict[int, Resolved] = {}
         self._queued: deque[_Question] = deque()
@@ -47,9 +53,9 @@ class Resolver:
     def resolve(self, host: str, port: int, answered: Resolved) -> int:
         """Look a name up and call back on the loop's thread. Returns the number for `cancel`."""
         self._number += 1
-        numeric = _look_up(host, port, socket.AI_NUMERICHOST)
-        if numeric.addresses:
-            answered(numeric.addresses, "")
+        addresses, _ = _get(host, port, socket.AI_NUMERICHOST)
+        if addresses:
+            answered(addresses, "")
             return self._number
         self._answered[self._number] = answered
         self._queued.append(_Question(self._number, host, port))
@@ -70,7 +76,7 @@ class Resolver:
             os.close(self._waker)
 
     def _start(self) -> None:
-        while self._queued and self._threads < _THREADS_MAX:
+        while self._queued and self._threads < self._threads_max:
             question = self._queued.popleft()
             if question.number not in self._answered:
                 continue
@@ -78,8 +84,8 @@ class Resolver:
             threading.Thread(target=self._work, args=(question,), name="resolver", daemon=True).start()
 
     def _work(self, question: _Question) -> None:
-        found = _look_up(question.host, question.port, 0)
-        self._found.append(found._replace(number=question.number))
+        addresses, error = self._look_up(question.host, question.port)
+        self._found.append(_Found(question.number, addresses, error))
         os.eventfd_write(self._waker, 1)
 
     def _deliver(self, _events: int) -> None:
@@ -96,11 +102,14 @@ class Resolver:
         self._start()
 
 
-def _look_up(host: str, port: int, flags: int) -> _Found:
+def _ask_system(host: str, port: int) -> tuple[list[Address], str]:
+    return _get(host, port, 0)
+
+
+def _get(host: str, port: int, flags: int) -> tuple[list[Address], str]:
     try:
         rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except (OSError, UnicodeError) as error:
         text = error.strerror if isinstance(error, OSError) else None
-        return _Found(0, [], text or str(error))
-    unique = dict.fromkeys(Address(int(family), sockaddr) for family, _, _, _, sockaddr in rows)
-    return _Found(0, list(unique), "")
+        return [], text or str(error)
+    return list(dict.fromkeys(Address(int(family), sockaddr) for family, _, _, _, sockaddr in rows)), ""

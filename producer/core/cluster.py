@@ -142,12 +142,13 @@ class Cluster:
         found = self.topics.get(name)
         return None if found is None or found.code == NONE else error_name(found.code)
 
-    def with_floor(self, topic: str, topic_id: bytes | None, index: int, leader_epoch: int) -> "Cluster":
-        """An epoch that was seen in an earlier life: from now on older ones are not believed for this topic id."""
-        key = (topic, topic_id, index)
-        if leader_epoch <= self.floors.get(key, NO_EPOCH):
-            return self
-        return replace(self, floors=MappingProxyType({**self.floors, key: leader_epoch}))
+    def with_floors(self, topic: str, topic_id: bytes | None, leader_epochs: Mapping[int, int]) -> "Cluster":
+        """Epochs by partition, seen in an earlier life: from now on older ones are not believed for this topic id."""
+        floors = dict(self.floors)
+        for index, epoch in leader_epochs.items():
+            key = (topic, topic_id, index)
+            floors[key] = max(epoch, floors.get(key, NO_EPOCH))
+        return replace(self, floors=MappingProxyType(floors))
 
     def without_topic(self, name: str) -> "Cluster":
         """Nobody asks for it any more."""

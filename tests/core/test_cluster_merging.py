@@ -214,7 +214,7 @@ def test_a_hint_may_bring_the_address_of_its_node() -> None:
 
 
 def test_a_leader_older_than_what_was_recorded_is_none() -> None:
-    cluster = Cluster().with_floor("t", ID_A, 0, 7)
+    cluster = Cluster().with_floors("t", ID_A, {0: 7})
     cluster, _ = cluster.merge(answer(topic([part(0, 1, 6), part(1, 1, 6)])))
     assert leader(cluster) == (-1, 7)
     assert leader(cluster, 1) == (1, 6)
@@ -225,7 +225,7 @@ def test_a_leader_older_than_what_was_recorded_is_none() -> None:
 
 
 def test_what_was_recorded_of_another_topic_id_does_not_count() -> None:
-    cluster = Cluster().with_floor("t", ID_B, 0, 7).with_floor("t", ID_B, 0, 3)
+    cluster = Cluster().with_floors("t", ID_B, {0: 7}).with_floors("t", ID_B, {0: 3, 1: 1})
     assert cluster.floors["t", ID_B, 0] == 7
     cluster, _ = cluster.merge(answer(topic([part(0, 1, 6)])))
     assert leader(cluster) == (1, 6)

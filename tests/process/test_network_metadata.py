@@ -40,6 +40,23 @@ def test_topics_are_learnt_with_ids_leaders_and_settings(three: EmbeddedCluster)
         assert any(name in change.topics_added for change in client.changes)
 
 
+def test_a_leader_older_than_the_epoch_of_an_earlier_life_is_not_believed(three: EmbeddedCluster) -> None:
+    name = three.create_topic(unique_topic(["seeded"]), 2)
+    with MetadataClient(three.bootstrap) as client:
+        client.metadata.want(name)
+        client.until(lambda: client.metadata.topic(name) is not None)
+        first = client.metadata.topic(name)
+    assert first is not None
+    with MetadataClient(three.bootstrap) as client:
+        client.metadata.seed(name, first.topic_id, {0: 99})
+        client.metadata.want(name)
+        client.until(lambda: client.metadata.topic(name) is not None)
+        second = client.metadata.topic(name)
+        assert second is not None
+        assert (second.partitions[0].leader, second.partitions[0].leader_epoch) == (-1, 99)
+        assert second.partitions[1] == first.partitions[1]
+
+
 def test_a_producer_id_is_asked_only_when_it_is_needed(three: EmbeddedCluster) -> None:
     with MetadataClient(three.bootstrap) as client:
         client.until(lambda: len(client.metadata.cluster.nodes) == 3)
