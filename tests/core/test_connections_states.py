@@ -1,6 +1,8 @@
 """A connection's decisions, on a clock that the test moves."""
 
+import re
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -31,6 +33,7 @@ LIMITS = ConnectionLimits(
 HERE = Address(2, ("127.0.0.1", 9092))
 THERE = Address(2, ("127.0.0.2", 9092))
 MIDDLE = 0.5
+NO_WORD = re.compile(r"[^A-Z_]+")
 
 
 def ready(now: float = 0.0, limits: ConnectionLimits = LIMITS) -> ConnectionCore[str]:
@@ -54,6 +57,17 @@ def test_every_state_has_its_row_and_the_end_state_an_empty_one() -> None:
     assert set(NEXT) == set(State)
     assert NEXT[State.CLOSED] == frozenset()
     assert all(State.CLOSED in row for state, row in NEXT.items() if state is not State.CLOSED)
+
+
+def test_the_page_about_connections_shows_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/design/network.md").read_text()
+    rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| ")]
+    shown = {
+        state.strip(): set(NO_WORD.sub(" ", after).split())
+        for state, after in rows
+        if state.strip() in State.__members__
+    }
+    assert shown == {state.name: {after.name for after in row} for state, row in NEXT.items()}
 
 
 def test_a_move_that_is_not_in_the_table_is_a_bug() -> None:

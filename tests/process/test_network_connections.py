@@ -3,6 +3,7 @@
 import select
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Final
@@ -11,7 +12,7 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from penstock.config.model import Kafka
 from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import ConnectionLimits, State
+from penstock.producer.core.connections import Address, ConnectionLimits, State
 from penstock.producer.network import Answer, Connection
 from penstock.producer.resolver import Resolver
 from penstock.producer.sockets import ConnectionOptions, SocketOptions, control_options, produce_options
@@ -385,6 +386,28 @@ def test_a_name_nobody_knows_is_an_error_in_words(client: Client) -> None:
     _ = client.open(9092, "no-such-host.invalid")
     client.until(lambda: bool(client.lost))
     assert "no-such-host.invalid" in client.lost[0][1]
+
+
+def test_a_name_that_hangs_is_given_up_after_the_setup_time_and_its_late_answer_dropped(client: Client) -> None:
+    gate = threading.Semaphore(0)
+
+    def hangs(host: str, port: int) -> tuple[list[Address], str]:
+        assert gate.acquire(timeout=_WAIT_S)
+        return [Address(int(socket.AF_INET), (host, port))], ""
+
+    client.resolver.close()
+    client.resolver = Resolver(client.loop, hangs)
+    connection = client.open(9092, "slow-name", limits=_LIMITS._replace(setup_timeout_s=0.1, setup_timeout_max_s=0.1))
+    client.until(lambda: bool(client.lost))
+    assert "resolving slow-name" in client.lost[0][1]
+    gate.release()
+    # A second question is answered after the first: what came of the first has been looked at by then.
+    gate.release()
+    answered: list[str] = []
+    _ = client.resolver.resolve("another", 1, lambda addresses, error: answered.append(error))
+    client.until(lambda: bool(answered))
+    assert connection.state is State.DISCONNECTED
+    assert len(client.lost) == 1
 
 
 def test_a_silent_peer_is_given_up_after_the_setup_time(client: Client) -> None:
