@@ -2,6 +2,7 @@
 
     {"op": "fail_next", "api": 0, "error": "NOT_LEADER_OR_FOLLOWER", "times": 1, "topic": "t", "partition": 3, "applied": false}
     {"op": "cut_answer", "api": 0, "keep": 0, "times": 1}     do the work, send `keep` bytes of the answer, close
+    {"op": "drop_answer", "api": 0, "times": 1}                do the work, send nothing, go on with the connection
     {"op": "clear"}                                            forget the rules that wait
     {"op": "expire_producers", "after_ms": 0}                  forget producers whose last batch is older than this
 
@@ -44,6 +45,8 @@ def _obey(node: Node, line: bytes, moment: Moment) -> None:
             node.faults.add(_fail_next(api, name, command))
         case {"op": "cut_answer", "api": int(api)}:
             node.faults.add(CutAnswer(api, _number(command, "times", 1), _number(command, "keep", 0)))
+        case {"op": "drop_answer", "api": int(api)}:
+            node.faults.add(CutAnswer(api, _number(command, "times", 1), close=False))
         case {"op": "clear"}:
             node.faults.clear()
         case {"op": "expire_producers", "after_ms": int(after)}:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import resource
 import secrets
 import selectors
 import signal
@@ -52,6 +53,10 @@ def say(text: str) -> None:
     """Tell a person something, on standard error."""
     _ = sys.stderr.write(text + "\n")
     _ = sys.stderr.flush()
+
+
+class StoreFailedError(Exception):
+    """A log or the list of topics could not be written; what follows a torn batch could not be read again."""
 
 
 class Server:
@@ -110,6 +115,10 @@ class Server:
             sock, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
+        except OSError as error:
+            # Most likely no descriptors are left; the next round tries again.
+            self._log.warning("accept_failed", reason=str(error))
+            return
         if len(self._connections) >= CONNECTIONS_MAX:
             self._log.warning("connection_refused", reason="limit", limit=CONNECTIONS_MAX)
             sock.close()
@@ -161,7 +170,10 @@ class Server:
     def _resume(self, connection: Connection) -> None:
         request = connection.waiting
         assert request is not None
-        outcome = apply(self._node, request, moment())
+        try:
+            outcome = apply(self._node, request, moment())
+        except OSError as error:
+            raise StoreFailedError(str(error)) from error
         if not isinstance(outcome, Reply):
             connection.deadline = outcome.deadline
             self._waiting.add(connection)
@@ -170,8 +182,8 @@ class Server:
         self._waiting.discard(connection)
         connection.waiting = None
         connection.closing = outcome.close
-        if outcome.close:
-            self._log.warning("connection_closed", reason=outcome.why)
+        if outcome.why:
+            self._log.warning("answer_withheld", reason=outcome.why, close=outcome.close)
         connection.send(outcome.data)
         if again:
             self._serve_requests(connection)
@@ -284,9 +296,11 @@ def run(settings: BrokerSettings) -> None:
     Raises:
         SettingsError: the settings do not fit together.
         FolderInUseError: another broker has the log folder.
+        StoreFailedError: a folder cannot be written to any more.
         OSError: the address or a folder cannot be used.
     """
     checks.check(settings)
+    _raise_descriptor_limit()
     say(WARNING)
     with listen(settings.host, settings.port) as listener:
         port: int = listener.getsockname()[1]
@@ -295,6 +309,12 @@ def run(settings: BrokerSettings) -> None:
         with contextlib.closing(kept) if kept else contextlib.nullcontext(), _signals() as wake:
             _announce(settings, f"ready {settings.host}:{port}\n".encode())
             Server(settings, listener, node).serve(wake)
+
+
+def _raise_descriptor_limit() -> None:
+    """Take as many descriptors as the system gives: connections and open logs together are more than the usual 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _announce(settings: BrokerSettings, line: bytes) -> None:
@@ -362,22 +382,22 @@ def parse(arguments: Sequence[str]) -> BrokerSettings:
     return replace(settings, limits=limits)
 
 
-def main() -> int:
-    """Run from the command line; the exit status is one of `runtime.process.Exit`."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run with these arguments, or the command line's; the exit status is one of `runtime.process.Exit`."""
     refuse_optimised()
     take_journal()
     # Started by hand, a broker may outlive its shell; started with the daemon, it ends with it.
     if PARENT_VARIABLE in os.environ:
         tie_to_parent()
     try:
-        settings = parse(sys.argv[1:])
+        settings = parse(sys.argv[1:] if arguments is None else arguments)
         logs.configure(f"broker-{settings.node_id}")
         run(settings)
     except SettingsError as error:
         for problem in error.problems:
             say(f"penstock broker: {problem}")
         return Exit.USAGE
-    except (FolderInUseError, OSError) as error:
+    except (FolderInUseError, StoreFailedError, OSError) as error:
         say(f"penstock broker: {error}")
         return Exit.FAILED
     return Exit.OK

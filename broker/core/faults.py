@@ -38,11 +38,15 @@ class FailNext:
 
 @dataclass(slots=True)
 class CutAnswer:
-    """Do the work, send the first `keep` bytes of the answer, and close the connection."""
+    """Do the work and send the first `keep` bytes of the answer."""
 
     api: int
     times: int
+    """How often; -1 for ever."""
+
     keep: int = 0
+    close: bool = True
+    """Then close the connection; else go on with the next request, and the client waits for ever."""
 
 
 class Verdict(NamedTuple):
@@ -87,12 +91,12 @@ class Faults:
                 return Verdict(rule.error, rule.applied)
         return None
 
-    def for_answer(self, api: int) -> int | None:
-        """Return how many bytes of an answer may be sent before the connection is closed, or None for all of it."""
+    def for_answer(self, api: int) -> CutAnswer | None:
+        """Return what is to become of an answer, or None when it may be sent."""
         for rule in self._cut:
             if rule.api == api:
                 rule.times -= 1
                 if rule.times == 0:
                     self._cut.remove(rule)
-                return rule.keep
+                return rule
         return None

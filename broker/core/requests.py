@@ -95,6 +95,7 @@ class Reply(NamedTuple):
     """Close the connection behind them."""
 
     why: str = ""
+    """Why something is kept back."""
 
 
 def decode(data: bytes, *, arrived: float) -> Request:
@@ -139,8 +140,8 @@ def _reply(node: Node, request: Request, response: ApiMessage) -> Reply:
     response.API_VERSION = request.version
     response.with_header(request.correlation_id)
     data = response.encode(header=True, framed=True)
-    keep = node.faults.for_answer(request.api)
-    return Reply(data) if keep is None else Reply(data[:keep], close=True, why="on command")
+    cut = node.faults.for_answer(request.api)
+    return Reply(data) if cut is None else Reply(data[: cut.keep], close=cut.close, why="on command")
 
 
 def _serve(node: Node, request: Request, moment: Moment) -> Outcome:

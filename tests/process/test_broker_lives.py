@@ -1,10 +1,14 @@
 """The broker started, stopped, killed and started again."""
 
+import os
+import resource
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from kafka.protocol.producer import InitProducerIdRequest
 from penstock.broker.core.errors import ErrorCode
 
@@ -156,3 +160,37 @@ def test_a_topic_is_made_by_asking_where_that_is_allowed() -> None:
         producer.produce("asked-for", b"x")
         assert producer.flush(30) == 0
         assert len(cluster.metadata("asked-for").topics["asked-for"].partitions) == 5
+
+
+def test_a_node_whose_log_cannot_be_written_ends_and_has_what_it_acknowledged_when_it_is_back() -> None:
+    with EmbeddedCluster(folders=True) as cluster:
+        topic = cluster.create_topic("full", 1)
+        node = cluster.nodes[0]
+        # A limit on the size of files stands for a full disk.
+        resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (10_000, 10_000))
+        acknowledged = 0
+        with cluster.call() as caller, suppress(EOFError, ConnectionResetError):
+            while True:
+                assert produce(caller, topic, batch([Rec(b"x" * 300)])) == (0, acknowledged)
+                acknowledged += 1
+        assert node.process.wait(20) == 1
+        assert "File too large" in node.said()
+        assert acknowledged == 10_000 // len(batch([Rec(b"x" * 300)]))
+        node.start()
+        assert cluster.offsets(topic) == {0: (0, acknowledged)}
+
+
+def test_readiness_is_told_to_the_descriptor_that_was_named(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    argv = [*BROKER, "--listen", "127.0.0.1:0", "--ready-fd", str(writing)]
+    with subprocess.Popen(argv, pass_fds=[writing], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            word, address = pipe.read().split()
+        assert word == "ready"
+        host, _, port = address.partition(":")
+        with Caller((host, int(port))) as caller:
+            assert caller.ask(ApiVersionsRequest(), 0).error_code == 0
+        process.terminate()
+        assert process.communicate(timeout=20)[0] == b""
+        assert process.returncode == 0

@@ -10,6 +10,7 @@ from kafka.protocol.admin.topics import CreateTopicsRequest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
+from kafka.protocol.producer import ProduceResponse
 from penstock.broker.core.errors import ErrorCode
 
 from tests.harness.batches import Rec, batch, numbered
@@ -247,6 +248,18 @@ def test_an_answer_cut_on_command_was_applied(one: EmbeddedCluster, keep: int) -
             received += more
         assert len(received) == keep
     assert one.offsets(topic) == {0: (0, 1)}
+
+
+def test_an_answer_dropped_on_command_was_applied_and_the_connection_goes_on(one: EmbeddedCluster) -> None:
+    topic = one.create_topic("dropped", 1)
+    assert one.nodes[0].command(op="drop_answer", api=0) == {"ok": True}
+    with one.call() as caller:
+        dropped = caller.send(produce_request(topic, batch()), 9)
+        second = caller.send(produce_request(topic, batch()), 9)
+        correlation, answer = caller.receive()
+        assert correlation == second != dropped
+        assert isinstance(answer, ProduceResponse)
+        assert answer.responses[0].partition_responses[0].base_offset == 1
 
 
 @pytest.mark.parametrize("line", ["nonsense", "[]", '{"op": "no"}', '{"op": "fail_next", "api": 0, "error": "NO"}'])
