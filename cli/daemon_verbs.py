@@ -95,10 +95,6 @@ def check(
 def broker(context: typer.Context) -> None:
     """Run one embedded broker alone. NOT FOR PRODUCTION. Its options: `penstock broker --help-broker`."""
     from ..broker import server
-    from ..broker.settings import SettingsError
 
     arguments = [argument.replace("--help-broker", "--help") for argument in context.args]
-    try:
-        server.run(server.parse(arguments))
-    except SettingsError as error:
-        fail("; ".join(error.problems), Exit.USAGE)
+    raise typer.Exit(server.main(arguments))
