@@ -1,0 +1,1 @@
+"""What the client library decides, without input, output, clock or chance."""

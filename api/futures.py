@@ -1,0 +1,270 @@
+"""Answers that are on their way.
+
+Records that travel in one frame share one `Outcome`; a record's future is a reference to it and an index, and metadata is made
+when somebody asks. Waiting and locking are done by the `Gate` that the producer gives.
+"""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from .errors import OutcomeUnknownError, PenstockError, RefusedError, RefusedRange, WaitTimeoutError
+from .metadata import UNKNOWN, FrameMetadata, OffsetRun, RecordMetadata
+
+T = TypeVar("T")
+
+MAY_BE_WRITTEN: Final = "expired_may_be_written"
+"""The one refusal of records that is neither yes nor no."""
+
+
+class Gate(Protocol):
+    """A condition variable: `threading.Condition` is one."""
+
+    def __enter__(self) -> bool: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool: ...
+    def notify_all(self) -> None: ...
+
+
+class Answer(NamedTuple):
+    """The daemon's answer to a frame. `level` None: no record reached it."""
+
+    level: str | None
+    runs: Sequence[OffsetRun]
+    partitions: Sequence[int] | None
+    refused: Sequence[RefusedRange]
+    weak: bool
+
+
+class Outcome:
+    """What becomes of one frame: nothing yet, an answer, or an error for all of it."""
+
+    __slots__ = ("_places", "_watchers", "answer", "count", "error", "gate", "topic")
+
+    def __init__(self, topic: str, gate: Gate) -> None:
+        self.topic = topic
+        self.gate = gate
+        self.count = 0
+        self.answer: Answer | None = None
+        self.error: PenstockError | None = None
+        self._watchers: list[Callable[[], None]] | None = None
+        self._places: list[RecordMetadata] | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.answer is not None or self.error is not None
+
+    def settle(self, answer: Answer | None, error: PenstockError | None) -> list[Callable[[], None]]:
+        """Fix the outcome; returns what is to be called now, before those who wait are woken (`release`)."""
+        with self.gate:
+            assert not self.done, "a frame is answered once"
+            self.answer, self.error = answer, error
+            watchers, self._watchers = self._watchers, None
+        return watchers or []
+
+    def release(self) -> None:
+        """Wake those who wait."""
+        with self.gate:
+            self.gate.notify_all()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Have `watcher` called when the outcome is known: at once if it is."""
+        with self.gate:
+            if not self.done:
+                if self._watchers is None:
+                    self._watchers = []
+                self._watchers.append(watcher)
+                return
+        watcher()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """
+        Raises:
+            WaitTimeoutError: the outcome is still open after that time.
+        """
+        if self.done:
+            return
+        with self.gate:
+            if not self.gate.wait_for(lambda: self.done, timeout_s):
+                raise WaitTimeoutError(f"no answer within {timeout_s} s")
+
+    def record(self, index: int) -> RecordMetadata:
+        """Metadata of one record of a frame that is done.
+
+        Raises:
+            PenstockError: what became of it instead.
+        """
+        if self.error is not None:
+            raise self.error
+        answer = self.answer
+        assert answer is not None
+        for refused in answer.refused:
+            if refused.first <= index < refused.first + refused.count:
+                raise refusal([refused])
+        if self._places is None:
+            self._places = _places(self.topic, self.count, answer)
+        return self._places[index]
+
+
+def refusal(refused: Sequence[RefusedRange], retry_ms: int | None = None) -> PenstockError:
+    """The error for records that did not share their frame's outcome."""
+    first = refused[0]
+    if any(one.code == MAY_BE_WRITTEN for one in refused):
+        return OutcomeUnknownError(f"{MAY_BE_WRITTEN}: {first.text}")
+    return RefusedError(first.code, first.text, retry_ms=retry_ms, refused=refused)
+
+
+def _places(topic: str, count: int, answer: Answer) -> list[RecordMetadata]:
+    """Every record's place: walking a partition's runs in order gives each of its records an offset."""
+    level = answer.level or ""
+    nowhere = RecordMetadata(topic, UNKNOWN, UNKNOWN, UNKNOWN, level, answer.weak)
+    if not answer.runs and answer.partitions is None:
+        return [nowhere] * count
+    named = {run.partition for run in answer.runs}
+    if answer.partitions is None and len(named) > 1:
+        return [nowhere] * count
+    offsets: dict[int, list[tuple[int, int]]] = {index: [] for index in named}
+    for run in answer.runs:
+        for i in range(run.count):
+            offsets[run.partition].append((run.offset + i if run.offset >= 0 else UNKNOWN, run.timestamp_ms))
+    rest = {index: iter(pairs) for index, pairs in offsets.items()}
+    only = next(iter(named), UNKNOWN)
+    refused = {i for one in answer.refused for i in range(one.first, one.first + one.count)}
+    places: list[RecordMetadata] = []
+    for i in range(count):
+        partition = only if answer.partitions is None else answer.partitions[i]
+        offset, stamp = UNKNOWN, UNKNOWN
+        if i not in refused:
+            offset, stamp = next(rest.get(partition, iter(())), (UNKNOWN, UNKNOWN))
+        places.append(RecordMetadata(topic, partition, offset, stamp, level, answer.weak))
+    return places
+
+
+class Future(Generic[T]):
+    """An answer that is on its way."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Whether `result` would answer at once."""
+        raise NotImplementedError
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the answer, at most `timeout` seconds.
+
+        Raises:
+            RefusedError: the records were refused for good.
+            OutcomeUnknownError: nobody will ever tell.
+            ClosedError: the producer ended before they were handed over.
+            WaitTimeoutError: no answer yet.
+        """
+        raise NotImplementedError
+
+    def exception(self, timeout: float | None = None) -> PenstockError | None:
+        """Wait like `result` and return the error instead of raising it; None where there is none.
+
+        Raises:
+            WaitTimeoutError: no answer yet.
+        """
+        try:
+            _ = self.result(timeout)
+        except WaitTimeoutError:
+            raise
+        except PenstockError as error:
+            return error
+        return None
+
+    def add_done_callback(self, callback: Callable[["Future[T]"], None]) -> None:
+        """Have `callback` called with this future when it is done, on the producer's thread; at once and here if it is."""
+        raise NotImplementedError
+
+
+class RecordFuture(Future[RecordMetadata]):
+    """Where one record went."""
+
+    __slots__ = ("_index", "_outcome")
+
+    def __init__(self, outcome: Outcome, index: int) -> None:
+        self._outcome = outcome
+        self._index = index
+
+    def done(self) -> bool:
+        return self._outcome.done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        self._outcome.wait(timeout)
+        return self._outcome.record(self._index)
+
+    def add_done_callback(self, callback: Callable[[Future[RecordMetadata]], None]) -> None:
+        self._outcome.watch(lambda: callback(self))
+
+
+class FrameFuture(Future[FrameMetadata]):
+    """Where the records of one `send_many` went; they may have travelled in several frames."""
+
+    __slots__ = ("_outcomes",)
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        self._outcomes: Final = outcomes
+
+    def done(self) -> bool:
+        return all(outcome.done for outcome in self._outcomes)
+
+    def result(self, timeout: float | None = None) -> FrameMetadata:
+        for outcome in self._outcomes:
+            outcome.wait(timeout)
+        refused: list[RefusedRange] = []
+        first = 0
+        for outcome in self._outcomes:
+            refused += _refused(outcome, first)
+            first += outcome.count
+        if refused:
+            errors = [outcome.error for outcome in self._outcomes if isinstance(outcome.error, RefusedError)]
+            raise refusal(refused, errors[0].retry_ms if errors else None)
+        answers = [outcome.answer for outcome in self._outcomes if outcome.answer is not None]
+        partitions = [index for answer in answers for index in _partitions(answer)]
+        return FrameMetadata(
+            self._outcomes[0].topic,
+            first,
+            answers[0].level or "",
+            [run for answer in answers for run in answer.runs],
+            partitions if len(partitions) == first else None,
+            any(answer.weak for answer in answers),
+        )
+
+    def add_done_callback(self, callback: Callable[[Future[FrameMetadata]], None]) -> None:
+        """Frames are settled one at a time, by one thread: the last one finds all done."""
+        called: list[bool] = []
+
+        def watch() -> None:
+            if not called and self.done():
+                called.append(True)
+                callback(self)
+
+        for outcome in self._outcomes:
+            outcome.watch(watch)
+
+
+def _refused(outcome: Outcome, first: int) -> list[RefusedRange]:
+    """What was refused of one of several frames, with indexes from `first` on.
+
+    Raises:
+        PenstockError: the frame ended in a way that is not a refusal.
+    """
+    if isinstance(outcome.error, RefusedError):
+        return [RefusedRange(first, outcome.count, outcome.error.code, outcome.error.text)]
+    if outcome.error is not None:
+        raise outcome.error
+    assert outcome.answer is not None
+    return [one._replace(first=first + one.first) for one in outcome.answer.refused]
+
+
+def _partitions(answer: Answer) -> Sequence[int]:
+    """Each record's partition; empty where that is not known. One partition is not told for each record."""
+    if answer.partitions is not None:
+        return answer.partitions
+    if len({run.partition for run in answer.runs}) != 1 or answer.refused:
+        return ()
+    return [answer.runs[0].partition] * sum(run.count for run in answer.runs)

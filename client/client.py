@@ -1,0 +1,407 @@
+"""The producer that applications use."""
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Literal, Self, TypeVar, cast
+
+from ..api.errors import (
+    BufferExhaustedError,
+    ClosedError,
+    OutcomeUnknownError,
+    PenstockError,
+    RefusedError,
+    WaitTimeoutError,
+)
+from ..api.futures import FrameFuture, Future, RecordFuture
+from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
+from ..wire.errors import FrameError
+from ..wire.frames import Code, Detail, Level, PartitionInfo, valid_client_id
+from .core.columns import (
+    FRAME_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    Headers,
+    flat_bytes,
+    flatten,
+    new_packer,
+    pack_many,
+)
+from .core.window import Ask, Window, WindowLimits, columns_size
+from .worker import Session, Worker
+
+log: Final = logging.getLogger("penstock.client")
+
+T = TypeVar("T")
+LevelName = Literal["accepted", "spooled", "delivered"]
+LEVELS: Final[dict[str, int]] = {"accepted": Level.ACCEPTED, "spooled": Level.SPOOLED, "delivered": Level.DELIVERED}
+DEFAULT_SOCKET: Final = "/run/penstock/penstock.sock"
+FRAME_BYTES_WANTED: Final = 256 << 10
+"""Whole columns larger than twice this are cut into several frames."""
+ATEXIT_S: Final = 5.0
+"""How long the end of the program waits for producers that were not closed."""
+
+RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
+FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
+Bytes = bytes | bytearray | memoryview
+
+_producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
+
+
+class Producer:
+    """Sends records through the daemon. Any thread may use it; callbacks run on a thread of its own.
+
+    socket: path of the daemon's socket; else `PENSTOCK_SOCKET`, else /run/penstock/penstock.sock.
+    client_id: a name that only this program has at a time. With it a resend after a lost connection never doubles a record,
+        even where this program or the daemon was killed in between; without it such a resend may.
+    level: what an answer means, unless `send` says otherwise: "accepted" (taken over by the daemon), "spooled" (safe on this
+        host's disk) or "delivered" (in Kafka).
+    linger_ms, batch_bytes: a record waits for company this long, or until this much is there.
+    buffer_bytes_max: what may be held here without an answer; at the limit `send` waits, for at most max_block_ms.
+    detail: what answers at "delivered" tell: "records" (partition and offset of each), "slices" (runs of offsets) or "none".
+    on_error: called with every error of records or of the session, for programs that look at no future.
+
+    The daemon need not run yet: records wait for it here. After a fork the child has a session of its own, begun with its
+    first record; what the parent had not got answers for stays the parent's. A client id gets the child's process id appended
+    there.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None = None,
+        *,
+        client_id: str | None = None,
+        level: LevelName = "delivered",
+        linger_ms: float = 2,
+        batch_bytes: int = 65_536,
+        buffer_bytes_max: int = 32 << 20,
+        max_block_ms: float = 60_000,
+        detail: Literal["records", "slices", "none"] = "records",
+        on_error: Callable[[PenstockError], None] | None = None,
+    ) -> None:
+        if client_id is not None and not valid_client_id(client_id):
+            raise ValueError(f"client_id {client_id!r} is not 1 to 128 characters of A-Z a-z 0-9 . _ -")
+        if linger_ms < 0 or max_block_ms < 0 or not 1 <= batch_bytes <= buffer_bytes_max:
+            raise ValueError("times are not negative, and 1 <= batch_bytes <= buffer_bytes_max")
+        self._path: Final = os.fspath(socket or os.environ.get("PENSTOCK_SOCKET") or DEFAULT_SOCKET)
+        self._client_id = client_id
+        self._level: Final = _level(level)
+        self._limits: Final = WindowLimits(linger_ms / 1000, batch_bytes, buffer_bytes_max)
+        self._max_block_s: Final = max_block_ms / 1000
+        self._detail: Final = Detail(detail)
+        self._on_error: Final = on_error
+        self._begin()
+        _producers.add(self)
+
+    def _begin(self) -> None:
+        """Everything that belongs to this process."""
+        self._pid = os.getpid()
+        self._closed = False
+        self._shared = threading.Condition(threading.Lock())
+        self._packing = threading.Lock()
+        self._packer = new_packer()
+        self._window = Window(self._limits, threading.Condition(threading.Lock()), durable=self._client_id is not None)
+        session = Session(self._path, self._client_id, self._detail)
+        self._worker = Worker(session, self._window, self._shared, self._on_error)
+        self._started = False
+        # A producer nobody holds any more ends by itself once everything is answered.
+        self._finalizer = weakref.finalize(self, self._worker.let_go)
+        self._finalizer.atexit = False
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        key: Bytes | None = None,
+        *,
+        headers: Headers = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        level: LevelName | None = None,
+        on_ack: RecordCallback | None = None,
+    ) -> Future[RecordMetadata]:
+        """Take one record. It shares a frame with others sent at about the same time.
+
+        `on_ack` is called with the record's metadata, or with None and the error.
+
+        Raises:
+            TypeError, ValueError: the record is not one.
+            RefusedError: it is too large for any frame.
+            BufferExhaustedError: the buffer stayed full for `max_block_ms`.
+            ClosedError: the producer is closed or cannot go on.
+        """
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            if type(value) is not bytes:
+                value = _frozen(value, "value")
+            size += len(value)
+        if key is not None:
+            if type(key) is not bytes:
+                key = _frozen(key, "key")
+            size += len(key)
+        flat = None
+        if headers is not None:
+            flat = flatten(headers)
+            size += flat_bytes(flat)
+        if partition is not None or timestamp_ms is not None:
+            _check_numbers(partition, timestamp_ms)
+        number = self._level if level is None else _level(level)
+        with self._shared:
+            self._enter(size + FRAME_OVERHEAD_BYTES)
+            if size + FRAME_OVERHEAD_BYTES > self._window.frame_bytes_max:
+                raise RefusedError(Code.TOO_LARGE, f"the record takes more than {self._window.frame_bytes_max} bytes")
+            outcome, index, stir = self._window.add(
+                topic, number, partition, key, value, flat, timestamp_ms, size, time.monotonic()
+            )
+            if stir:
+                self._worker.wake()
+        future = RecordFuture(outcome, index)
+        if on_ack is not None:
+            future.add_done_callback(lambda done: _tell(done, on_ack))
+        return future
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[Bytes | None],
+        keys: Sequence[Bytes | None] | None = None,
+        *,
+        headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None = None,
+        partitions: int | Sequence[int | None] | None = None,
+        timestamps_ms: int | Sequence[int | None] | None = None,
+        level: LevelName | None = None,
+        on_ack: FrameCallback | None = None,
+    ) -> Future[FrameMetadata]:
+        """Take whole columns, at a fraction of the cost of as many `send`s. They are written at once, without linger.
+
+        Columns are lists or tuples of the same length; `partitions` and `timestamps_ms` may be one number for all.
+
+        Raises:
+            TypeError, ValueError: the columns are not records, or more than the buffer holds.
+            RefusedError: a record is too large for any frame.
+            BufferExhaustedError: the buffer stayed full for `max_block_ms`.
+            ClosedError: the producer is closed or cannot go on.
+        """
+        number = self._level if level is None else _level(level)
+        flat = None if headers is None else [flatten(one) for one in headers]
+        columns = [_column(partitions), _column(keys), _column(values), flat, _column(timestamps_ms)]
+        count = columns_size(columns)
+        try:
+            with self._packing:
+                parts = pack_many(
+                    self._packer,
+                    topic,
+                    columns,
+                    count,
+                    bytes_max=self._window.frame_bytes_max,
+                    bytes_wanted=FRAME_BYTES_WANTED,
+                )
+        except FrameError as error:
+            raise RefusedError(error.code, str(error)) from error
+        size = sum(len(rest) for _, rest in parts)
+        if size > self._limits.buffer_bytes_max:
+            raise ValueError(
+                f"{size} bytes are more than the buffer's {self._limits.buffer_bytes_max}: send them in pieces"
+            )
+        with self._shared:
+            self._enter(size)
+            outcomes = self._window.put(topic, number, parts, now=time.monotonic())
+            self._worker.wake()
+        future = FrameFuture(outcomes)
+        if on_ack is not None:
+            future.add_done_callback(lambda done: _tell(done, on_ack))
+        return future
+
+    def _enter(self, size: int) -> None:
+        """Under the lock: is the producer fit to take `size` bytes, now or within `max_block_ms`?"""
+        self._check()
+        if not self._started:
+            self._started = True
+            self._worker.start()
+        window = self._window
+        if window.has_room(size) or window.idle:
+            return
+        if self._worker.is_current:
+            raise BufferExhaustedError("the buffer is full, and a callback cannot wait for room")
+        window.seal_all()
+        self._worker.wake()
+        if not self._shared.wait_for(lambda: window.has_room(size) or self._worker.ended, self._max_block_s):
+            raise BufferExhaustedError(
+                f"no room for {size} bytes within {self._max_block_s * 1000:.0f} ms:"
+                f" {window.held_bytes} of {window.limits.buffer_bytes_max} bytes wait for answers"
+            )
+        self._check()
+
+    def _check(self) -> None:
+        if self._worker.failure is not None:
+            raise self._worker.failure
+        if self._closed or self._worker.ended:
+            raise ClosedError("the producer is closed")
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Have nothing wait for company any more, and return when everything sent before has ended, well or not.
+
+        Raises:
+            WaitTimeoutError: not within `timeout` seconds; the records keep going.
+            RuntimeError: called by a callback, which would wait for itself.
+        """
+        self._forbid_callback("flush")
+        with self._shared:
+            mark = self._window.flush()
+            self._worker.wake()
+            if not self._shared.wait_for(lambda: self._window.flushed(mark), timeout):
+                raise WaitTimeoutError(f"not everything was answered within {timeout} s")
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
+        """The topic's partitions, as the daemon knows them; waits at most `timeout` seconds, `max_block_ms` by default.
+
+        Raises:
+            RefusedError: there is no such topic, or nothing is known of it.
+            WaitTimeoutError: no answer in time.
+            ClosedError: the producer is closed or cannot go on.
+            RuntimeError: called by a callback.
+        """
+        self._forbid_callback("partitions_for")
+        answers: list[tuple[Sequence[PartitionInfo] | None, PenstockError | None]] = []
+        limit_s = self._max_block_s if timeout is None else timeout
+
+        def answer(found: Sequence[PartitionInfo] | None, error: PenstockError | None) -> None:
+            answers.append((found, error))
+
+        with self._shared:
+            self._enter(0)
+            self._window.ask(Ask(topic, answer))
+            self._worker.wake()
+            if not self._shared.wait_for(lambda: bool(answers), limit_s):
+                raise WaitTimeoutError(f"no answer within {limit_s} s")
+        found, error = answers[0]
+        if error is not None:
+            raise error
+        return [PartitionMetadata(*row) for row in found or ()]
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is held, wait for the answers (at most `timeout` seconds), and end the session.
+
+        What has no answer by then fails: with ClosedError if it certainly was never handed over, else OutcomeUnknownError.
+        Closing twice does nothing.
+
+        Raises:
+            RuntimeError: called by a callback.
+        """
+        self._forbid_callback("close")
+        with self._shared:
+            self._closed = True
+            if not self._started:
+                return
+            self._worker.close()
+            if not self._shared.wait_for(lambda: self._window.idle or self._worker.ended, timeout):
+                self._worker.abandon(f"the producer was closed after {timeout} s without an answer")
+        self._worker.join(None)
+        _producers.discard(self)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of records without an answer."""
+        return self._window.held_bytes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _forbid_callback(self, name: str) -> None:
+        if self._worker.is_current:
+            raise RuntimeError(f"{name} would wait for itself: it was called by a callback of this producer")
+
+    # --- fork --------------------------------------------------------------------------------------------------------
+
+    def after_fork(self) -> None:
+        """In the child: leave the parent's session alone and be ready to begin one of its own."""
+        worker, window, closed = self._worker, self._window, self._closed
+        _ = self._finalizer.detach()
+        worker.forget()
+        if self._client_id is not None:
+            name = f"{self._client_id}.{os.getpid()}"
+            self._client_id = name if valid_client_id(name) else None
+        self._begin()
+        self._closed = closed
+        _orphan(window)
+
+
+def _orphan(window: Window) -> None:
+    """Futures of the parent's records are done in the child: nobody will tell it. Other threads' locks are not touched."""
+    error = OutcomeUnknownError("the record is the parent process's")
+    for outcome in window.outcomes():
+        outcome.gate = threading.Condition(threading.Lock())
+        if not outcome.done:
+            outcome.error = error
+
+
+def _level(name: str) -> int:
+    try:
+        return LEVELS[name]
+    except KeyError:
+        raise ValueError(f"level {name!r} is not one of {', '.join(LEVELS)}") from None
+
+
+def _frozen(given: object, what: str) -> bytes:
+    """Bytes that nobody changes while they wait."""
+    if not isinstance(given, bytes | bytearray | memoryview):
+        raise TypeError(f"{what} is {type(given).__name__}, not bytes")
+    return bytes(given)
+
+
+def _check_numbers(partition: int | None, timestamp_ms: int | None) -> None:
+    for number, what, limit in ((partition, "partition", 1 << 31), (timestamp_ms, "timestamp_ms", 1 << 63)):
+        if number is None:
+            continue
+        if type(number) is not int:
+            raise TypeError(f"{what} is {type(number).__name__}, not int")
+        if not 0 <= number < limit:
+            raise ValueError(f"{what} {number} is not between 0 and {limit - 1}")
+
+
+def _column(given: object) -> object:
+    """Columns are lists or tuples on the wire; other sequences become lists."""
+    if given is None or isinstance(given, int | list | tuple):
+        return cast("object", given)
+    if isinstance(given, str | bytes | bytearray | memoryview):
+        raise TypeError(f"a column is a list, not {type(given).__name__}")
+    return list(cast("Sequence[object]", given))
+
+
+def _tell(done: Future[T], on_ack: Callable[[T | None, PenstockError | None], None]) -> None:
+    error = done.exception()
+    if error is not None:
+        on_ack(None, error)
+    else:
+        on_ack(done.result(), None)
+
+
+def _in_child() -> None:
+    for producer in list(_producers):
+        producer.after_fork()
+
+
+def _at_exit() -> None:
+    deadline = time.monotonic() + ATEXIT_S
+    for producer in list(_producers):
+        producer.close(max(0.0, deadline - time.monotonic()))
+
+
+os.register_at_fork(after_in_child=_in_child)
+_ = atexit.register(_at_exit)

@@ -1,0 +1,114 @@
+"""The client's end of the Unix socket: connect, write what was gathered, read whole messages."""
+
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ..wire.frames import LENGTH
+
+READ_BYTES: Final = 256 << 10
+ANSWER_BYTES_MAX: Final = 64 << 20
+"""No answer is larger than this: with details of every record a frame's answer is about as long as the frame has records."""
+_CONNECT_WAIT_S: Final = 1
+_TIMEVAL: Final = struct.Struct("@ll")
+_PIECES_MAX: Final = 512
+
+
+class LostError(Exception):
+    """The connection is gone."""
+
+
+class Connection:
+    """A connected socket. Not for two threads at once."""
+
+    def __init__(self, path: str) -> None:
+        """Connect, for at most a second.
+
+        Raises:
+            OSError: nobody listens, or the queue of the listener stayed full.
+        """
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # With Python's own time-out a full queue fails at once; in blocking mode this option waits.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_CONNECT_WAIT_S, 0))
+            made.connect(path)
+            made.setblocking(False)
+        except BaseException:
+            made.close()
+            raise
+        self._socket: Final = made
+        self._out: deque[memoryview] = deque()
+        self._in = bytearray(READ_BYTES)
+        self._filled = 0
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether the socket has not taken everything yet."""
+        return bool(self._out)
+
+    def write(self, pieces: Iterable[bytes] = ()) -> None:
+        """Queue `pieces` and write as much as the socket takes.
+
+        Raises:
+            LostError: the other end is gone.
+        """
+        self._out.extend(memoryview(piece) for piece in pieces)
+        while self._out:
+            gathered = [self._out[i] for i in range(min(len(self._out), _PIECES_MAX))]
+            try:
+                written = self._socket.sendmsg(gathered, (), socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise LostError(os.strerror(error.errno or 0)) from error
+            self._drop(written)
+
+    def _drop(self, written: int) -> None:
+        while written:
+            piece = self._out[0]
+            if written < len(piece):
+                self._out[0] = piece[written:]
+                return
+            written -= len(piece)
+            _ = self._out.popleft()
+
+    def read(self) -> Iterator[memoryview]:
+        """Read once; the bodies of all messages that are whole now, valid until the next one is asked for.
+
+        Raises:
+            LostError: the other end is gone, or what it says is not this protocol.
+        """
+        if self._filled == len(self._in):
+            self._in.extend(bytes(len(self._in)))
+        with memoryview(self._in) as view:
+            try:
+                count = self._socket.recv_into(view[self._filled :])
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise LostError(os.strerror(error.errno or 0)) from error
+            if count == 0:
+                raise LostError("the daemon has closed the connection")
+            self._filled += count
+            start = 0
+            while self._filled - start >= LENGTH.size:
+                (size,) = LENGTH.unpack_from(view, start)
+                if not 0 < size <= ANSWER_BYTES_MAX:
+                    raise LostError(f"the daemon sends a message of {size} bytes")
+                end = start + LENGTH.size + size
+                if end > self._filled:
+                    break
+                yield view[start + LENGTH.size : end]
+                start = end
+            rest = self._filled - start
+            view[:rest] = bytes(view[start : self._filled])
+            self._filled = rest
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,194 @@
+"""Records as columns, and columns as the bytes of a SEND.
+
+A SEND's body is made of its head (16 bytes: length, array of nine, type, sequence, level) and the rest, topic and columns. The
+rest is packed once; the head is made when the sequence is known, which for a durable client id is after the daemon's WELCOME.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Protocol, cast
+
+import msgpack
+
+from ...wire.errors import FrameError
+from ...wire.frames import LENGTH, Type
+
+Key = bytes | bytearray | memoryview | None
+Value = bytes | bytearray | memoryview | None
+Headers = Iterable[tuple[str, bytes | None]] | None
+
+_HEAD: Final = struct.Struct(">IBBBQB")
+HEAD_BYTES: Final = _HEAD.size - LENGTH.size
+_ARRAY_OF_NINE: Final = 0x99
+_UINT64: Final = 0xCF
+RECORD_OVERHEAD_BYTES: Final = 24
+"""Most that msgpack adds to key and value of one record, with partition and timestamp."""
+HEADER_OVERHEAD_BYTES: Final = 10
+TOPIC_CHARS_MAX: Final = 249
+FRAME_OVERHEAD_BYTES: Final = 512
+"""Most that a frame has besides its records: head, topic, heads of columns."""
+_TOPIC_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+def check_topic(topic: str) -> None:
+    """
+    Raises:
+        ValueError: Kafka has no topic of such a name.
+    """
+    if not 1 <= len(topic) <= TOPIC_CHARS_MAX or topic in {".", ".."} or not _TOPIC_ALPHABET.issuperset(topic):
+        raise ValueError(f"{topic!r} is not a topic: 1 to {TOPIC_CHARS_MAX} characters of A-Z a-z 0-9 . _ -")
+
+
+def flatten(headers: Headers) -> list[object] | None:
+    """Headers as the protocol has them: name, value, name, value …
+
+    Raises:
+        TypeError: a name is not text, or a value neither bytes nor None.
+    """
+    if headers is None:
+        return None
+    flat: list[object] = []
+    for name, value in headers:
+        if not isinstance(cast("object", name), str):
+            raise TypeError(f"the header name {name!r} is {type(name).__name__}, not str")
+        _ = name.encode()
+        if value is not None and not isinstance(cast("object", value), bytes | bytearray | memoryview):
+            raise TypeError(f"the value of header {name!r} is {type(value).__name__}, not bytes or None")
+        flat += (name, value)
+    return flat or None
+
+
+def flat_bytes(flat: Sequence[Any] | None) -> int:
+    """Most that a record's headers take in a frame."""
+    if flat is None:
+        return 0
+    sizes = (0 if part is None else len(part.encode()) if isinstance(part, str) else len(part) for part in flat)
+    return sum(sizes) + HEADER_OVERHEAD_BYTES * (len(flat) // 2 + 1)
+
+
+class Packer(Protocol):
+    """msgpack's packer, which keeps what was packed until it is reset."""
+
+    def pack(self, obj: object) -> object: ...
+    def bytes(self) -> bytes: ...
+    def reset(self) -> None: ...
+
+
+class Columns:
+    """Records of one topic at one level that wait for company. Columns nobody used stay nil on the wire."""
+
+    __slots__ = ("has_keys", "headers", "keys", "partitions", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.values: list[Value] = []
+        self.keys: list[Key] = []
+        self.has_keys = False
+        self.partitions: list[int | None] | None = None
+        self.headers: list[list[object] | None] | None = None
+        self.timestamps: list[int | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def append(self, key: Key, value: Value) -> None:
+        """A record without partition, headers and timestamp."""
+        self.keys.append(key)
+        self.values.append(value)
+        if key is not None:
+            self.has_keys = True
+        if self.partitions is not None:
+            self.partitions.append(None)
+        if self.headers is not None:
+            self.headers.append(None)
+        if self.timestamps is not None:
+            self.timestamps.append(None)
+
+    def append_full(
+        self, key: Key, value: Value, partition: int | None, headers: list[object] | None, timestamp_ms: int | None
+    ) -> None:
+        """A record with any of these."""
+        count = len(self.values)
+        self.append(key, value)
+        if partition is not None:
+            partitions = self.partitions = self.partitions or _nils(count + 1)
+            partitions[count] = partition
+        if headers is not None:
+            every = self.headers = self.headers or _nils(count + 1)
+            every[count] = headers
+        if timestamp_ms is not None:
+            stamps = self.timestamps = self.timestamps or _nils(count + 1)
+            stamps[count] = timestamp_ms
+
+    def pack(self, packer: Packer, topic: str) -> bytes:
+        """Topic and columns as msgpack."""
+        keys = self.keys if self.has_keys else None
+        return pack(packer, topic, self.partitions, keys, self.values, self.headers, self.timestamps)
+
+
+def pack(packer: Packer, topic: str, *columns: object) -> bytes:
+    """Topic and columns as msgpack, without the head.
+
+    Raises:
+        TypeError, ValueError, OverflowError: something in the columns is not of this protocol.
+    """
+    try:
+        for item in (topic, *columns):
+            _ = packer.pack(item)
+        return packer.bytes()
+    finally:
+        packer.reset()
+
+
+def new_packer() -> Packer:
+    """One per thread or lock: it keeps its buffer."""
+    return cast("Packer", msgpack.Packer(use_bin_type=True, autoreset=False))
+
+
+def _nils(count: int) -> list[Any]:
+    return [None] * count
+
+
+def head(rest: bytes, seq: int, level: int) -> bytes:
+    """What goes before the rest, length prefix included."""
+    return _HEAD.pack(HEAD_BYTES + len(rest), _ARRAY_OF_NINE, Type.SEND, _UINT64, seq, level)
+
+
+def cut(columns: Sequence[Any], start: int, end: int) -> list[Any]:
+    """The same columns for records `start` … `end - 1`; one value for all stays one value."""
+    return [column[start:end] if isinstance(column, list | tuple) else column for column in columns]
+
+
+def pack_many(
+    packer: Packer, topic: str, columns: Sequence[Any], count: int, *, bytes_max: int, bytes_wanted: int
+) -> list[tuple[int, bytes]]:
+    """Whole columns as the rest of one SEND or several, each of at most `bytes_max`, around `bytes_wanted`: (records, bytes).
+
+    Raises:
+        FrameError: a single record is too large; the text names it.
+        TypeError, ValueError, OverflowError: something in the columns is not of this protocol.
+    """
+    whole = pack(packer, topic, *columns)
+    if len(whole) + HEAD_BYTES <= min(bytes_max, 2 * bytes_wanted):
+        return [(count, whole)]
+    size = max(1, count * bytes_wanted // len(whole))
+    parts: list[tuple[int, bytes]] = []
+    for start in range(0, count, size):
+        end = min(count, start + size)
+        parts += _pack_part(packer, topic, columns, start, end, bytes_max)
+    return parts
+
+
+def _pack_part(
+    packer: Packer, topic: str, columns: Sequence[Any], start: int, end: int, bytes_max: int
+) -> list[tuple[int, bytes]]:
+    rest = pack(packer, topic, *cut(columns, start, end))
+    if len(rest) + HEAD_BYTES <= bytes_max:
+        return [(end - start, rest)]
+    if end - start == 1:
+        raise FrameError(
+            f"record {start} takes {len(rest) + HEAD_BYTES} bytes, over the limit of {bytes_max}", code="too_large"
+        )
+    middle = (start + end) // 2
+    return _pack_part(packer, topic, columns, start, middle, bytes_max) + _pack_part(
+        packer, topic, columns, middle, end, bytes_max
+    )

@@ -1,0 +1,390 @@
+"""What a producer holds: columns that wait for company, frames that wait for the socket, frames that wait for an answer.
+
+Every record is in exactly one of these places until its frame is answered. Records of a topic keep their order, whatever
+their level: a column is closed when a record of the same topic with another level comes. Frames get their sequence when they
+are first written; after a lost connection all that have no answer are written again, in order, under the same sequences.
+
+A frame refused because the daemon is about to stop left nothing behind, and so did all that follow it in the session: they are
+kept, and go to the next daemon under new sequences.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from ...api.errors import ClosedError, OutcomeUnknownError, PenstockError, RefusedError, RefusedRange
+from ...api.futures import Answer, Gate, Outcome
+from ...api.metadata import OffsetRun
+from ...wire import frames
+from ...wire.frames import Code, Level, Type
+from .columns import FRAME_OVERHEAD_BYTES, Columns, check_topic, head, new_packer
+
+NO_SEQUENCE: Final = -1
+LEVEL_NAMES: Final = {Level.ACCEPTED: "accepted", Level.SPOOLED: "spooled", Level.DELIVERED: "delivered"}
+
+
+class WindowLimits(NamedTuple):
+    """`linger_s`: how long the first record of a column waits for company; `batch_bytes`: size at which it waits no more;
+    `buffer_bytes_max`: all that is held."""
+
+    linger_s: float
+    batch_bytes: int
+    buffer_bytes_max: int
+
+
+class Frame:
+    """Records that travel together."""
+
+    __slots__ = ("charge", "columns", "level", "number", "opened_at", "outcome", "rest", "seq")
+
+    def __init__(self, outcome: Outcome, level: int, *, opened_at: float) -> None:
+        self.outcome = outcome
+        self.level = level
+        self.opened_at = opened_at
+        self.columns: Columns | None = None
+        self.rest: bytes | None = None
+        self.charge = 0
+        self.number = -1
+        self.seq = NO_SEQUENCE
+
+
+class Ask(NamedTuple):
+    """A question for a topic's partitions; `answer` gets them, or why there are none."""
+
+    topic: str
+    answer: Callable[[Sequence[frames.PartitionInfo] | None, PenstockError | None], None]
+
+
+class Settled(NamedTuple):
+    """A frame's end, to be told to those who wait for it, and then to the window (`finish`)."""
+
+    frame: Frame
+    answer: Answer | None
+    error: PenstockError | None
+
+
+class ForeignSessionError(Exception):
+    """The daemon knows sequences of this client id that this producer never used: another program uses it too."""
+
+
+class Window:
+    """See the module. `durable`: the session has a client id, so the daemon says where its sequences begin."""
+
+    def __init__(self, limits: WindowLimits, gate: Gate, *, durable: bool) -> None:
+        self.limits: Final = limits
+        self.frame_bytes_max = frames.FRAME_BYTES_MAX
+        self.held_bytes = 0
+        self._gate: Final = gate
+        self._durable: Final = durable
+        self._packer: Final = new_packer()
+        self._open: dict[str, Frame] = {}
+        self._unsent: deque[Frame] = deque()
+        self._sent: dict[int, Frame] = {}
+        self._pending: dict[int, Frame] = {}
+        self._drained: list[Frame] = []
+        self._asks: deque[Ask] = deque()
+        self._asked: dict[int, Ask] = {}
+        self._online = False
+        self._greeted = False
+        self._next_seq = 0
+        self._numbers = 0
+        self._flush_through = -1
+        self._flush_sent = -1
+
+    # --- taking records ----------------------------------------------------------------------------------------------
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` more bytes may be held."""
+        return self.held_bytes + size <= self.limits.buffer_bytes_max
+
+    def add(
+        self,
+        topic: str,
+        level: int,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[object] | None,
+        timestamp_ms: int | None,
+        size: int,
+        now: float,
+    ) -> tuple[Outcome, int, bool]:
+        """Take a record of `size` bytes; `headers` flat. Returns its frame's outcome, its index in the frame, and whether the
+        thread should stir: something is ready to be written, or a first column has begun to wait.
+
+        Raises:
+            ValueError: Kafka has no topic of such a name.
+        """
+        before = self._numbers
+        frame = self._open.get(topic)
+        if frame is not None and (frame.level != level or frame.charge + size > self.limits.batch_bytes):
+            self._seal(topic)
+            frame = None
+        if frame is None:
+            frame = self._new_frame(topic, level, now)
+        columns = frame.columns
+        assert columns is not None
+        if partition is None and headers is None and timestamp_ms is None:
+            columns.append(key, value)
+        else:
+            columns.append_full(key, value, partition, headers, timestamp_ms)
+        outcome = frame.outcome
+        index = outcome.count
+        outcome.count += 1
+        frame.charge += size
+        self.held_bytes += size
+        if frame.charge >= self.limits.batch_bytes:
+            self._seal(topic)
+        first = index == 0 and len(self._open) == 1
+        return outcome, index, first or self._numbers != before
+
+    def _new_frame(self, topic: str, level: int, now: float) -> Frame:
+        check_topic(topic)
+        frame = self._open[topic] = Frame(Outcome(topic, self._gate), level, opened_at=now)
+        frame.columns = Columns()
+        frame.charge = FRAME_OVERHEAD_BYTES
+        self.held_bytes += FRAME_OVERHEAD_BYTES
+        return frame
+
+    def put(self, topic: str, level: int, parts: Sequence[tuple[int, bytes]], *, now: float) -> list[Outcome]:
+        """Take whole frames, packed already: (records, bytes) each."""
+        check_topic(topic)
+        if topic in self._open:
+            self._seal(topic)
+        outcomes: list[Outcome] = []
+        for count, rest in parts:
+            outcome = Outcome(topic, self._gate)
+            outcome.count = count
+            frame = Frame(outcome, level, opened_at=now)
+            frame.rest = rest
+            frame.charge = len(rest)
+            self.held_bytes += frame.charge
+            self._enqueue(frame)
+            outcomes.append(outcome)
+        return outcomes
+
+    def ask(self, ask: Ask) -> None:
+        """Have the daemon asked for a topic's partitions."""
+        self._asks.append(ask)
+
+    def flush(self) -> int:
+        """Nothing held now waits for company any more, here or in the daemon. Returns a mark for `flushed`."""
+        self.seal_all()
+        if self._pending:
+            self._flush_through = self._numbers - 1
+        return self._numbers - 1
+
+    def flushed(self, mark: int) -> bool:
+        """Whether everything held at that `flush` has ended."""
+        return not self._pending or next(iter(self._pending)) > mark
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is held."""
+        return not self._pending and not self._open
+
+    @property
+    def has_open(self) -> bool:
+        """Whether records wait for company."""
+        return bool(self._open)
+
+    def outcomes(self) -> list[Outcome]:
+        """Of every frame that is held."""
+        return [frame.outcome for frame in (*self._pending.values(), *self._open.values())]
+
+    def seal_all(self) -> None:
+        for topic in list(self._open):
+            self._seal(topic)
+
+    def seal_due(self, *, now: float) -> None:
+        """Close the columns that have waited long enough."""
+        for topic, frame in list(self._open.items()):
+            if now >= frame.opened_at + self.limits.linger_s:
+                self._seal(topic)
+
+    def next_deadline(self) -> float | None:
+        """When `seal_due` will find something."""
+        opened = min((frame.opened_at for frame in self._open.values()), default=None)
+        return None if opened is None else opened + self.limits.linger_s
+
+    def _seal(self, topic: str) -> None:
+        self._enqueue(self._open.pop(topic))
+
+    def _enqueue(self, frame: Frame) -> None:
+        frame.number = self._numbers
+        self._numbers += 1
+        self._pending[frame.number] = frame
+        self._unsent.append(frame)
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    def unanswered_from(self) -> int | None:
+        """The lowest sequence that may still be sent again, to be asked while there is no connection; None before the first."""
+        if not self._greeted:
+            return None
+        if self._unsent and self._unsent[0].seq != NO_SEQUENCE:
+            return self._unsent[0].seq
+        return self._next_seq
+
+    def welcome(self, greeting: frames.Welcome) -> None:
+        """A session is open: all that has no answer is to be written, oldest first.
+
+        Raises:
+            ForeignSessionError: the client id is used by another program as well.
+        """
+        if self._durable:
+            if self._greeted and greeting.high >= self._next_seq:
+                raise ForeignSessionError(
+                    f"the daemon has sequence {greeting.high} of this client id, this producer used {self._next_seq - 1}"
+                )
+            self._next_seq = max(self._next_seq, greeting.high + 1)
+        self.frame_bytes_max = greeting.limits.get("frame_bytes_max", frames.FRAME_BYTES_MAX)
+        self._greeted = True
+        self._online = True
+
+    def lost(self) -> None:
+        """The connection is gone, and with it all answers that were on their way."""
+        self._online = False
+        again = list(self._sent.values())
+        if self._drained:
+            first = min(frame.number for frame in self._drained)
+            again = sorted(again + self._drained, key=lambda frame: frame.number)
+            for frame in again:
+                if frame.number >= first:
+                    frame.seq = NO_SEQUENCE
+        self._unsent.extendleft(reversed(again))
+        self._sent = {}
+        self._drained = []
+        self._asks.extendleft(self._asked.values())
+        self._asked = {}
+        self._flush_sent = -1
+
+    @property
+    def draining(self) -> bool:
+        """Whether the daemon takes no more on this connection, and everything it took has been answered."""
+        return bool(self._drained) and not self._sent
+
+    @property
+    def has_writes(self) -> bool:
+        """Whether `take_writes` would give something."""
+        if not self._online or self._drained:
+            return False
+        return bool(self._unsent or self._asks) or self._flush_due()
+
+    def take_writes(self, bytes_wanted: int) -> list[bytes]:
+        """What to write next, in order, until `bytes_wanted` are reached."""
+        taken: list[bytes] = []
+        if not self._online or self._drained:
+            return taken
+        while self._asks:
+            ask = self._asks.popleft()
+            seq = self._sequence()
+            self._asked[seq] = ask
+            taken.append(frames.pack((Type.PARTITIONS, seq, ask.topic)))
+        size = 0
+        while self._unsent and size < bytes_wanted:
+            frame = self._unsent.popleft()
+            rest = self._packed(frame)
+            if frame.seq == NO_SEQUENCE:
+                frame.seq = self._sequence()
+            self._sent[frame.seq] = frame
+            taken += (head(rest, frame.seq, frame.level), rest)
+            size += len(rest)
+        if self._flush_due():
+            taken.append(frames.pack((Type.FLUSH, self._sequence())))
+            self._flush_sent = self._flush_through
+        return taken
+
+    def _packed(self, frame: Frame) -> bytes:
+        if frame.rest is None:
+            assert frame.columns is not None
+            frame.rest = frame.columns.pack(self._packer, frame.outcome.topic)
+            frame.columns = None
+        return frame.rest
+
+    def _sequence(self) -> int:
+        seq = self._next_seq
+        self._next_seq += 1
+        return seq
+
+    def _flush_due(self) -> bool:
+        """Whether a FLUSH is owed on this connection: everything it is about has been written, and not all is answered."""
+        through = self._flush_through
+        if through <= self._flush_sent or (self._unsent and self._unsent[0].number <= through):
+            return False
+        return not self.flushed(through)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def answered(self, message: frames.Acks | frames.Refused | frames.Done) -> Iterator[Settled]:
+        """What an answer settles; answers to nothing we know are ignored."""
+        match message:
+            case frames.Acks(acks):
+                for ack in acks:
+                    frame = self._sent.pop(ack.seq, None)
+                    if frame is not None:
+                        yield Settled(frame, *_outcome(ack))
+            case frames.Refused(seq, code, text, retry_ms):
+                if seq is not None:
+                    yield from self._refused(seq, code, text, retry_ms)
+            case frames.Done(seq, result):
+                ask = self._asked.pop(seq, None)
+                if ask is not None:
+                    ask.answer(result, None)
+
+    def _refused(self, seq: int, code: str, text: str, retry_ms: int | None) -> Iterator[Settled]:
+        ask = self._asked.pop(seq, None)
+        if ask is not None:
+            ask.answer(None, RefusedError(code, text, retry_ms=retry_ms))
+        frame = self._sent.pop(seq, None)
+        if frame is None:
+            return
+        if code == Code.DRAINING:
+            self._drained.append(frame)
+        else:
+            yield Settled(frame, None, RefusedError(code, text, retry_ms=retry_ms))
+
+    def finish(self, settled: Sequence[Settled]) -> None:
+        """Those who waited have been told: let go of the frames."""
+        for one in settled:
+            del self._pending[one.frame.number]
+            self.held_bytes -= one.frame.charge
+
+    def abandon(self, text: str, cause: PenstockError | None = None) -> list[Settled]:
+        """Give everything up. What was never written certainly was not taken; of the rest nobody knows."""
+        self.seal_all()
+        settled: list[Settled] = []
+        for frame in self._pending.values():
+            written = frame.seq != NO_SEQUENCE
+            error = OutcomeUnknownError(text) if written else (cause or ClosedError(text))
+            settled.append(Settled(frame, None, error))
+        self._unsent.clear()
+        self._sent = {}
+        self._drained = []
+        for ask in (*self._asks, *self._asked.values()):
+            ask.answer(None, cause or ClosedError(text))
+        self._asks.clear()
+        self._asked = {}
+        return settled
+
+
+def _outcome(ack: frames.Ack) -> tuple[Answer | None, PenstockError | None]:
+    level = None if ack.level is None else LEVEL_NAMES[Level(ack.level)]
+    runs = [OffsetRun(*run) for run in ack.runs or ()]
+    refused = [RefusedRange(*one) for one in ack.refused or ()]
+    return Answer(level, runs, ack.partitions, refused, bool(ack.flags & frames.FLAG_WEAK)), None
+
+
+def columns_size(columns: Sequence[Any]) -> int:
+    """Number of records in whole columns: that of the values, which come third.
+
+    Raises:
+        ValueError: another column has another length, or there is no record.
+    """
+    count = len(columns[2])
+    if count == 0:
+        raise ValueError("there is no record")
+    for name, column in zip(("partitions", "keys", "values", "headers", "timestamps"), columns, strict=True):
+        if isinstance(column, list | tuple) and len(column) != count:
+            raise ValueError(f"{name} has {len(column)} items for {count} values")
+    return count

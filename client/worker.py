@@ -1,0 +1,392 @@
+"""The producer's thread: keeps a session with the daemon, writes, reads, and tells those who wait.
+
+It alone uses the socket. The window is shared with the application's threads under one lock; callbacks run on this thread,
+without the lock.
+"""
+
+import contextlib
+import logging
+import math
+import os
+import random
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from ..api.errors import PenstockError, SessionError
+from ..api.futures import refusal
+from ..wire import frames
+from ..wire.errors import FrameError
+from ..wire.frames import Code, Detail, Type
+from .connection import Connection, LostError
+from .core.window import ForeignSessionError, Settled, Window
+
+log: Final = logging.getLogger("penstock.client")
+
+WRITE_BYTES: Final = 1 << 20
+"""Most that is gathered for the socket at once."""
+GREETING_S: Final = 10.0
+PARTING_S: Final = 1.0
+BACKOFF_S: Final = 0.02
+BACKOFF_MAX_S: Final = 1.0
+_IDLE_S: Final = 3600.0
+
+PASSING: Final = frozenset({Code.TOO_SLOW, Code.ANSWERS_UNREAD, Code.LIMIT, Code.BUSY, Code.DRAINING})
+"""Reasons for which the daemon ends a session that another attempt may cure."""
+
+
+class SessionState(Enum):
+    """What the thread does with the socket."""
+
+    AWAY = auto()
+    """No connection; the next attempt has its time."""
+    GREETING = auto()
+    """HELLO is sent, WELCOME is waited for."""
+    OPEN = auto()
+    LEAVING = auto()
+    """BYE is sent."""
+    ENDED = auto()
+
+
+NEXT: Final[dict[SessionState, frozenset[SessionState]]] = {
+    SessionState.AWAY: frozenset({SessionState.GREETING, SessionState.ENDED}),
+    SessionState.GREETING: frozenset({SessionState.OPEN, SessionState.AWAY, SessionState.ENDED}),
+    SessionState.OPEN: frozenset({SessionState.LEAVING, SessionState.AWAY, SessionState.ENDED}),
+    SessionState.LEAVING: frozenset({SessionState.ENDED}),
+    SessionState.ENDED: frozenset(),
+}
+
+
+class Session(NamedTuple):
+    """With whom to speak, and as whom."""
+
+    path: str
+    client_id: str | None
+    detail: Detail
+
+
+class Worker:
+    """See the module. `shared` guards the window and wakes those who wait for room or for the end of something."""
+
+    def __init__(
+        self,
+        session: Session,
+        window: Window,
+        shared: threading.Condition,
+        on_error: Callable[[PenstockError], None] | None,
+    ) -> None:
+        self.failure: PenstockError | None = None
+        self.ended = False
+        self._session: Final = session
+        self._window: Final = window
+        self._shared: Final = shared
+        self._on_error: Final = on_error
+        self._state = SessionState.AWAY
+        self._connection: Connection | None = None
+        self._poll: Final = select.poll()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll.register(self._wake_fd, select.POLLIN)
+        # Closed when nobody can write to it any more, so that its number is never another file's.
+        self._close_wake = weakref.finalize(self, os.close, self._wake_fd)
+        self._close_wake.atexit = False
+        self._asleep = False
+        self._closing = False
+        self._abandon: str | None = None
+        self._deadline = time.monotonic()
+        self._attempts = 0
+        self._thread: Final = threading.Thread(target=self._run, name="penstock-client", daemon=True)
+
+    # --- called by the application's threads -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is a callback."""
+        return threading.current_thread() is self._thread
+
+    def wake(self) -> None:
+        """There is something to do; call it under the lock."""
+        if self._asleep:
+            self._asleep = False
+            os.eventfd_write(self._wake_fd, 1)
+
+    def close(self) -> None:
+        """End the session when everything has been answered; under the lock."""
+        self._closing = True
+        self.wake()
+
+    def abandon(self, text: str) -> None:
+        """Give everything up and end; under the lock."""
+        self._abandon = text
+        self.wake()
+
+    def let_go(self) -> None:
+        """The producer is garbage. May be called anywhere, even by this thread under the lock, so it takes none."""
+        self._closing = True
+        os.eventfd_write(self._wake_fd, 1)
+
+    def join(self, timeout_s: float | None) -> None:
+        self._thread.join(timeout_s)
+
+    def forget(self) -> None:
+        """In a forked child: let go of what is the parent's. There is no thread here."""
+        if self._connection is not None:
+            self._connection.close()
+        _ = self._close_wake()
+
+    # --- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._state is not SessionState.ENDED:
+                self._round()
+        finally:
+            if self._state is not SessionState.ENDED:
+                self._give_up("the producer's thread has died", None)
+            self._disconnect()
+            with self._shared:
+                self.ended = True
+                self._asleep = False
+                self._shared.notify_all()
+
+    def _round(self) -> None:
+        now = time.monotonic()
+        if self._state is SessionState.AWAY and now >= self._deadline:
+            self._connect(now)
+        self._write(now)
+        if self._state is SessionState.ENDED:
+            return
+        for fd, _ in self._poll.poll(self._timeout_ms(now)):
+            if fd == self._wake_fd:
+                with contextlib.suppress(BlockingIOError):
+                    _ = os.eventfd_read(self._wake_fd)
+            else:
+                self._read()
+        self._check_deadline(time.monotonic())
+
+    def _timeout_ms(self, now: float) -> int:
+        """How long to sleep; from here on until `poll` returns `wake` is heard."""
+        with self._shared:
+            wait_s = max(0.0, self._wait_s(now))
+            self._asleep = wait_s > 0
+        # Rounded up: waking before a deadline would only mean to sleep again.
+        return math.ceil(wait_s * 1000)
+
+    def _wait_s(self, now: float) -> float:
+        window = self._window
+        if self._abandon is not None:
+            return 0.0
+        if self._closing and self._state is not SessionState.LEAVING and (window.idle or window.has_open):
+            return 0.0
+        if self._state is not SessionState.OPEN:
+            return self._deadline - now
+        if window.has_writes and not self._blocked:
+            return 0.0
+        due = window.next_deadline()
+        return _IDLE_S if due is None else due - now
+
+    @property
+    def _blocked(self) -> bool:
+        return self._connection is not None and self._connection.unwritten
+
+    def _move(self, state: SessionState, deadline: float) -> None:
+        assert state in NEXT[self._state], f"{self._state} does not lead to {state}"
+        self._state = state
+        self._deadline = deadline
+
+    def _connect(self, now: float) -> None:
+        try:
+            self._connection = Connection(self._session.path)
+        except OSError as error:
+            if self._attempts == 0:
+                log.info("daemon_unreachable path=%s error=%s", self._session.path, error)
+            self._back_off(now)
+            return
+        self._poll.register(self._connection, select.POLLIN)
+        self._move(SessionState.GREETING, now + GREETING_S)
+        with self._shared:
+            unanswered_from = self._window.unanswered_from()
+        client_id = self._session.client_id
+        hello = frames.hello(
+            client_id, detail=self._session.detail, unanswered_from=None if client_id is None else unanswered_from
+        )
+        self._send([hello])
+
+    def _back_off(self, now: float) -> None:
+        wait_s = min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(self._attempts, 10))
+        self._attempts += 1
+        self._deadline = now + wait_s * (0.5 + random.random() / 2)  # noqa: S311 - spreads attempts, no secret
+
+    def _write(self, now: float) -> None:
+        with self._shared:
+            self._asleep = False
+            window = self._window
+            window.seal_due(now=now)
+            if self._closing:
+                window.seal_all()
+            done = self._closing and window.idle
+            abandon = self._abandon
+            leave = window.draining and self._state is SessionState.OPEN
+            pieces = window.take_writes(WRITE_BYTES) if not self._blocked else []
+        if abandon is not None:
+            self._give_up(abandon, None)
+        elif leave:
+            self._lose("the daemon is about to stop", now)
+        elif done and self._state is not SessionState.LEAVING:
+            self._leave(now)
+        elif pieces:
+            self._send(pieces)
+
+    def _leave(self, now: float) -> None:
+        if self._state is SessionState.OPEN:
+            self._move(SessionState.LEAVING, now + PARTING_S)
+            self._send([frames.pack((Type.BYE,))])
+            self._part(now)
+        else:
+            self._move(SessionState.ENDED, now)
+
+    def _part(self, now: float) -> None:
+        """Nothing is open, so there is nothing to wait for but that BYE is written."""
+        if self._state is SessionState.LEAVING and not self._blocked:
+            self._move(SessionState.ENDED, now)
+
+    def _send(self, pieces: Sequence[bytes]) -> None:
+        connection = self._connection
+        assert connection is not None
+        try:
+            connection.write(pieces)
+        except LostError as error:
+            # Read what it said before it went: the reason may be there.
+            self._read()
+            if self._connection is connection:
+                self._lose(str(error), time.monotonic())
+            return
+        self._poll.modify(connection, select.POLLIN | (select.POLLOUT if connection.unwritten else 0))
+
+    def _read(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        if connection.unwritten:
+            try:
+                connection.write()
+            except LostError:
+                pass  # the read below says why
+            else:
+                self._poll.modify(connection, select.POLLIN | (select.POLLOUT if connection.unwritten else 0))
+        try:
+            for body in connection.read():
+                self._apply(frames.decode_daemon(body))
+                if self._connection is not connection:
+                    return
+        except (LostError, FrameError) as error:
+            self._lose(str(error), time.monotonic())
+
+    def _apply(self, message: frames.DaemonMessage) -> None:
+        match message:
+            case frames.Welcome():
+                self._welcome(message)
+            case frames.Refused(None, code, text):
+                self._refused(code, text)
+            case frames.Acks() | frames.Refused() | frames.Done():
+                with self._shared:
+                    settled = list(self._window.answered(message))
+                    self._shared.notify_all()
+                self._tell(settled)
+
+    def _welcome(self, message: frames.Welcome) -> None:
+        if self._state is not SessionState.GREETING:
+            raise FrameError("WELCOME comes once")
+        try:
+            with self._shared:
+                self._window.welcome(message)
+                self._shared.notify_all()
+        except ForeignSessionError as error:
+            self._give_up(str(error), SessionError(Code.LIMIT, str(error)))
+            return
+        self._attempts = 0
+        self._move(SessionState.OPEN, 0.0)
+
+    def _refused(self, code: str, text: str) -> None:
+        if code in PASSING:
+            log.warning("session_ended code=%s text=%s", code, text)
+            self._lose(text, time.monotonic())
+            return
+        self._give_up(f"{code}: {text}", SessionError(code, text))
+
+    def _check_deadline(self, now: float) -> None:
+        self._part(now)
+        if now < self._deadline:
+            return
+        if self._state is SessionState.GREETING:
+            self._lose(f"no WELCOME within {GREETING_S} s", now)
+        elif self._state is SessionState.LEAVING:
+            self._move(SessionState.ENDED, now)
+
+    def _lose(self, why: str, now: float) -> None:
+        """The connection is gone: all that is unanswered goes to the next one."""
+        self._disconnect()
+        with self._shared:
+            self._window.lost()
+        if self._state is SessionState.LEAVING:
+            self._move(SessionState.ENDED, now)
+            return
+        log.info("connection_lost path=%s error=%s", self._session.path, why)
+        self._move(SessionState.AWAY, now)
+        self._back_off(now)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._poll.unregister(self._connection)
+            self._connection.close()
+            self._connection = None
+
+    def _give_up(self, text: str, cause: PenstockError | None) -> None:
+        """Nothing will be sent any more."""
+        with self._shared:
+            self.failure = cause
+            self._closing = True
+            settled = self._window.abandon(text, cause)
+            self._shared.notify_all()
+        if cause is not None:
+            log.error("producer_failed error=%s", cause)
+            self._report(cause)
+        self._disconnect()
+        self._move(SessionState.ENDED, self._deadline)
+        self._tell(settled)
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def _tell(self, settled: Sequence[Settled]) -> None:
+        """Callbacks first, then those who wait, then those who flush or wait for room."""
+        if not settled:
+            return
+        for one in settled:
+            outcome = one.frame.outcome
+            for watcher in outcome.settle(one.answer, one.error):
+                self._call(watcher)
+            if one.error is not None:
+                self._report(one.error)
+            elif one.answer is not None and one.answer.refused:
+                self._report(refusal(one.answer.refused))
+        settled[0].frame.outcome.release()
+        with self._shared:
+            self._window.finish(settled)
+            self._shared.notify_all()
+
+    def _report(self, error: PenstockError) -> None:
+        if self._on_error is not None:
+            on_error = self._on_error
+            self._call(lambda: on_error(error))
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception:
+            log.exception("callback_failed")
