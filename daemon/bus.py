@@ -102,6 +102,8 @@ class Pair:
     said_at: float = 0.0
     journal: Path | None = None
     kill_at: float | None = None
+    leaving: bool = False
+    """Told to stop: that it cannot be reached any more is no fault."""
     queue: list[RouterMessage] = field(default_factory=list)
 
 
@@ -166,7 +168,8 @@ class Bus:
                 self._say(holder, message, now)
         outbox.clear()
         for pair in list(self._pairs.values()):
-            if pair.state in {PairState.GREETED, PairState.READY} and now >= pair.said_at + PING_S:
+            here = pair.state in {PairState.GREETED, PairState.READY} and pair.kill_at is None
+            if here and now >= pair.said_at + PING_S:
                 self._say(pair, Ping(), now)
 
     def tick(self, now: float) -> None:
@@ -227,11 +230,14 @@ class Bus:
             self._socket.send_multipart([pair.identity, encode(envelope, message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             # Unreachable or a full queue: a peer that cannot be told something is no peer.
-            if pair.state is not PairState.REFUSED:
+            if pair.leaving:
+                pair.kill_at = now + REFUSED_S if pair.kill_at is None else pair.kill_at
+            elif pair.state is not PairState.REFUSED:
                 self.kill(pair.seat, f"cannot be told anything: {error}", now)
             return
         pair.next_seq += 1
         pair.said_at = now
+        pair.leaving = pair.leaving or isinstance(message, Stop)
 
     @staticmethod
     def _signal(pair: Pair) -> None:

@@ -70,6 +70,7 @@ class Router:
         self._producer_id_asked = False
         self._room_at = self._second_at = self._expire_at = 0.0
         self._topics_changed = False
+        self._leaving: set[int] = set()
         self._exit = Exit.OK
         kafka = settings.kafka
         chance = random.Random()  # noqa: S311 - jitter and sticky partitions
@@ -298,11 +299,13 @@ class Router:
         if self.lifecycle.phase is Phase.RUNNING:
             return
         before = self.lifecycle.phase
-        phase = self.lifecycle.step(
-            now=now, pending=self.leases.pending_records, leases=0 if self.leases.all_returned else 1
-        )
+        # Shards that were told to stop end by themselves, once they know that what they gave back is written.
+        held = len(self._leaving.intersection(self.bus.pids().values())) + (not self.leases.all_returned)
+        phase = self.lifecycle.step(now=now, pending=self.leases.pending_records, held=held)
         if phase is Phase.REVOKING and before is not phase:
+            self._leaving = set(self.bus.pids().values())
             self.leases.stop(_STOP_SLACK_MS, now)
+            self.bus.flush(self.leases.outbox, now)
         elif phase is Phase.ENDED:
             self.loop.stop()
 

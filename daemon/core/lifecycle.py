@@ -62,12 +62,12 @@ class Lifecycle:
             self._until = now
         return False
 
-    def step(self, *, now: float, pending: int, leases: int) -> Phase:
-        """Look at what is left (records, leases held) and go on to the next phase where that is due."""
+    def step(self, *, now: float, pending: int, held: int) -> Phase:
+        """Look at what is left (records; shards and what they hold) and go on to the next phase where that is due."""
         if self.phase is Phase.DRAINING and (pending == 0 or self._over(now)):
             self.move(Phase.REVOKING)
             self._until = now + REVOKE_S
-        elif self.phase is Phase.REVOKING and (leases == 0 or self._over(now)):
+        elif self.phase is Phase.REVOKING and (held == 0 or self._over(now)):
             self.move(Phase.ENDED)
             self._until = None
         return self.phase
