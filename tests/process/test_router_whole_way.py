@@ -80,11 +80,11 @@ def test_kills_of_shards_and_router_lose_double_and_reorder_nothing(cluster: Emb
             client.add(seq, values_of(seq), [b"%d" % (seq % 7), *(b"%d" % row for row in range(4))])
         kills = {
             40: lambda: stack.kill_shard(0),
-            100: lambda: stack.kill_router(),
+            100: stack.kill_router,
             160: lambda: stack.kill_shard(1),
             220: lambda: (stack.kill_shard(0), stack.kill_shard(1)),
             280: lambda: (stack.kill_router(), stack.kill_shard(0), stack.kill_shard(1)),
-            340: lambda: stack.kill_router(),
+            340: stack.kill_router,
         }
 
         def step(answered: int) -> None:
