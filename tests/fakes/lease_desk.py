@@ -97,6 +97,12 @@ class Desk:
         for node in (1, 2, 3):
             self.say(seat, Credit(node, credit))
 
+    def shard_credit(self, seat: int, node: int, total: int) -> None:
+        self.say(seat, Credit(node, total))
+
+    def leases_of_seat(self, seat: int) -> list[int]:
+        return [view.index for view in self.leases.views() if view.seat == seat]
+
     def up(self) -> None:
         """Producer id, cluster with two partitions, both shards."""
         self.leases.producer_id_known(7)
