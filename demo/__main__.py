@@ -17,7 +17,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
-from penstock.daemon.control_client import ask
+from penstock.daemon.control_client import ControlError, ask
 from rich.console import Console
 from rich.table import Table
 from supervisor.xmlrpc import SupervisorTransport
@@ -128,9 +128,10 @@ def _await_ready(process: subprocess.Popen[bytes], runtime: Path) -> None:
         if process.poll() is not None:
             raise DemoError(f"the daemon ended at its start with exit code {process.returncode}")
         try:
-            if ask(runtime / "control.sock", "ready"):
+            told = ask(runtime / "control.sock", "ready")
+            if told["ready"] and told["brokers"] and told["shards"] == told["shards_wanted"]:
                 return
-        except OSError:
+        except ControlError:
             pass
         time.sleep(0.1)
     raise DemoError(f"the daemon was not ready within {START_S} s")
@@ -183,9 +184,11 @@ def _drain(runtime: Path) -> None:
     """Wait until nothing is pending: what was acknowledged at a lower level may still be on its way."""
     deadline = time.monotonic() + DRAIN_S
     while time.monotonic() < deadline:
-        stats = ask(runtime / "control.sock", "stats")
-        if stats["records"]["pending"] == 0:
-            return
+        try:
+            if ask(runtime / "control.sock", "stats")["records"]["pending"] == 0:
+                return
+        except ControlError:
+            pass
         time.sleep(0.1)
     raise DemoError(f"records were still pending after {DRAIN_S} s")
 

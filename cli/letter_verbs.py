@@ -1,0 +1,91 @@
+"""`penstock dead-letters …`: what Kafka refused for good."""
+
+import base64
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import (
+    ConfigOption,
+    JsonOption,
+    RuntimeOption,
+    fail,
+    running_settings,
+    runtime_directory,
+    settings_from,
+    write_json,
+)
+
+app = typer.Typer(no_args_is_help=True, help="Records Kafka refused for good.")
+DirectoryOption = Annotated[Path | None, typer.Option("--directory", help="The folder itself, or a copy of it.")]
+
+
+def _folder(directory: Path | None, config: Path | None, runtime: Path | None) -> Path:
+    if directory is not None:
+        return directory
+    if runtime is not None:
+        return running_settings(runtime_directory(runtime, config)).dead_letter_dir
+    return settings_from(config).dead_letter_dir
+
+
+@app.command("list")
+def list_verb(
+    config: ConfigOption = None,
+    runtime_dir: RuntimeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The letters: topic, partition, Kafka's error, how many records."""
+    from ..daemon.dead_letters import list_letters
+
+    folder = _folder(directory, config, runtime_dir)
+    try:
+        letters = list_letters(folder) if folder.exists() else []
+    except OSError as error:
+        fail(f"{folder}: {error.strerror}")
+    if as_json:
+        write_json([asdict(letter) for letter in letters])
+        return
+    for letter in letters:
+        place = f"{letter.topic}-{letter.partition}"
+        sys.stdout.write(f"{letter.name}  {place}  {letter.records} records  {letter.error}: {letter.message}\n")
+    if not letters:
+        sys.stdout.write("no dead letters\n")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="Name of a letter, as `list` tells it.")],
+    config: ConfigOption = None,
+    runtime_dir: RuntimeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One letter's records. Keys and values are base64 with --json."""
+    from ..daemon.dead_letters import DeadLetterError, show_letter
+
+    try:
+        letter, records = show_letter(_folder(directory, config, runtime_dir), name)
+    except (DeadLetterError, OSError) as error:
+        fail(str(error))
+    if as_json:
+        write_json({"letter": asdict(letter), "records": [_encoded(asdict(record)) for record in records]})
+        return
+    sys.stdout.write(f"{letter.topic}-{letter.partition}  {letter.error}: {letter.message}\n")
+    for record in records:
+        what = record.unreadable or f"key {record.key!r} value {record.value!r}"
+        sys.stdout.write(f"{record.ordinal}  client {record.client_id} seq {record.seq} index {record.index}  {what}\n")
+
+
+def _encoded(value: object) -> object:
+    """Bytes as base64, all the way down."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {key: _encoded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encoded(item) for item in value]
+    return value

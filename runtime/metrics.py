@@ -1,0 +1,104 @@
+"""Every metric, declared once. The exporter fills them from the router's stats; the reference page is made from here."""
+
+from typing import Final, NamedTuple
+
+
+class Metric(NamedTuple):
+    """`kind` is counter, gauge or histogram; counters get `_total` when they are shown."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+METRICS: Final[tuple[Metric, ...]] = (
+    Metric("penstock_up", "gauge", (), "1 while the router answers."),
+    Metric(
+        "penstock_records_received",
+        "counter",
+        (),
+        "Records read from clients, and those found in the spool at the router's start.",
+    ),
+    Metric("penstock_records_delivered", "counter", (), "Records acknowledged by Kafka under acks=all."),
+    Metric(
+        "penstock_records_refused",
+        "counter",
+        ("reason",),
+        "Records refused when they came; nothing of their frame was taken.",
+    ),
+    Metric("penstock_records_parked", "counter", (), "Records Kafka refused for good; they lie in the dead letters."),
+    Metric(
+        "penstock_records_resent", "counter", (), "Records of frames a client sent again and that were known already."
+    ),
+    Metric(
+        "penstock_records_pending",
+        "gauge",
+        (),
+        "Records taken and not at their end. received = refused + pending + delivered + parked.",
+    ),
+    Metric("penstock_acks", "counter", ("level",), "Frames answered at a level."),
+    Metric("penstock_ack_seconds", "histogram", ("level",), "Time from a frame's arrival to its answer."),
+    Metric(
+        "penstock_weak_acks",
+        "counter",
+        (),
+        "Answers at `delivered` that are one broker's word only (min.insync.replicas below 2).",
+    ),
+    Metric(
+        "penstock_possible_duplicates",
+        "counter",
+        (),
+        "Records that may be in the log twice, by a rule that allows no better. 0, or look.",
+    ),
+    Metric("penstock_spool_bytes", "gauge", (), "Bytes of segment files."),
+    Metric("penstock_spool_bytes_max", "gauge", (), "Bytes the segment files may reach."),
+    Metric("penstock_spool_oldest_seconds", "gauge", (), "Age of the oldest slice that is not delivered."),
+    Metric(
+        "penstock_spool_unsynced_bytes", "gauge", (), "Bytes a power cut would cost the level `accepted` right now."
+    ),
+    Metric(
+        "penstock_spool_corrupt_records",
+        "counter",
+        (),
+        "Records of damaged entries found at the start. 0, or an alarm.",
+    ),
+    Metric("penstock_sessions", "gauge", (), "Open sessions."),
+    Metric("penstock_sessions_refused", "counter", ("reason",), "Connections refused."),
+    Metric(
+        "penstock_alarms", "gauge", ("reason",), "Partitions that wait for an operator or for a limit to be lifted."
+    ),
+    Metric("penstock_lease_moves", "counter", (), "Leases granted anew or moved to another node."),
+    Metric("penstock_bumps", "counter", (), "Producer epochs spent."),
+    Metric("penstock_shard_deaths", "counter", (), "Shard processes that ended."),
+    Metric("penstock_broker_up", "gauge", ("node",), "1 while the shard's connection to the broker is ready."),
+    Metric("penstock_broker_rtt_seconds", "gauge", ("node",), "Last round trip of a Produce request."),
+    Metric("penstock_broker_throttle_seconds", "gauge", ("node",), "Throttle the broker asked for last (KIP-219)."),
+    Metric("penstock_batches", "counter", ("outcome",), "Answers to batches, by what they meant."),
+    Metric(
+        "penstock_batch_bytes", "counter", ("state",), "Bytes of acknowledged batches, raw and as sent (compressed)."
+    ),
+    Metric("penstock_topic_records_pending", "gauge", ("topic",), "Records pending, by topic; at most 1000 topics."),
+    Metric("penstock_process_cpu_seconds", "counter", ("process",), "CPU time used."),
+    Metric("penstock_process_memory_bytes", "gauge", ("process",), "Resident memory."),
+    Metric("penstock_process_open_fds", "gauge", ("process",), "Open descriptors."),
+)
+
+BY_NAME: Final = {metric.name: metric for metric in METRICS}
+TOPICS_MAX: Final = 1_000
+
+
+def page() -> str:
+    """The reference page, Markdown."""
+    lines = [
+        "# Metrics\n",
+        "Made from `runtime/metrics.py`; do not edit. At `/metrics` of the exporter, in Prometheus' text format; counters end in `_total`",
+        "there. They start at 0 with every start of the router.\n",
+        "| metric | kind | labels | meaning |",
+        "|---|---|---|---|",
+    ]
+    for metric in METRICS:
+        name = metric.name + ("_total" if metric.kind == "counter" else "")
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "-"
+        lines.append(f"| `{name}` | {metric.kind} | {labels} | {metric.text} |")
+    return "\n".join(lines) + "\n"
