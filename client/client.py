@@ -104,7 +104,8 @@ class Producer:
         """Everything that belongs to this process."""
         self._pid = os.getpid()
         self._closed = False
-        self._shared = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._shared = threading.Condition(self._lock)
         self._packing = threading.Lock()
         self._packer = new_packer()
         self._window = Window(self._limits, threading.Condition(threading.Lock()), durable=self._client_id is not None)
@@ -155,15 +156,18 @@ class Producer:
         if partition is not None or timestamp_ms is not None:
             _check_numbers(partition, timestamp_ms)
         number = self._level if level is None else _level(level)
-        with self._shared:
-            self._enter(size + FRAME_OVERHEAD_BYTES)
-            if size + FRAME_OVERHEAD_BYTES > self._window.frame_bytes_max:
-                raise RefusedError(Code.TOO_LARGE, f"the record takes more than {self._window.frame_bytes_max} bytes")
-            outcome, index, stir = self._window.add(
+        most = size + FRAME_OVERHEAD_BYTES
+        with self._lock:
+            window, worker = self._window, self._worker
+            if not worker.taking or window.held_bytes + most > self._limits.buffer_bytes_max:
+                self._enter(most)
+            if most > window.frame_bytes_max:
+                raise RefusedError(Code.TOO_LARGE, f"the record takes more than {window.frame_bytes_max} bytes")
+            outcome, index, stir = window.add(
                 topic, number, partition, key, value, flat, timestamp_ms, size, time.monotonic()
             )
             if stir:
-                self._worker.wake()
+                worker.wake()
         future = RecordFuture(outcome, index)
         if on_ack is not None:
             future.add_done_callback(lambda done: _tell(done, on_ack))

@@ -70,7 +70,10 @@ class Session(NamedTuple):
 
 
 class Worker:
-    """See the module. `shared` guards the window and wakes those who wait for room or for the end of something."""
+    """See the module. `shared` guards the window and wakes those who wait for room or for the end of something.
+
+    `taking`: started, and neither closing nor failed; read and written under the lock.
+    """
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class Worker:
     ) -> None:
         self.failure: PenstockError | None = None
         self.ended = False
+        self.taking = False
         self._session: Final = session
         self._window: Final = window
         self._shared: Final = shared
@@ -103,6 +107,7 @@ class Worker:
     # --- called by the application's threads -------------------------------------------------------------------------
 
     def start(self) -> None:
+        self.taking = True
         self._thread.start()
 
     @property
@@ -119,6 +124,7 @@ class Worker:
     def close(self) -> None:
         """End the session when everything has been answered; under the lock."""
         self._closing = True
+        self.taking = False
         self.wake()
 
     def abandon(self, text: str) -> None:
@@ -352,6 +358,7 @@ class Worker:
         with self._shared:
             self.failure = cause
             self._closing = True
+            self.taking = False
             settled = self._window.abandon(text, cause)
             self._shared.notify_all()
         if cause is not None:

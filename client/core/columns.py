@@ -77,12 +77,13 @@ class Packer(Protocol):
 class Columns:
     """Records of one topic at one level that wait for company. Columns nobody used stay nil on the wire."""
 
-    __slots__ = ("has_keys", "headers", "keys", "partitions", "timestamps", "values")
+    __slots__ = ("has_keys", "headers", "keys", "partitions", "plain", "timestamps", "values")
 
     def __init__(self) -> None:
         self.values: list[Value] = []
         self.keys: list[Key] = []
         self.has_keys = False
+        self.plain = True
         self.partitions: list[int | None] | None = None
         self.headers: list[list[object] | None] | None = None
         self.timestamps: list[int | None] | None = None
@@ -96,6 +97,8 @@ class Columns:
         self.values.append(value)
         if key is not None:
             self.has_keys = True
+        if self.plain:
+            return
         if self.partitions is not None:
             self.partitions.append(None)
         if self.headers is not None:
@@ -109,6 +112,7 @@ class Columns:
         """A record with any of these."""
         count = len(self.values)
         self.append(key, value)
+        self.plain = False
         if partition is not None:
             partitions = self.partitions = self.partitions or _nils(count + 1)
             partitions[count] = partition

@@ -115,12 +115,12 @@ class Window:
         Raises:
             ValueError: Kafka has no topic of such a name.
         """
-        before = self._numbers
+        stir = False
         frame = self._open.get(topic)
-        if frame is not None and (frame.level != level or frame.charge + size > self.limits.batch_bytes):
-            self._seal(topic)
-            frame = None
-        if frame is None:
+        if frame is None or frame.level != level or frame.charge + size > self.limits.batch_bytes:
+            stir = frame is not None or not self._open
+            if frame is not None:
+                self._seal(topic)
             frame = self._new_frame(topic, level, now)
         columns = frame.columns
         assert columns is not None
@@ -130,13 +130,13 @@ class Window:
             columns.append_full(key, value, partition, headers, timestamp_ms)
         outcome = frame.outcome
         index = outcome.count
-        outcome.count += 1
+        outcome.count = index + 1
         frame.charge += size
         self.held_bytes += size
         if frame.charge >= self.limits.batch_bytes:
             self._seal(topic)
-        first = index == 0 and len(self._open) == 1
-        return outcome, index, first or self._numbers != before
+            stir = True
+        return outcome, index, stir
 
     def _new_frame(self, topic: str, level: int, now: float) -> Frame:
         check_topic(topic)
