@@ -1,6 +1,9 @@
 """The identity file: which spool this is, whose, how often it was started, and under which producer id it sends.
 
-One JSON object in `<spool>/identity`, replaced atomically and synced before anything it says is used::
+`<spool>/identity` has two slots of 4096 bytes, written in turn and in place, so that a full disk cannot keep a router from
+starting. A slot is one line of JSON, filled up with spaces::
+
+    [serial, crc, {fields}]    crc: CRC-32C over the fields as JSON without spaces, keys sorted; the higher serial counts
 
     version        1
     spool          random 63 bits, for the life of the spool; part of every checksum in its segments
@@ -12,25 +15,30 @@ One JSON object in `<spool>/identity`, replaced atomically and synced before any
     reason         why a new producer id is needed, null if it is not
     clean          written by an orderly stop, taken back by the next start once it has recovered
 
-A crash before the rename leaves the old file, after it the new one. `identity.tmp` is never read.
+A crash inside a write leaves a slot whose checksum is wrong: the other one counts, as before. A write is synced before anything
+it says is used.
 """
 
-import errno
 import json
 import os
 import secrets
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
+
+from crc32c import crc32c
 
 from ..wire.errors import FrameError
 from .core import segment_scan
 from .disk import Disk
 from .segment_files import is_segment_file, read_range, segment_numbers, segment_path
 from .spool_directory import Claim, SpoolError, claim
+from .spool_files import write_whole
 
 NAME: Final = "identity"
 VERSION: Final = 1
+_SLOTS: Final = 2
+_SLOT_BYTES: Final = 4096
 _MACHINE_ID: Final = Path("/etc/machine-id")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -59,9 +67,10 @@ class Identity:
     orderly stop, so cuts are hints and an unsynced tail may be torn.
     """
 
-    def __init__(self, claimed: Claim, file: IdentityFile, *, power_cut: bool, disk: Disk) -> None:
+    def __init__(self, claimed: Claim, file: IdentityFile, serial: int, *, power_cut: bool, disk: Disk) -> None:
         self.claim = claimed
         self._file = file
+        self._serial = serial
         self._disk = disk
         self.power_cut = power_cut
         self.boot_id = _first_line(_BOOT_ID)
@@ -104,7 +113,7 @@ class Identity:
             reason="the spool is new",
             clean=False,
         )
-        stored = _load(claimed.path)
+        serial, stored = _load(claimed.path)
         power_cut = False
         if stored is not None:
             reason = "told to be restored" if restored else _copied(stored, here) or _emptied(stored, claimed.path)
@@ -124,7 +133,7 @@ class Identity:
             if spool is not None:
                 here = replace(here, spool=spool, reason="the identity file was missing or damaged")
                 power_cut = True
-        identity = cls(claimed, here, power_cut=power_cut, disk=disk)
+        identity = cls(claimed, here, serial, power_cut=power_cut, disk=disk)
         identity._store(here)
         return identity
 
@@ -189,45 +198,70 @@ class Identity:
 
     def _store(self, file: IdentityFile) -> None:
         path = self.claim.path / NAME
-        temporary = path.with_suffix(".tmp")
-        data = json.dumps(asdict(file), indent=1).encode() + b"\n"
+        self._serial += 1
+        fields = asdict(file)
+        slot = json.dumps([self._serial, crc32c(_canonical(fields)), fields]).encode().ljust(_SLOT_BYTES - 1) + b"\n"
+        assert len(slot) == _SLOT_BYTES, "the identity does not fit its slot"
         try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                taken = os.write(fd, data)
-                if taken != len(data):
-                    raise OSError(errno.ENOSPC, "only a part of it was taken")
+                is_new = os.fstat(fd).st_size == 0
+                if is_new:
+                    self._disk.allocate(fd, _SLOTS * _SLOT_BYTES)
+                _ = write_whole(self._disk, fd, [slot], self._serial % _SLOTS * _SLOT_BYTES)
                 self._disk.sync(fd)
             finally:
                 os.close(fd)
-            temporary.replace(path)
-            self._disk.sync_directory(self.claim.descriptor)
+            if is_new:
+                self._disk.sync_directory(self.claim.descriptor)
         except OSError as error:
-            raise SpoolError(f"{path} cannot be written: {error.strerror}; free some space or mend the disk") from error
+            raise SpoolError(
+                f"{path} cannot be written: {error.strerror}; free some space, or mend the disk"
+            ) from error
         self._file = file
 
 
-def _load(directory: Path) -> IdentityFile | None:
-    """What is stored; None when there is no file or its bytes are not what we write."""
+class _Stored(NamedTuple):
+    """`file` None: there is none, or none that can be read."""
+
+    serial: int
+    file: IdentityFile | None
+
+
+def _load(directory: Path) -> _Stored:
     path = directory / NAME
     try:
-        fields = json.loads(path.read_bytes())
+        data = read_range(path, 0, min(path.stat().st_size, _SLOTS * _SLOT_BYTES))
     except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError):
-        path.replace(path.with_suffix(".damaged"))
-        return None
+        return _Stored(0, None)
     except OSError as error:
         raise SpoolError(f"{path} cannot be read: {error.strerror}") from error
-    if not isinstance(fields, dict):
-        return None
-    stored = cast("dict[str, object]", fields)
-    if stored.get("version") != VERSION:
-        raise SpoolError(
-            f"the spool in {directory} has version {stored.get('version')!r}, this program knows version {VERSION}: use the "
-            "program that wrote it, or another data_dir"
-        )
-    return _checked(stored)
+    best = _Stored(0, None)
+    for start in range(0, len(data), _SLOT_BYTES):
+        serial, fields = _read_slot(data[start : start + _SLOT_BYTES])
+        if fields is None or serial <= best.serial:
+            continue
+        if fields.get("version") != VERSION:
+            raise SpoolError(
+                f"the spool in {directory} has version {fields.get('version')!r}, this program knows version {VERSION}: use the "
+                "program that wrote it, or another data_dir"
+            )
+        best = _Stored(serial, _checked(fields))
+    return best
+
+
+def _read_slot(data: bytes) -> tuple[int, dict[str, object] | None]:
+    """Serial and fields of a slot; None where its checksum or shape is wrong."""
+    try:
+        serial, crc, fields = json.loads(data)
+        whole = isinstance(serial, int) and isinstance(fields, dict) and crc == crc32c(_canonical(fields))
+    except (ValueError, TypeError, RecursionError):
+        return 0, None
+    return (serial, cast("dict[str, object]", fields)) if whole else (0, None)
+
+
+def _canonical(fields: object) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _checked(stored: dict[str, object]) -> IdentityFile | None:

@@ -2,12 +2,14 @@
 
 What is found, and what it means:
 
-* Bytes behind the last whole entry of the newest segment: a write that a crash cut short. They are cut off.
+* The beginning of an entry, and nothing but zeros behind it, at the end of the newest segment: a write that a kill cut short.
+  It is cut off.
 * After a power cut, damage at or behind the last place known to be synced, with whole entries behind it: pages of one unsynced
   tail reached the disk in another order than they were written. The log ends at the damage: nothing behind it was answered at
   `spooled` or handed out. The rest is moved to `quarantine/`.
 * Any other damage was synced, or lies in memory that no power cut touched: the disk or a person did it. The bytes are copied to
-  `quarantine/`, counted, and the entries around them stand. Ordinals that are lost by it become holes.
+  `quarantine/`, counted, and the entries around them stand. Ordinals that are lost by it become holes. Where no later
+  checkpoint says what was lost, a new identity is needed: the next ordinal may have been given out before (IDN-9 d).
 
 Nothing is deleted here, and no damage stops the start; only a version that is not known does. A crash during recovery leaves
 files that the next recovery reads the same way: whole segments are moved, newest first, before the damaged one is cut.
@@ -24,7 +26,7 @@ from .core.entry_codec import Kind, SyncedEntry, unpack
 from .core.ledger import Ledger
 from .core.model import PendingFrame, PendingSlice
 from .core.replay import LostRange, Replay
-from .core.segment_scan import ENTRIES_AT, ENTRY, Damage, Scan, read_segment_header, scan
+from .core.segment_scan import ENTRIES_AT, ENTRY, Damage, EntryHeaders, Scan, read_segment_header, scan
 from .core.sessions import Sessions
 from .disk import Disk
 from .segment_files import Quarantine, is_segment_file, read_whole, segment_numbers, segment_path, sync_file, truncate
@@ -159,29 +161,34 @@ class Recovery:
         """Fold one segment; False: the log ends in it."""
         segment = self._read(number)
         found = segment.scan
+        damages = self._damages(segment, later)
+        cut = self._end_of_log(segment, damages, later) if damages else None
+        if cut is not None:
+            self._fold(segment, cut, damaged=False)
+            self._drop(segment, cut, later)
+            return False
+        for damage in damages:
+            self._set_aside(segment, damage)
+        end = 0 if segment.header_is_bad and not found.entries else found.end
+        self._fold(segment, end, damaged=bool(damages))
+        if len(segment.data) > end:
+            truncate(segment.path, end, self._disk)
+        self._ends.append(SegmentEnd(number, end))
+        return True
+
+    def _damages(self, segment: _Segment, later: list[int]) -> list[Damage]:
+        """Every place that does not hold what was written there, ascending."""
+        found = segment.scan
         damages = list(found.damages)
         if segment.header_is_bad and (found.entries or (later and segment.data)):
             damages.insert(0, Damage(0, ENTRIES_AT))
         if found.torn is not None:
             damages.append(found.torn)
-        elif later and self._previous_end(later[0]) > found.end and later[0] == number + 1:
-            damages.append(Damage(found.end, self._previous_end(later[0])))
-        end = 0 if segment.header_is_bad and not found.entries else found.end
-        if damages and not self._is_torn(segment, later):
-            cut = self._end_of_log(segment, damages, later)
-            if cut is not None:
-                self._fold(segment, cut)
-                self._drop(segment, cut, later)
-                return False
-            for damage in damages:
-                self._set_aside(segment, damage)
-        elif found.torn is not None:
-            self._report.torn_bytes += found.torn.end - found.torn.start
-        self._fold(segment, end)
-        if len(segment.data) > end:
-            truncate(segment.path, end)
-        self._ends.append(SegmentEnd(number, end))
-        return True
+        elif later and later[0] == segment.number + 1:
+            end = self._previous_end(later[0])
+            if end > found.end:
+                damages.append(Damage(found.end, end))
+        return damages
 
     def _read(self, number: int) -> _Segment:
         path = segment_path(self._directory, number)
@@ -201,16 +208,21 @@ class Recovery:
             except FrameError:
                 return 0
 
-    def _is_torn(self, segment: _Segment, later: list[int]) -> bool:
-        """Whether the only damage is what a write leaves that a crash cut short: at the very end of the log."""
-        return not later and not segment.scan.damages and not (segment.header_is_bad and segment.scan.entries)
-
     def _end_of_log(self, segment: _Segment, damages: list[Damage], later: list[int]) -> int | None:
-        """Where an unsynced tail begins that a power cut tore; None: the damage has another cause."""
-        if not self._power_cut:
+        """Where a crash tore the log's unsynced end; None: the damage has another cause."""
+        if self._power_cut:
+            synced = self._known_synced(segment, later)
+            return next((damage.start for damage in damages if lsn(segment.number, damage.start) >= synced), None)
+        if later or len(damages) > 1 or segment.scan.torn is None:
             return None
-        synced = self._known_synced(segment, later)
-        return next((damage.start for damage in damages if lsn(segment.number, damage.start) >= synced), None)
+        return segment.scan.torn.start if self._is_short_write(segment, segment.scan.torn) else None
+
+    def _is_short_write(self, segment: _Segment, torn: Damage) -> bool:
+        """Whether a write that a kill cut short leaves this: the beginning of an entry, and nothing behind it."""
+        if torn.end - torn.start < ENTRY.size:
+            return True
+        header = EntryHeaders(self._spool, segment.number).read(segment.data, torn.start)
+        return header is not None and torn.end < torn.start + ENTRY.size + header[1]
 
     def _known_synced(self, segment: _Segment, later: list[int]) -> Lsn:
         """The largest place that some entry knows to be synced, in this and later segments."""
@@ -219,7 +231,7 @@ class Recovery:
             best = max(best, _synced_in(self._read(number).scan))
         return best
 
-    def _fold(self, segment: _Segment, end: int) -> None:
+    def _fold(self, segment: _Segment, end: int, *, damaged: bool) -> None:
         before = self._ends[-1] if self._ends else None
         whole = (
             before is not None
@@ -228,23 +240,23 @@ class Recovery:
             and not self._gap_before
         )
         self._replay.segment(continuous=whole)
-        self._gap_before = bool(segment.scan.damages) or segment.header_is_bad
         checkpoint = False
         for raw in segment.scan.entries:
             if raw.offset >= end:
                 break
-            checkpoint = checkpoint or raw.kind == Kind.CHECKPOINT
             try:
                 entry, payload = unpack(raw.kind, raw.body)
             except FrameError:
+                damaged = True
                 self._set_aside(segment, Damage(raw.offset, raw.offset + ENTRY.size + len(raw.body)))
                 continue
+            checkpoint = checkpoint or raw.kind == Kind.CHECKPOINT
             self._replay.add(lsn(segment.number, raw.offset), entry, raw.offset + ENTRY.size + payload)
             self._report.entries += 1
-        if not checkpoint and not whole and segment.scan.entries:
-            self._uncertain = True
-        elif checkpoint:
-            self._uncertain = False
+        self._gap_before = damaged
+        # What was lost here, or before a checkpoint that is lost too, may have given out ordinals and stamps.
+        missing = self._uncertain or (not whole and bool(segment.scan.entries))
+        self._uncertain = damaged or (missing and not checkpoint)
         self._replay.prune()
         self._report.segments += 1
         self._report.nbytes += end
@@ -262,11 +274,14 @@ class Recovery:
             path = segment_path(self._directory, number)
             self._report.dropped_bytes += path.stat().st_size
             _ = self._quarantine.take(path)
-        tail = memoryview(segment.data)[cut : max(segment.scan.end, cut)]
-        self._report.dropped_bytes += len(tail)
-        if not self._quarantine.copy(segment.number, cut, tail):
-            self._report.quarantine_full = True
-        truncate(segment.path, cut)
+        whole_behind = segment.scan.end - cut
+        if whole_behind > 0:
+            self._report.dropped_bytes += whole_behind
+            if not self._quarantine.copy(segment.number, cut, memoryview(segment.data)[cut : segment.scan.end]):
+                self._report.quarantine_full = True
+        if segment.scan.torn is not None:
+            self._report.torn_bytes += segment.scan.torn.end - segment.scan.torn.start
+        truncate(segment.path, cut, self._disk)
         self._ends.append(SegmentEnd(segment.number, cut))
 
 

@@ -101,12 +101,12 @@ def read_range(path: Path, offset: int, length: int) -> bytes:
         os.close(fd)
 
 
-def truncate(path: Path, nbytes: int) -> None:
+def truncate(path: Path, nbytes: int, disk: Disk) -> None:
     """Cut a file and sync that."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         os.ftruncate(fd, nbytes)
-        os.fsync(fd)
+        disk.sync(fd)
     finally:
         os.close(fd)
 

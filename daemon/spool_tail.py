@@ -145,10 +145,8 @@ class Tail:
         kept, self._kept = list(self._kept), deque()
         self.kept_bytes = 0
         first = {segment_of(entry.place): entry.place & 0xFFFFFFFF for entry in reversed(kept)}
-        for segment in failed:
-            self._retire(segment, min(segment.written_end, first.get(segment.number, segment.end)))
-        newest = failed[-1].number
-        self._start_segment(newest + 1, self._segments.by_number[newest].nbytes, 0, for_frames=False)
+        ends = [min(segment.written_end, first.get(segment.number, segment.end)) for segment in failed]
+        self._start_segment(failed[-1].number + 1, ends[-1], 0, for_frames=False)
         moved: dict[Lsn, Lsn] = {}
         for place, body in kept:
             if body.kind not in {Kind.CHECKPOINT, Kind.SYNCED}:
@@ -156,6 +154,9 @@ class Tail:
                 if body.slices:
                     self._segments.moved(segment_of(place), segment_of(new), body.slices)
         self.write()
+        # Only now: until it was written elsewhere, the page cache of the failed files has what a kill must not take.
+        for segment, end in zip(failed, ends, strict=True):
+            self._retire(segment, end)
         return moved
 
     def close(self) -> None:

@@ -90,6 +90,7 @@ class Segments:
         assert state.pending >= slices, f"segment {number} has less than {slices} slices pending"
         state.pending -= slices
         target.pending += slices
+        self._removable.discard(to)
         if target.oldest_ms is None:
             target.oldest_ms = state.oldest_ms
         if state.sealed and not state.pending:

@@ -1,0 +1,256 @@
+"""A spool over a disk that forgets, and beside it the plain list of entries that it ought to hold."""
+
+import contextlib
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from penstock.daemon.core.entries import (
+    AckedEntry,
+    CheckpointEntry,
+    ControlEntry,
+    FrameEntry,
+    Lsn,
+    PartitionSnapshot,
+    SliceEntry,
+)
+from penstock.daemon.core.ledger import Ledger
+from penstock.daemon.core.model import NoSpaceError, PendingFrame, PendingSlice, SpoolFullError
+from penstock.daemon.core.segments import relocate
+from penstock.daemon.core.sessions import Sessions
+from penstock.daemon.identity import Identity
+from penstock.daemon.recovery import Recovered
+from penstock.daemon.spool import Spool, SpoolLimits
+from penstock.wire.messages import Anchor
+
+from tests.fakes.disks import Killed, TornDisk
+
+LIMITS = SpoolLimits(
+    bytes_max=1 << 18,
+    segment_bytes=4096,
+    control_reserve_bytes=1024,
+    unsynced_bytes_max=1 << 20,
+    quarantine_bytes_max=1 << 20,
+)
+Entry = ControlEntry | FrameEntry
+SliceKey = tuple[int, int, int]
+
+
+class SpoolWorld:
+    """What a router does with its spool, and what it may expect of it after any stop.
+
+    `entries`: everything appended that may still be in the log, oldest first; the first `written` must survive a kill, the
+    first `synced` a power cut.
+    """
+
+    def __init__(self, directory: Path, limits: SpoolLimits = LIMITS) -> None:
+        self.limits = limits
+        self.disk = TornDisk(directory)
+        self.entries: list[Entry] = []
+        self.payloads: dict[SliceKey, bytes] = {}
+        self.written = 0
+        self.synced = 0
+        self.recoveries = 0
+        self._frames = 0
+        self.open()
+
+    def open(self, *, kill_in: int | None = None, power_cut: bool = False) -> None:
+        """Start: recover, and begin a segment. `kill_in`: die after so many calls to the disk."""
+        self.disk.kill_in = None
+        self.identity = Identity.open(self.disk.directory, allow_unsafe_filesystem=True, disk=self.disk)
+        self.identity.power_cut = power_cut
+        self.spool: Spool | None = None
+        self.disk.kill_in = kill_in
+        spool, recovered = Spool.open(self.disk.directory, self.limits, identity=self.identity, disk=self.disk)
+        self.spool, self.recovered = spool, recovered
+        self.ledger, self.sessions = recovered.ledger, recovered.sessions
+        self.pending: dict[SliceKey, PendingSlice] = {
+            (part.partition, part.first, part.count): part for part in recovered.slices
+        }
+        spool.on_relocated = self._relocated
+        spool.begin(self._checkpoint)
+        self.disk.kill_in = None
+        self.recoveries += 1
+
+    def _checkpoint(self) -> CheckpointEntry:
+        return CheckpointEntry(self.ledger.snapshot(), self.sessions.snapshot(now_ms=0, wall_ms=0))
+
+    def _relocated(self, moved: Mapping[Lsn, Lsn]) -> None:
+        relocate(moved, self.pending.values())
+
+    # --- what a router does ------------------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> Spool:
+        assert self.spool is not None
+        return self.spool
+
+    def append(self, entry: ControlEntry) -> None:
+        self.entries.append(entry)
+        self.log.append(entry)
+        self.ledger.apply(entry)
+        self._resolve()
+
+    def frame(self, client_id: str | None, sizes: Sequence[tuple[int, int, int]], *, skip: int = 0) -> None:
+        """A frame of (partition, records, payload bytes) slices; `skip` sequences of the client were refused before it."""
+        self._frames += 1
+        slices: list[SliceEntry] = []
+        payloads: list[bytes] = []
+        at = 0
+        for partition, count, nbytes in sizes:
+            first = self.ledger.by_number[partition].next_ordinal
+            payload = f"{self._frames}:{partition}:{first};".encode() * (nbytes // 8 + 1)
+            slices.append(SliceEntry(partition, first, count, 1, at, len(payload)))
+            payloads.append(payload)
+            at += len(payload)
+        state = None if client_id is None else self.sessions.by_id.get(client_id)
+        high = -1 if state is None else state.high
+        count = sum(part.count for part in slices)
+        entry = FrameEntry(client_id, 7, high + 1 + skip, high, 2, 1, count, None, slices)
+        keys = [(part.partition, part.first, part.count) for part in slices]
+        self.entries.append(entry)
+        self.payloads.update(zip(keys, payloads, strict=True))
+        try:
+            place = self.log.append_frame(entry, payloads, created_ms=0)
+        except (NoSpaceError, SpoolFullError):
+            self.entries.pop()
+            raise
+        self.ledger.apply(entry)
+        self.sessions.apply(entry, now_ms=0, wall_ms=0)
+        for key, part, offset in zip(keys, slices, place.offsets, strict=True):
+            self.pending[key] = _pending(part, place.segment, offset, place.lsn)
+
+    def ack(self, partition: int, mark: int) -> None:
+        self.append(AckedEntry(partition, mark, Anchor(mark, 1, 1, 1), 0))
+
+    def write(self) -> None:
+        self.log.write()
+        self.written = len(self.entries)
+
+    def sync(self) -> None:
+        """Start a sync and wait for its end."""
+        covered = self.written
+        if self.log.start_sync():
+            before = self.log.synced_through
+            if self.log.finish_sync() > before:
+                self.synced = covered
+            else:
+                # A failed sync writes everything again.
+                self.written = len(self.entries)
+
+    # --- how it stops ------------------------------------------------------------------------------------------------
+
+    def kill(self, *, again_in: int | None = None) -> None:
+        """The process ends; what was written stays. `again_in`: the next one dies too, so many calls after its start."""
+        self._let_go()
+        if again_in is not None:
+            with contextlib.suppress(Killed):
+                self.open(kill_in=again_in)
+            self._let_go()
+        self.open()
+        self._compare(self.written)
+
+    def cut_power(self, chance: random.Random, *, again_in: int | None = None) -> None:
+        """The machine goes down; `again_in`: and again, so many calls after the next start."""
+        self._let_go()
+        if again_in is not None:
+            self.disk.cut_power(chance)
+            with contextlib.suppress(Killed):
+                self.open(kill_in=again_in, power_cut=True)
+            self._let_go()
+        self.disk.cut_power(chance)
+        self.open(power_cut=True)
+        self._compare(self.synced)
+
+    def stop(self) -> None:
+        """An orderly stop and a start."""
+        self.log.close(clean=True)
+        self.identity.close()
+        self.written = self.synced = len(self.entries)
+        self.open()
+        self._compare(len(self.entries))
+
+    def close(self) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """What the kernel does at the end of a process."""
+        self.disk.kill_in = None
+        if self.spool is not None:
+            if self.spool.syncing:
+                _ = self.spool._syncer.wait()
+            self.spool._syncer.close()
+            if self.spool._tail is not None:
+                self.spool._tail.close()
+        self.identity.close()
+
+    # --- what must be there ------------------------------------------------------------------------------------------
+
+    def _compare(self, least: int) -> None:
+        """The recovered tables are those after some prefix of the entries, of at least the given length."""
+        recovered = self.recovered
+        assert recovered.report.corrupt_entries == 0, recovered.report
+        assert recovered.report.foreign_files == []
+        assert recovered.report.lost == [], recovered.report
+        assert not recovered.uncertain
+        found = _comparable(recovered.ledger.snapshot())
+        lengths = [length for length, tables in self._prefixes() if length >= least and tables == found]
+        assert lengths, f"no prefix of {len(self.entries)} entries from {least} on gives what was recovered"
+        length = next((length for length in lengths if self._sessions_equal(length, recovered)), None)
+        assert length is not None, "the sessions are those of no such prefix"
+        self.entries = self.entries[:length]
+        self.written = self.synced = length
+        expected = self._expected_pending()
+        assert list(self.pending) == sorted(self.pending, key=lambda key: self.pending[key].lsn)
+        assert set(self.pending) == expected
+        for key, part in self.pending.items():
+            assert self.log.read_slice(part.segment, part.offset, part.length) == self.payloads[key]
+        assert {id(part.frame) for part in recovered.slices} == {id(frame) for frame in recovered.frames}
+        assert self.log.segments.pending == len(self.pending)
+
+    def _prefixes(self) -> list[tuple[int, list[PartitionSnapshot]]]:
+        ledger = Ledger()
+        tables = [(0, _comparable(ledger.snapshot()))]
+        for length, entry in enumerate(self.entries, 1):
+            ledger.apply(entry)
+            tables.append((length, _comparable(ledger.snapshot())))
+        return tables
+
+    def _sessions_equal(self, length: int, recovered: Recovered) -> bool:
+        sessions = Sessions()
+        for entry in self.entries[:length]:
+            if isinstance(entry, FrameEntry):
+                sessions.apply(entry, now_ms=0, wall_ms=0)
+        return {name: (state.high, state.gaps) for name, state in sessions.by_id.items()} == {
+            name: (state.high, state.gaps) for name, state in recovered.sessions.by_id.items()
+        }
+
+    def _expected_pending(self) -> set[SliceKey]:
+        states = self.ledger.by_number
+        return {
+            (part.partition, part.first, part.count)
+            for entry in self.entries
+            if isinstance(entry, FrameEntry)
+            for part in entry.slices
+            if part.first + part.count > states[part.partition].mark
+            and not any(
+                hole.first <= part.first and part.first + part.count <= hole.end
+                for hole in states[part.partition].holes
+            )
+        }
+
+    def _resolve(self) -> None:
+        """Tell the spool of slices whose end the last entry was."""
+        expected = self._expected_pending()
+        for key in [key for key in self.pending if key not in expected]:
+            self.log.slice_ended(self.pending.pop(key).segment)
+
+
+def _comparable(tables: list[PartitionSnapshot]) -> list[PartitionSnapshot]:
+    """Without what a power cut makes uncertain."""
+    return [table._replace(cuts_are_facts=True, unknown_through=None) for table in tables]
+
+
+def _pending(part: SliceEntry, segment: int, offset: int, place: Lsn) -> PendingSlice:
+    frame = PendingFrame(None, 0, 0, 2, part.count, part.length, place, 0, None, 1)
+    return PendingSlice(part.partition, part.first, part.count, segment, offset, part.length, 1, 0, place, frame)

@@ -1,0 +1,179 @@
+"""A spool that is killed, cut from power, filled and failed at any moment, held against the plain list of what went in."""
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from penstock.daemon.core.entries import CutsEntry, GrantedEntry, ParkedEntry, StampRowEntry
+from penstock.daemon.core.ledger import PartitionState
+from penstock.daemon.core.model import NoSpaceError, SpoolFullError
+from penstock.wire.messages import Cut, Row
+
+from tests.fakes.disks import Killed
+from tests.model.spool_world import SpoolWorld
+
+PARTITIONS = 3
+partitions = st.integers(0, PARTITIONS - 1)
+seeds = st.integers(0, 1 << 30)
+slices = st.lists(
+    st.tuples(partitions, st.integers(1, 20), st.integers(1, 900)),
+    min_size=1,
+    max_size=PARTITIONS,
+    unique_by=lambda t: t[0],
+)
+kill_points = st.none() | st.integers(0, 12)
+
+
+class SpoolMachine(RuleBasedStateMachine):
+    """Every stop is followed by a start, and every start by a comparison."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = Path(
+            tempfile.mkdtemp(prefix="penstock-spool-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+        )
+        directory = self.home / "spool"
+        directory.mkdir(mode=0o700)
+        self.world = SpoolWorld(directory)
+
+    def teardown(self) -> None:
+        self.world.close()
+        shutil.rmtree(self.home)
+
+    @initialize()
+    def number_the_partitions(self) -> None:
+        for index in range(PARTITIONS):
+            self.world.append(self.world.ledger.new_partition_entry("topic", b"", index))
+            self.world.append(StampRowEntry(index, Row(9, 0, 0, 0), "new"))
+        self.world.write()
+        self.world.sync()
+
+    # --- what a router does ------------------------------------------------------------------------------------------
+
+    @rule(client=st.sampled_from([None, "a", "b"]), sizes=slices, skip=st.integers(0, 2))
+    def take_a_frame(self, client: str | None, sizes: list[tuple[int, int, int]], skip: int) -> None:
+        def take() -> None:
+            try:
+                self.world.frame(client, sizes, skip=skip)
+            except NoSpaceError:
+                assert self.world.disk.full or not self.world.log.has_spare
+            except SpoolFullError:
+                assert self.world.log.segments.sealed_count > 0
+
+        self.survive(take)
+
+    @rule(partition=partitions, share=st.floats(0, 1))
+    def acknowledge(self, partition: int, share: float) -> None:
+        state = self.state(partition)
+        mark = state.mark + int((state.next_ordinal - state.mark) * share)
+        self.survive(lambda: self.world.ack(partition, mark))
+
+    @rule(partition=partitions, start=st.floats(0, 1), count=st.integers(1, 30))
+    def park(self, partition: int, start: float, count: int) -> None:
+        state = self.state(partition)
+        first = state.mark + int((state.next_ordinal - state.mark) * start)
+        count = min(count, state.next_ordinal - first)
+        if count > 0:
+            entry = ParkedEntry(partition, [(first, count)], 10, "too large", "letter")
+            self.survive(lambda: self.world.append(entry))
+
+    @rule(partition=partitions)
+    def bump(self, partition: int) -> None:
+        state = self.state(partition)
+        row = Row(9, state.rows[-1].epoch + 1, state.mark, state.mark)
+        self.survive(lambda: self.world.append(StampRowEntry(partition, row, "bump")))
+
+    @rule(partition=partitions, sizes=st.lists(st.integers(1, 5), max_size=4))
+    def return_a_lease(self, partition: int, sizes: list[int]) -> None:
+        state = self.state(partition)
+        cuts: list[Cut] = []
+        at = state.mark
+        for size in sizes:
+            if at + size <= state.next_ordinal:
+                cuts.append(Cut(at, size, 0))
+                at += size
+        self.survive(lambda: self.world.append(CutsEntry(partition, cuts, facts=True, unknown_through=None)))
+
+    @rule(partition=partitions)
+    def grant(self, partition: int) -> None:
+        generation = self.state(partition).generation + 1
+        self.survive(lambda: self.world.append(GrantedEntry(partition, generation, 0, 1, generation)))
+
+    @rule()
+    def write(self) -> None:
+        self.survive(self.world.write)
+
+    @rule()
+    def write_and_sync(self) -> None:
+        self.survive(lambda: (self.world.write(), self.world.sync()))
+
+    @rule()
+    def clean(self) -> None:
+        self.survive(self.world.log.clean)
+
+    # --- what happens to it ------------------------------------------------------------------------------------------
+
+    @rule(full=st.booleans())
+    def fill_or_free_the_disk(self, full: bool) -> None:
+        self.world.disk.full = full
+
+    @precondition(lambda self: not self.world.disk.full)
+    @rule(failures=st.integers(1, 2))
+    def let_syncs_fail(self, failures: int) -> None:
+        self.world.disk.failing_syncs = failures
+        self.survive(lambda: (self.world.write(), *(self.world.sync() for _ in range(failures + 1))))
+        self.world.disk.failing_syncs = 0
+
+    @rule(calls=st.integers(0, 4), part=st.floats(0, 1))
+    def die_soon(self, calls: int, part: float) -> None:
+        self.world.disk.kill_in, self.world.disk.kill_after_part = calls, part
+
+    @rule(again=kill_points)
+    def kill(self, again: int | None) -> None:
+        self.make_room()
+        self.world.kill(again_in=again)
+
+    @rule(seed=seeds, again=kill_points)
+    def cut_the_power(self, seed: int, again: int | None) -> None:
+        self.world.cut_power(random.Random(seed), again_in=again)
+
+    @rule()
+    def stop_in_order(self) -> None:
+        self.make_room()
+        self.survive(self.world.stop)
+
+    @invariant()
+    def the_tables_hold(self) -> None:
+        for state in self.world.ledger.by_number.values():
+            state.check()
+        assert self.world.log.segments.pending == len(self.world.pending)
+        assert self.world.synced <= self.world.written <= len(self.world.entries)
+
+    # --- helpers -----------------------------------------------------------------------------------------------------
+
+    def state(self, partition: int) -> PartitionState:
+        return self.world.ledger.by_number[partition]
+
+    def make_room(self) -> None:
+        """A start on a disk without any room is another test."""
+        self.world.disk.full = False
+
+    def survive(self, act: Callable[[], object]) -> None:
+        """Do something; where the process dies of it, start again."""
+        try:
+            act()
+        except Killed:
+            self.world.disk.failing_syncs = 0
+            self.make_room()
+            self.world.kill()
+
+
+TestSpool = SpoolMachine.TestCase
+TestSpool.settings = settings(
+    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
