@@ -167,6 +167,9 @@ class Listener:
             client = self._clients.get(session)
             if client is None:
                 continue
+            if session.welcome:
+                client.queue(session.welcome, now)
+                session.welcome = b""
             if session.acks:
                 client.queue(encode_acks(session.acks, self._limits.frame_bytes_max), now)
                 session.acks.clear()

@@ -156,6 +156,11 @@ class Answers:
         session.messages.append(message)
         self.touched[session] = None
 
+    def welcome(self, session: Session, message: bytes) -> None:
+        """The first message of a session."""
+        session.welcome = message
+        self.touched[session] = None
+
     def gone(self, session: Session) -> None:
         """The connection ended: nothing is owed on it any more."""
         session.unanswered.clear()

@@ -172,7 +172,7 @@ class Intake:
             session.client = client
             high = client.high
         session.move(SessionState.OPEN)
-        self._answers.tell(session, frames.welcome(high, self._limits.told, DAEMON))
+        self._answers.welcome(session, frames.welcome(high, self._limits.told, DAEMON))
         return True
 
     def _flush(self, session: Session, seq: int) -> bool:

@@ -90,6 +90,8 @@ class Session:
     unanswered: dict[int, int] = field(default_factory=dict[int, int])
     flushes: deque[OpenFlush] = field(default_factory=deque[OpenFlush])
     unflushed: dict[int, int] = field(default_factory=dict[int, int])
+    welcome: bytes = b""
+    """Goes out before everything else; acks go before the other messages, so that a FLUSH is answered behind them."""
     acks: list[Ack] = field(default_factory=list[Ack])
     messages: list[bytes] = field(default_factory=list[bytes])
     end_code: Code | None = None
@@ -107,4 +109,4 @@ class Session:
     @property
     def owes_nothing(self) -> bool:
         """All that came was answered, and the answers were handed to the listener."""
-        return not (self.unanswered or self.flushes or self.acks or self.messages)
+        return not (self.unanswered or self.flushes or self.welcome or self.acks or self.messages)

@@ -175,7 +175,11 @@ class World:
 
     def told(self, session: Session) -> list[frames.DaemonMessage | Ack]:
         """What the session was told since the last look, acks first."""
-        found: list[frames.DaemonMessage | Ack] = list(session.acks)
+        found: list[frames.DaemonMessage | Ack] = []
+        if session.welcome:
+            found.append(frames.decode_daemon(session.welcome[4:]))
+            session.welcome = b""
+        found += session.acks
         found += [frames.decode_daemon(message[4:]) for message in session.messages]
         session.acks.clear()
         session.messages.clear()

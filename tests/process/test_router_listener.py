@@ -65,6 +65,15 @@ def test_a_message_of_the_largest_size_is_taken_and_one_byte_more_ends_the_sessi
         assert caller.hear() is None
 
 
+def test_the_welcome_comes_before_answers_and_a_flush_is_answered_behind_them() -> None:
+    with Served() as served:
+        caller = served.connect()
+        caller.send(frames.hello("app") + frames.pack(send(1, level=0)) + frames.pack([3, 2]))
+        assert isinstance(caller.hear(), frames.Welcome)
+        assert acked(caller.hear()) == [1]
+        assert caller.hear() == Done(2, None)
+
+
 def test_what_came_before_a_wrong_length_is_still_taken() -> None:
     with Served() as served:
         caller = served.connect()
