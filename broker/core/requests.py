@@ -26,6 +26,7 @@ from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
+from . import nulls
 from .admin import alter_configs, create_topics, delete_topics, describe_configs, describe_producers
 from .cluster import describe_cluster, find_coordinator, init_producer_id, metadata
 from .errors import ErrorCode
@@ -39,7 +40,7 @@ from .produce import produce
 HEAD: Final = struct.Struct(">hhi")
 API_VERSIONS_KEY: Final = 18
 DECODE_FAILURES: Final = (ValueError, TypeError, IndexError, OverflowError, MemoryError, struct.error)
-"""What kafka-python's decoders raise on bytes that are not a message."""
+"""What kafka-python's decoders raise on bytes that are not a message; MisplacedNullError is a ValueError."""
 
 
 class Api(NamedTuple):
@@ -116,6 +117,7 @@ def decode(data: bytes, *, arrived: float) -> Request:
         raise RequestError(f"API {key} version {version} is not offered")
     try:
         body = api.request.decode(data, version=version, header=True)
+        nulls.check(body, version)
     except DECODE_FAILURES as error:
         raise RequestError(f"API {key} version {version} does not decode: {error!r}") from error
     return Request(key, version, correlation_id, arrived, body)

@@ -1,11 +1,16 @@
 """One rule broken at a time: what the broker says, and that nothing of the batch is kept."""
 
+import crc32c
 import lz4.frame
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest
-from penstock.broker.core.batches import Verify
-from penstock.broker.core.errors import ErrorCode
+from penstock.broker.core.batches import Head as BatchHead
+from penstock.broker.core.batches import Verify, check, unfold
+from penstock.broker.core.errors import ErrorCode, Refusal
 from penstock.broker.core.node import Limits
+from penstock.broker.core.topics import TopicRules
 
 from tests.harness.batches import NOW_MS, Head, Rec, batch, numbered, plain, record, sized, xerial, zigzag
 from tests.harness.broker_calls import Bench
@@ -360,3 +365,39 @@ def test_null_records_are_refused() -> None:
     )
     answer = Bench().ask(ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1, topic_data=[data]), 9)
     assert answer.responses[0].partition_responses[0].error_code == INVALID
+
+
+VALID = [
+    batch((Rec(b"v" * 50, b"k", (("h", b"x"),)), Rec(None, None)) * 10, Head(attributes=codec)) for codec in range(5)
+]
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    codec=st.integers(0, 4),
+    changes=st.lists(st.tuples(st.integers(21, 400), st.binary(min_size=1, max_size=4)), min_size=1, max_size=4),
+    cut=st.integers(0, 5),
+    zstd=st.booleans(),
+)
+def test_a_batch_damaged_in_any_way_is_judged_and_nothing_else_happens(
+    codec: int, changes: list[tuple[int, bytes]], cut: int, zstd: bool
+) -> None:
+    damaged = bytearray(VALID[codec])
+    for at, data in changes:
+        start = 21 + at % (len(damaged) - 21 - len(data))
+        damaged[start : start + len(data)] = data
+    del damaged[max(61, len(damaged) - cut) :]
+    damaged[8:12] = (len(damaged) - 12).to_bytes(4, "big")
+    damaged[17:21] = crc32c.crc32c(bytes(damaged[21:])).to_bytes(4, "big")
+    verdict = check(bytes(damaged), TopicRules(), verify=Verify.RECORDS, wall_ms=NOW_MS, zstd=zstd)
+    assert isinstance(verdict, BatchHead | Refusal)
+    if isinstance(verdict, BatchHead):
+        assert len(unfold(bytes(damaged))) == verdict.records
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00" * 7, b"\x04\x22\x4d\x18\x60\x40\x82", b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"\x82SNAPPY\x00"]
+)
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_compressed_data_that_is_too_short_is_refused(codec: int, data: bytes) -> None:
+    assert Bench().produce(with_payload(data, codec)).error_code == INVALID
