@@ -1,5 +1,6 @@
 """Reads the topic back with confluent-kafka and compares it with what the applications say they sent."""
 
+import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,9 +31,13 @@ def read_back(bootstrap: str, topic: str, begin: dict[int, int]) -> Found:
         ends = end_offsets(consumer, topic)
         consumer.assign([TopicPartition(topic, index, begin.get(index, 0)) for index in ends])
         waiting = {index for index, end in ends.items() if end > begin.get(index, 0)}
+        silent_since = time.monotonic()
         while waiting:
-            messages: list[Any] = consumer.consume(5_000, timeout=READ_TIMEOUT_S)
-            if not messages:
+            # `consume` waits until it has all it was asked for: ask for a little patience at a time.
+            messages: list[Any] = consumer.consume(5_000, timeout=0.2)
+            if messages:
+                silent_since = time.monotonic()
+            elif time.monotonic() - silent_since > READ_TIMEOUT_S:
                 raise KafkaException(
                     KafkaError(KafkaError._TIMED_OUT, f"partitions {sorted(waiting)} could not be read")
                 )

@@ -5,6 +5,7 @@
 
 import json
 import sys
+import time
 from collections import Counter
 
 from confluent_kafka import Consumer, TopicPartition
@@ -20,9 +21,12 @@ def main() -> int:
     disorder = 0
     latest: dict[bytes, int] = {}
     waiting = {index for index, end in ends.items() if end}
+    silent_since = time.monotonic()
     while waiting:
-        messages = consumer.consume(1000, timeout=30)
-        if not messages:
+        messages = consumer.consume(1000, timeout=0.2)
+        if messages:
+            silent_since = time.monotonic()
+        elif time.monotonic() - silent_since > 30:
             raise TimeoutError(f"partitions {sorted(waiting)} could not be read")
         for message in messages:
             number = int(message.value())
