@@ -360,6 +360,7 @@ class Grants:
         lease.move(LeaseState.HELD)
         lease.seat, lease.node, lease.leader_epoch = seat, node, epoch
         lease.handed_end = durable.mark
+        lease.inherited_end = cuts[-1].first + cuts[-1].count if cuts else durable.mark
         lease.backlog.rewind()
         lease.pace = self.pace(lease, cuts)
         lease.pace_told_at = table.now

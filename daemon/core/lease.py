@@ -59,6 +59,8 @@ class Lease:
     tries: int = 0
     handed_end: int = 0
     """The ordinal behind the last one handed out under this generation."""
+    inherited_end: int = 0
+    """The ordinal behind the last cut this generation was granted with."""
     pace: str = FIRST
     """As last told."""
     pace_told_at: float = 0.0
@@ -92,6 +94,11 @@ class Lease:
     def row(self) -> Row | None:
         """The stamp row in force at the ack mark."""
         return row_at(self.durable.rows, self.durable.mark)
+
+    @property
+    def sent_end(self) -> int:
+        """Nothing from this ordinal on can have been sent under this generation."""
+        return max(self.durable.mark, self.handed_end, self.inherited_end)
 
     def open_cuts(self) -> list[Cut]:
         """The spool's cuts that are not resolved. Those that a later stamp row cuts through were settled before it was written."""

@@ -136,8 +136,8 @@ class LeaseTable:
         assert lease.state in HOLDING
         durable = lease.durable
         unknown = durable.unknown_through
-        if not facts and lease.handed_end > durable.mark:
-            unknown = max(lease.handed_end - 1, unknown or 0)
+        if not facts and lease.sent_end > durable.mark:
+            unknown = max(lease.sent_end - 1, unknown or 0)
         if (cuts, facts, unknown) != (durable.cuts, durable.cuts_are_facts, durable.unknown_through):
             _ = self.record(CutsEntry(lease.number, cuts, facts or unknown is None, unknown))
         lease.backlog.rewind()

@@ -262,7 +262,7 @@ class Leases:
                 continue
             durable = lease.durable
             found = from_slots(by_partition.get(lease.number, []), lease.open_cuts(), durable.rows, durable.mark)
-            certain = facts and found.certain and found.end <= max(lease.handed_end, durable.mark)
+            certain = facts and found.certain and found.end <= lease.sent_end
             cuts = [cut for cut in found.cuts if cut.first + cut.count <= durable.next_ordinal]
             table.returned(lease, cuts, facts=certain)
         table.handout.forget(seat)

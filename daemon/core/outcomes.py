@@ -160,7 +160,7 @@ class Outcomes:
             self._table.counters["gaps"] += 1
             self._table.stale_topics.add(lease.durable.topic)
             text = f"the leader of epoch {gap.leader_epoch} refuses every unresolved batch: {gap.error}"
-            self._stand_still(lease, BlockedBy.GAP, text, lease.durable.mark, lease.handed_end, retry=True)
+            self._stand_still(lease, BlockedBy.GAP, text, lease.durable.mark, lease.sent_end, retry=True)
 
     def halt(self, seat: int, halt: Halt) -> None:
         """The shard cannot go on with this partition."""
@@ -172,7 +172,7 @@ class Outcomes:
         epoch = halt.code >= 0 and judge_produce(halt.code, record_count=1, log_start=-1).verdict is Verdict.EPOCH
         why = BlockedBy.EPOCH if epoch else BlockedBy.HALTED
         text = f"{error_name(halt.code)}: {halt.message}" if halt.code > 0 else halt.message
-        self._stand_still(lease, why, text, lease.durable.mark, lease.handed_end, retry=not epoch)
+        self._stand_still(lease, why, text, lease.durable.mark, lease.sent_end, retry=not epoch)
 
     def unreadable(self, seat: int, report: Unreadable) -> None:
         """A slice could not be read, or its checksum is wrong: nothing of it was sent."""
@@ -211,9 +211,9 @@ class Outcomes:
         durable = lease.durable
         row = lease.row
         for cut in revoked.cuts:
-            inside = durable.mark <= cut.first and cut.count > 0 and cut.first + cut.count <= lease.handed_end
+            inside = durable.mark <= cut.first and cut.count > 0 and cut.first + cut.count <= lease.sent_end
             if not inside or row is None:
-                self._table.fault(seat, f"REVOKED with {cut} beyond {durable.mark}..{lease.handed_end}")
+                self._table.fault(seat, f"REVOKED with {cut} beyond {durable.mark}..{lease.sent_end}")
                 return
         if lease.state is LeaseState.DYING:
             # Its journal says the same, and nothing is granted before it is reaped.

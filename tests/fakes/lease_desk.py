@@ -35,14 +35,20 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.entries: list[ControlEntry] = []
-        self.place = 0
+        self.entries_at: list[ControlEntry | None] = []
+        """By place, from 1; None where a frame lies."""
+
+    @property
+    def place(self) -> int:
+        return len(self.entries_at)
 
     def append(self, entry: ControlEntry) -> Lsn:
         self.entries.append(entry)
-        return self.step()
+        self.entries_at.append(entry)
+        return Lsn(self.place)
 
     def step(self) -> Lsn:
-        self.place += 1
+        self.entries_at.append(None)
         return Lsn(self.place)
 
 
