@@ -108,6 +108,11 @@ class Link:
         """Every request on it stays without answer."""
         get().warning("node_lost", node=self.node, reason=reason, requests=len(tags))
         self._lose(tags, reason)
+        for lease in self._table.leases.values():
+            if lease.node == self.node:
+                # Its partitions may have other leaders by now. One word is enough: the router asks about everything.
+                lease.hint(-1, -1)
+                break
 
     def _lose(self, flights: list[Flight[Lease]], reason: str) -> None:
         now = monotonic()

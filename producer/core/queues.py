@@ -86,12 +86,15 @@ class PartitionQueue:
     ) -> None:
         """`tag.first` is the first ordinal never cut."""
         self.tag: Final = tag
+        self.partition: Final = tag.partition
         self.node = node
         self.rules = rules
         self.cut_to = tag.first
         self.flush_to = 0
         self.one_record = False
         self.damage: Damage | None = None
+        self.in_line = False
+        """The accumulator will come to read for it."""
         self.returned: list[Buffer] = []
         """Buffers that nothing reads any more; the accumulator gives them back."""
         self._pool: Final = pool
@@ -136,9 +139,10 @@ class PartitionQueue:
     def closed_count(self) -> int:
         return len(self._closed)
 
-    def wants(self, ref: SliceRef) -> bool:
-        """Whether this slice is the next to be read, and there is a place for it."""
-        return bool(self._unread) and self._unread[0] is ref and not self._is_full()
+    @property
+    def wants_more(self) -> bool:
+        """There is a slice to read, and a place for it."""
+        return bool(self._unread) and not self._is_full()
 
     def _is_full(self) -> bool:
         if self.damage is not None:

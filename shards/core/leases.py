@@ -195,8 +195,7 @@ class LeaseTable:
             return []
         entries = self.sender.drain(node, permit, bytes_max=bytes_max, now=now)
         for lease, _ in entries:
-            if lease.queue.damage is None:
-                self.accumulator.resume(lease.queue)
+            self.accumulator.resume(lease.queue)
         return entries
 
     def refused_for_slots(self) -> None:
@@ -289,13 +288,13 @@ class LeaseTable:
 
     def _after(self, lease: Lease, now: float) -> None:
         if lease.mode is Mode.GONE:
-            _ = self.accumulator.collect(lease.queue)
+            self.accumulator.collect(lease.queue)
             return
         self._changed(lease, now)
 
     def _changed(self, lease: Lease, now: float) -> None:
         """The lease's window, pace or mode is another: its queue may have room, its turn may have come."""
-        _ = self.accumulator.collect(lease.queue)
+        self.accumulator.collect(lease.queue)
         self.accumulator.resume(lease.queue)
         self._look(lease, now)
 

@@ -15,6 +15,7 @@ from penstock.producer.core.sender import Flight, Permit
 from penstock.shards.core.lease import Lease
 from penstock.shards.core.leases import CreditRule, LeaseTable
 from penstock.shards.core.modes import Limits, Mode
+from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import (
     FIRST,
     OPEN,
@@ -90,7 +91,9 @@ class ShardBench:
         self.table.wall.tell(NOW_MS, now=self.now)
         self.slots = slots
         self.journal: dict[int, Cut] = {}
-        self.journal_partition: dict[int, int] = {}
+        self.slots_of: dict[int, JournalSlot] = {}
+        self.hears = True
+        """The router takes what the shard says at once; else it waits in the shard's outbox for `listen`."""
         self.serial = 0
         self.incarnation: dict[int, int] = {}
         self.wire: deque[OnWire] = deque()
@@ -187,7 +190,7 @@ class ShardBench:
                 copies = [(lease.partition, b.first, b.count, bytes(b.data or b"")) for lease, b in entries]
                 sent.append(OnWire(flight, copies))
                 self.wire.append(sent[-1])
-        self.listen()
+        self._told()
         return sent
 
     def _record(self, entries: list[tuple[Lease, "object"]]) -> None:
@@ -198,11 +201,22 @@ class ShardBench:
                     self.serial += 1
                     batch.slot = self.serial
                     self.journal[self.serial] = Cut(batch.first, batch.count, batch.epoch)
-                    self.journal_partition[self.serial] = lease.partition
+                    self.slots_of[self.serial] = JournalSlot(
+                        self.serial, lease.partition, lease.generation, batch.first, batch.count, batch.epoch, LIVE,
+                        batch.producer_id,
+                    )  # fmt: skip
             lease.unjournaled = 0
             for slot in lease.replaced:
                 del self.journal[slot]
             lease.replaced = []
+
+    def _told(self) -> None:
+        if self.hears:
+            self.listen()
+
+    def live_slots(self, partition: int) -> list[JournalSlot]:
+        """What the journal of this shard says of a partition."""
+        return [slot for serial, slot in self.slots_of.items() if serial in self.journal and slot.partition == partition]
 
     def listen(self) -> None:
         """Take what the shard says; the router acknowledges at once."""
@@ -225,7 +239,7 @@ class ShardBench:
         self.wire.remove(one)
         told = self.judge(one) if outcomes is None else outcomes
         self.table.answered(one.flight, told, now=self.now, chance=0.5)
-        self.listen()
+        self._told()
 
     def refuse(self, code: int, *, wire: OnWire | None = None, log_start: int = -1, hint: LeaderHint | None = None,
                errors: Sequence[tuple[int, str]] = ()) -> None:  # fmt: skip
@@ -246,7 +260,7 @@ class ShardBench:
             self.wire.remove(one)
             self.table.lost(one.flight, "gone", now=self.now, chance=0.5)
         self.incarnation[node] += 1
-        self.listen()
+        self._told()
 
     def run(self, rounds: int = 200) -> None:
         """Send and answer until nothing moves; time passes where something waits for it."""
