@@ -15,6 +15,9 @@ BOOTSTRAP: Final = -1
 _TOPICS_MAX: Final = 1_000
 """Topics in one request: a cap on the size of its answer; the rest follows."""
 _SETTINGS_MAX: Final = 100
+_NO_JITTER: Final = 0.5
+_WATCH_S: Final = 30.0
+"""Longer than an election takes after a broker's death, and than a broker lags behind the controller."""
 _MISSING_ANSWERS: Final = 2
 """A broker that has just started, or a topic just made, answers "unknown" for a moment: one answer is not enough."""
 
@@ -129,6 +132,7 @@ class MetadataPlan:
         self._answered_at = now
         self._full = False
         self._futile = 0
+        self._watch_until = 0.0
 
     # --- what is wanted ----------------------------------------------------------------------------------------------
 
@@ -153,9 +157,11 @@ class MetadataPlan:
         self._topic_settings.pop(topic, None)
 
     def refresh(self, now: float) -> None:
-        """Something is stale: ask for everything, no sooner than the backoff after the last answer allows."""
+        """Something is stale: ask for everything, no sooner than the backoff after the last answer allows, and again for a
+        while: who is asked may know less than who complained."""
         self._full = True
-        self._metadata.wanted(max(now, self._answered_at + self._limits.retry.wait_s(self._futile, 0.5)))
+        self._watch_until = now + _WATCH_S
+        self._metadata.wanted(max(now, self._answered_at + self._pause(_NO_JITTER)))
 
     def request_producer_id(self, now: float) -> None:
         """An id is needed; asked until it is granted."""
@@ -212,8 +218,9 @@ class MetadataPlan:
         wait_s = self._limits.reconnect.wait_s(attempts, chance)
         self._failures[self._current.host, self._current.port] = _Failure(attempts + 1, now + wait_s)
         self._current = None
-        # Where one broker went, leaders moved; and a bootstrap address is of no use before it has told the nodes.
+        # Where one broker went, leaders move; and a bootstrap address is of no use before it has told the nodes.
         self._full = True
+        self._watch_until = now + _WATCH_S
         self._metadata.wanted(now)
 
     def rebootstrap(self) -> None:
@@ -341,9 +348,14 @@ class MetadataPlan:
     def _next_metadata(self, now: float, chance: float) -> float:
         if self._rest or self._new:
             return now
+        if now < self._watch_until:
+            self._full = True
         if self._full or self._unsettled:
-            return now + self._limits.retry.wait_s(max(self._futile - 1, 0), chance)
+            return now + self._pause(chance)
         return now + self._limits.max_age_s
+
+    def _pause(self, chance: float) -> float:
+        return self._limits.retry.wait_s(max(self._futile - 1, 0), chance)
 
     def _each(self, topics: Iterable[str], now: float, chance: float) -> None:
         for topic in topics:

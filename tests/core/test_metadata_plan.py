@@ -161,7 +161,27 @@ def test_a_refresh_asks_for_everything_but_not_faster_than_the_backoff() -> None
             answer(plan, ask, now, changed=False)
         now = round(now + 0.01, 2)
     pauses = [later - earlier for earlier, later in zip([10.0, *asked_at], asked_at, strict=False)]
-    assert pauses[:5] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0], abs=0.021)
+    assert pauses[:5] == pytest.approx([0.1, 0.1, 0.2, 0.4, 0.8], abs=0.021)
+
+
+def test_one_who_knows_no_more_than_we_is_asked_again_for_a_while_after_a_refresh() -> None:
+    plan = connected()
+    _ = plan.want("a", 0.0)
+    ask = topics_asked(plan, 0.0)
+    assert ask is not None
+    answer(plan, ask, 0.0)
+    plan.refresh(100.0)
+    now, asked = 100.0, 0
+    while now < 200.0:
+        ask = topics_asked(plan, now)
+        if ask is not None:
+            asked += 1
+            answer(plan, ask, now, changed=False)
+        deadline = plan.next_deadline(connected=True)
+        assert deadline is not None
+        last, now = now, deadline
+    assert 28 <= asked <= 40
+    assert last == pytest.approx(130.0, abs=1.1)
 
 
 def test_something_new_in_an_answer_makes_asking_quick_again() -> None:
