@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from penstock.broker import server
+from penstock.broker.arguments import parser
 from penstock.broker.core.requests import APIS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "embedded-broker.md").read_text()
@@ -20,5 +20,5 @@ def test_the_versions_on_the_page_are_those_that_are_offered() -> None:
 
 def test_every_option_is_on_the_page_and_no_other() -> None:
     told = set(re.findall(r"^\| `(--[a-z-]+)", PAGE, re.MULTILINE))
-    known = {option for action in server._parser()._actions for option in action.option_strings}
+    known = {option for action in parser()._actions for option in action.option_strings}
     assert told == known - {"-h", "--help"}

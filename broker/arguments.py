@@ -1,0 +1,76 @@
+"""The broker's command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from . import settings as checks
+from .core.batches import Verify
+from .core.node import Limits
+from .settings import BrokerSettings, SettingsError
+
+WARNING: Final = (
+    "penstock broker: NOT FOR PRODUCTION. One copy of every record, never synced to disk, no access control. "
+    "For trying Penstock out and for tests."
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All options."""
+    parser = argparse.ArgumentParser(prog="penstock.broker", description=WARNING)
+    add = parser.add_argument
+    _ = add("--node-id", type=int, default=0)
+    _ = add("--listen", default="127.0.0.1:9092", metavar="HOST:PORT")
+    _ = add("--nodes", default="", metavar="0@HOST:PORT,…", help="all nodes of the cluster; default: this one alone")
+    _ = add("--log-dir", type=Path, help="keep the log in this folder; default: in memory")
+    _ = add("--catalogue-dir", type=Path, help="list of topics; several nodes share one")
+    _ = add("--topic", action="append", default=[], metavar="NAME:PARTITIONS[:SETTING=VALUE…]")
+    _ = add("--auto-create-topics", action="store_true")
+    _ = add("--default-partitions", type=int, default=1)
+    _ = add("--log-bytes-max", type=int, default=Limits().log_bytes_max)
+    _ = add("--verify", choices=[verify.value for verify in Verify], default=Verify.RECORDS.value)
+    _ = add("--producer-id-expiration-ms", type=int, default=Limits().producer_id_expiration_ms)
+    _ = add("--producer-id-check-interval-ms", type=int, default=600_000)
+    _ = add("--request-bytes-max", type=int, default=checks.REQUEST_BYTES_MAX)
+    _ = add("--control", action="store_true", help="take commands for faults on standard input")
+    _ = add("--ready-fd", type=int, help="descriptor for the line that says ready; default: standard output")
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> BrokerSettings:
+    """Turn command line arguments into settings.
+
+    Raises:
+        SettingsError: they are wrong.
+        SystemExit: argparse does not know them.
+    """
+    given = parser().parse_args(arguments)
+    try:
+        host, port = checks.parse_address(given.listen)
+        settings = BrokerSettings(
+            node_id=given.node_id,
+            host=host,
+            port=port,
+            nodes=checks.parse_nodes(given.nodes) if given.nodes else (),
+            log_dir=given.log_dir,
+            catalogue_dir=given.catalogue_dir,
+            topics=tuple(checks.parse_topic(text) for text in given.topic),
+            request_bytes_max=given.request_bytes_max,
+            control=given.control,
+            ready_fd=given.ready_fd,
+        )
+    except ValueError as error:
+        raise SettingsError([str(error)]) from error
+    limits = Limits(
+        auto_create_topics=given.auto_create_topics,
+        default_partitions=given.default_partitions,
+        log_bytes_max=given.log_bytes_max,
+        verify=Verify(given.verify),
+        producer_id_expiration_ms=given.producer_id_expiration_ms,
+        producer_id_check_interval_s=given.producer_id_check_interval_ms / 1000,
+    )
+    return replace(settings, limits=limits)
