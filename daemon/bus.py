@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Protocol
 import zmq
 
 from ..runtime.clock import monotonic
+from ..runtime.host import boot_id
 from ..runtime.logs import get
 from ..runtime.loop import READ, Loop
 from ..wire.errors import FrameError
@@ -120,7 +121,7 @@ class Bus:
         self._loop = loop
         self._settings = settings
         self._events = events
-        self._boot = journals.boot_id()
+        self._boot = boot_id()
         self._pairs: dict[bytes, Pair] = {}
         self._seats: dict[int, Pair] = {}
         self._removable: list[Path] = []

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple, cast
 
 from crc32c import crc32c
 
+from ..runtime.host import boot_id
 from ..wire.errors import FrameError
 from .core import segment_scan
 from .disk import Disk
@@ -40,7 +41,6 @@ VERSION: Final = 1
 _SLOTS: Final = 2
 _SLOT_BYTES: Final = 4096
 _MACHINE_ID: Final = Path("/etc/machine-id")
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Identity:
         self._serial = serial
         self._disk = disk
         self.power_cut = power_cut
-        self.boot_id = _first_line(_BOOT_ID)
+        self.boot_id = boot_id().hex()
         self.start = file.starts << 32 | secrets.randbits(32)
 
     @classmethod
@@ -127,7 +127,7 @@ class Identity:
                 producer_id=None if reason else stored.producer_id,
                 reason=reason,
             )
-            power_cut = stored.boot_id != _first_line(_BOOT_ID) and not stored.clean
+            power_cut = stored.boot_id != boot_id().hex() and not stored.clean
         else:
             spool = _number_in_segments(claimed.path)
             if spool is not None:

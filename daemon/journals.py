@@ -32,7 +32,6 @@ from ..wire.journal import (
 )
 
 _SLOT_AND_CRC: Final = struct.Struct(f"<QIIqIhHqI{SLOT_BYTES - SLOT.size - 4}x")
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _SUFFIX: Final = ".journal"
 _POLL_MS: Final = 20
 
@@ -51,11 +50,6 @@ class DeadJournal(NamedTuple):
     header: JournalHeader | None
     slots: list[JournalSlot]
     facts: bool
-
-
-def boot_id() -> bytes:
-    """Which run of the machine this is, 16 bytes."""
-    return bytes.fromhex(_BOOT_ID.read_text(encoding="ascii").strip().replace("-", ""))
 
 
 def read(path: Path, this_boot: bytes) -> DeadJournal:

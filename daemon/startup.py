@@ -10,6 +10,7 @@ from ..config.handover import topic_settings
 from ..config.model import Settings
 from ..runtime import logs
 from ..runtime.clock import monotonic, wall_ms
+from ..runtime.host import boot_id
 from . import journals
 from .core.entries import CheckpointEntry
 from .core.leases import LeaseLimits, Leases
@@ -45,7 +46,7 @@ def start(settings: Settings) -> Started:
     for directory in (settings.data_dir, settings.journal_dir, settings.dead_letter_dir):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     identity = Identity.open(settings.spool_dir, allow_unsafe_filesystem=settings.spool.allow_unsafe_filesystem)
-    boot = journals.boot_id()
+    boot = boot_id()
     dead = journals.end_owners(settings.journal_dir, boot, wait_s=_OWNERS_END_S, clock=monotonic)
     spool, recovered = Spool.open(
         settings.spool_dir,
@@ -73,7 +74,8 @@ def start(settings: Settings) -> Started:
     facts = not identity.power_cut and all(
         journal.facts or (journal.header is not None and journal.header.boot_id != boot) for journal in dead
     )
-    leases.recover((slot for journal in dead for slot in journal.slots), facts=facts)
+    lost = {missing.partition for missing in report.lost}
+    leases.recover((slot for journal in dead for slot in journal.slots), facts=facts, lost=lost)
     reason = identity.new_identity_reason
     if reason is not None and recovered.ledger.by_number:
         log.warning("new_identity", reason=reason)

@@ -7,7 +7,6 @@ else writes it; the router reads it once the process is reaped.
 import fcntl
 import mmap
 import os
-import uuid
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final
 
 import crc32c
 
+from ..runtime.host import boot_id
 from ..wire.journal import (
     FREED,
     HEADER,
@@ -31,7 +31,6 @@ from ..wire.journal import (
 )
 
 SLOTS: Final = 65_536
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Journal:
@@ -97,11 +96,6 @@ class Journal:
         crc = crc32c.crc32c(self._head, crc32c.crc32c(body))
         at = SLOTS_AT + slot * SLOT_BYTES
         self._map[at : at + SLOT.size + SLOT_CRC.size] = body + SLOT_CRC.pack(crc)
-
-
-def boot_id() -> bytes:
-    """Which run of the machine this is, 16 bytes."""
-    return uuid.UUID(_BOOT_ID.read_text(encoding="ascii").strip()).bytes
 
 
 def open_journal(directory: Path, *, seat: int, shard_start: int, router_start: int, slots: int = SLOTS) -> Journal:

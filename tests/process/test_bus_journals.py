@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from penstock.daemon import journals
 from penstock.runtime.clock import monotonic
+from penstock.runtime.host import boot_id
 from penstock.shards.journal import Journal, open_journal
 from penstock.wire.journal import SLOT_BYTES, SLOTS_AT
 
@@ -43,7 +44,7 @@ def journal(tmp_path: Path) -> Journal:
 def test_a_starting_router_ends_the_shards_of_the_one_before_and_has_their_cuts(
     tmp_path: Path, holder: "subprocess.Popen[str]"
 ) -> None:
-    found = journals.end_owners(tmp_path, journals.boot_id(), wait_s=20.0, clock=monotonic)
+    found = journals.end_owners(tmp_path, boot_id(), wait_s=20.0, clock=monotonic)
 
     assert holder.wait() == -9
     assert [(slot.partition, slot.first, slot.count) for slot in found[0].slots] == [(3, 0, 4)]
@@ -56,7 +57,7 @@ def test_a_journal_nobody_holds_is_read_as_it_is(tmp_path: Path, journal: Journa
     journal.release([freed])
     journal.close()
 
-    found = journals.end_owners(tmp_path, journals.boot_id(), wait_s=20.0, clock=monotonic)
+    found = journals.end_owners(tmp_path, boot_id(), wait_s=20.0, clock=monotonic)
 
     assert kept == 0
     assert [slot.first for slot in found[0].slots] == [0]
@@ -68,7 +69,7 @@ def test_a_lock_whose_owner_cannot_be_told_stops_the_router(tmp_path: Path, jour
         file.write(bytes(128))
 
     with pytest.raises(journals.JournalError, match="cannot be told"):
-        journals.end_owners(tmp_path, journals.boot_id(), wait_s=0.1, clock=monotonic)
+        journals.end_owners(tmp_path, boot_id(), wait_s=0.1, clock=monotonic)
 
 
 def test_a_torn_slot_was_never_sent_and_is_skipped(journal: Journal) -> None:
@@ -79,7 +80,7 @@ def test_a_torn_slot_was_never_sent_and_is_skipped(journal: Journal) -> None:
         file.seek(SLOTS_AT + SLOT_BYTES + 16)
         file.write(b"\x09")
 
-    found = journals.read(journal.path, journals.boot_id())
+    found = journals.read(journal.path, boot_id())
 
     assert [slot.first for slot in found.slots] == [0]
     assert found.facts
@@ -102,7 +103,7 @@ def test_a_damaged_header_gives_nothing_and_says_so(journal: Journal) -> None:
         file.seek(20)
         file.write(b"\xff\xff")
 
-    found = journals.read(journal.path, journals.boot_id())
+    found = journals.read(journal.path, boot_id())
 
     assert (found.header, found.slots, found.facts) == (None, [], False)
 
@@ -111,13 +112,13 @@ def test_a_file_whose_owner_died_before_the_header_holds_no_cuts(tmp_path: Path)
     path = tmp_path / "shard-0-1.journal"
     path.write_bytes(bytes(4_096))
 
-    found = journals.read(path, journals.boot_id())
+    found = journals.read(path, boot_id())
 
     assert (found.slots, found.facts) == ([], True)
 
 
 def test_a_missing_journal_is_no_fact(tmp_path: Path) -> None:
-    assert not journals.read(tmp_path / "gone.journal", journals.boot_id()).facts
+    assert not journals.read(tmp_path / "gone.journal", boot_id()).facts
 
 
 def test_the_journal_of_a_shard_that_never_named_it_is_found(tmp_path: Path, journal: Journal) -> None:
