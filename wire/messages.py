@@ -6,6 +6,7 @@ direction of each pair; the acknowledgement is the highest sequence of the other
 DONE and REVOKED that means: the router's own entry is written to the spool. A shard's first HELLO has router start number 0.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import msgpack
@@ -191,8 +192,15 @@ class Done(NamedTuple):
     items: list[DoneItem]
 
 
+class RecordError(NamedTuple):
+    """One record that made a broker refuse its batch: the index in the batch, and the broker's words."""
+
+    place: int
+    text: str
+
+
 class Refused(NamedTuple):
-    """The oldest unresolved batch was refused. `code` is Kafka's error code; `record_errors` (index in batch, message);
+    """The oldest unresolved batch was refused. `code` is Kafka's error code; `record_errors` name the records at fault;
     `ambiguous`: an earlier attempt of the same cut ended without a verdict."""
 
     partition: int
@@ -201,7 +209,8 @@ class Refused(NamedTuple):
     count: int  # type: ignore[assignment]
     code: int
     message: str
-    record_errors: list[tuple[int, str]]
+    record_errors: Sequence[tuple[int, str]]
+    """`RecordError`s, once decoded."""
     ambiguous: bool
 
 
@@ -321,6 +330,7 @@ _NESTED: Final[dict[tuple[type[Any], str], type[Any]]] = {
     (Grant, "cuts"): Cut,
     (Slices, "refs"): SliceRef,
     (Done, "items"): DoneItem,
+    (Refused, "record_errors"): RecordError,
     (Revoked, "cuts"): Cut,
     (Load, "nodes"): NodeLoad,
     (Load, "partitions"): PartitionLoad,
