@@ -49,6 +49,10 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
 
 
+LIVING: Final["set[Daemon]"] = set()
+"""Daemons that are not closed yet: a failed test shows their logs."""
+
+
 class Daemon:
     """`penstock run` with settings for tests. Use it in a `with`: its failure brings the end of the log along."""
 
@@ -86,6 +90,7 @@ class Daemon:
             lines += ["", f"[{table}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())]
         _ = self._config_path.write_text("\n".join(lines) + "\n")
         _ = atexit.register(self.close)
+        LIVING.add(self)
 
     @property
     def pid(self) -> int:
@@ -203,9 +208,14 @@ class Daemon:
             self.kill_everything()
             raise TooLateError(f"the daemon did not stop within {seconds} s") from None
 
+    def describe(self) -> str:
+        """What `/stats` says and the end of the log, for the message of a failure."""
+        return f"/stats: {self.get('/stats')[1][:4000]}\nthe daemon's log:\n{tail(self.log_path, lines=60)}"
+
     def close(self) -> None:
         """Kill what runs and remove the folder. Harmless when done already."""
         atexit.unregister(self.close)
+        LIVING.discard(self)
         if self.running:
             self.kill_everything()
         if self._process is not None:
@@ -219,8 +229,7 @@ class Daemon:
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Close. A failure is told the end of the log and what `/stats` said."""
+        """Close. A failure is told what `describe` says."""
         if raised is not None:
-            raised.add_note(f"/stats: {self.get('/stats')[1][:4000]}")
-            raised.add_note(f"the daemon's log:\n{tail(self.log_path, lines=60)}")
+            raised.add_note(self.describe())
         self.close()

@@ -177,7 +177,23 @@ class Cluster:
         )
         producer.produce(name, b"ready")
         assert producer.flush(REQUEST_S) == 0, "no idempotent producer gets through"
+        self._wait_for_groups(name)
         self.delete_topic(name)
+
+    def _wait_for_groups(self, topic: str) -> None:
+        """Wait until the coordinator of groups answers, which the console consumer gives little time."""
+        member = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "penstock-tests-ready", "log_level": 2})
+
+        def answered() -> bool:
+            try:
+                return len(member.committed([TopicPartition(topic, 0)], timeout=5)) == 1
+            except KafkaException:
+                return False
+
+        try:
+            _ = wait_until(answered, seconds=READY_S, what="the coordinator of groups answers", every=0.2)
+        finally:
+            member.close()
 
 
 class OwnCluster(Cluster):

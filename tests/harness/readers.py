@@ -89,7 +89,8 @@ def _write_fences(cluster: Cluster, topic: str, deadline: Deadline) -> dict[int,
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 2})
     partitions = sorted(cluster.metadata(topic).topics[topic].partitions)
     for number in partitions:
-        producer.produce(topic, FENCE + b"%d" % number, partition=number, on_delivery=written)
+        # With a key, which compacted topics insist on.
+        producer.produce(topic, FENCE + b"%d" % number, FENCE, partition=number, on_delivery=written)
     assert producer.flush(deadline.left()) == 0, f"{topic} takes no records"
     assert sorted(fences) == partitions
     return fences

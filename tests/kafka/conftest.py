@@ -1,12 +1,13 @@
 """Real clusters, started once a session and version; topics of their own for every test."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.harness.daemon import LIVING
 from tests.harness.kafka_cluster import Cluster, OwnCluster, existing_bootstrap, existing_cluster, unique_topic
 from tests.harness.kafka_node import VERSIONS
 
@@ -27,6 +28,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for name in ("kafka_one", "kafka_three"):
         if name in metafunc.fixturenames:
             metafunc.parametrize(name, versions, indirect=True, scope="session")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the logs of the daemons that run when a test fails."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"daemon {daemon.folder}", daemon.describe()) for daemon in LIVING]
+    return report
 
 
 def _clusters(version: str, *, nodes: int) -> Iterator[Cluster]:
