@@ -1,0 +1,170 @@
+"""Any history of one connection: every request is answered or lost, exactly once and in order."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from penstock.producer.core.backoff import Backoff
+from penstock.producer.core.connections import (
+    ESTABLISHING,
+    Address,
+    ConnectionCore,
+    ConnectionLimits,
+    Due,
+    State,
+)
+from penstock.producer.core.streams import StreamError
+
+LIMITS = ConnectionLimits(
+    request_timeout_s=3.0,
+    setup_timeout_s=1.0,
+    setup_timeout_max_s=4.0,
+    reconnect=Backoff(0.1, 2.0),
+    idle_s=20.0,
+    in_flight_max=4,
+)
+HERE = Address(2, ("127.0.0.1", 1))
+MIDDLE = 0.5
+
+
+class ConnectionMachine(RuleBasedStateMachine):
+    """The core, driven as the shell drives it, beside a plain list of what is owed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core: ConnectionCore[int] = ConnectionCore(LIMITS)
+        self.now = 100.0
+        self.sent = 0
+        self.owed: list[tuple[int, int]] = []
+        self.unwritten = 0
+        self.settled: list[int] = []
+        self.last_end = -1e9
+        self.ends_in_a_row = 0
+
+    def end(self) -> None:
+        lost = self.core.ended(self.now, MIDDLE)
+        assert lost == [tag for tag, _ in self.owed]
+        self.settled += lost
+        self.owed.clear()
+        self.unwritten = 0
+        self.last_end = self.now
+        self.ends_in_a_row += 1
+
+    @rule()
+    def want(self) -> None:
+        self.core.want()
+
+    @rule(seconds=st.sampled_from([0.01, 0.1, 0.5, 1.0, 3.0, 20.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.look()
+
+    @rule()
+    def wait_for_the_deadline(self) -> None:
+        deadline = self.core.next_deadline()
+        if deadline is not None:
+            self.now = max(self.now, deadline)
+            was = self.core.throttled_until
+            due = self.core.due(self.now, MIDDLE)
+            # A deadline is never told in vain: something is due, or a throttle ends.
+            assert due is not None or (was and not self.core.throttled_until)
+            self.act(due)
+
+    def look(self) -> None:
+        while (due := self.core.due(self.now, MIDDLE)) is not None:
+            self.act(due)
+
+    def act(self, due: Due | None) -> None:
+        match due:
+            case None:
+                return
+            case Due.CONNECT:
+                assert self.core.state is State.RESOLVING
+                waited = self.now - self.last_end
+                assert waited >= min(0.1 * 2 ** max(self.ends_in_a_row - 1, 0), 2.0) - 1e-6 or not self.ends_in_a_row
+            case Due.NEXT_ADDRESS:
+                assert self.core.next_address(self.now) is not None
+            case Due.GIVE_UP | Due.REQUEST_TIMED_OUT:
+                self.end()
+            case Due.IDLE:
+                assert self.owed == []
+                self.end()
+
+    @precondition(lambda self: self.core.state is State.RESOLVING)
+    @rule(count=st.integers(0, 3))
+    def resolve(self, count: int) -> None:
+        if not count:
+            self.end()
+            return
+        self.core.resolved([HERE] * count, self.now)
+        assert self.core.next_address(self.now) == HERE
+
+    @precondition(lambda self: self.core.state is State.CONNECTING)
+    @rule(refused=st.booleans())
+    def connect(self, refused: bool) -> None:
+        if not refused:
+            self.core.established()
+        elif self.core.next_address(self.now) is None:
+            self.end()
+
+    @precondition(lambda self: self.core.state is State.CHECKING_VERSIONS)
+    @rule()
+    def agree(self) -> None:
+        before = self.core.incarnation
+        self.core.agreed({0: (3, 13)}, self.now)
+        assert self.core.incarnation == before + 1
+        self.ends_in_a_row = 0
+
+    @precondition(lambda self: self.core.room(self.now))
+    @rule(size=st.integers(1, 100))
+    def send(self, size: int) -> None:
+        correlation_id = self.core.next_correlation_id()
+        self.core.sent(correlation_id, self.sent, size, self.now)
+        self.owed.append((self.sent, correlation_id))
+        self.sent += 1
+        self.unwritten += size
+
+    @rule(data=st.data())
+    def write(self, data: st.DataObject) -> None:
+        self.unwritten -= data.draw(st.integers(0, self.unwritten))
+
+    @precondition(lambda self: self.core.state is State.READY)
+    @rule(place=st.integers(0, 4))
+    def answer(self, place: int) -> None:
+        known = self.owed[place][1] if place < len(self.owed) else 0
+        try:
+            self.core.expect(known, self.unwritten)
+        except StreamError:
+            self.end()
+            return
+        # Only the oldest may be answered.
+        assert place == 0
+        tag = self.core.answered(self.now)
+        assert tag == self.owed.pop(0)[0]
+        self.settled.append(tag)
+
+    @precondition(lambda self: self.core.state is State.READY)
+    @rule(throttle_ms=st.sampled_from([0, 10, 500, 5_000]))
+    def throttle(self, throttle_ms: int) -> None:
+        self.core.throttle(throttle_ms, self.now)
+        assert not throttle_ms or not self.core.room(self.now)
+
+    @precondition(lambda self: self.core.state in ESTABLISHING or self.core.state is State.READY)
+    @rule()
+    def peer_goes(self) -> None:
+        self.end()
+
+    @invariant()
+    def every_request_is_settled_once_or_owed(self) -> None:
+        assert self.settled == sorted(set(self.settled))
+        assert self.settled + [tag for tag, _ in self.owed] == list(range(self.sent))
+        assert self.core.in_flight == len(self.owed) <= LIMITS.in_flight_max
+
+    @invariant()
+    def a_state_that_waits_for_something_has_a_deadline(self) -> None:
+        waits = self.core.state is State.WAITING or self.core.state in ESTABLISHING or self.core.state is State.READY
+        assert (self.core.next_deadline() is not None) == waits
+
+    def teardown(self) -> None:
+        assert self.core.close() == [tag for tag, _ in self.owed]
+
+
+TestConnection = ConnectionMachine.TestCase
