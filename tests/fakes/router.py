@@ -47,6 +47,7 @@ class FakeRouter:
         self.peer = b""
         self.shard_start = 0
         self.heard = -1
+        self.acked = -1
         self.said = 0
         self.messages: list[ShardMessage] = []
         self.done: list[DoneItem] = []
@@ -61,13 +62,17 @@ class FakeRouter:
 
     def say(self, message: RouterMessage, *, seq: int | None = None, router_start: int = ROUTER_START) -> None:
         number = self.said if seq is None else seq
-        ack = self.heard if self.acknowledges else -1
+        if self.acknowledges:
+            self.acked = self.heard
+        ack = self.acked
         self.socket.send_multipart([self.peer, encode(Envelope(router_start, self.shard_start, number, ack), message)])
         self.said += 1
 
     def hear(self, deadline: float) -> ShardMessage:
         """The next message; its numbers are checked."""
-        assert self.socket.poll(max(0, int((deadline - monotonic()) * 1000))), f"heard nothing; last: {self.messages[-5:]}"
+        assert self.socket.poll(max(0, int((deadline - monotonic()) * 1000))), (
+            f"heard nothing; last: {self.messages[-5:]}"
+        )
         peer, frame = self.socket.recv_multipart()
         envelope, message = decode(frame)
         if peer != self.peer:
@@ -119,12 +124,16 @@ class FakeRouter:
 
     # --- what a router does --------------------------------------------------------------------------------------------
 
-    def welcome(self, *, digest: str | None = None, expiration_ms: int = 86_400_000) -> Hello:
-        """Greet the shard; its second HELLO."""
+    def greet(self, *, digest: str | None = None, pid: int | None = None, expiration_ms: int = 86_400_000) -> None:
+        """Answer the first HELLO."""
         first = self.first(Hello)
         assert first.journal == ""
         told = handover.digest(self.settings) if digest is None else digest
-        self.say(Welcome(os.getpid(), first.seat, told, "spool", expiration_ms))
+        self.say(Welcome(os.getpid() if pid is None else pid, first.seat, told, "spool", expiration_ms))
+
+    def welcome(self) -> Hello:
+        """Greet the shard; its second HELLO."""
+        self.greet()
         return self.first(Hello)
 
     def acked_to(self, partition: int) -> int:
@@ -144,6 +153,9 @@ def settings_for(root: Path, **kafka: object) -> Settings:
         {
             "data_dir": str(root / "data"),
             "runtime_dir": str(root / "run"),
-            "kafka": {"bootstrap.servers": "127.0.0.1:1", **{name.replace("_", "."): value for name, value in kafka.items()}},
+            "kafka": {
+                "bootstrap.servers": "127.0.0.1:1",
+                **{name.replace("_", "."): value for name, value in kafka.items()},
+            },
         }
     )

@@ -68,16 +68,22 @@ class SegmentWriter:
         return at
 
     def slice(
-        self, partition: int, generation: int, topic: str, index: int, first: int, rows: Sequence[Row], *, created_ms: int
+        self,
+        partition: int,
+        generation: int,
+        topic: str,
+        index: int,
+        first: int,
+        rows: Sequence[Row],
+        *,
+        created_ms: int,
     ) -> SliceRef:
         """Append a slice and return the reference to it."""
         data = slice_bytes(topic, index, first, rows)
         at = self.put(data)
         self.put(b"\x00" * 20)
         stamps = [NOW_MS if row.timestamp is None else row.timestamp for row in rows]
-        return SliceRef(
-            partition, generation, self.segment, at, len(data), first, len(rows), created_ms, max(stamps)
-        )
+        return SliceRef(partition, generation, self.segment, at, len(data), first, len(rows), created_ms, max(stamps))
 
     def close(self) -> None:
         self._file.close()

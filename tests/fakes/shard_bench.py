@@ -216,7 +216,9 @@ class ShardBench:
 
     def live_slots(self, partition: int) -> list[JournalSlot]:
         """What the journal of this shard says of a partition."""
-        return [slot for serial, slot in self.slots_of.items() if serial in self.journal and slot.partition == partition]
+        return [
+            slot for serial, slot in self.slots_of.items() if serial in self.journal and slot.partition == partition
+        ]
 
     def listen(self) -> None:
         """Take what the shard says; the router acknowledges at once."""

@@ -47,9 +47,9 @@ class ShardWorld:
         self.writer = SegmentWriter(self.settings.spool_dir)
         self.next: dict[int, int] = {}
         self.generation: dict[int, int] = {}
-        self.shard = self.start()
+        self.start()
 
-    def start(self) -> "object":
+    def start(self) -> None:
         with (self.root / "shard.stderr").open("ab") as stderr:
             self.process = start_tied(
                 [
@@ -64,7 +64,6 @@ class ShardWorld:
                 ],
                 stderr=stderr,
             )
-        return self.process
 
     def log(self) -> str:
         return tail(self.root / "shard.stderr")
@@ -94,9 +93,15 @@ class ShardWorld:
             answer = caller.ask(MetadataRequest(topics=[wanted], allow_auto_topic_creation=False), 12)
         return answer.topics[0].topic_id.bytes
 
-    def greet(self) -> None:
-        _ = self.router.welcome()
+    def greet(self) -> Path:
+        """Welcome the shard and tell it its nodes; where its journal is."""
+        hello = self.router.welcome()
         self.router.say(self.nodes())
+        return self.settings.journal_dir / hello.journal
+
+    def ended(self, *, seconds: float = 15) -> int:
+        """The exit status of the shard."""
+        return self.process.wait(seconds)
 
     def grant(
         self,
