@@ -19,10 +19,10 @@ SOCKET = "/run/penstock/penstock.sock"
 ROUTER_KILLS = 20
 
 
-def pid_of(box: Box, module: str) -> int:
-    """The pid, as the box sees it, of the process of the unit that runs `module`; 0 when there is none."""
-    told = box.run("pgrep", "-n", "-f", f"-m penstock.{module}", check=False).stdout.split()
-    return int(told[0]) if told else 0
+def pid_of(box: Box, module: str) -> int | None:
+    """The pid, as the box sees it, of the process of the unit that runs `module`; None when there is none."""
+    told = box.run("pgrep", "-n", "-f", f"[-]m penstock.{module}", check=False).stdout.split()
+    return int(told[0]) if told else None
 
 
 def main_pid(box: Box) -> int:
@@ -33,13 +33,14 @@ def state(box: Box) -> str:
     return box.run("systemctl", "is-active", "penstock", check=False).stdout.strip()
 
 
-def replaced(box: Box, look: Callable[[], int], kill: int) -> int:
+def replaced(box: Box, look: Callable[[], int | None], kill: int) -> int:
     """Kill a process and wait until another has its place."""
+    assert kill > 1, "0 would end the group this test runs in"
     box.run("kill", "-9", str(kill))
 
-    def another() -> int:
+    def another() -> int | None:
         found = look()
-        return found if found not in (0, kill) else 0
+        return found if found not in (0, kill) else None
 
     return wait_until(another, seconds=30, what="another process has its place")
 
