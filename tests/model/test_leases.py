@@ -9,12 +9,12 @@ import os
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.daemon.core.entries import CheckpointEntry, Lsn, PartitionSnapshot, StampRowEntry
+from penstock.daemon.core.entries import AckedEntry, CheckpointEntry, Lsn, PartitionSnapshot, StampRowEntry
 from penstock.daemon.core.ledger import Ledger
 from penstock.daemon.core.model import PendingSlice, SliceEnded
 from penstock.daemon.core.parking import ParkRequest
 from penstock.wire.journal import JournalSlot
-from penstock.wire.messages import Grant, RouterMessage, Slices
+from penstock.wire.messages import FIRST, Grant, Pace, RouterMessage, Slices
 
 from tests.fakes.lease_desk import Desk
 from tests.fakes.lease_shards import BrokerPartition, FakeShard
@@ -25,8 +25,8 @@ NODES = (1, 2, 3)
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    @initialize()
-    def begin(self) -> None:
+    @initialize(opened=st.booleans())
+    def begin(self, opened: bool) -> None:
         self.desk = Desk()
         self.brokers = {number: BrokerPartition() for number in range(3)}
         self.shards: dict[int, FakeShard] = {}
@@ -46,6 +46,10 @@ class LeaseMachine(RuleBasedStateMachine):
         for seat in (0, 1):
             self.greet(seat)
         self.settle_round(sync=True)
+        if opened:
+            self.frames([0, 1, 2], 2, None)
+            self.everybody_works(1, 1, heard=True)
+            self.deliver_all()
 
     # --- the router's round ------------------------------------------------------------------------------------------
 
@@ -81,6 +85,14 @@ class LeaseMachine(RuleBasedStateMachine):
             for place, entry in enumerate(self.desk.log.entries_at, 1):
                 if isinstance(entry, StampRowEntry) and entry.partition == message.partition:
                     assert place <= self.synced or entry.row not in message.rows
+        if isinstance(message, Grant | Pace) and message.pace != FIRST:
+            acked = [
+                place
+                for place, entry in enumerate(self.desk.log.entries_at, 1)
+                if isinstance(entry, AckedEntry) and entry.partition == message.partition
+            ]
+            assert acked, "wide without an acknowledgement"
+            assert acked[0] <= self.synced, "wide before its acknowledgement is synced"
         if isinstance(message, Slices):
             for ref in message.refs:
                 piece = next(p for p in self.pieces[ref.partition] if p.first == ref.first)
@@ -97,12 +109,17 @@ class LeaseMachine(RuleBasedStateMachine):
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
-    @rule(number=PARTITIONS, count=st.integers(1, 4), poison=st.sampled_from([None, None, None, 0, 2]))
-    def frame(self, number: int, count: int, poison: int | None) -> None:
-        piece = self.desk.push(number, count)
-        self.pieces[number].append(piece)
-        if poison is not None and poison < count:
-            self.brokers[number].poison.add(piece.first + poison)
+    @rule(
+        numbers=st.lists(PARTITIONS, min_size=1, max_size=5),
+        count=st.integers(1, 5),
+        poison=st.sampled_from([None, None, None, 0, 2]),
+    )
+    def frames(self, numbers: list[int], count: int, poison: int | None) -> None:
+        for number in numbers:
+            piece = self.desk.push(number, count)
+            self.pieces[number].append(piece)
+            if poison is not None and poison < count:
+                self.brokers[number].poison.add(piece.first + poison)
 
     @rule(sync=st.booleans())
     def round(self, sync: bool) -> None:
@@ -139,14 +156,15 @@ class LeaseMachine(RuleBasedStateMachine):
             if answer:
                 shard.answer(number)
 
-    @rule(count=st.integers(1, 5), answers=st.integers(0, 3), heard=st.booleans())
+    @rule(count=st.integers(1, 5), answers=st.integers(0, 2), heard=st.booleans())
     def everybody_works(self, count: int, answers: int, heard: bool) -> None:
         if heard:
             self.deliver_all()
         for shard in self.shards.values():
             for number in range(3):
-                shard.cut(number, count)
-                shard.send(number)
+                for _ in range(3):
+                    shard.cut(number, count)
+                    shard.send(number)
                 for _ in range(answers):
                     shard.answer(number)
 
