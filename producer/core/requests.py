@@ -199,7 +199,7 @@ def _read_fast(version: int, answer: bytes) -> ProduceAnswer:
     if flexible:
         position = _no_tags(answer, position)
     if position != len(answer):
-        raise _UnusualError
+        raise StreamError(f"{len(answer) - position} bytes behind an answer to Produce version {version}")
     return ProduceAnswer(outcomes, throttle_ms, [])
 
 

@@ -193,6 +193,13 @@ def test_every_truncation_of_an_answer_is_an_error_and_never_a_wrong_answer(vers
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_bytes_behind_an_answer_are_an_error(version: int) -> None:
+    row = _ROW(index=0, error_code=0, base_offset=1, log_append_time_ms=-1, log_start_offset=0)
+    with pytest.raises(StreamError, match="3 bytes behind"):
+        _ = read_produce(version, encode(version, [topic("a", [row])]) + b"abc")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_random_bytes_are_an_answer_or_an_error_but_never_a_crash(version: int) -> None:
     chance = random.Random(version)
     for _ in range(300):

@@ -1,7 +1,7 @@
 """Any history of one connection: every request is answered or lost, exactly once and in order."""
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.producer.core.backoff import Backoff
 from penstock.producer.core.connections import (
     ESTABLISHING,
@@ -38,6 +38,16 @@ class ConnectionMachine(RuleBasedStateMachine):
         self.settled: list[int] = []
         self.last_end = -1e9
         self.ends_in_a_row = 0
+
+    @initialize(ready=st.booleans())
+    def begin(self, ready: bool) -> None:
+        """Half of all histories begin with a ready connection: what goes wrong there is what matters most."""
+        if ready:
+            self.want()
+            self.look()
+            self.resolve(1)
+            self.connect(refused=False)
+            self.agree()
 
     def end(self) -> None:
         lost = self.core.ended(self.now, MIDDLE)
