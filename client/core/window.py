@@ -245,11 +245,11 @@ class Window:
     def lost(self) -> None:
         """The connection is gone, and with it all answers that were on their way."""
         self._online = False
-        again = list(self._sent.values())
+        again = sorted([*self._sent.values(), *self._drained], key=lambda frame: frame.number)
         if self._drained:
             first = min(frame.number for frame in self._drained)
-            again = sorted(again + self._drained, key=lambda frame: frame.number)
-            for frame in again:
+            # Those after it were not taken either; under their old sequences they would come too late.
+            for frame in (*again, *self._unsent):
                 if frame.number >= first:
                     frame.seq = NO_SEQUENCE
         self._unsent.extendleft(reversed(again))
