@@ -83,14 +83,14 @@ class Client:
 
     # --- input -------------------------------------------------------------------------------------------------------
 
-    def read(self, now: float) -> None:
-        """Read once, as much as there is room for. Sets `input_ended` at its end."""
+    def read(self, now: float) -> int:
+        """Read once, as much as there is room for; how many bytes came. Sets `input_ended` at the end."""
         buffer = self._room()
         with memoryview(buffer) as view:
             try:
                 count = self._sock.recv_into(view[self.end :])
             except BlockingIOError:
-                return
+                return 0
             except OSError:
                 # A reset: the client closed with answers unread.
                 self.lost = True
@@ -98,10 +98,11 @@ class Client:
         if not count:
             self.input_ended = True
             self._set_interest()
-            return
+            return 0
         self.end += count
         if self.partial_since is None:
             self.partial_since = now
+        return count
 
     def _room(self) -> bytearray:
         """The buffer, with room behind `end` for the rest of the message that begins at `start`."""

@@ -45,6 +45,8 @@ from .startup import Started, start
 from .topics import KnownTopics
 from .verbs import Verbs
 
+COALESCE_S: Final = 0.001
+"""Syncs and hand-outs begin at least so far apart: at rest nothing waits for it, under load each carries more."""
 _ROOM_EVERY_S: Final = 0.1
 _SECOND: Final = 1.0
 _EXPIRE_EVERY_S: Final = 60.0
@@ -68,6 +70,8 @@ class Router:
         self.began = monotonic()
         self._log = logs.get()
         self._producer_id_asked = False
+        self._sync_again_at = self._hand_out_again_at = 0.0
+        self._sync_is_due = self._hand_out_is_due = False
         self._room_at = self._second_at = self._expire_at = 0.0
         self._topics_changed = False
         self._leaving: set[int] = set()
@@ -212,7 +216,7 @@ class Router:
         self.answers.written(WriteProof(self.spool.written_through), now_ms=now_ms)
         self._end_slices(now_ms)
         self._sync(now)
-        self.leases.hand_out(now)
+        self._hand_out(now)
         self._send(now)
         self._step(now)
         self._now_and_then(now)
@@ -266,12 +270,22 @@ class Router:
             return
         since = spool.unsynced_since
         waited_s = 0.0 if since is None else now - since
-        if (
-            self.answers.wants_sync
-            or self.leases.wants_sync
-            or waited_s * 1_000 >= self.settings.spool.sync_interval_ms
-        ):
+        wanted = self.answers.wants_sync or self.leases.wants_sync
+        self._sync_is_due = wanted and now < self._sync_again_at
+        if self._sync_is_due:
+            return
+        if wanted or waited_s * 1_000 >= self.settings.spool.sync_interval_ms:
             _ = spool.start_sync()
+            self._sync_again_at = now + COALESCE_S
+
+    def _hand_out(self, now: float) -> None:
+        """References go out in few messages: each costs a wake-up on both sides."""
+        self._hand_out_is_due = now < self._hand_out_again_at
+        if not self._hand_out_is_due:
+            before = self.leases.handed_out_slices
+            self.leases.hand_out(now)
+            if self.leases.handed_out_slices != before:
+                self._hand_out_again_at = now + COALESCE_S
 
     def _send(self, now: float) -> None:
         leases = self.leases
@@ -338,6 +352,10 @@ class Router:
         ]
         if self.spool.unsynced_since is not None and not self.spool.syncing:
             due.append(self.spool.unsynced_since + self.settings.spool.sync_interval_ms / 1_000)
+        if self._sync_is_due:
+            due.append(self._sync_again_at)
+        if self._hand_out_is_due:
+            due.append(self._hand_out_again_at)
         if self.intake.held:
             due.append(self._room_at)
         return min((at for at in due if at is not None), default=None)

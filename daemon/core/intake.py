@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from ...producer import kernel
-from ...producer.kernel import Scattered, SendHead
+from ...producer.kernel import Scattered, SendHead, SliceRows
 from ...wire import frames, slices
 from ...wire.errors import FrameError
 from ...wire.frames import Ack, Code, Level, Type
@@ -264,17 +264,7 @@ class Intake:
     def _take(self, session: Session, route: Route, head: SendHead, scattered: Scattered, nbytes: int) -> None:
         """Number the records, seal the slices, stage the entry, and tell everyone concerned."""
         clock, client = self.clock, session.client
-        entries: list[SliceEntry] = []
-        payloads: list[bytearray] = []
-        states = route.states
-        at = 0
-        for rows in scattered.slices:
-            data = rows.data
-            state = states[rows.index]
-            self._seal(data, route.checksums[rows.index], rows, state.next_ordinal)
-            entries.append(SliceEntry(state.number, state.next_ordinal, rows.count, rows.max_ts, at, len(data)))
-            payloads.append(data)
-            at += len(data)
+        entries = self._seal(route, scattered.slices)
         # One slice says for itself where all records went.
         partitions = scattered.partitions if len(entries) > 1 else None
         entry = FrameEntry(
@@ -288,7 +278,7 @@ class Intake:
             partitions,
             entries,
         )
-        place = self._store.append_frame(entry, payloads, created_ms=clock.mono_ms)
+        place = self._store.append_frame(entry, [rows.data for rows in scattered.slices], created_ms=clock.mono_ms)
         self._ledger.apply(entry)
         frame = PendingFrame(
             entry.client_id,
@@ -306,48 +296,35 @@ class Intake:
             self._sessions.took(client, frame, entry.previous)
         self.counts.taken += scattered.count
         self.counts.taken_frames += 1
-        self.counts.taken_bytes += at
+        self.counts.taken_bytes += scattered.record_bytes
         self._answers.owe(session, frame, now_ms=clock.mono_ms)
         self._push(session, frame, entries, place)
         if scattered.keyless:
             route.keyless(scattered.record_bytes)
 
-    def _seal(self, data: bytearray, prefix: int, rows: kernel.SliceRows, first: int) -> None:
-        """Fill the slice's header; its checksum comes last, as it covers the rest."""
-        slices.HEADER.pack_into(
-            data,
-            0,
-            0,
-            slices.VERSION,
-            rows.flags,
-            0,
-            first,
-            rows.count,
-            len(data) - slices.HEADER_BYTES,
-            self.clock.wall_ms,
-            rows.base_ts,
-            rows.max_ts,
-        )
-        with memoryview(data) as view:
-            _CRC.pack_into(data, 0, self._checksum(view[slices.CRC_FROM :], prefix))
+    def _seal(self, route: Route, slices_rows: list[SliceRows]) -> list[SliceEntry]:
+        """Fill the slices' headers; a checksum comes last, as it covers the rest."""
+        states, prefixes, checksum, wall_ms = route.states, route.checksums, self._checksum, self.clock.wall_ms
+        pack_header, pack_crc, header_bytes = slices.HEADER.pack_into, _CRC.pack_into, slices.HEADER_BYTES
+        entries: list[SliceEntry] = []
+        at = 0
+        for index, count, flags, base_ts, max_ts, data in slices_rows:
+            state = states[index]
+            first, length = state.next_ordinal, len(data)
+            pack_header(
+                data, 0, 0, slices.VERSION, flags, 0, first, count, length - header_bytes, wall_ms, base_ts, max_ts
+            )
+            pack_crc(data, 0, checksum(memoryview(data)[slices.CRC_FROM :], prefixes[index]))
+            entries.append(SliceEntry(state.number, first, count, max_ts, at, length))
+            at += length
+        return entries
 
     def _push(self, session: Session, frame: PendingFrame, entries: list[SliceEntry], place: FramePlace) -> None:
         push, unflushed = self._delivery.push, session.unflushed
-        for entry, offset in zip(entries, place.offsets, strict=True):
-            pending = PendingSlice(
-                entry.partition,
-                entry.first,
-                entry.count,
-                place.segment,
-                offset,
-                entry.length,
-                entry.max_ts,
-                frame.created_ms,
-                place.lsn,
-                frame,
-            )
-            push(pending)
-            unflushed[entry.partition] = entry.first + entry.count
+        segment, created_ms, lsn = place.segment, frame.created_ms, place.lsn
+        for (partition, first, count, max_ts, _, length), offset in zip(entries, place.offsets, strict=True):
+            push(PendingSlice(partition, first, count, segment, offset, length, max_ts, created_ms, lsn, frame))
+            unflushed[partition] = first + count
 
     def _again(self, session: Session, head: SendHead, verdict: Verdict, records: int) -> bool:
         """A sequence that was seen before is answered from what is known, never taken twice (SES-3)."""

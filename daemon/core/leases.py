@@ -395,6 +395,11 @@ class Leases:
         return self._table.pushed - counters["records_delivered"] - counters["records_parked"]
 
     @property
+    def handed_out_slices(self) -> int:
+        """References handed out since the start, repeats counted again."""
+        return self._table.handout.slices
+
+    @property
     def pushed_records(self) -> int:
         return self._table.pushed
 
