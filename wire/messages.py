@@ -7,6 +7,7 @@ DONE and REVOKED that means: the router's own entry is written to the spool. A s
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, cast
 
 import msgpack
@@ -34,12 +35,24 @@ class Cut(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A stamp row: from ordinal `start` on, base sequence = (first ordinal - base) mod 2^31 under this id and epoch."""
+    """A stamp row: from ordinal `start` on, base sequence = (first ordinal - base) mod 2^31 under this id and epoch. Where two
+    rows of one id and epoch follow each other there is a hole right before the later one (`holes_between`)."""
 
     producer_id: int
     epoch: int
     start: int
     base: int
+
+
+def holes_between(rows: list[Row]) -> list[tuple[int, int]]:
+    """Ordinals [first, end) that are never sent, ascending: a later base stands higher by as many as are left out, so that
+    sequences go on without a gap. A hole may begin and end inside a slice."""
+    found: list[tuple[int, int]] = []
+    for before, after in pairwise(rows):
+        left_out = after.base - before.base
+        if (before.producer_id, before.epoch) == (after.producer_id, after.epoch) and left_out > 0:
+            found.append((after.start - left_out, after.start))
+    return found
 
 
 class Anchor(NamedTuple):

@@ -8,6 +8,7 @@ or a hole (IDN-4).
 import struct
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
@@ -83,8 +84,9 @@ class PartitionQueue:
         pool: BufferPool,
         source: Source,
         row_starts: list[int],
+        holes: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """`tag.first` is the first ordinal never cut."""
+        """`tag.first` is the first ordinal never cut; `holes` are ordinals [first, end) that are left out, ascending."""
         self.tag: Final = tag
         self.partition: Final = tag.partition
         self.node = node
@@ -100,6 +102,8 @@ class PartitionQueue:
         self._pool: Final = pool
         self._source: Final = source
         self._row_starts: Final = row_starts
+        self._holes: Final = holes
+        self._breaks: Final = sorted({*row_starts, *(first for first, _ in holes)})
         self._batch_bytes = rules.batch_bytes
         self._prefix_crc: Final = crc32c(crc_prefix(topic, index))
         self._refs_end = -1
@@ -173,11 +177,10 @@ class PartitionQueue:
         end = len(data)
         if self._position == 0:
             self._position = HEADER_BYTES
-        behind = self.cut_to - ref.first - self._taken
-        if behind > 0:
-            self._position = skip_rows(data, self._position, behind, own_timestamps=own)
-            self._taken += behind
+        self._skip(ref, data, self.cut_to, own=own)
         while self._taken < ref.count:
+            if self._holes and self._skip(ref, data, self._behind_hole(ref.first + self._taken), own=own):
+                continue
             building = self._open
             if building is None:
                 if self._is_full():
@@ -204,6 +207,19 @@ class PartitionQueue:
         self._position = self._taken = 0
         return Fed.TAKEN
 
+    def _skip(self, ref: SliceRef, data: memoryview, to: int, *, own: bool) -> bool:
+        """Leave out the rows below an ordinal. Returns whether there were any."""
+        behind = min(to - ref.first, ref.count) - self._taken
+        if behind <= 0:
+            return False
+        self._position = skip_rows(data, self._position, behind, own_timestamps=own)
+        self._taken += behind
+        return True
+
+    def _behind_hole(self, ordinal: int) -> int:
+        """The first ordinal from this one on that is sent."""
+        return next((end for first, end in self._holes if first <= ordinal < end), ordinal)
+
     def _begin(self, first: int, size: int, since: float, *, exactly: bool = False) -> Closed | None:
         tag = self.tag._replace(first=first)
         buffer = self._pool.take(self.node, size, tag)
@@ -227,8 +243,8 @@ class PartitionQueue:
     def _count_max(self, first: int) -> int:
         if self.one_record:
             return 1
-        place = bisect_right(self._row_starts, first)
-        return self._row_starts[place] - first if place < len(self._row_starts) else _ANY_COUNT
+        place = bisect_right(self._breaks, first)
+        return self._breaks[place] - first if place < len(self._breaks) else _ANY_COUNT
 
     def _close_open(self) -> None:
         assert self._open is not None

@@ -30,6 +30,7 @@ from ...wire.messages import (
     Slices,
     Stop,
     Welcome,
+    holes_between,
 )
 from .lease import Lease
 from .modes import Limits, Mode, WallClock
@@ -123,6 +124,7 @@ class LeaseTable:
             pool=self.accumulator.pool,
             source=self.accumulator.source,
             row_starts=sorted(row.start for row in grant.rows),
+            holes=holes_between(grant.rows),
         )
         lease = Lease(grant, queue, self.limits, self.wall, self.outbox)
         self.leases[grant.partition] = lease
