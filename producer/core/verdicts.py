@@ -144,8 +144,19 @@ _NOT_OF_PRODUCE: Final[frozenset[int]] = frozenset(
         81,
         82,
     }
-    | {85, 86, *range(91, 100), 101, 102, *range(104, 120), *range(121, 128)}
+    | {85, 86, *range(91, 100), 101, 102, *range(104, 120), *range(121, 134)}
 )
+
+_NAMES: Final[dict[int, str]] = {
+    # What the library calls otherwise, or does not know yet.
+    39: "INVALID_REPLICA_ASSIGNMENT",
+    128: "INVALID_REGULAR_EXPRESSION",
+    129: "REBOOTSTRAP_REQUIRED",
+    130: "STREAMS_INVALID_TOPOLOGY",
+    131: "STREAMS_INVALID_TOPOLOGY_EPOCH",
+    132: "STREAMS_TOPOLOGY_FENCED",
+    133: "SHARE_SESSION_LIMIT_REACHED",
+}
 
 _SPLIT: Final = Judgement(Verdict.SPLIT, "MESSAGE_TOO_LARGE", "the batch is larger than the topic allows")
 _FORGETFUL: Final = Judgement(Verdict.RETRY, "UNKNOWN_PRODUCER_ID", "the broker cannot tell where its log starts")
@@ -155,6 +166,8 @@ def error_name(code: int) -> str:
     """Kafka's name of a code, for people."""
     if code in _PRODUCE:
         return _PRODUCE[code].name
+    if code in _NAMES:
+        return _NAMES[code]
     known = kafka_errors.get(code)
     return str(known.message) if known is not None else f"error {code}"
 
