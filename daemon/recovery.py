@@ -7,11 +7,13 @@ What is found, and what it means:
 * After a power cut, damage at or behind the last place known to be synced, with whole entries behind it: pages of one unsynced
   tail reached the disk in another order than they were written. The log ends at the damage: nothing behind it was answered at
   `spooled` or handed out. The rest is moved to `quarantine/`.
+* What a failed sync made the router write again, as the header of the later segment says: after a power cut it is passed over
+  where it lay first.
 * Any other damage was synced, or lies in memory that no power cut touched: the disk or a person did it. The bytes are copied to
   `quarantine/`, counted, and the entries around them stand. Ordinals that are lost by it become holes. Where no later
   checkpoint says what was lost, a new identity is needed: the next ordinal may have been given out before (IDN-9 d).
 
-Nothing is deleted here, and no damage stops the start; only a version that is not known does. A crash during recovery leaves
+Nothing with content is deleted here, and no damage stops the start; only a version that is not known does. A crash during recovery leaves
 files that the next recovery reads the same way: whole segments are moved, newest first, before the damaged one is cut.
 """
 
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..wire.errors import FrameError
-from .core.entries import Lsn, lsn
+from .core.entries import Lsn, lsn, segment_of
 from .core.entry_codec import Kind, SyncedEntry, unpack
 from .core.ledger import Ledger
 from .core.model import PendingFrame, PendingSlice
@@ -77,7 +79,7 @@ class _Segment(NamedTuple):
     path: Path
     data: bytearray
     scan: Scan
-    previous_end: int
+    continues: int
     header_is_bad: bool
 
 
@@ -104,6 +106,8 @@ class Recovery:
         self._report = RecoveryReport()
         self._replay = Replay(sessions, now_ms=now_ms, wall_ms=wall_ms)
         self._ends: list[SegmentEnd] = []
+        self._void: list[SegmentEnd] = []
+        self._continues: dict[int, int] = {}
         self._uncertain = False
         self._gap_before = False
 
@@ -115,10 +119,14 @@ class Recovery:
         """
         try:
             numbers = self._own_segments()
+            self._continues = {number: self._continues_at(number) for number in numbers}
             for place, number in enumerate(numbers):
-                if not self._feed(number, numbers[place + 1 :]):
+                if self._power_cut and self._is_void(number, numbers[place + 1 :]):
+                    truncate(segment_path(self._directory, number), 0, self._disk)
+                    self._void.append(SegmentEnd(number, 0))
+                elif not self._feed(number, numbers[place + 1 :]):
                     break
-            for end in self._ends:
+            for end in [*self._ends, *self._void]:
                 # What the last router wrote may be in the page cache only, and will be handed out.
                 sync_file(segment_path(self._directory, end.number), self._disk)
         except OSError as error:
@@ -130,7 +138,7 @@ class Recovery:
         recovered = Recovered(
             self._replay.ledger, self._replay.sessions, done.frames, done.slices, self._report, self._uncertain
         )
-        return recovered, self._ends
+        return recovered, sorted([*self._ends, *self._void])
 
     def _own_segments(self) -> list[int]:
         """Numbers of the segments of this spool; other files that look like some are moved away."""
@@ -184,38 +192,59 @@ class Recovery:
             damages.insert(0, Damage(0, ENTRIES_AT))
         if found.torn is not None:
             damages.append(found.torn)
-        elif later and later[0] == segment.number + 1:
-            end = self._previous_end(later[0])
-            if end > found.end:
+        else:
+            end = self._void_from(segment.number)
+            if end is not None and end > found.end:
                 damages.append(Damage(found.end, end))
         return damages
 
     def _read(self, number: int) -> _Segment:
         path = segment_path(self._directory, number)
         data = read_whole(path)
-        previous_end, bad = 0, False
+        bad = False
         try:
-            previous_end = read_segment_header(data).previous_end
+            _ = read_segment_header(data)
         except FrameError:
             bad = True
-        return _Segment(number, path, data, scan(data, self._spool, number), previous_end, bad)
+        void_from = self._void_from(number)
+        if self._power_cut and void_from is not None and void_from < len(data):
+            del data[void_from:]
+        return _Segment(number, path, data, scan(data, self._spool, number), self._continues[number], bad)
 
-    def _previous_end(self, number: int) -> int:
-        """Where the segment before this one ended when this one was begun; 0: not known."""
+    def _continues_at(self, number: int) -> int:
+        """Behind which place of the log a segment goes on; 0: not known."""
         with segment_path(self._directory, number).open("rb") as file:
             try:
-                return read_segment_header(file.read(ENTRIES_AT)).previous_end
+                return read_segment_header(file.read(ENTRIES_AT)).continues
             except FrameError:
                 return 0
+
+    def _is_void(self, number: int, later: list[int]) -> bool:
+        """Whether all of a segment was written again in a later one: its syncs had failed."""
+        return any(0 < self._continues[other] <= lsn(number, 0) for other in later)
+
+    def _void_from(self, number: int) -> int | None:
+        """The offset from which a segment was written again in a later one, or simply ends; None: not known."""
+        offsets = [
+            place & 0xFFFFFFFF
+            for other, place in self._continues.items()
+            if other > number and place and segment_of(Lsn(place)) == number
+        ]
+        return min(offsets, default=None)
 
     def _end_of_log(self, segment: _Segment, damages: list[Damage], later: list[int]) -> int | None:
         """Where a crash tore the log's unsynced end; None: the damage has another cause."""
         if self._power_cut:
             synced = self._known_synced(segment, later)
             return next((damage.start for damage in damages if lsn(segment.number, damage.start) >= synced), None)
-        if later or len(damages) > 1 or segment.scan.torn is None:
+        if len(damages) > 1 or segment.scan.torn is None or not all(self._is_blank(number) for number in later):
             return None
         return segment.scan.torn.start if self._is_short_write(segment, segment.scan.torn) else None
+
+    def _is_blank(self, number: int) -> bool:
+        """Whether a segment was made and nothing was written to it."""
+        with segment_path(self._directory, number).open("rb") as file:
+            return not file.read(ENTRIES_AT + ENTRY.size).strip(b"\0")
 
     def _is_short_write(self, segment: _Segment, torn: Damage) -> bool:
         """Whether a write that a kill cut short leaves this: the beginning of an entry, and nothing behind it."""
@@ -233,12 +262,7 @@ class Recovery:
 
     def _fold(self, segment: _Segment, end: int, *, damaged: bool) -> None:
         before = self._ends[-1] if self._ends else None
-        whole = (
-            before is not None
-            and before.number + 1 == segment.number
-            and segment.previous_end in {0, before.end}
-            and not self._gap_before
-        )
+        whole = before is not None and segment.continues == lsn(before.number, before.end) and not self._gap_before
         self._replay.segment(continuous=whole)
         checkpoint = False
         for raw in segment.scan.entries:
@@ -272,6 +296,9 @@ class Recovery:
         """The log ends at `cut`: whatever lies behind it was never synced."""
         for number in reversed(later):
             path = segment_path(self._directory, number)
+            if self._is_blank(number):
+                path.unlink()
+                continue
             self._report.dropped_bytes += path.stat().st_size
             _ = self._quarantine.take(path)
         whole_behind = segment.scan.end - cut

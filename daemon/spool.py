@@ -30,7 +30,7 @@ from typing import Final
 from crc32c import crc32c
 
 from ..runtime.clock import monotonic, wall_ms
-from .core.entries import CheckpointEntry, ControlEntry, FrameEntry, Lsn, segment_of
+from .core.entries import CheckpointEntry, ControlEntry, FrameEntry, Lsn, lsn, segment_of
 from .core.entry_codec import SyncedEntry, pack_control, pack_frame_meta
 from .core.model import FramePlace, SpoolFullError
 from .core.segment_scan import ENTRY
@@ -144,7 +144,7 @@ class Spool:
         )
         number = directory_numbers(self._directory, Quarantine(self._directory, limits.quarantine_bytes_max)) + 1
         try:
-            tail.begin(number, next((end.end for end in self._ends if end.number == number - 1), 0))
+            tail.begin(number, lsn(*self._ends[-1]) if self._ends else Lsn(0))
             self.write()
             for file in tail.written_files():
                 self._disk.sync(file)

@@ -30,13 +30,12 @@ class TailLimits(NamedTuple):
 
 
 class Body(NamedTuple):
-    """An entry before it has its place. `slices`: how many a frame has."""
+    """An entry before it has its place."""
 
     kind: int
     length: int
     crc: int
     buffers: tuple[Buffer, ...]
-    slices: int = 0
 
 
 class _Kept(NamedTuple):
@@ -87,13 +86,13 @@ class Tail:
         self.last = Lsn(0)
         self.directory_changed = False
 
-    def begin(self, number: int, previous_end: int) -> None:
-        """The first segment of this router. `previous_end`: where the segment before it ends (0: there is none).
+    def begin(self, number: int, continues: Lsn) -> None:
+        """The first segment of this router. `continues`: the end of the log so far.
 
         Raises:
             OSError: there is no room, not even the spare's.
         """
-        self._start_segment(number, previous_end, 0, for_frames=False)
+        self._start_segment(number, continues, 0, for_frames=False)
 
     def stage(self, body: Body) -> Lsn:
         """Give an entry its place, in a new segment if need be.
@@ -146,13 +145,15 @@ class Tail:
         self.kept_bytes = 0
         first = {segment_of(entry.place): entry.place & 0xFFFFFFFF for entry in reversed(kept)}
         ends = [min(segment.written_end, first.get(segment.number, segment.end)) for segment in failed]
-        self._start_segment(failed[-1].number + 1, ends[-1], 0, for_frames=False)
+        continues = kept[0].place if kept else lsn(failed[-1].number, ends[-1])
+        if continues & 0xFFFFFFFF == ENTRIES_AT:
+            # Not even the header of that segment is on disk.
+            continues = lsn(segment_of(continues), 0)
+        self._start_segment(failed[-1].number + 1, continues, 0, for_frames=False)
         moved: dict[Lsn, Lsn] = {}
         for place, body in kept:
-            if body.kind not in {Kind.CHECKPOINT, Kind.SYNCED}:
-                moved[place] = new = self._stage_fact_or_moved(body)
-                if body.slices:
-                    self._segments.moved(segment_of(place), segment_of(new), body.slices)
+            if body.kind != Kind.CHECKPOINT:
+                moved[place] = self._stage_fact_or_moved(body)
         self.write()
         # Only now: until it was written elsewhere, the page cache of the failed files has what a kill must not take.
         for segment, end in zip(failed, ends, strict=True):
@@ -194,18 +195,18 @@ class Tail:
             after = self._segments.nbytes - active.size + active.end + self._limits.segment_bytes
             if after > self._limits.bytes_max and self._segments.sealed_count > 0:
                 raise SpoolFullError(f"the spool holds {self._segments.nbytes} bytes of {self._limits.bytes_max}")
-        self._start_segment(active.number + 1, active.end, need, for_frames=for_frames)
+        self._start_segment(active.number + 1, lsn(active.number, active.end), need, for_frames=for_frames)
         self._segments.sealed(active.number, active.end)
         # Behind its last entry a sealed segment needs no blocks.
         os.ftruncate(active.fd, active.end)
 
-    def _start_segment(self, number: int, previous_end: int, need: int, *, for_frames: bool) -> None:
+    def _start_segment(self, number: int, continues: Lsn, need: int, *, for_frames: bool) -> None:
         kind, checkpoint = pack_control(self._snapshot())
         total = padded(ENTRY.size + len(checkpoint))
         least = ENTRIES_AT + total + need + self._limits.control_reserve_bytes
         fd, size = self._files.make(number, max(self._limits.segment_bytes, least), for_frames=for_frames)
         segment = _OpenSegment(number, fd, size, EntryHeaders(self._spool, number), end=ENTRIES_AT)
-        header = SegmentHeader(self._spool, number, self._router_start, previous_end)
+        header = SegmentHeader(self._spool, number, self._router_start, continues)
         segment.staged.append(pack_segment_header(header))
         self._open.append(segment)
         self.directory_changed = True
@@ -242,4 +243,4 @@ def frame_body(meta: bytes, payloads: Sequence[Buffer]) -> tuple[Body, list[int]
         starts.append(length)
         length += len(payload)
         crc = crc32c(payload, crc)
-    return Body(Kind.FRAME, length, crc, (meta, *payloads), len(payloads)), starts
+    return Body(Kind.FRAME, length, crc, (meta, *payloads)), starts

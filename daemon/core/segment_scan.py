@@ -9,7 +9,9 @@ All numbers little-endian::
             16  u64  spool number
             24  u64  segment number
             32  u64  router start   that of the router which wrote the segment
-            40  u64  previous_end   where the segment before this one (number - 1) ends, 0: not known
+            40  u64  continues      the place (number << 32 | offset) behind the log's last entry when this segment began,
+                                    0: it is the first. Whatever lies between there and here is void: a failed sync made
+                                    the router write it again, in this segment
             48  u32  crc            CRC-32C over bytes 0 … 47
     64    entries, each at a multiple of 8
 
@@ -51,12 +53,12 @@ assert ENTRY.size == 16
 
 
 class SegmentHeader(NamedTuple):
-    """Whose segment it is."""
+    """Whose segment it is, and behind which place of the log it goes on."""
 
     spool: int
     segment: int
     router_start: int
-    previous_end: int
+    continues: int
 
 
 class RawEntry(NamedTuple):

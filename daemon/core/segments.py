@@ -84,12 +84,12 @@ class Segments:
         if state.sealed and not state.pending:
             self._removable.add(number)
 
-    def moved(self, number: int, to: int, slices: int) -> None:
-        """Slices that no sync covered were written again elsewhere."""
+    def moved(self, number: int, to: int) -> None:
+        """A pending slice that no sync covered was written again elsewhere."""
         state, target = self.by_number[number], self.by_number[to]
-        assert state.pending >= slices, f"segment {number} has less than {slices} slices pending"
-        state.pending -= slices
-        target.pending += slices
+        assert state.pending > 0, f"segment {number} has nothing pending"
+        state.pending -= 1
+        target.pending += 1
         self._removable.discard(to)
         if target.oldest_ms is None:
             target.oldest_ms = state.oldest_ms
@@ -121,12 +121,13 @@ class Segments:
         return min(ages, default=None)
 
 
-def relocate(moved: Mapping[Lsn, Lsn], slices: Iterable[PendingSlice]) -> None:
-    """Mend slices, and the frames they belong to, whose entries were written again elsewhere: a slice lies as far behind the
-    new place of its entry as it lay behind the old one."""
+def relocate(moved: Mapping[Lsn, Lsn], slices: Iterable[PendingSlice], segments: Segments) -> None:
+    """Mend pending slices, and the frames they belong to, whose entries were written again elsewhere: a slice lies as far
+    behind the new place of its entry as it lay behind the old one."""
     for part in slices:
         place = moved.get(part.lsn)
         if place is not None:
+            segments.moved(part.segment, segment_of(place))
             part.offset += (place & 0xFFFFFFFF) - (part.lsn & 0xFFFFFFFF)
             part.segment = segment_of(place)
             part.lsn = part.frame.lsn = place

@@ -76,7 +76,7 @@ class SpoolWorld:
         return CheckpointEntry(self.ledger.snapshot(), self.sessions.snapshot(now_ms=0, wall_ms=0))
 
     def _relocated(self, moved: Mapping[Lsn, Lsn]) -> None:
-        relocate(moved, self.pending.values())
+        relocate(moved, self.pending.values(), self.log.segments)
 
     # --- what a router does ------------------------------------------------------------------------------------------
 
