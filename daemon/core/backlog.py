@@ -68,23 +68,26 @@ class Backlog:
     def advance(self, mark: int, proof: Proof | None) -> list[SliceEnded]:
         """The mark moved: the slices below it end. Without a proof only parked ordinals were passed."""
         ended: list[SliceEnded] = []
-        unresolved, at = self.unresolved, self.mark
+        unresolved, waiting, at, index = self.unresolved, self.waiting, self.mark, self.index
         self.mark = mark
+        # Most slices lie whole in the batch that was acknowledged: offset = ordinal + shift.
+        plain = proof is not None and proof.base_offset >= 0 and not self.parked
+        known, shift, when = (proof.first, proof.base_offset - proof.first, proof.log_append_ms) if proof else (0, 0, 0)
         while unresolved:
             head = unresolved[0]
-            end = head.first + head.count
-            reached = min(end, mark)
-            start = max(at, head.first)
-            if reached > start:
-                self._note(start, reached, proof)
-            if end > mark:
-                break
-            unresolved.popleft()
-            if self.waiting and self.waiting[0] is head:
-                self.waiting.popleft()
-            ended.append(SliceEnded(head, self.runs, self._parked_in(head) if self.parked else []))
-            self.runs = []
-            at = end
+            first = head.first
+            end = first + head.count
+            if plain and end <= mark and first >= at and first >= known:
+                runs, parked = [Run(index, first + shift, head.count, when)], list[tuple[int, int, str]]()
+            else:
+                self._note(max(first, at), min(end, mark), proof)
+                if end > mark:
+                    break
+                runs, parked, self.runs = self.runs, self._parked_in(head), []
+            _ = unresolved.popleft()
+            if waiting and waiting[0] is head:
+                _ = waiting.popleft()
+            ended.append(SliceEnded(head, runs, parked))
         return ended
 
     def _note(self, start: int, end: int, proof: Proof | None) -> None:

@@ -99,41 +99,34 @@ class HandOut:
     def _take(self, lane: Lane, lease: Lease, synced: Lsn, old_before_ms: int, refs: list[SliceRef]) -> bool:
         """Move slices of one lease into `refs`. Returns whether the lane's credit stopped it."""
         waiting, number, generation = lease.backlog.waiting, lease.number, lease.generation
-        taken = 0
-        end = lease.handed_end
-        while waiting and taken < TURN_BYTES:
+        used, total, turn_end = lane.used, lane.total, lane.used + TURN_BYTES
+        count, stopped = 0, False
+        while waiting and used < turn_end:
             head = waiting[0]
             length = head.length
             if head.lsn > synced:
                 break
-            if lane.used + length > lane.total:
-                lease.handed_end = end
-                return True
+            if used + length > total:
+                stopped = True
+                break
             if head.max_ts < old_before_ms:
                 self._announce_old(lane, lease, head.first + head.count, refs)
             _ = waiting.popleft()
-            lane.used += length
-            taken += length
-            end = head.first + head.count
+            used += length
+            count += 1
+            first, records = head.first, head.count
             refs.append(
                 SliceRef(
-                    number,
-                    generation,
-                    head.segment,
-                    head.offset,
-                    length,
-                    head.first,
-                    head.count,
-                    head.created_ms,
-                    head.max_ts,
+                    number, generation, head.segment, head.offset, length, first, records, head.created_ms, head.max_ts
                 )
             )
-            self.slices += 1
+            lease.handed_end = first + records
             if len(refs) >= REFS_MAX:
                 self._flush(lane.seat, refs)
-        self.bytes += taken
-        lease.handed_end = end
-        return False
+        self.slices += count
+        self.bytes += used - lane.used
+        lane.used = used
+        return stopped
 
     def _announce_old(self, lane: Lane, lease: Lease, end: int, refs: list[SliceRef]) -> None:
         lease.narrow_through = end

@@ -45,6 +45,8 @@ from .segments import relocate
 __all__ = ["Alarm", "LeaseLimits", "LeaseView", "Leases", "Notice", "ParkRequest"]
 
 
+_HELD: Final = LeaseState.HELD
+_UNPLACED: Final = LeaseState.UNPLACED
 AGES_EVERY_S: Final = 30.0
 """How often held leases are looked over for old acknowledgements; half of E is hours."""
 
@@ -145,11 +147,12 @@ class Leases:
             self._grants.begin(lease)
         backlog.push(piece)
         table.pushed += piece.count
-        if lease.state is LeaseState.HELD:
+        state = lease.state
+        if state is _HELD:
             table.wanted = max(table.wanted, piece.lsn)
             if len(backlog.waiting) == 1:
                 table.handout.ready(lease)
-        elif lease.state is LeaseState.UNPLACED and len(backlog.unresolved) == 1:
+        elif state is _UNPLACED and len(backlog.unresolved) == 1:
             table.consider[piece.partition] = lease
 
     @property
