@@ -40,7 +40,7 @@ from .ledger import Ledger
 from .model import Log, PendingSlice
 from .outcomes import Outcomes
 from .parking import ParkRequest
-from .segments import relocate
+from .segments import Segments, relocate
 
 __all__ = ["Alarm", "LeaseLimits", "LeaseView", "Leases", "Notice", "ParkRequest"]
 
@@ -169,10 +169,12 @@ class Leases:
             if lease.state is LeaseState.UNPLACED:
                 table.consider[lease.number] = lease
 
-    def relocate(self, moved: Mapping[Lsn, Lsn]) -> None:
+    def relocate(self, moved: Mapping[Lsn, Lsn], segments: Segments) -> None:
         """A sync failed, and entries that none covered were written again: their slices, never handed out, lie there now.
         Marks that are waited for stay: a later sync covers the old places too."""
-        relocate(moved, (piece for lease in self._table.leases.values() for piece in lease.backlog.unresolved))
+        slices = (piece for lease in self._table.leases.values() for piece in lease.backlog.unresolved)
+        relocate(moved, slices, segments)
+        self._table.await_sync(max(moved.values(), default=Lsn(0)))
 
     def hand_out(self, now: float) -> None:
         """Put references to synced slices into the outbox, as far as credit goes; then the flushes that they complete."""
