@@ -1,9 +1,27 @@
 """Compiles the kernel; everything else about the package is in pyproject.toml."""
 
+import shutil
+from pathlib import Path
+
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-KERNEL = ("kernel", "kernel_records")
+KERNEL = ("kernel_msgpack", "kernel_columns", "kernel_slices", "kernel_records", "kernel")
+BUILD = Path("build/cython")
+
+
+def declarations() -> str:
+    """The kernel's declarations under the names the modules have in the package; here the folders stand at the top level."""
+    folder = BUILD / "include" / "penstock" / "producer"
+    folder.mkdir(parents=True, exist_ok=True)
+    for package in (folder, folder.parent):
+        (package / "__init__.pxd").touch()
+    for name in KERNEL:
+        source = Path("producer", f"{name}.pxd")
+        if source.exists():
+            _ = shutil.copy2(source, folder)
+    return str(folder.parent.parent)
+
 
 setup(
     ext_modules=cythonize(
@@ -11,7 +29,8 @@ setup(
             Extension(f"penstock.producer.{name}", [f"producer/{name}.py"], extra_compile_args=["-O3"])
             for name in KERNEL
         ],
+        include_path=[declarations()],
         language_level=3,
-        build_dir="build/cython",
+        build_dir=str(BUILD),
     ),
 )

@@ -2,6 +2,7 @@
 
 import importlib.util
 import struct
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -25,17 +26,24 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def _plain(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"penstock.producer.{name}_uncompiled", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def _uncompiled() -> dict[str, ModuleType]:
+    """The kernel's files as they stand, as modules of a package of their own beside the compiled ones."""
+    package = ModuleType("penstock.producer_uncompiled")
+    package.__path__ = []
+    sys.modules[package.__name__] = package
+    loaded: dict[str, ModuleType] = {}
+    for name in ("kernel_msgpack", "kernel_columns", "kernel_slices", "kernel_records", "kernel"):
+        spec = importlib.util.spec_from_file_location(f"{package.__name__}.{name}", FOLDER / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        loaded[name] = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded[name])
+    return loaded
 
 
-plain = _plain("kernel")
-plain_records = _plain("kernel_records")
+_modules = _uncompiled()
+plain = _modules["kernel"]
+plain_records = _modules["kernel_records"]
 FRAME_KERNELS = [compiled, plain]
 RECORD_KERNELS = [compiled_records, plain_records]
 NAMES = ["compiled", "uncompiled"]
