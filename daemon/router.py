@@ -49,6 +49,7 @@ COALESCE_S: Final = 0.001
 """Syncs and hand-outs begin at least so far apart: at rest nothing waits for it, under load each carries more."""
 _ROOM_EVERY_S: Final = 0.1
 _SECOND: Final = 1.0
+_COLLECT_EVERY: Final = (50_000, 20, 20)
 _EXPIRE_EVERY_S: Final = 60.0
 _STOP_SLACK_MS: Final = 2_000
 
@@ -134,11 +135,17 @@ class Router:
         self.listener.accept(wanted=True)
         self.notifier.ready("serving")
         self._log.info("router_ready", socket=str(self.settings.socket_path), start=self.identity.start)
-        # What was made so far lives as long as the process: the collector need not look at it again.
-        gc.collect()
+        # What was made so far lives as long as the process: the collector need not look at it again. Frames and slices make no
+        # cycles, so it need not look at every few hundred of them either.
+        _ = gc.collect()
         gc.freeze()
+        gc.set_threshold(*_COLLECT_EVERY)
         try:
             self.loop.run()
+        except AssertionError as error:
+            # Nothing more is answered, written or said: what was, was right.
+            self._log.critical("router_broken", what=str(error), exc_info=True)
+            return Exit.BROKEN
         except OSError as error:
             # Writing the log failed in a way that cannot be mended from here; nothing unwritten was answered.
             self._log.critical("spool_failed", reason=str(error), exc_info=True)
@@ -198,7 +205,7 @@ class Router:
 
     def _relocated(self, moved: Mapping[Lsn, Lsn]) -> None:
         self._log.error("sync_failed", entries_written_again=len(moved))
-        self.leases.relocate(moved)
+        self.leases.relocate(moved, self.spool.segments)
 
     def _producer_id(self, producer_id: int, _epoch: int) -> None:
         self._producer_id_asked = False
