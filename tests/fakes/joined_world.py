@@ -1,0 +1,271 @@
+"""The router's lease table and the shards' own cores around one model of Kafka: nothing between them but their messages.
+
+What is not here is the outside: sockets, files, ZeroMQ. A message that was said may wait as long as the test likes; a process
+that is killed loses what it has not said.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from penstock.daemon.core.entries import CheckpointEntry, FrameEntry, Lsn, SliceEntry
+from penstock.daemon.core.ledger import Ledger
+from penstock.daemon.core.model import PendingSlice, SliceEnded
+from penstock.daemon.core.parking import ParkRequest
+from penstock.producer.core.requests import ProduceOutcome
+from penstock.shards.core.outbox import Said
+from penstock.wire.journal import JournalSlot
+from penstock.wire.messages import Node, Nodes, RouterMessage
+
+from tests.fakes.lease_desk import Desk, a_frame
+from tests.fakes.model_broker import Answer, Log
+from tests.fakes.segments import NOW_MS, Row, slice_bytes
+from tests.fakes.shard_bench import TOPIC, MemorySource, OnWire, ShardBench, outcome, value_of
+
+INVALID_RECORD = 87
+NODES = (1, 2, 3)
+TOPIC_ID = b"\x07" * 16
+BATCH_BYTES = 400
+
+
+class PoisonedBench(ShardBench):
+    """A shard whose brokers refuse some records by their content."""
+
+    def __init__(self, source: MemorySource, logs: dict[int, Log], poison: dict[int, set[int]]) -> None:
+        super().__init__(source=source, logs=logs, batch_bytes=BATCH_BYTES)
+        self.hears = False
+        self.poison = poison
+        self.outgoing: deque[Said] = deque()
+        self.incoming: deque[RouterMessage] = deque()
+
+    def judge(self, wire: OnWire) -> list[ProduceOutcome]:
+        told: list[ProduceOutcome] = []
+        for partition, first, count, data in wire.copies:
+            bad = [n - first for n in sorted(self.poison[partition]) if first <= n < first + count]
+            if bad:
+                refused = outcome(partition, Answer(INVALID_RECORD))
+                told.append(refused._replace(record_errors=[(index, "poison") for index in bad]))
+            else:
+                told.append(outcome(partition, self.log(partition).produce(data)))
+        return told
+
+    def hear(self) -> None:
+        message = self.incoming.popleft()
+        self.table.apply(message, now=self.now)
+        if isinstance(message, Nodes):
+            for node in message.nodes:
+                self.incarnation.setdefault(node.node, 1)
+
+    def speak(self) -> None:
+        """What it has to say is on its way; from here on its own death does not take it back."""
+        self.outgoing += [Said(credit, []) for credit in self.table.credits()]
+        self.outgoing += self.table.outbox.take()
+
+
+class JoinedWorld:
+    """One router, up to two shards, three partitions on three nodes."""
+
+    def __init__(self) -> None:
+        self.source = MemorySource()
+        self.logs = {number: Log() for number in range(3)}
+        self.poison: dict[int, set[int]] = {number: set() for number in range(3)}
+        self.parked: dict[int, set[int]] = {number: set() for number in range(3)}
+        self.pieces: dict[int, list[PendingSlice]] = {number: [] for number in range(3)}
+        self.shards: dict[int, PoisonedBench] = {}
+        self.leaders = {number: (number + 1, 1) for number in range(3)}
+        self.requests: list[ParkRequest] = []
+        self.ended: list[SliceEnded] = []
+        self.desk = Desk()
+        for index in range(3):
+            _ = self.desk.partition(index, TOPIC, TOPIC_ID)
+        self.begin_router()
+
+    def begin_router(self) -> None:
+        self.desk.leases.producer_id_known(9)
+        self.metadata()
+        for seat in (0, 1):
+            self.greet(seat)
+
+    def metadata(self) -> None:
+        now = self.desk.now
+        self.desk.leases.nodes([Node(node, f"b{node}", 9092, "", 0) for node in NODES], now)
+        self.desk.leases.leaders(TOPIC, TOPIC_ID, [(i, *leader) for i, leader in self.leaders.items()], now)
+
+    def greet(self, seat: int) -> None:
+        if seat not in self.shards:
+            self.shards[seat] = PoisonedBench(self.source, self.logs, self.poison)
+            self.shards[seat].now = self.desk.now
+            self.shards[seat].table.wall.tell(NOW_MS, now=self.desk.now)
+            self.desk.leases.shard_greeted(seat, self.desk.now)
+            self.desk.leases.shard_ready(seat, self.desk.now)
+
+    def frame(self, number: int, count: int, poison: Sequence[int] = ()) -> None:
+        state = self.desk.ledger.by_number[number]
+        first = state.next_ordinal
+        data = slice_bytes(TOPIC, number, first, [Row(value_of(first + n)) for n in range(count)])
+        at = len(self.source.data)
+        self.source.data += data
+        place = self.desk.log.step()
+        entry = SliceEntry(number, first, count, NOW_MS, 0, len(data))
+        self.desk.ledger.apply(FrameEntry("app", 1000, first, -1, 2, 0, count, None, [entry]))
+        created_ms = int(self.desk.now * 1000)
+        piece = PendingSlice(number, first, count, 1, at, len(data), NOW_MS, created_ms, place, a_frame(count))
+        self.pieces[number].append(piece)
+        self.poison[number] |= {first + index for index in poison if index < count}
+        self.desk.leases.push(piece)
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def router_round(self, *, sync: bool) -> None:
+        leases = self.desk.leases
+        if sync:
+            leases.synced(Lsn(self.desk.log.place))
+        leases.tick(self.desk.now)
+        self.requests += leases.park_requests
+        leases.park_requests.clear()
+        self.collect()
+        leases.hand_out(self.desk.now)
+        assert leases.kill == []
+        for seat, message in leases.outbox:
+            if seat in self.shards:
+                self.shards[seat].incoming.append(message)
+        leases.outbox.clear()
+
+    def collect(self) -> None:
+        leases = self.desk.leases
+        for one in leases.ended:
+            assert self.pieces[one.slice.partition].pop(0) is one.slice
+        self.ended += leases.ended
+        leases.ended.clear()
+
+    def router_hears(self, seat: int) -> bool:
+        shard = self.shards[seat]
+        if not shard.outgoing:
+            return False
+        said = shard.outgoing.popleft()
+        self.desk.leases.message(seat, said.message, self.desk.now)
+        self.router_round(sync=False)
+        for slot in said.slots:
+            del shard.journal[slot]
+        shard.table.slots_freed(now=shard.now)
+        return True
+
+    def shard_hears(self, seat: int) -> bool:
+        shard = self.shards[seat]
+        if not shard.incoming:
+            return False
+        shard.hear()
+        return True
+
+    def shard_sends(self, seat: int) -> None:
+        shard = self.shards[seat]
+        shard.now = self.desk.now
+        _ = shard.send()
+        shard.speak()
+
+    def shard_answered(self, seat: int) -> bool:
+        shard = self.shards[seat]
+        if not shard.wire:
+            return False
+        shard.answer()
+        shard.speak()
+        return True
+
+    def exchange(self) -> None:
+        """Everything that was said is heard."""
+        for _ in range(1_000):
+            self.router_round(sync=True)
+            busy = False
+            for seat, shard in self.shards.items():
+                while self.shard_hears(seat):
+                    busy = True
+                shard.speak()
+                while self.router_hears(seat):
+                    busy = True
+            if not busy:
+                return
+        raise AssertionError("they talk for ever")
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def connection_ends(self, seat: int, node: int, arrived: int) -> None:
+        shard = self.shards[seat]
+        if node in shard.incarnation:
+            shard.cut_connection(node, arrived=arrived)
+            shard.speak()
+
+    def shard_dies(self, seat: int, *, said: int, arrived: int) -> None:
+        """Some of what it said is still heard; some of what it sent still arrives."""
+        self.desk.leases.shard_failing(seat, self.desk.now)
+        for _ in range(said):
+            _ = self.router_hears(seat)
+        shard = self.shards.pop(seat)
+        for one in list(shard.wire)[:arrived]:
+            _ = shard.judge(one)
+        slots = self.journal_of(shard)
+        self.desk.leases.shard_dead(seat, slots, self.desk.now, facts=True)
+
+    @staticmethod
+    def journal_of(shard: PoisonedBench) -> list[JournalSlot]:
+        return [slot for serial, slot in shard.slots_of.items() if serial in shard.journal]
+
+    def router_dies(self, arrived: int) -> None:
+        slots: list[JournalSlot] = []
+        for shard in self.shards.values():
+            for one in list(shard.wire)[:arrived]:
+                _ = shard.judge(one)
+            slots += self.journal_of(shard)
+        self.shards.clear()
+        self.requests.clear()
+        desk = self.desk
+        snapshot = CheckpointEntry(desk.ledger.snapshot(), [])
+        desk.ledger = Ledger()
+        desk.ledger.apply(snapshot)
+        desk.leases = desk.start()
+        desk.leases.recover(slots, facts=True)
+        for number, pieces in self.pieces.items():
+            pieces[:] = [piece for piece in pieces if piece.end > desk.ledger.by_number[number].mark]
+            for piece in pieces:
+                desk.leases.push(piece)
+        self.begin_router()
+        self.router_round(sync=True)
+
+    def leader_moves(self, number: int, node: int) -> None:
+        self.leaders[number] = (node, self.leaders[number][1] + 1)
+        self.metadata()
+
+    def letter(self) -> None:
+        """The next request is in the dead letters."""
+        request = self.requests.pop(0)
+        for piece in request.pieces:
+            self.parked[request.partition] |= set(range(piece.first, piece.first + piece.count))
+        self.desk.leases.parked(request, "letter", self.desk.now)
+        self.collect()
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """No more faults; time passes until nothing is left."""
+        for bad in self.poison.values():
+            bad.clear()
+        for seat in (0, 1):
+            self.greet(seat)
+        for _ in range(300):
+            self.exchange()
+            while self.requests:
+                self.letter()
+            if not any(self.pieces.values()):
+                return
+            for seat in self.shards:
+                self.shard_sends(seat)
+                while self.shard_answered(seat):
+                    self.shard_sends(seat)
+            self.exchange()
+            self.desk.now += 0.5
+        raise AssertionError([self.desk.leases.views(), self.desk.leases.alarms])
+
+    def check(self) -> None:
+        """Every record once, in order, but for what was parked."""
+        for number, log in self.logs.items():
+            total = self.desk.ledger.by_number[number].next_ordinal
+            expected = [ordinal for ordinal in range(total) if ordinal not in self.parked[number]]
+            assert [int.from_bytes(value[:8], "big") for value in log.records] == expected
