@@ -46,17 +46,13 @@ def _directory(path: Path, found: Found) -> None:
 
 
 def _filesystem(settings: Settings, found: Found) -> None:
-    from ..daemon.spool_directory import unsafe_filesystem
+    from ..daemon.spool_directory import SpoolError, check_file_system
 
     place = next(parent for parent in (settings.spool_dir, *settings.spool_dir.parents) if parent.exists())
-    kind = unsafe_filesystem(place)
-    if kind is None:
-        return
-    text = f"{settings.data_dir} lies on {kind}, where a sync may keep nothing"
-    if kind == "overlay":
-        found.warnings.append(text)
-    elif not settings.spool.allow_unsafe_filesystem:
-        found.problems.append(f"{text}: choose a disk, or set spool.allow_unsafe_filesystem = true")
+    try:
+        found.warnings += check_file_system(place, allow_unsafe_filesystem=settings.spool.allow_unsafe_filesystem)
+    except SpoolError as error:
+        found.problems.append(str(error))
 
 
 def _descriptors(settings: Settings, found: Found) -> None:

@@ -58,7 +58,7 @@ def claim(path: Path, *, allow_unsafe_filesystem: bool = False, disk: Disk | Non
         raise SpoolError(f"the spool directory {path} cannot be opened: {error.strerror}") from error
     try:
         _check_owner(path, os.fstat(descriptor))
-        warnings = _check_file_system(path, allow_unsafe_filesystem=allow_unsafe_filesystem)
+        warnings = check_file_system(path, allow_unsafe_filesystem=allow_unsafe_filesystem)
         lock = _lock(path)
     except SpoolError:
         os.close(descriptor)
@@ -83,7 +83,12 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
         )
 
 
-def _check_file_system(path: Path, *, allow_unsafe_filesystem: bool) -> list[str]:
+def check_file_system(path: Path, *, allow_unsafe_filesystem: bool) -> list[str]:
+    """Warnings about what a path lies on.
+
+    Raises:
+        SpoolError: on a file system that forgets, unless allowed.
+    """
     kind = _file_system(path)
     unsafe = _UNSAFE.get(kind)
     if unsafe is not None and not allow_unsafe_filesystem:
