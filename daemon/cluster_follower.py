@@ -3,6 +3,7 @@
 from typing import Final
 
 from ..producer.core.cluster import ClusterChange
+from ..producer.core.partitioners import Queue
 from .core.leases import Leases
 from .core.ledger import Ledger
 from .core.routing import Routing
@@ -72,6 +73,23 @@ class ClusterFollower:
             facts = self._topics.facts(topic)
             if facts is not None:
                 _ = self._routing.learn(facts)
+
+    def learn_loads(self, ledger: Ledger) -> None:
+        """How much waits for each partition in the shards, for the choice of sticky partitions."""
+        queues: dict[str, list[Queue]] = {}
+        full: dict[str, set[int]] = {}
+        for load in self._leases.loads.values():
+            for part in load.partitions:
+                state = ledger.by_number.get(part.partition)
+                if state is None:
+                    continue
+                queues.setdefault(state.topic, []).append(Queue(state.index, part.queued_batches))
+                if not part.open_batch_has_room:
+                    full.setdefault(state.topic, set()).add(state.index)
+        for route in self._routing.routes():
+            found = queues.get(route.topic)
+            if found is not None:
+                route.loads(found, frozenset(full.get(route.topic, ())))
 
     def learn_settings(self) -> None:
         """Settings of topics come some time after the topics; the brokers' expiration too."""

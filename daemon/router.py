@@ -337,6 +337,7 @@ class Router:
         if now >= self._second_at:
             self._second_at = now + _SECOND
             self.cluster.learn_settings()
+            self.cluster.learn_loads(self.ledger)
             pending = self.leases.pending_records
             alarms = len(self.leases.alarms)
             self.notifier.status(f"{pending} records pending" + (f", {alarms} partitions blocked" if alarms else ""))

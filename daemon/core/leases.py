@@ -245,7 +245,10 @@ class Leases:
         """HELLO with its journal: it may be granted leases."""
         self._table.now = now
         self._table.seats.named_journal(seat)
-        self._grants.seat_ready(seat)
+        if self._table.stopping:
+            self._table.send(seat, Stop(0))
+        else:
+            self._grants.seat_ready(seat)
 
     def shard_failing(self, seat: int, now: float) -> None:
         """It is being killed, and not reaped yet."""

@@ -42,7 +42,7 @@ class Stack:
         runtime.mkdir(mode=0o700)
         self.settings = Settings.model_validate(
             {
-                "data_dir": self.folder / "data",
+                "data_dir": sections.pop("data_dir", self.folder / "data"),
                 "runtime_dir": runtime,
                 "shards": shards,
                 "kafka": {"bootstrap.servers": bootstrap, **(kafka or {})},
