@@ -62,8 +62,9 @@ def over(layers: Iterable[Cut], rows: list[Row], mark: int) -> Open:
             standing, fresh = _replace(standing, fresh, mark)
         else:
             standing.append(cut)
-    standing.sort()
-    return Open(standing, _contiguous(standing, mark))
+    # The mark moves from batch end to batch end: what it cuts through is no batch.
+    whole = sorted(cut for cut in standing if cut.first >= mark)
+    return Open(whole, certain=len(whole) == len(standing))
 
 
 def _replace(standing: list[Cut], fresh: list[Cut], mark: int) -> tuple[list[Cut], list[Cut]]:
@@ -86,8 +87,3 @@ def _covers(parts: list[Cut], first: int, end: int) -> bool:
 
 def _overlap(one: Cut, other: Cut) -> bool:
     return one.first < other.first + other.count and other.first < one.first + one.count
-
-
-def _contiguous(cuts: list[Cut], mark: int) -> bool:
-    """No cut begins below the mark: the mark moves from batch end to batch end."""
-    return all(cut.first >= mark for cut in cuts)

@@ -1,0 +1,240 @@
+"""What a router makes of its spool and of the journals of dead shards, before it grants anything."""
+
+import pytest
+from penstock.daemon.core.entries import CheckpointEntry, CutsEntry, FrameEntry, ParkedEntry, SliceEntry, StampRowEntry
+from penstock.daemon.core.lease_states import BlockedBy
+from penstock.daemon.core.ledger import Hole, Ledger
+from penstock.daemon.core.model import PendingSlice
+from penstock.wire.journal import LIVE, JournalSlot
+from penstock.wire.messages import FIRST, OPEN, Cut, Grant, Row
+
+from tests.fakes.lease_desk import WALL_OFFSET_MS, Desk, a_frame, of_kind, refs
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """Partition 0 has been opened: ordinal 0 is acknowledged, 1 to 9 are handed out."""
+    made = Desk(seats=1)
+    made.partition(0)
+    made.up()
+    made.opened(0)
+    return made
+
+
+def slot(first: int, count: int, *, serial: int = 1, epoch: int = 0) -> JournalSlot:
+    return JournalSlot(serial, 0, 1, first, count, epoch, LIVE, 7)
+
+
+def restart(desk: Desk, *slots: JournalSlot, facts: bool = True, lost: tuple[int, ...] = (), reason: str = "") -> None:
+    """The router is another process: its tables come from the log."""
+    snapshot = CheckpointEntry(desk.ledger.snapshot(), [])
+    desk.ledger = Ledger()
+    desk.ledger.apply(snapshot)
+    desk.leases = desk.start()
+    desk.leases.recover(slots, facts=facts, lost=lost)
+    if reason:
+        desk.leases.new_identity(reason)
+    for state in desk.ledger.by_number.values():
+        if state.next_ordinal > state.mark:
+            count = state.next_ordinal
+            desk.leases.push(
+                PendingSlice(state.number, 0, count, 1, 0, 100, WALL_OFFSET_MS, 0, desk.log.step(), a_frame())
+            )
+
+
+def up(desk: Desk, producer_id: int = 7) -> Grant:
+    desk.leases.producer_id_known(producer_id)
+    desk.cluster((0, 1, 5), nodes=(1,))
+    desk.shard(0)
+    grants = of_kind(desk.settle(), Grant)
+    return grants[0]
+
+
+def test_cuts_of_a_journal_are_in_the_log_and_then_in_the_grant(desk: Desk) -> None:
+    restart(desk, slot(1, 4), slot(5, 5, serial=2))
+
+    assert [entry.cuts for entry in desk.log.entries if isinstance(entry, CutsEntry)] == [[Cut(1, 4, 0), Cut(5, 5, 0)]]
+    grant = up(desk)
+    assert (grant.generation, grant.cuts, grant.pace) == (2, [Cut(1, 4, 0), Cut(5, 5, 0)], OPEN)
+    assert [ref.first for ref in refs(desk.said) if ref.generation == 2] == [0]
+
+
+def test_a_second_restart_finds_the_cuts_in_the_spool(desk: Desk) -> None:
+    restart(desk, slot(1, 4))
+    restart(desk)
+
+    assert up(desk).cuts == [Cut(1, 4, 0)]
+
+
+def test_nothing_is_granted_before_the_first_sync_covers_what_was_recovered(desk: Desk) -> None:
+    restart(desk)
+    desk.leases.producer_id_known(7)
+    desk.cluster((0, 1, 5), nodes=(1,))
+    desk.shard(0)
+
+    assert of_kind(desk.round(sync=False), Grant) == []
+    assert desk.leases.wants_sync
+    assert len(of_kind(desk.settle(), Grant)) == 1
+
+
+def test_after_a_power_cut_a_partition_that_was_acknowledged_waits_for_people(desk: Desk) -> None:
+    restart(desk, slot(1, 4), facts=False)
+    desk.leases.producer_id_known(7)
+    desk.cluster((0, 1, 5), nodes=(1,))
+    desk.shard(0)
+
+    assert of_kind(desk.settle(), Grant) == []
+    alarm = desk.leases.alarms[0]
+    assert (alarm.why, alarm.first, alarm.end) == (BlockedBy.CUTS_UNKNOWN, 1, 10)
+    assert desk.leases.pending_records == 10
+    assert desk.ledger.by_number[0].unknown_through == 9
+
+
+def test_after_a_power_cut_the_one_record_that_can_be_out_is_sent_again() -> None:
+    desk = Desk(seats=1)
+    desk.partition(0)
+    desk.up()
+    desk.granted(0)
+    restart(desk, facts=False)
+
+    grant = up(desk)
+
+    assert (grant.pace, grant.next_ordinal, grant.cuts) == (FIRST, 0, [Cut(0, 1, 0)])
+
+
+def test_after_a_power_cut_a_partition_with_nothing_open_goes_on(desk: Desk) -> None:
+    desk.done(desk.held(0), 1, 9)
+    desk.settle()
+    restart(desk, facts=False)
+    desk.leases.producer_id_known(7)
+    desk.cluster((0, 1, 5), nodes=(1,))
+    desk.shard(0)
+    desk.push(0, 3)
+
+    assert of_kind(desk.settle(), Grant)[0].next_ordinal == 10
+
+
+def test_a_partition_that_was_never_allowed_to_send_is_certain_whatever_happened() -> None:
+    desk = Desk(seats=1)
+    desk.partition(0)
+    desk.push(0, 10)
+    restart(desk, facts=False)
+
+    assert up(desk).cuts == []
+
+
+def test_cuts_that_contradict_each_other_are_hints(desk: Desk) -> None:
+    restart(desk, slot(0, 5))
+    desk.leases.producer_id_known(7)
+    desk.cluster((0, 1, 5), nodes=(1,))
+    desk.shard(0)
+
+    assert of_kind(desk.settle(), Grant) == []
+    assert desk.leases.alarms[0].why is BlockedBy.CUTS_UNKNOWN
+
+
+def test_a_new_identity_gives_every_partition_a_row_under_the_new_id_and_counts(desk: Desk) -> None:
+    restart(desk, slot(1, 4), reason="the spool was copied")
+
+    grant = up(desk, producer_id=8)
+
+    assert (grant.rows, grant.cuts, grant.pace, grant.anchor) == ([Row(8, 0, 1, 1)], [], FIRST, None)
+    assert desk.leases.counters["possible_duplicates"] == 9
+    assert [notice.text for notice in desk.leases.notices] == ["the spool was copied"]
+
+
+def test_ordinals_lost_with_damage_are_a_hole_behind_a_new_epoch(desk: Desk) -> None:
+    desk.done(desk.held(0), 1, 9)
+    desk.settle()
+    entry = SliceEntry(0, 10, 10, WALL_OFFSET_MS, 0, 100)
+    desk.ledger.apply(FrameEntry("app", 1000, 0, -1, 2, 0, 10, None, [entry]))
+    desk.ledger.lose(0, [Hole(13, 2)])
+    restart(desk, lost=(0,))
+
+    assert up(desk).rows == [Row(7, 1, 10, 10), Row(7, 1, 15, 12)]
+
+
+def test_ordinals_lost_at_the_mark_need_a_new_epoch_too(desk: Desk) -> None:
+    desk.done(desk.held(0), 1, 9)
+    desk.settle()
+    entry = SliceEntry(0, 10, 10, WALL_OFFSET_MS, 0, 100)
+    desk.ledger.apply(FrameEntry("app", 1000, 0, -1, 2, 0, 10, None, [entry]))
+    desk.ledger.lose(0, [Hole(10, 4)])
+    restart(desk, lost=(0,))
+
+    grant = up(desk)
+
+    assert (grant.rows, grant.next_ordinal) == ([Row(7, 1, 14, 14)], 14)
+
+
+def test_ordinals_lost_among_what_may_be_out_go_on_under_another_id_counted(desk: Desk) -> None:
+    desk.ledger.lose(0, [Hole(3, 2)])
+    restart(desk, slot(1, 9), lost=(0,))
+    desk.leases.producer_id_known(7)
+    desk.cluster((0, 1, 5), nodes=(1,))
+    desk.shard(0)
+    assert of_kind(desk.settle(), Grant) == []
+    assert desk.leases.wants_producer_id
+
+    desk.leases.producer_id_known(8)
+
+    grant = of_kind(desk.settle(), Grant)[0]
+    assert (grant.rows, grant.cuts, grant.pace) == ([Row(8, 0, 1, 1), Row(8, 0, 5, 3)], [], FIRST)
+    assert desk.leases.counters["possible_duplicates"] == 9
+
+
+def parked_in_steps(steps: int) -> Desk:
+    """The entries of one parking, of which a power cut left the first few: record 3 of the batch [1, 10) is parked."""
+    desk = Desk(seats=1)
+    desk.partition(0)
+    desk.up()
+    grant = desk.opened(0)
+    desk.refused(grant, 1, 9, 87, record_errors=[(2, "no")])
+    desk.revoked(grant, Cut(1, 9, 0))
+    desk.settle()
+    snapshot = CheckpointEntry(desk.ledger.snapshot(), [])
+    before = len(desk.log.entries)
+    desk.leases.parked(desk.leases.park_requests.pop(), "letter", desk.now)
+    written = desk.log.entries[before:]
+    assert [type(entry) for entry in written] == [StampRowEntry, ParkedEntry, StampRowEntry, CutsEntry]
+    desk.ledger = Ledger()
+    desk.ledger.apply(snapshot)
+    for entry in written[:steps]:
+        desk.ledger.apply(entry)
+    return desk
+
+
+@pytest.mark.parametrize(
+    ("steps", "rows"),
+    [
+        (0, [Row(7, 0, 0, 0)]),
+        (1, [Row(7, 1, 1, 1)]),
+        (2, [Row(7, 2, 1, 1), Row(7, 2, 4, 2)]),
+        (3, [Row(7, 1, 1, 1), Row(7, 1, 4, 2)]),
+        (4, [Row(7, 1, 1, 1), Row(7, 1, 4, 2)]),
+    ],
+)
+def test_a_parking_torn_by_the_end_of_the_router_skips_nothing_and_sends_nothing_parked(
+    steps: int, rows: list[Row]
+) -> None:
+    desk = parked_in_steps(steps)
+    restart(desk)
+
+    grant = up(desk)
+
+    assert grant.rows == rows
+    assert grant.cuts == ([Cut(1, 9, 0)] if steps == 0 else [])
+
+
+def test_what_was_parked_before_a_restart_is_told_when_its_slice_ends() -> None:
+    desk = parked_in_steps(4)
+    restart(desk)
+    grant = up(desk)
+
+    desk.done(grant, 1, 2)
+    desk.done(grant, 4, 6)
+    desk.settle()
+
+    (ended,) = desk.ended
+    assert [(index, count) for index, count, _ in ended.parked] == [(3, 1)]
+    assert [(run.offset, run.count) for run in ended.runs] == [(-1, 1), (1, 2), (4, 6)]
