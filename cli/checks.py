@@ -9,6 +9,7 @@ from typing import Final
 
 from ..config.bootstrap import parse_bootstrap
 from ..config.model import Settings
+from ..runtime.clock import monotonic
 
 _CONNECT_S: Final = 5.0
 _DESCRIPTORS_PER_PEER: Final = 4
@@ -33,7 +34,7 @@ def host(settings: Settings) -> Found:
     from ..producer.core.batch import self_check
 
     try:
-        self_check()
+        self_check(monotonic)
     except RuntimeError as error:
         found.problems.append(str(error))
     return found

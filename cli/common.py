@@ -64,7 +64,7 @@ def runtime_directory(given: Path | None, config: Path | None) -> Path:
     if named and config is None:
         return Path(named).absolute().parent
     if config is None and not DEFAULT_CONFIG.exists():
-        return Settings.model_fields["runtime_dir"].default
+        return Path(Settings.model_fields["runtime_dir"].default)
     return settings_from(config).runtime_dir
 
 

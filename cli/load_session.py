@@ -8,11 +8,11 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
-from ..client import Producer
+from ..client import FrameMetadata, Future, Producer
+from ..client.client import LevelName
 
 _TELL_S: Final = 0.2
 _VARIANTS: Final = 8
@@ -68,7 +68,7 @@ class Session:
 
     def run(self) -> Measured:
         """Send for the ordered time, wait for every answer, tell what was measured."""
-        producer = Producer(self._order.socket, level=self._order.level, detail="none")
+        producer = Producer(self._order.socket, level=cast("LevelName", self._order.level), detail="none")
         before = resource.getrusage(resource.RUSAGE_SELF)
         began = time.monotonic()
         end = began + self._order.seconds
@@ -102,7 +102,7 @@ class Session:
         self.sent += count
         future.add_done_callback(lambda done: self._answered(done, count, now))
 
-    def _answered(self, done: "Future[object]", count: int, sent_at: float) -> None:
+    def _answered(self, done: Future[FrameMetadata], count: int, sent_at: float) -> None:
         error = done.exception()
         if error is not None:
             self.failed += count

@@ -3,13 +3,16 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from .common import ConfigOption, JsonOption, RuntimeOption, fail, running_settings, runtime_directory, write_json
+
+if TYPE_CHECKING:
+    from ..client.client import LevelName
 
 LEVELS = ("accepted", "spooled", "delivered")
 LevelOption = Annotated[str, typer.Option(help="accepted, spooled or delivered.")]
@@ -31,16 +34,16 @@ def send(
     """Send records from the arguments or from standard input, and wait for their answers."""
     from ..client import Producer
 
-    _check_level(level)
+    known = _level(level)
     path = runtime_directory(runtime_dir, config) / "penstock.sock"
     lines = iter(values) if values else (line.rstrip("\n") for line in sys.stdin)
     futures = []
     try:
-        with Producer(str(path), level=level) as producer:
+        with Producer(str(path), level=known) as producer:
             futures = [producer.send(topic, line.encode(), key=None if key is None else key.encode()) for line in lines]
             producer.flush(timeout=timeout)
-    except (OSError, TimeoutError) as error:
-        fail(f"{path}: {error}")
+    except (OSError, TimeoutError) as problem:
+        fail(f"{path}: {problem}")
     errors = [str(error) for future in futures if (error := future.exception()) is not None]
     outcome = {"sent": len(futures), "level": level, "acknowledged": len(futures) - len(errors), "errors": errors[:10]}
     if as_json:
@@ -69,7 +72,7 @@ def loadgen(
     """Put load on the running daemon; print rate, CPU per record, latencies, and what arrived by the brokers' end offsets."""
     from ..daemon.control_client import ask
 
-    _check_level(level)
+    _ = _level(level)
     runtime = runtime_directory(runtime_dir, config)
     settings = running_settings(runtime)
     orders: list[dict[str, object]] = [
@@ -88,9 +91,9 @@ def loadgen(
     ]
     with _offsets(settings.kafka.bootstrap_servers, topic) as end_offset:
         arrived = end_offset()
-        before = ask(runtime / "control.sock", "stats")
+        before = cast("dict[str, Any]", ask(runtime / "control.sock", "stats"))
         results = _drive(orders, seconds, quiet=as_json)
-        after = ask(runtime / "control.sock", "stats")
+        after = cast("dict[str, Any]", ask(runtime / "control.sock", "stats"))
         arrived = end_offset() - arrived
     report = _report(results, before, after, arrived, level)
     if as_json:
@@ -101,16 +104,18 @@ def loadgen(
         fail(f"{report['failed']} records failed; the first: {report['first_error']}")
 
 
-def _check_level(level: str) -> None:
+def _level(level: str) -> "LevelName":
     if level not in LEVELS:
         fail(f"--level {level}: one of {', '.join(LEVELS)}")
+    return level
 
 
 @contextmanager
-def _offsets(servers: str, topic: str) -> Iterator[Any]:
+def _offsets(servers: str, topic: str) -> Generator[Callable[[], int]]:
     """A function that adds up the end offsets of the topic's partitions."""
-    from kafka import KafkaConsumer, TopicPartition
+    from kafka import KafkaConsumer
     from kafka.errors import KafkaError
+    from kafka.structs import TopicPartition
 
     try:
         consumer = KafkaConsumer(bootstrap_servers=servers.split(","))

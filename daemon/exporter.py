@@ -154,7 +154,7 @@ def main() -> int:
         server = None
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        _ = signal.signal(number, lambda *_: stopped.set())
+        _ = signal.signal(number, lambda _number, _frame: stopped.set())
     if server is not None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log.info("exporter_ready", listen=settings.exporter.listen)
