@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from penstock.config import handover
 from penstock.runtime.clock import monotonic
 from penstock.wire.messages import (
@@ -16,6 +16,7 @@ from penstock.wire.messages import (
     Anchor,
     Cut,
     Grant,
+    Move,
     Node,
     Nodes,
     Pace,
@@ -27,7 +28,8 @@ from penstock.wire.messages import (
 from tests.fakes.router import FakeRouter, settings_for
 from tests.fakes.segments import Row as Record
 from tests.fakes.segments import SegmentWriter
-from tests.harness.embedded import EmbeddedCluster
+from tests.harness.embedded import Caller
+from tests.harness.kafka_cluster import Cluster
 from tests.harness.processes import end, start_tied, tail
 
 PRODUCER_ID = 4711
@@ -37,7 +39,7 @@ BUDGET = 16 << 20
 class ShardWorld:
     """One shard, one router, one cluster. Partitions are numbered 100 + index."""
 
-    def __init__(self, root: Path, cluster: EmbeddedCluster, **kafka: object) -> None:
+    def __init__(self, root: Path, cluster: Cluster, **kafka: object) -> None:
         self.root = root
         self.cluster = cluster
         self.settings = settings_for(root, **kafka)
@@ -47,6 +49,7 @@ class ShardWorld:
         self.writer = SegmentWriter(self.settings.spool_dir)
         self.next: dict[int, int] = {}
         self.generation: dict[int, int] = {}
+        self.leader_epoch: dict[int, int] = {}
         self.start()
 
     def start(self) -> None:
@@ -85,13 +88,28 @@ class ShardWorld:
     # --- the router's part ---------------------------------------------------------------------------------------------
 
     def nodes(self) -> Nodes:
-        return Nodes([Node(number, *process.address, "", BUDGET) for number, process in enumerate(self.cluster.nodes)])
+        brokers = self.cluster.metadata().brokers
+        return Nodes([Node(number, broker.host, broker.port, "", BUDGET) for number, broker in brokers.items()])
 
-    def topic_id(self, topic: str) -> bytes:
-        with self.cluster.call() as caller:
+    def ask(self, topic: str) -> MetadataResponse.MetadataResponseTopic:
+        """What any broker says of a topic."""
+        host, _, port = self.cluster.bootstrap.split(",")[0].rpartition(":")
+        with Caller((host, int(port))) as caller:
             wanted = MetadataRequest.MetadataRequestTopic(name=topic, topic_id=uuid.UUID(int=0))
             answer = caller.ask(MetadataRequest(topics=[wanted], allow_auto_topic_creation=False), 12)
-        return answer.topics[0].topic_id.bytes
+        assert isinstance(answer, MetadataResponse)
+        return answer.topics[0]
+
+    def follow(self, topic: str) -> int:
+        """MOVE for every granted partition that has a newer leader; how many there were."""
+        moved = 0
+        for part in self.ask(topic).partitions:
+            number = 100 + part.partition_index
+            if part.leader_id >= 0 and part.leader_epoch > self.leader_epoch.get(number, 1 << 30):
+                self.leader_epoch[number] = part.leader_epoch
+                self.router.say(Move(number, self.generation[number], part.leader_id, part.leader_epoch))
+                moved += 1
+        return moved
 
     def greet(self) -> Path:
         """Welcome the shard and tell it its nodes; where its journal is."""
@@ -117,8 +135,10 @@ class ShardWorld:
     ) -> int:
         number = 100 + index
         self.generation[number] = self.generation.get(number, 0) + 1
-        leader = self.cluster.leaders(topic)[index]
-        topic_id = None if by_name else self.topic_id(topic)
+        known = self.ask(topic)
+        (part,) = (part for part in known.partitions if part.partition_index == index)
+        self.leader_epoch[number] = part.leader_epoch
+        topic_id = None if by_name else known.topic_id.bytes
         self.router.say(
             Grant(
                 number,
@@ -126,8 +146,8 @@ class ShardWorld:
                 topic_id,
                 index,
                 self.generation[number],
-                leader,
-                0,
+                part.leader_id,
+                part.leader_epoch,
                 list(rows),
                 next_ordinal,
                 list(cuts),
