@@ -94,7 +94,8 @@ class Nodes(NamedTuple):
 
 class Grant(NamedTuple):
     """A lease. `cuts` are inherited, oldest first; SLICE references follow from `next_ordinal` (= first cut's first, or
-    the ack mark) on. `log_start` -1: not known."""
+    the ack mark) on. `log_start` -1: not known. `expiration_ms`: how long brokers remember a producer, as known by now; 0: as
+    told in WELCOME."""
 
     partition: int
     topic: str
@@ -109,6 +110,7 @@ class Grant(NamedTuple):
     pace: str
     anchor: Anchor | None
     log_start: int
+    expiration_ms: int = 0
 
 
 class SliceRef(NamedTuple):

@@ -380,6 +380,7 @@ class Grants:
                 lease.pace,
                 durable.anchor,
                 durable.log_start,
+                table.expiration_ms,
             ),
         )
         table.handout.ready(lease)

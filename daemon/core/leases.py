@@ -34,7 +34,7 @@ from .cuts import from_slots
 from .entries import CutsEntry, Lsn
 from .grants import Grants
 from .lease import Alarm, Lease
-from .lease_states import HOLDING, LeaseState, Stand, Step
+from .lease_states import HOLDING, LeaseState, Relocate, Stand, Step
 from .lease_table import LeaseLimits, LeaseTable, Notice
 from .ledger import Ledger
 from .model import Log, PendingSlice
@@ -215,8 +215,12 @@ class Leases:
     # --- the cluster -------------------------------------------------------------------------------------------------
 
     def expiration_known(self, expiration_ms: int) -> None:
-        """E: the brokers' `producer.id.expiration.ms`."""
-        self._table.expiration_ms = expiration_ms
+        """E: the brokers' `producer.id.expiration.ms`. When it is shorter than what holders were told, they get new leases."""
+        table = self._table
+        shorter, table.expiration_ms = expiration_ms < table.expiration_ms, expiration_ms
+        for lease in table.leases.values():
+            if shorter and lease.state is LeaseState.HELD:
+                table.recall(lease, Relocate())
 
     def nodes(self, nodes: Iterable[Node], now: float) -> None:
         """The cluster's nodes, whole; told before the leaders of the same metadata. Budgets are filled in here."""

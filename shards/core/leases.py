@@ -126,7 +126,8 @@ class LeaseTable:
             row_starts=sorted(row.start for row in grant.rows),
             holes=holes_between(grant.rows),
         )
-        lease = Lease(grant, queue, self.limits, self.wall, self.outbox)
+        limits = self.limits if grant.expiration_ms <= 0 else self.limits._replace(expiration_ms=grant.expiration_ms)
+        lease = Lease(grant, queue, limits, self.wall, self.outbox)
         self.leases[grant.partition] = lease
         self.counters["grants"] += 1
         self.sender.wake(lease, now=now)

@@ -874,6 +874,17 @@ def test_cuts_the_broker_may_have_forgotten_are_counted_when_they_are_accepted(d
     assert desk.leases.counters["possible_duplicates"] == 9
 
 
+def test_a_shorter_memory_of_the_brokers_is_told_with_new_leases(desk: Desk) -> None:
+    grant = desk.opened(0)
+    assert grant.expiration_ms == 24 * 3_600_000
+
+    desk.leases.expiration_known(60_000)
+    assert len(of_kind(desk.settle(), Revoke)) == 1
+    desk.revoked(grant)
+
+    assert of_kind(desk.settle(), Grant)[0].expiration_ms == 60_000
+
+
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
