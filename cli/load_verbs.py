@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
@@ -14,7 +14,7 @@ from .common import ConfigOption, JsonOption, RuntimeOption, fail, running_setti
 if TYPE_CHECKING:
     from ..client.client import LevelName
 
-LEVELS = ("accepted", "spooled", "delivered")
+LEVELS: Final[tuple["LevelName", ...]] = ("accepted", "spooled", "delivered")
 LevelOption = Annotated[str, typer.Option(help="accepted, spooled or delivered.")]
 _PERCENTILES = (50, 90, 99, 100)
 
@@ -105,9 +105,10 @@ def loadgen(
 
 
 def _level(level: str) -> "LevelName":
-    if level not in LEVELS:
-        fail(f"--level {level}: one of {', '.join(LEVELS)}")
-    return level
+    for known in LEVELS:
+        if known == level:
+            return known
+    fail(f"--level {level}: one of {', '.join(LEVELS)}")
 
 
 @contextmanager
