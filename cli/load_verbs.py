@@ -105,10 +105,8 @@ def loadgen(
 
 
 def _level(level: str) -> "LevelName":
-    for known in LEVELS:
-        if known == level:
-            return known
-    fail(f"--level {level}: one of {', '.join(LEVELS)}")
+    found = next((known for known in LEVELS if known == level), None)
+    return found or fail(f"--level {level}: one of {', '.join(LEVELS)}")
 
 
 @contextmanager

@@ -1,0 +1,10 @@
+#!/bin/bash
+# soak.sh BIN: the tests of `make test` that have counts, with the full ones. About an hour and a half on 2 cores.
+set -eu
+bin=$1
+export PENSTOCK_REQUIRE_SYSTEMD=1
+PENSTOCK_MODEL_EXAMPLES=${PENSTOCK_MODEL_EXAMPLES:-2000} "$bin/pytest" tests/model -q -n auto --timeout 3600
+"$bin/pytest" tests/systemd -q
+PENSTOCK_RECORDS=${PENSTOCK_RECORDS:-1000000} "$bin/pytest" tests/kafka/test_million.py -q -s --timeout 3600
+PENSTOCK_KILLS=${PENSTOCK_KILLS:-60} "$bin/pytest" tests/kafka/test_kills.py -q -s --timeout 3600
+"$bin/python" bench/throughput.py
