@@ -33,6 +33,8 @@ GREETING_S: Final = 10.0
 PARTING_S: Final = 1.0
 BACKOFF_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
+STEADY_S: Final = 1.0
+"""A session that lasted longer was a good one; shorter ones make the next attempt wait longer."""
 _IDLE_S: Final = 3600.0
 
 PASSING: Final = frozenset({Code.TOO_SLOW, Code.ANSWERS_UNREAD, Code.LIMIT, Code.BUSY, Code.DRAINING})
@@ -102,6 +104,7 @@ class Worker:
         self._abandon: str | None = None
         self._deadline = time.monotonic()
         self._attempts = 0
+        self._opened_at = 0.0
         self._thread: Final = threading.Thread(target=self._run, name="penstock-client", daemon=True)
 
     # --- called by the application's threads -------------------------------------------------------------------------
@@ -316,7 +319,8 @@ class Worker:
         except ForeignSessionError as error:
             self._give_up(str(error), SessionError(Code.LIMIT, str(error)))
             return
-        self._attempts = 0
+        log.info("session_opened daemon=%s high=%d", message.daemon, message.high)
+        self._opened_at = time.monotonic()
         self._move(SessionState.OPEN, 0.0)
 
     def _refused(self, code: str, text: str) -> None:
@@ -344,6 +348,8 @@ class Worker:
             self._move(SessionState.ENDED, now)
             return
         log.info("connection_lost path=%s error=%s", self._session.path, why)
+        if self._state is SessionState.OPEN and now - self._opened_at > STEADY_S:
+            self._attempts = 0
         self._move(SessionState.AWAY, now)
         self._back_off(now)
 

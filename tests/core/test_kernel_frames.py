@@ -274,6 +274,20 @@ def test_a_header_name_that_is_not_utf8_is_refused(kernel: Any) -> None:
     assert (caught.value.code, caught.value.fatal) == ("bad_frame", False)
 
 
+@both
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("thing", [b"\xc1", b"\xd4\x01x", b"\xc7\x03\x01abc", b"\x81\x01\x02", b"\xcb" + bytes(8)])
+def test_a_thing_no_column_can_be_is_refused_wherever_it_stands(kernel: Any, place: int, thing: bytes) -> None:
+    items = [b"\xc0", b"\xc0", b"\x91\xc4\x01v", b"\xc0", b"\xc0"]
+    items[place] = thing
+    body = b"\x99\x02\x07\x02\xa1t" + b"".join(items)
+    with pytest.raises(FrameError) as caught:
+        scatter_frame(kernel, body)
+    # What is not msgpack ends the session; what is, refuses the frame.
+    never = thing == b"\xc1"
+    assert (caught.value.code, caught.value.fatal) == (("protocol", True) if never else ("bad_frame", False))
+
+
 FULL = Columns([1, None], [b"k1", None], [b"v" * 40, None], [["h", b"x"], None], [1, 1 << 40])
 
 
