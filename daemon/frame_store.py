@@ -8,13 +8,47 @@ from .core.model import FramePlace
 from .spool import Spool
 
 
+class SpoolBrokenError(Exception):
+    """The log can be written no further. Nothing that was not written was answered; the process ends."""
+
+
 class FrameStore(NamedTuple):
     """Log and frame store of the cores."""
 
     spool: Spool
 
     def append(self, entry: ControlEntry) -> Lsn:
-        return self.spool.append(entry)
+        """Place one entry.
+
+        Raises:
+            SpoolBrokenError: there is no room even for facts.
+        """
+        try:
+            return self.spool.append(entry)
+        except OSError as error:
+            raise SpoolBrokenError(f"no entry can be added: {error}") from error
+
+    def write(self) -> None:
+        """Hand everything staged to the kernel.
+
+        Raises:
+            SpoolBrokenError: the disk refuses.
+        """
+        try:
+            self.spool.write()
+        except OSError as error:
+            raise SpoolBrokenError(f"a segment cannot be written: {error}") from error
+
+    def finish_sync(self) -> Lsn:
+        """The place before which everything is on disk now.
+
+        Raises:
+            SpoolBrokenError: syncs keep failing.
+        """
+        try:
+            return self.spool.finish_sync()
+        except OSError as error:
+            raise SpoolBrokenError(f"segments cannot be synced: {error}") from error
 
     def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FramePlace:
         """Stage one frame.

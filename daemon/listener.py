@@ -31,7 +31,7 @@ LISTENING_FD: Final = 3
 NOBODY_UID: Final = 65_534
 DESCRIPTORS_RESERVED: Final = 64
 _PEER: Final = struct.Struct("3i")
-_READS_PER_ROUND: Final = 8
+_ROUND_BYTES: Final = 2 << 20
 _READ_ON_FROM: Final = 32 << 10
 _ACCEPTS_PER_ROUND: Final = 64
 _ACCEPT_AGAIN_S: Final = 0.25
@@ -114,6 +114,7 @@ class Listener:
         self._accept_at: float | None = None
         self._look_at = 0.0
         self._again: dict[Client, None] = {}
+        self._room_this_round = _ROUND_BYTES
         self._log = logs.get()
 
     @property
@@ -164,6 +165,7 @@ class Listener:
 
     def send(self, now: float) -> None:
         """Hand out what the round's answers are, as far as the sockets take it."""
+        self._room_this_round = _ROUND_BYTES
         touched, self._answers.touched = self._answers.touched, {}
         for session in touched:
             client = self._clients.get(session)
@@ -265,13 +267,16 @@ class Listener:
             if is_gone(events):
                 self._lost(client)
             return
-        for _ in range(_READS_PER_ROUND):
+        while True:
             taken = client.read(now)
+            self._room_this_round -= taken
             if client.input_ended and is_gone(events):
                 client.lost = True
             self._feed(client, now)
-            # A sender that outruns us has filled the socket again by now: more in one round costs less for each.
-            if taken < _READ_ON_FROM or not client.reading or client.session not in self._clients:
+            # A sender that outruns us has filled the socket again by now: more in one round costs less for each. With many
+            # such senders each is read once.
+            more = taken >= _READ_ON_FROM and self._room_this_round > 0
+            if not more or not client.reading or client.session not in self._clients:
                 return
 
     def _feed(self, client: Client, now: float) -> None:

@@ -34,7 +34,7 @@ from .core.entries import Lsn
 from .core.intake import Intake
 from .core.lifecycle import Lifecycle, Phase
 from .core.routing import Routing
-from .frame_store import FrameStore
+from .frame_store import FrameStore, SpoolBrokenError
 from .journals import JournalError
 from .limits import bus_settings, intake_limits, listener_limits
 from .listener import Listener, ListenError, descriptors_max, inherited
@@ -64,6 +64,7 @@ class Router:
         self.started = started
         self.identity, self.spool, recovered, self.leases = started
         self.ledger, self.sessions = recovered.ledger, recovered.sessions
+        self.store = FrameStore(self.spool)
         self.counts = Counts(recovered=sum(piece.count for piece in recovered.slices))
         self.loop = Loop()
         self.lifecycle = Lifecycle(settings.timeouts.drain_ms / 1_000)
@@ -75,6 +76,8 @@ class Router:
         self._sync_is_due = self._hand_out_is_due = False
         self._room_at = self._second_at = self._expire_at = 0.0
         self._topics_changed = False
+        self._room = False
+        """Something of the spool was freed, or synced: frames it had no room for may fit."""
         self._leaving: set[int] = set()
         self._exit = Exit.OK
         kafka = settings.kafka
@@ -91,7 +94,7 @@ class Router:
         self.answers = Answers(self.counts)
         self.routing = Routing(
             self.ledger,
-            FrameStore(self.spool),
+            self.store,
             checksum=crc32c,
             draw=lambda: chance.getrandbits(31),
             sticky_bytes=kafka.batch_size,
@@ -104,7 +107,7 @@ class Router:
             ledger=self.ledger,
             routing=self.routing,
             answers=self.answers,
-            store=FrameStore(self.spool),
+            store=self.store,
             topics=self.topics,
             delivery=self.leases,
             limits=intake_limits(settings),
@@ -146,9 +149,8 @@ class Router:
             # Nothing more is answered, written or said: what was, was right.
             self._log.critical("router_broken", what=str(error), exc_info=True)
             return Exit.BROKEN
-        except OSError as error:
-            # Writing the log failed in a way that cannot be mended from here; nothing unwritten was answered.
-            self._log.critical("spool_failed", reason=str(error), exc_info=True)
+        except SpoolBrokenError as error:
+            self._log.critical("spool_failed", reason=str(error))
             self._exit = Exit.SPOOL
         self._close()
         return self._exit
@@ -189,16 +191,17 @@ class Router:
 
     def _end_synced(self, reason: str) -> None:
         """End at once, with everything taken on disk; leases end with the process."""
-        self.spool.write()
+        self.store.write()
         while self.spool.syncing or self.spool.start_sync():
-            _ = self.spool.finish_sync()
+            _ = self.store.finish_sync()
         self.loop.stop()
         self._log.info("router_ends", reason=reason)
 
     def _sync_ended(self, _events: int) -> None:
-        self._mark_synced(self.spool.finish_sync())
+        self._mark_synced(self.store.finish_sync())
 
     def _mark_synced(self, through: Lsn) -> None:
+        self._room = True
         self.answers.synced(SyncProof(through), now_ms=int(monotonic() * 1_000))
         # The leases ask whether an entry lies at or below a mark; the spool's mark is the first place that is not covered.
         self.leases.synced(Lsn(through - 1))
@@ -219,7 +222,7 @@ class Router:
         """Everything behind the events, in the order that the promise needs."""
         now_ms = int(now * 1_000)
         self._apply(now, now_ms)
-        self.spool.write()
+        self.store.write()
         self.answers.written(WriteProof(self.spool.written_through), now_ms=now_ms)
         self._end_slices(now_ms)
         self._sync(now)
@@ -235,10 +238,10 @@ class Router:
         if self.cluster.apply(now):
             self._topics_changed = True
         self.bus.tick(now)
-        room = now >= self._room_at
         if self.intake.held:
+            room = self._room or now >= self._room_at
             self.listener.resume(self.intake.due(now, topics_changed=self._topics_changed, room=room))
-        self._topics_changed = False
+        self._topics_changed = self._room = False
         if self.answers.readable:
             self.listener.resume(self.answers.readable)
             self.answers.readable.clear()
@@ -344,7 +347,7 @@ class Router:
         if now >= self._expire_at:
             self._expire_at = now + _EXPIRE_EVERY_S
             for entry in self.sessions.expire(now_ms=int(now * 1_000)):
-                _ = self.spool.append(entry)
+                _ = self.store.append(entry)
 
     def _next_deadline(self, now: float) -> float | None:
         due = [
@@ -399,7 +402,7 @@ def serve(settings: Settings, settings_path: Path) -> Exit:
     except (ListenError, SlowChecksumError) as error:
         log.critical("router_cannot_start", reason=str(error))
         return Exit.CONFIGURATION
-    except (SpoolError, JournalError) as error:
+    except (SpoolError, JournalError, SpoolBrokenError) as error:
         log.critical("router_cannot_start", reason=str(error))
         return Exit.SPOOL
     except OSError as error:
