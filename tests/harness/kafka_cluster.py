@@ -9,19 +9,24 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as AdminPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError as AdminError
 
 from .kafka_node import JavaOptions, KafkaNode, NodeAddress
 from .processes import Deadline, TooLateError, free_ports, wait_until
 
 REQUEST_S = 15.0
+# Of librdkafka itself: a connection that came or went just then.
+LOCAL_ERRORS: Final = frozenset(
+    {KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}
+)
 READY_S = 90.0
 MOVE_S = 30.0
 
@@ -59,14 +64,27 @@ class Cluster:
         factor = replicas or self.replicas
         _ = settings.setdefault("min.insync.replicas", str(max(1, factor - 1)))
         topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=settings)
-        for done in self.admin.create_topics([topic], request_timeout=REQUEST_S).values():
-            _ = done.result(REQUEST_S)
+        _ = wait_until(lambda: self._created(topic), seconds=2 * REQUEST_S, what=f"{name} is created")
         _ = wait_until(
             lambda: len(self.leaders(name)) == partitions,
             seconds=REQUEST_S,
             what=f"every partition of {name} has a leader",
         )
         return name
+
+    def _created(self, topic: NewTopic) -> bool:
+        """Ask once; an attempt whose answer was lost may have done it. Raise KafkaException on what will not pass."""
+        try:
+            for done in self.admin.create_topics([topic], request_timeout=REQUEST_S).values():
+                _ = done.result(REQUEST_S)
+        except KafkaException as failure:
+            error = failure.args[0]
+            if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return True
+            if error.code() in LOCAL_ERRORS or error.retriable():
+                return False
+            raise
+        return True
 
     def delete_topic(self, name: str) -> None:
         """Ask for a topic's deletion and wait for the answer."""
@@ -110,7 +128,7 @@ class Cluster:
                         seconds=min(3.0, deadline.left()),
                         what="the election shows",
                     )
-                except (TooLateError, KafkaError, KafkaException):
+                except (TooLateError, AdminError, KafkaException):
                     # A replica that is out of sync cannot be elected yet, and a controller may just be changing.
                     _ = deadline.left()
                 else:
