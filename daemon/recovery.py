@@ -7,8 +7,7 @@ What is found, and what it means:
 * After a power cut, damage at or behind the last place known to be synced, with whole entries behind it: pages of one unsynced
   tail reached the disk in another order than they were written. The log ends at the damage: nothing behind it was answered at
   `spooled` or handed out. The rest is moved to `quarantine/`.
-* What a failed sync made the router write again, as the header of the later segment says: after a power cut it is passed over
-  where it lay first.
+* What a failed sync made the router write again in full is passed over where it lay first.
 * Any other damage was synced, or lies in memory that no power cut touched: the disk or a person did it. The bytes are copied to
   `quarantine/`, counted, and the entries around them stand. Ordinals that are lost by it become holes. Where no later
   checkpoint says what was lost, a new identity is needed: the next ordinal may have been given out before (IDN-9 d).
@@ -24,7 +23,7 @@ from typing import NamedTuple
 
 from ..wire.errors import FrameError
 from .core.entries import Lsn, lsn, segment_of
-from .core.entry_codec import Kind, SyncedEntry, unpack
+from .core.entry_codec import Kind, SyncedEntry, VoidEntry, unpack
 from .core.ledger import Ledger
 from .core.model import PendingFrame, PendingSlice
 from .core.replay import LostRange, Replay
@@ -108,6 +107,7 @@ class Recovery:
         self._ends: list[SegmentEnd] = []
         self._void: list[SegmentEnd] = []
         self._continues: dict[int, int] = {}
+        self._voids: list[VoidEntry] = []
         self._uncertain = False
         self._gap_before = False
 
@@ -120,8 +120,9 @@ class Recovery:
         try:
             numbers = self._own_segments()
             self._continues = {number: self._continues_at(number) for number in numbers}
+            self._voids = self._find_voids(numbers)
             for place, number in enumerate(numbers):
-                if self._power_cut and self._is_void(number, numbers[place + 1 :]):
+                if self._is_void(number):
                     truncate(segment_path(self._directory, number), 0, self._disk)
                     self._void.append(SegmentEnd(number, 0))
                 elif not self._feed(number, numbers[place + 1 :]):
@@ -179,7 +180,7 @@ class Recovery:
             self._set_aside(segment, damage)
         end = 0 if segment.header_is_bad and not found.entries else found.end
         self._fold(segment, end, damaged=bool(damages))
-        if len(segment.data) > end:
+        if segment.path.stat().st_size > end:
             truncate(segment.path, end, self._disk)
         self._ends.append(SegmentEnd(number, end))
         return True
@@ -188,13 +189,13 @@ class Recovery:
         """Every place that does not hold what was written there, ascending."""
         found = segment.scan
         damages = list(found.damages)
-        if segment.header_is_bad and (found.entries or (later and segment.data)):
+        if segment.header_is_bad and (found.entries or (later and any(segment.data[:ENTRIES_AT]))):
             damages.insert(0, Damage(0, ENTRIES_AT))
         if found.torn is not None:
             damages.append(found.torn)
         else:
-            end = self._void_from(segment.number)
-            if end is not None and end > found.end:
+            end = self._known_end(segment.number)
+            if end > found.end:
                 damages.append(Damage(found.end, end))
         return damages
 
@@ -207,7 +208,7 @@ class Recovery:
         except FrameError:
             bad = True
         void_from = self._void_from(number)
-        if self._power_cut and void_from is not None and void_from < len(data):
+        if void_from is not None and void_from < len(data):
             del data[void_from:]
         return _Segment(number, path, data, scan(data, self._spool, number), self._continues[number], bad)
 
@@ -219,18 +220,40 @@ class Recovery:
             except FrameError:
                 return 0
 
-    def _is_void(self, number: int, later: list[int]) -> bool:
-        """Whether all of a segment was written again in a later one: its syncs had failed."""
-        return any(0 < self._continues[other] <= lsn(number, 0) for other in later)
+    def _find_voids(self, numbers: list[int]) -> list[VoidEntry]:
+        """What failed syncs made the router write again. Headers tell where to look for the entry that proves it: without it
+        the second writing was not finished, and the first one stands."""
+        found: list[VoidEntry] = []
+        for place, number in enumerate(numbers):
+            start = Lsn(self._continues[number])
+            if start and any(self._reaches(other, start) for other in numbers[:place]):
+                claim = VoidEntry(start, lsn(number, 0))
+                if any(_holds(self._read(other).scan, claim) for other in numbers[place:]):
+                    found.append(claim)
+        return found
+
+    def _reaches(self, number: int, place: Lsn) -> bool:
+        """Whether a segment has bytes at or behind a place."""
+        return lsn(number, segment_path(self._directory, number).stat().st_size) > place
+
+    def _is_void(self, number: int) -> bool:
+        return any(void.start <= lsn(number, 0) < void.end for void in self._voids)
 
     def _void_from(self, number: int) -> int | None:
-        """The offset from which a segment was written again in a later one, or simply ends; None: not known."""
-        offsets = [
-            place & 0xFFFFFFFF
-            for other, place in self._continues.items()
-            if other > number and place and segment_of(Lsn(place)) == number
-        ]
+        """The offset from which a segment is void."""
+        offsets = [void.start & 0xFFFFFFFF for void in self._voids if segment_of(void.start) == number]
         return min(offsets, default=None)
+
+    def _known_end(self, number: int) -> int:
+        """Where a segment ends, as a later one has it; 0: not known."""
+        return max(
+            (
+                place & 0xFFFFFFFF
+                for other, place in self._continues.items()
+                if other > number and segment_of(Lsn(place)) == number and not self._is_void(other)
+            ),
+            default=0,
+        )
 
     def _end_of_log(self, segment: _Segment, damages: list[Damage], later: list[int]) -> int | None:
         """Where a crash tore the log's unsynced end; None: the damage has another cause."""
@@ -320,6 +343,10 @@ def _synced_in(found: Scan) -> Lsn:
             if isinstance(entry, SyncedEntry):
                 best = max(best, entry.through)
     return best
+
+
+def _holds(found: Scan, claim: VoidEntry) -> bool:
+    return any(raw.kind == Kind.VOID and unpack(raw.kind, raw.body)[0] == claim for raw in found.entries)
 
 
 def directory_numbers(directory: Path, quarantine: Quarantine) -> int:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from .core.entries import CheckpointEntry, Lsn, lsn, segment_of
-from .core.entry_codec import Kind, pack_control
+from .core.entry_codec import Kind, VoidEntry, pack_control
 from .core.model import SpoolFullError
 from .core.segment_scan import ENTRIES_AT, ENTRY, EntryHeaders, SegmentHeader, pack_segment_header, padded
 from .core.segments import Segments
@@ -154,6 +154,8 @@ class Tail:
         for place, body in kept:
             if body.kind != Kind.CHECKPOINT:
                 moved[place] = self._stage_fact_or_moved(body)
+        kind, void = pack_control(VoidEntry(continues, lsn(failed[-1].number + 1, 0)))
+        _ = self.stage(Body(kind, len(void), crc32c(void), (void,)))
         self.write()
         # Only now: until it was written elsewhere, the page cache of the failed files has what a kill must not take.
         for segment, end in zip(failed, ends, strict=True):

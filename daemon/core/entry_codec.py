@@ -49,6 +49,7 @@ class Kind(IntEnum):
     SESSION = 8
     CHECKPOINT = 9
     SYNCED = 10
+    VOID = 11
 
 
 class SyncedEntry(NamedTuple):
@@ -58,7 +59,15 @@ class SyncedEntry(NamedTuple):
     through: Lsn
 
 
-SpoolEntry = ControlEntry | FrameEntry | SyncedEntry
+class VoidEntry(NamedTuple):
+    """What lies from `start` to `end` is void: a sync of it failed, and all of it was written again from `end` up to this
+    entry."""
+
+    start: Lsn
+    end: Lsn
+
+
+SpoolEntry = ControlEntry | FrameEntry | SyncedEntry | VoidEntry
 
 _KINDS: Final[dict[type[Any], Kind]] = {
     PartitionEntry: Kind.PARTITION,
@@ -70,11 +79,12 @@ _KINDS: Final[dict[type[Any], Kind]] = {
     SessionEntry: Kind.SESSION,
     CheckpointEntry: Kind.CHECKPOINT,
     SyncedEntry: Kind.SYNCED,
+    VoidEntry: Kind.VOID,
 }
 _UNPACK_ERRORS: Final = (ValueError, OverflowError, RecursionError, TypeError, msgpack.UnpackException)
 
 
-def pack_control(entry: ControlEntry | SyncedEntry) -> tuple[Kind, bytes]:
+def pack_control(entry: ControlEntry | SyncedEntry | VoidEntry) -> tuple[Kind, bytes]:
     """Type and body of anything but a frame."""
     return _KINDS[type(entry)], cast("bytes", msgpack.packb(entry, use_bin_type=True))
 
@@ -112,7 +122,7 @@ def _unpack(kind: int, body: bytes | memoryview) -> tuple[SpoolEntry, int]:
     return _unpack_control(kind, _array(body)), 0
 
 
-def _unpack_control(kind: int, fields: list[Any]) -> ControlEntry | SyncedEntry:
+def _unpack_control(kind: int, fields: list[Any]) -> ControlEntry | SyncedEntry | VoidEntry:
     match kind:
         case Kind.ACKED:
             partition, mark, anchor, log_start = fields
@@ -137,6 +147,8 @@ def _unpack_control(kind: int, fields: list[Any]) -> ControlEntry | SyncedEntry:
             return CheckpointEntry([_partition(item) for item in partitions], [_session(item) for item in sessions])
         case Kind.SYNCED:
             return SyncedEntry(*fields)
+        case Kind.VOID:
+            return VoidEntry(*fields)
         case _:
             raise FrameError(f"entry type {kind} is not known")
 

@@ -21,7 +21,7 @@ from .entries import (
     StampRowEntry,
     segment_of,
 )
-from .entry_codec import SpoolEntry, SyncedEntry
+from .entry_codec import SpoolEntry, SyncedEntry, VoidEntry
 from .ledger import Hole, Ledger, PartitionState
 from .model import PendingFrame, PendingSlice
 from .sessions import Sessions
@@ -89,7 +89,7 @@ class Replay:
                 self._checkpoint(entry)
             case SessionEntry():
                 self.sessions.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
-            case SyncedEntry():
+            case SyncedEntry() | VoidEntry():
                 pass
             case _:
                 self._control(entry)

@@ -9,9 +9,8 @@ All numbers little-endian::
             16  u64  spool number
             24  u64  segment number
             32  u64  router start   that of the router which wrote the segment
-            40  u64  continues      the place (number << 32 | offset) behind the log's last entry when this segment began,
-                                    0: it is the first. Whatever lies between there and here is void: a failed sync made
-                                    the router write it again, in this segment
+            40  u64  continues      the place (number << 32 | offset) behind the last entry of the log that counted when this
+                                    segment began; 0: it is the first
             48  u32  crc            CRC-32C over bytes 0 … 47
     64    entries, each at a multiple of 8
 
