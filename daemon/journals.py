@@ -10,7 +10,7 @@ import os
 import select
 import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -115,7 +115,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int | None]:
+def _opened(path: Path) -> Generator[int | None, None, None]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,0 +1,36 @@
+"""The diagrams of the leases page are the tables of the code."""
+
+import re
+from enum import Enum
+from pathlib import Path
+
+import pytest
+from penstock.daemon.core.lease_states import NEXT, NEXT_SEAT
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "leases.md"
+ROOT = PAGE.parents[2]
+CITED = re.compile(r"\b(?:HO|LSE|HOP|JRN|IDN|BMP|ERR|BRK)-\d+\b")
+OURS = [
+    *("daemon/bus.py", "daemon/journals.py"),
+    *(f"daemon/core/{name}.py" for name in ("leases", "grants", "outcomes", "lease_table", "lease", "lease_states")),
+    *(f"daemon/core/{name}.py" for name in ("backlog", "cuts", "handout", "pace", "parking", "placement", "seats")),
+]
+
+
+def arrows(table: dict[Enum, frozenset[Enum]]) -> set[tuple[str, str]]:
+    return {(state.value, following.value) for state, row in table.items() for following in row}
+
+
+@pytest.mark.parametrize(("place", "table"), [(0, NEXT), (1, NEXT_SEAT)])
+def test_a_diagram_shows_every_arrow_of_its_table_and_no_other(place: int, table: dict[Enum, frozenset[Enum]]) -> None:
+    diagram = re.findall(r"```mermaid\n(.*?)```", PAGE.read_text(), re.DOTALL)[place]
+
+    assert set(re.findall(r"(\w+) --> (\w+)", diagram)) == arrows(table)
+
+
+def test_every_rule_the_code_names_is_on_the_page() -> None:
+    page = PAGE.read_text()
+    cited = {rule for name in OURS for rule in CITED.findall((ROOT / name).read_text())}
+
+    assert cited
+    assert {rule for rule in cited if f"| {rule} |" not in page} == set()
