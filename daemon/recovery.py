@@ -22,15 +22,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..wire.errors import FrameError
-from .core.entries import Lsn, lsn, segment_of
-from .core.entry_codec import Kind, SyncedEntry, VoidEntry, unpack
+from .core.entries import lsn
+from .core.entry_codec import Kind, unpack
 from .core.ledger import Ledger
 from .core.model import PendingFrame, PendingSlice
 from .core.replay import LostRange, Replay
-from .core.segment_scan import ENTRIES_AT, ENTRY, Damage, EntryHeaders, Scan, read_segment_header, scan
+from .core.segment_scan import ENTRIES_AT, ENTRY, Damage, EntryHeaders, read_segment_header
 from .core.sessions import Sessions
 from .disk import Disk
-from .segment_files import Quarantine, is_segment_file, read_whole, segment_numbers, segment_path, sync_file, truncate
+from .segment_files import Quarantine, is_segment_file, segment_numbers, segment_path, sync_file, truncate
+from .segment_reader import Segment, SegmentReader
 from .spool_directory import SpoolError
 
 
@@ -73,15 +74,6 @@ class SegmentEnd(NamedTuple):
     end: int
 
 
-class _Segment(NamedTuple):
-    number: int
-    path: Path
-    data: bytearray
-    scan: Scan
-    continues: int
-    header_is_bad: bool
-
-
 class Recovery:
     """One run over a spool directory."""
 
@@ -106,8 +98,6 @@ class Recovery:
         self._replay = Replay(sessions, now_ms=now_ms, wall_ms=wall_ms)
         self._ends: list[SegmentEnd] = []
         self._void: list[SegmentEnd] = []
-        self._continues: dict[int, int] = {}
-        self._voids: list[VoidEntry] = []
         self._uncertain = False
         self._gap_before = False
 
@@ -119,13 +109,12 @@ class Recovery:
         """
         try:
             numbers = self._own_segments()
-            self._continues = {number: self._continues_at(number) for number in numbers}
-            self._voids = self._find_voids(numbers)
+            reader = SegmentReader(self._directory, self._spool, numbers)
             for place, number in enumerate(numbers):
-                if self._is_void(number):
+                if reader.is_void(number):
                     truncate(segment_path(self._directory, number), 0, self._disk)
                     self._void.append(SegmentEnd(number, 0))
-                elif not self._feed(number, numbers[place + 1 :]):
+                elif not self._feed(reader, number, numbers[place + 1 :]):
                     break
             for end in [*self._ends, *self._void]:
                 # What the last router wrote may be in the page cache only, and will be handed out.
@@ -166,124 +155,44 @@ class Recovery:
             return False  # damaged, perhaps: its entries tell
         return header.spool != self._spool or f"{header.segment:016x}" != path.stem
 
-    def _feed(self, number: int, later: list[int]) -> bool:
+    def _feed(self, reader: SegmentReader, number: int, later: list[int]) -> bool:
         """Fold one segment; False: the log ends in it."""
-        segment = self._read(number)
+        segment = reader.read(number)
         found = segment.scan
-        damages = self._damages(segment, later)
-        cut = self._end_of_log(segment, damages, later) if damages else None
+        damages = reader.damages(segment, is_last=not later)
+        cut = self._end_of_log(reader, segment, damages, later) if damages else None
         if cut is not None:
             self._fold(segment, cut, damaged=False)
-            self._drop(segment, cut, later)
+            self._drop(reader, segment, cut, later)
             return False
         for damage in damages:
             self._set_aside(segment, damage)
         end = 0 if segment.header_is_bad and not found.entries else found.end
         self._fold(segment, end, damaged=bool(damages))
-        if segment.path.stat().st_size > end:
+        if segment.path.stat().st_size > end and not self._report.quarantine_full:
             truncate(segment.path, end, self._disk)
         self._ends.append(SegmentEnd(number, end))
         return True
 
-    def _damages(self, segment: _Segment, later: list[int]) -> list[Damage]:
-        """Every place that does not hold what was written there, ascending."""
-        found = segment.scan
-        damages = list(found.damages)
-        if segment.header_is_bad and (found.entries or (later and any(segment.data[:ENTRIES_AT]))):
-            damages.insert(0, Damage(0, ENTRIES_AT))
-        if found.torn is not None:
-            damages.append(found.torn)
-        else:
-            end = self._known_end(segment.number)
-            if end > found.end:
-                damages.append(Damage(found.end, end))
-        return damages
-
-    def _read(self, number: int) -> _Segment:
-        path = segment_path(self._directory, number)
-        data = read_whole(path)
-        bad = False
-        try:
-            _ = read_segment_header(data)
-        except FrameError:
-            bad = True
-        void_from = self._void_from(number)
-        if void_from is not None and void_from < len(data):
-            del data[void_from:]
-        return _Segment(number, path, data, scan(data, self._spool, number), self._continues[number], bad)
-
-    def _continues_at(self, number: int) -> int:
-        """Behind which place of the log a segment goes on; 0: not known."""
-        with segment_path(self._directory, number).open("rb") as file:
-            try:
-                return read_segment_header(file.read(ENTRIES_AT)).continues
-            except FrameError:
-                return 0
-
-    def _find_voids(self, numbers: list[int]) -> list[VoidEntry]:
-        """What failed syncs made the router write again. Headers tell where to look for the entry that proves it: without it
-        the second writing was not finished, and the first one stands."""
-        found: list[VoidEntry] = []
-        for place, number in enumerate(numbers):
-            start = Lsn(self._continues[number])
-            if start and any(self._reaches(other, start) for other in numbers[:place]):
-                claim = VoidEntry(start, lsn(number, 0))
-                if any(_holds(self._read(other).scan, claim) for other in numbers[place:]):
-                    found.append(claim)
-        return found
-
-    def _reaches(self, number: int, place: Lsn) -> bool:
-        """Whether a segment has bytes at or behind a place."""
-        return lsn(number, segment_path(self._directory, number).stat().st_size) > place
-
-    def _is_void(self, number: int) -> bool:
-        return any(void.start <= lsn(number, 0) < void.end for void in self._voids)
-
-    def _void_from(self, number: int) -> int | None:
-        """The offset from which a segment is void."""
-        offsets = [void.start & 0xFFFFFFFF for void in self._voids if segment_of(void.start) == number]
-        return min(offsets, default=None)
-
-    def _known_end(self, number: int) -> int:
-        """Where a segment ends, as a later one has it; 0: not known."""
-        return max(
-            (
-                place & 0xFFFFFFFF
-                for other, place in self._continues.items()
-                if other > number and segment_of(Lsn(place)) == number and not self._is_void(other)
-            ),
-            default=0,
-        )
-
-    def _end_of_log(self, segment: _Segment, damages: list[Damage], later: list[int]) -> int | None:
+    def _end_of_log(
+        self, reader: SegmentReader, segment: Segment, damages: list[Damage], later: list[int]
+    ) -> int | None:
         """Where a crash tore the log's unsynced end; None: the damage has another cause."""
         if self._power_cut:
-            synced = self._known_synced(segment, later)
+            synced = reader.known_synced(segment)
             return next((damage.start for damage in damages if lsn(segment.number, damage.start) >= synced), None)
-        if len(damages) > 1 or segment.scan.torn is None or not all(self._is_blank(number) for number in later):
+        if len(damages) > 1 or segment.scan.torn is None or not all(reader.is_blank(number) for number in later):
             return None
         return segment.scan.torn.start if self._is_short_write(segment, segment.scan.torn) else None
 
-    def _is_blank(self, number: int) -> bool:
-        """Whether a segment was made and nothing was written to it."""
-        with segment_path(self._directory, number).open("rb") as file:
-            return not file.read(ENTRIES_AT + ENTRY.size).strip(b"\0")
-
-    def _is_short_write(self, segment: _Segment, torn: Damage) -> bool:
+    def _is_short_write(self, segment: Segment, torn: Damage) -> bool:
         """Whether a write that a kill cut short leaves this: the beginning of an entry, and nothing behind it."""
         if torn.end - torn.start < ENTRY.size:
             return True
         header = EntryHeaders(self._spool, segment.number).read(segment.data, torn.start)
         return header is not None and torn.end < torn.start + ENTRY.size + header[1]
 
-    def _known_synced(self, segment: _Segment, later: list[int]) -> Lsn:
-        """The largest place that some entry knows to be synced, in this and later segments."""
-        best = _synced_in(segment.scan)
-        for number in later:
-            best = max(best, _synced_in(self._read(number).scan))
-        return best
-
-    def _fold(self, segment: _Segment, end: int, *, damaged: bool) -> None:
+    def _fold(self, segment: Segment, end: int, *, damaged: bool) -> None:
         before = self._ends[-1] if self._ends else None
         whole = before is not None and segment.continues == lsn(before.number, before.end) and not self._gap_before
         self._replay.segment(continuous=whole)
@@ -308,18 +217,18 @@ class Recovery:
         self._report.segments += 1
         self._report.nbytes += end
 
-    def _set_aside(self, segment: _Segment, damage: Damage) -> None:
+    def _set_aside(self, segment: Segment, damage: Damage) -> None:
         self._report.corrupt_entries += 1
         self._report.corrupt_bytes += damage.end - damage.start
         view = memoryview(segment.data)[damage.start : damage.end]
         if not self._quarantine.copy(segment.number, damage.start, view):
             self._report.quarantine_full = True
 
-    def _drop(self, segment: _Segment, cut: int, later: list[int]) -> None:
+    def _drop(self, reader: SegmentReader, segment: Segment, cut: int, later: list[int]) -> None:
         """The log ends at `cut`: whatever lies behind it was never synced."""
         for number in reversed(later):
             path = segment_path(self._directory, number)
-            if self._is_blank(number):
+            if reader.is_blank(number):
                 path.unlink()
                 continue
             self._report.dropped_bytes += path.stat().st_size
@@ -333,20 +242,6 @@ class Recovery:
             self._report.torn_bytes += segment.scan.torn.end - segment.scan.torn.start
         truncate(segment.path, cut, self._disk)
         self._ends.append(SegmentEnd(segment.number, cut))
-
-
-def _synced_in(found: Scan) -> Lsn:
-    best = Lsn(0)
-    for raw in found.entries:
-        if raw.kind == Kind.SYNCED:
-            entry, _ = unpack(raw.kind, raw.body)
-            if isinstance(entry, SyncedEntry):
-                best = max(best, entry.through)
-    return best
-
-
-def _holds(found: Scan, claim: VoidEntry) -> bool:
-    return any(raw.kind == Kind.VOID and unpack(raw.kind, raw.body)[0] == claim for raw in found.entries)
 
 
 def directory_numbers(directory: Path, quarantine: Quarantine) -> int:
