@@ -398,7 +398,10 @@ class Bus:
             del self._seats[pair.seat]
             dead = journals.read(path, self._boot) if path is not None else None
             slots, facts = (dead.slots, dead.facts) if dead is not None else ([], True)
-            get().warning("shard_died", seat=pair.seat, pid=pair.pid, cuts=len(slots), facts=facts)
+            if pair.leaving and pair.state is not PairState.DYING:
+                get().info("shard_left", seat=pair.seat, pid=pair.pid)
+            else:
+                get().warning("shard_died", seat=pair.seat, pid=pair.pid, cuts=len(slots), facts=facts)
             self._events.shard_dead(pair.seat, slots, now, facts=facts)
         if path is not None:
             self._removable.append(path)

@@ -93,7 +93,7 @@ def records(router: "Router") -> Shown:
 
 def _acks(router: "Router") -> Shown:
     counts = router.counts
-    return {
+    shown: Shown = {
         level: {
             "count": counts.acks[number],
             "waits_ms": counts.waits[number].total_ms,
@@ -103,7 +103,9 @@ def _acks(router: "Router") -> Shown:
             "above": counts.waits[number].buckets[-1],
         }
         for number, level in enumerate(_LEVELS)
-    } | {"weak": counts.weak_acks}
+    }
+    shown["weak"] = counts.weak_acks
+    return shown
 
 
 def _sessions(router: "Router") -> Shown:

@@ -50,7 +50,7 @@ class Topics(Protocol):
 class Delivery(Protocol):
     """Who gets slices delivered."""
 
-    def push(self, pending: PendingSlice) -> None: ...
+    def push(self, piece: PendingSlice) -> None: ...
 
     def flush(self, through: list[tuple[int, int]]) -> None:
         """No linger for these partitions up to these ordinals, these included."""

@@ -83,8 +83,8 @@ class FakeDelivery:
     pushed: list[PendingSlice] = field(default_factory=list)
     flushed: list[list[tuple[int, int]]] = field(default_factory=list)
 
-    def push(self, pending: PendingSlice) -> None:
-        self.pushed.append(pending)
+    def push(self, piece: PendingSlice) -> None:
+        self.pushed.append(piece)
 
     def flush(self, through: list[tuple[int, int]]) -> None:
         self.flushed.append(through)
