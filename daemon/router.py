@@ -80,40 +80,17 @@ class Router:
         """Something of the spool was freed, or synced: frames it had no room for may fit."""
         self._leaving: set[int] = set()
         self._exit = Exit.OK
-        kafka = settings.kafka
         chance = random.Random()  # noqa: S311 - jitter and sticky partitions
         changes: list[ClusterChange] = []
         self.metadata = Metadata(
-            self.loop,
-            kafka,
-            on_change=changes.append,
-            rng=chance.random,
-            on_producer_id=self._producer_id,
+            self.loop, settings.kafka, on_change=changes.append, rng=chance.random, on_producer_id=self._producer_id
         )
         self.topics = KnownTopics(self.metadata)
         self.answers = Answers(self.counts)
-        self.routing = Routing(
-            self.ledger,
-            self.store,
-            checksum=crc32c,
-            draw=lambda: chance.getrandbits(31),
-            sticky_bytes=kafka.batch_size,
-            record_bytes_max=kafka.max_request_size,
-        )
+        self.routing = self._new_routing(chance)
         self.cluster = ClusterFollower(self.metadata, self.topics, self.routing, self.leases, changes)
         self.cluster.recover(self.ledger)
-        self.intake = Intake(
-            sessions=self.sessions,
-            ledger=self.ledger,
-            routing=self.routing,
-            answers=self.answers,
-            store=self.store,
-            topics=self.topics,
-            delivery=self.leases,
-            limits=intake_limits(settings),
-            checksum=crc32c,
-            counts=self.counts,
-        )
+        self.intake = self._new_intake()
         self.parking = Parking(settings, started)
         self.sessions.parked = self.parking.lookup
         self.listener = Listener(
@@ -129,6 +106,31 @@ class Router:
         self.spool.on_relocated = self._relocated
         self._mark_synced(self.spool.synced_through)
         self.loop.add(self.spool.sync_fd, READ, self._sync_ended)
+
+    def _new_routing(self, chance: random.Random) -> Routing:
+        kafka = self.settings.kafka
+        return Routing(
+            self.ledger,
+            self.store,
+            checksum=crc32c,
+            draw=lambda: chance.getrandbits(31),
+            sticky_bytes=kafka.batch_size,
+            record_bytes_max=kafka.max_request_size,
+        )
+
+    def _new_intake(self) -> Intake:
+        return Intake(
+            sessions=self.sessions,
+            ledger=self.ledger,
+            routing=self.routing,
+            answers=self.answers,
+            store=self.store,
+            topics=self.topics,
+            delivery=self.leases,
+            limits=intake_limits(self.settings),
+            checksum=crc32c,
+            counts=self.counts,
+        )
 
     def run(self) -> Exit:
         """Serve until stopped. The exit code says why."""
