@@ -30,8 +30,11 @@ from ..runtime.loop import Loop
 from ..wire.messages import Node, NodeLoad
 from .core.lease import Lease
 from .core.leases import LeaseTable
+from .core.questions import LEAST_VERSION, Asked, read, request_for
 from .journal import Journal
 
+Tag = Flight[Lease] | Asked
+"""What is in flight on a connection."""
 _ALL_REPLICAS: Final = -1
 _SLOTS_SCARCE: Final = 64
 """With more slots than this left nobody was refused one."""
@@ -76,33 +79,39 @@ class Link:
         self._rules: Final = rules
         self._table: Final = table
         self._journal: Final = journal
-        self.connection: Final[Connection[Flight[Lease]]] = Connection(
+        self.connection: Final[Connection[Tag]] = Connection(
             loop, resolver, node.host, node.port, options=options, owner=self, rng=rules.rng
         )
 
     # --- told by the connection --------------------------------------------------------------------------------------
 
-    def connection_ready(self, connection: Connection[Flight[Lease]]) -> None:
+    def connection_ready(self, connection: Connection[Tag]) -> None:
         """The next round sends."""
+        version = self._produce_version()
+        if version is not None and version < TOPIC_ID_FROM:
+            self._table.confirm_topics(self.node)
         get().info("node_connected", node=self.node, host=connection.host, port=connection.port)
 
-    def connection_answered(self, connection: Connection[Flight[Lease]], tag: Flight[Lease], answer: Answer) -> None:
+    def connection_answered(self, connection: Connection[Tag], tag: Tag, answer: Answer) -> None:
         """A Produce request came back."""
-        assert isinstance(answer, bytes), "an answer to a question nobody asked"
         now = monotonic()
+        if isinstance(tag, Asked):
+            self._table.question_answered(tag, read(tag.question, answer), now=now, chance=self._rules.rng())
+            return
+        assert isinstance(answer, bytes), "Produce is sent as bytes and answered so"
         try:
-            read = read_produce(tag.version, answer)
+            told = read_produce(tag.version, answer)
         except StreamError as error:
             self._table.lost(tag, str(error), now=now, chance=self._rules.rng())
             connection.disconnect(str(error))
             return
-        connection.throttle(read.throttle_ms, now)
-        self._table.answered(tag, read.outcomes, now=now, chance=self._rules.rng())
+        connection.throttle(told.throttle_ms, now)
+        self._table.answered(tag, told.outcomes, now=now, chance=self._rules.rng())
 
     def connection_lost(
         self,
-        connection: Connection[Flight[Lease]],  # noqa: ARG002 - there is one
-        tags: list[Flight[Lease]],
+        connection: Connection[Tag],  # noqa: ARG002 - there is one
+        tags: list[Tag],
         reason: str,
     ) -> None:
         """Every request on it stays without answer."""
@@ -114,21 +123,29 @@ class Link:
                 lease.hint(-1, -1)
                 break
 
-    def _lose(self, flights: list[Flight[Lease]], reason: str) -> None:
+    def _lose(self, tags: list[Tag], reason: str) -> None:
         now = monotonic()
-        for flight in flights:
-            self._table.lost(flight, reason, now=now, chance=self._rules.rng())
+        for tag in tags:
+            if isinstance(tag, Asked):
+                self._table.question_answered(tag, [], now=now, chance=self._rules.rng())
+            else:
+                self._table.lost(tag, reason, now=now, chance=self._rules.rng())
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def send(self, now: float) -> None:
         """Send what can be sent now."""
-        if not self._table.sender.has_work(self.node, now=now):
+        questions = self._table.questions(self.node, now=now)
+        if not questions and not self._table.sender.has_work(self.node, now=now):
             return
         if not self.connection.ready:
             self.connection.connect()
             return
-        version = self.connection.version_of(API_KEY, self._rules.version_min, VERSION_MAX)
+        for asked in questions:
+            if self.connection.has_room(now):
+                version = self.connection.send(request_for(asked), asked, least=LEAST_VERSION[asked.question], now=now)
+                self._table.question_sent(asked, known=version is not None, now=now)
+        version = self._produce_version()
         if version is None:
             self._table.halt_node(
                 self.node, UNSUPPORTED_VERSION, "the broker takes no Produce request that we can send"
@@ -143,6 +160,9 @@ class Link:
                 return
             self._record(entries)
             self._send(version, entries, now)
+
+    def _produce_version(self) -> int | None:
+        return self.connection.version_of(API_KEY, self._rules.version_min, VERSION_MAX)
 
     def _record(self, entries: list[tuple[Lease, Batch]]) -> None:
         """Write every cut that is not in the journal yet: of these batches, and of those that follow them (8.5, JRN-5)."""
@@ -258,7 +278,7 @@ class Links:
 
     def next_deadline(self, now: float) -> float | None:
         """When to be called again."""
-        wanted = [self._table.sender.next_deadline()]
+        wanted = [self._table.sender.next_deadline(), self._table.next_question()]
         for link in self.by_node.values():
             wanted.append(link.connection.next_deadline())
             if link.connection.ready and link.connection.throttled_until > now:

@@ -24,7 +24,7 @@ from ...wire.messages import (
     SliceRef,
     Unreadable,
 )
-from .modes import NEXT, NOWHERE, WINDOW, Here, Limits, Mode, WallClock, is_anchored, is_old
+from .modes import NEXT, NOWHERE, WINDOW, Here, Limits, Mode, Question, WallClock, is_anchored, is_old
 from .outbox import Outbox
 from .probes import Probe
 
@@ -34,7 +34,18 @@ SEQUENCES: Final = 1 << 31
 class Lease:
     """The right to send one partition. Asserted here: HO-2, HO-3, HO-5, HO-6, HO-7."""
 
-    def __init__(self, grant: Grant, queue: PartitionQueue, limits: Limits, wall: WallClock, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        grant: Grant,
+        queue: PartitionQueue,
+        limits: Limits,
+        wall: WallClock,
+        outbox: Outbox,
+        asking: "set[Lease]",
+        *,
+        now: float,
+    ) -> None:
+        """`asking`: where to stand while a question is open."""
         self.partition = grant.partition
         self.topic = grant.topic
         self.topic_id = grant.topic_id
@@ -67,7 +78,16 @@ class Lease:
         self.unjournaled = len(self.unresolved)
         self.replaced: list[int] = []
         """Slots of split batches: free as soon as their children are journaled."""
+        self.questions: set[Question] = set()
+        self.asked = False
+        """The open questions are on their way."""
+        self.answered_at = now
+        """When the leader last told where its log starts."""
+        self._asking: Final = asking
         queue.set_one_record(one_record=self.pace == FIRST)
+        if self.anchor is not None:
+            self.ask(Question.START)
+        self._ask_epoch_end()
 
     def _inherit(self, cut: Cut) -> Batch:
         """A batch of an earlier holder: it may be in the log, so its first refusal is ambiguous (ERR-2)."""
@@ -120,6 +140,7 @@ class Lease:
         self.failures = 0
         self.retry_at = 0.0
         self.probe = None
+        self._ask_epoch_end()
         refused = bool(self.unresolved) and self.unresolved[0].refusal is not None
         if self.mode is not Mode.WAITING or not refused:
             self.enter(Mode.CAREFUL)
@@ -134,13 +155,15 @@ class Lease:
             self.queue.let_go(batch)
         self.unresolved.clear()
         self.on_wire = 0
+        self.questions.clear()
+        self._asking.discard(self)
         self.enter(Mode.GONE)
 
     # --- what may be sent --------------------------------------------------------------------------------------------
 
     def ready_at(self, now: float) -> float | None:
         """From when on `take` has a batch, if nothing else happens; None: not before some event."""
-        if self.mode in (Mode.WAITING, Mode.GONE) or self.wants_slot:
+        if self.mode in (Mode.WAITING, Mode.GONE) or self.wants_slot or self.questions:
             return None
         if self.mode is not Mode.RUNNING:
             if self.on_wire:
@@ -162,6 +185,9 @@ class Lease:
         """The batch to send on this connection, its cut fixed; None: not now."""
         ready = self.ready_at(now)
         if ready is None or ready > now:
+            return None
+        if self.anchor is not None and now - self.answered_at >= self.limits.idle_check_s:
+            self.ask(Question.START)
             return None
         here = Here(self.node, permit.incarnation, self.leader_epoch)
         if self.mode is Mode.RUNNING and self.proven != here:
@@ -230,6 +256,37 @@ class Lease:
         if next_time >= 0:
             times.append(next_time)
         return any(is_old(time, wall, half) for time in times)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def ask(self, question: Question) -> None:
+        """Nothing is sent before the leader has answered this."""
+        self.questions.add(question)
+        self._asking.add(self)
+
+    def _ask_epoch_end(self) -> None:
+        if self.anchor is not None and self.leader_epoch > self.anchor.leader_epoch:
+            self.ask(Question.END)
+
+    def answered_question(self, question: Question) -> None:
+        """It is answered, or will never be."""
+        self.asked = False
+        self.questions.discard(question)
+        if not self.questions:
+            self._asking.discard(self)
+
+    def told_log_start(self, log_start: int, *, now: float | None = None) -> None:
+        """The log begins here (-1: not told). Above the anchor, what was acknowledged is gone from it, and with it perhaps
+        all memory of us: one record, alone, until the router says otherwise (HO-6)."""
+        if now is not None:
+            self.answered_at = now
+        if log_start < 0:
+            return
+        self.log_start = max(self.log_start, log_start)
+        if self.anchor is not None and self.log_start > self.anchor.base_offset and self.pace != FIRST:
+            self.pace = FIRST
+            self.held = False
+            self.queue.set_one_record(one_record=True)
 
     # --- for settling ------------------------------------------------------------------------------------------------
 

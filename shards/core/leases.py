@@ -33,8 +33,10 @@ from ...wire.messages import (
     holes_between,
 )
 from .lease import Lease
-from .modes import Limits, Mode, WallClock
+from .modes import Limits, Mode, Question, WallClock
 from .outbox import Outbox
+from .questions import Asked, Told, due, forget
+from .questions import settle as settle_question
 from .settling import settle, unanswered
 
 FILL_BYTES_MAX: Final = 4 << 20
@@ -73,6 +75,8 @@ class LeaseTable:
         self._rules_of: Final = rules_of
         self._credit: Final = credit
         self._credited: dict[int, int] = {}
+        self.asking: Final[set[Lease]] = set()
+        """Leases whose leader has a question to answer first."""
         self._wanting_slot: set[Lease] = set()
 
     # --- messages ----------------------------------------------------------------------------------------------------
@@ -127,7 +131,7 @@ class LeaseTable:
             holes=holes_between(grant.rows),
         )
         limits = self.limits if grant.expiration_ms <= 0 else self.limits._replace(expiration_ms=grant.expiration_ms)
-        lease = Lease(grant, queue, limits, self.wall, self.outbox)
+        lease = Lease(grant, queue, limits, self.wall, self.outbox, self.asking, now=now)
         self.leases[grant.partition] = lease
         self.counters["grants"] += 1
         self.sender.wake(lease, now=now)
@@ -244,6 +248,37 @@ class LeaseTable:
             lease.queue.landed(batch)
             unanswered(lease, batch, flight, reason, now=now, chance=chance)
             self._after(lease, now)
+
+    def questions(self, node: int, *, now: float) -> list[Asked]:
+        """What to ask a node now."""
+        return due(self.asking, node, now=now) if self.asking and self.stop_at is None else []
+
+    def question_sent(self, asked: Asked, *, known: bool, now: float) -> None:
+        """The question is on its way; `known` False: the broker takes no such question."""
+        for lease in asked.leases:
+            lease.asked = known
+        if not known:
+            forget(asked)
+            self._after_question(asked, now)
+
+    def question_answered(self, asked: Asked, answers: list[Told], *, now: float, chance: float) -> None:
+        """The leader told; an empty list: the connection ended first."""
+        settle_question(asked, answers, now=now, chance=chance)
+        self._after_question(asked, now)
+
+    def _after_question(self, asked: Asked, now: float) -> None:
+        for lease in asked.leases:
+            self._after(lease, now)
+
+    def confirm_topics(self, node: int) -> None:
+        """A new connection to a broker that is sent batches by topic name: is it still the same topic?"""
+        for lease in self.leases.values():
+            if lease.node == node and lease.topic_id is not None and lease.mode is not Mode.GONE:
+                lease.ask(Question.TOPIC)
+
+    def next_question(self) -> float | None:
+        """When a question is to be asked again."""
+        return min((lease.retry_at for lease in self.asking if not lease.asked), default=None)
 
     def halt_node(self, node: int, code: int, message: str) -> None:
         """Nothing can be sent to this node at all."""

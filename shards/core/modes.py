@@ -35,12 +35,21 @@ NEXT: Final[dict[Mode, frozenset[Mode]]] = {
 }
 
 
+class Question(Enum):
+    """What a leader is asked; `questions.py` says when."""
+
+    START = "log start"
+    END = "epoch end"
+    TOPIC = "topic id"
+
+
 class Limits(NamedTuple):
     """Bounds of a lease. `expiration_ms` is the broker's `producer.id.expiration.ms`."""
 
     backoff: Backoff
     expiration_ms: int
     unknown_error_attempts: int = 10
+    idle_check_s: float = 600.0
 
 
 class Here(NamedTuple):

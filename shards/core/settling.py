@@ -12,7 +12,7 @@ from ...producer.core.sender import Flight
 from ...producer.core.verdicts import NOT_ENOUGH_REPLICAS, Judgement, Verdict, judge_produce
 from ...wire.messages import Anchor, DoneItem, Gap, Refused
 from .lease import Lease
-from .modes import Here, Mode
+from .modes import Here, Mode, Question
 from .probes import Probe, Step
 
 
@@ -106,6 +106,8 @@ def _apply(
             _again(lease, batch, doubtful=outcome.code != NOT_ENOUGH_REPLICAS, now=now, chance=chance)
         case Verdict.RETRY_STALE | Verdict.CONFIRM_TOPIC:
             lease.hint(-1, -1)
+            if judged.verdict is Verdict.CONFIRM_TOPIC and outcome.topic_id is None and lease.topic_id is not None:
+                lease.ask(Question.TOPIC)
             _again(lease, batch, doubtful=True, now=now, chance=chance)
         case Verdict.NEW_LEADER:
             told = outcome.leader_hint
@@ -133,6 +135,7 @@ def _acked(lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOu
             outcome.code, f"offset {outcome.base_offset} lies before what was acknowledged: another topic or log?"
         )
         return 0
+    lease.told_log_start(outcome.log_start, now=now)
     resolved = [lease.unresolved.popleft() for _ in range(place + 1)]
     item = DoneItem(
         lease.partition,
@@ -150,7 +153,6 @@ def _acked(lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOu
     if outcome.base_offset >= 0:
         time_ms = outcome.log_append_ms if outcome.log_append_ms >= 0 else batch.max_ts
         lease.anchor = Anchor(outcome.base_offset, time_ms, lease.wall.ms(now), lease.leader_epoch)
-        lease.log_start = max(lease.log_start, outcome.log_start)
     for one in resolved:
         lease.queue.let_go(one)
     lease.queue.resolved_to(batch.end)

@@ -14,7 +14,8 @@ from penstock.producer.core.requests import LeaderHint, ProduceOutcome
 from penstock.producer.core.sender import Flight, Permit
 from penstock.shards.core.lease import Lease
 from penstock.shards.core.leases import CreditRule, LeaseTable
-from penstock.shards.core.modes import Limits, Mode
+from penstock.shards.core.modes import Limits, Mode, Question
+from penstock.shards.core.questions import Told
 from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import (
     FIRST,
@@ -92,6 +93,7 @@ class ShardBench:
         self.slots = slots
         self.journal: dict[int, Cut] = {}
         self.slots_of: dict[int, JournalSlot] = {}
+        self.answers_questions = True
         self.hears = True
         """The router takes what the shard says at once; else it waits in the shard's outbox for `listen`."""
         self.serial = 0
@@ -164,11 +166,26 @@ class ShardBench:
 
     # --- the shell ---------------------------------------------------------------------------------------------------
 
+    def tell(self, *, end: int = -1) -> None:
+        """The leaders answer what they are asked: the log start of the model, and `end` for older epochs."""
+        for node in self.table.nodes:
+            for asked in self.table.questions(node, now=self.now):
+                self.table.question_sent(asked, known=True, now=self.now)
+                value = {Question.START: None, Question.END: end, Question.TOPIC: b""}[asked.question]
+                told = [
+                    Told(TOPIC, lease.index, 0, self.log(lease.index).start if value is None else value)
+                    for lease in asked.leases
+                ]
+                self.table.question_answered(asked, told, now=self.now, chance=0.5)
+        self._told()
+
     def log(self, partition: int = 0) -> Log:
         return self.logs.setdefault(partition, Log())
 
     def send(self, *, in_flight_max: int = 5, bytes_max: int = 1 << 20) -> list[OnWire]:
-        """A round: fill, then send what may be sent. Nothing is answered."""
+        """A round: fill, then send what may be sent. Questions are answered, batches are not."""
+        if self.answers_questions:
+            self.tell()
         while self.table.accumulator.has_line:
             before = self.source.reads
             self.table.fill(now=self.now)
