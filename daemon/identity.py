@@ -19,6 +19,7 @@ A crash inside a write leaves a slot whose checksum is wrong: the other one coun
 it says is used.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -219,6 +220,22 @@ class Identity:
                 f"{path} cannot be written: {error.strerror}; free some space, or mend the disk"
             ) from error
         self._file = file
+
+
+def read_identity(directory: Path) -> IdentityFile:
+    """What the identity file says, without a claim on the directory.
+
+    Raises:
+        FileNotFoundError: there is no spool.
+        OSError: the file cannot be read, or is of another version.
+    """
+    try:
+        stored = _load(directory).file
+    except SpoolError as error:
+        raise OSError(errno.EINVAL, str(error)) from error
+    if stored is None:
+        raise FileNotFoundError(errno.ENOENT, "there is no spool here, or its identity file is damaged")
+    return stored
 
 
 class _Stored(NamedTuple):

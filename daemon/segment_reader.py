@@ -23,7 +23,8 @@ class Segment(NamedTuple):
 
 
 class SegmentReader:
-    """The segments of one spool, by number. Every method raises OSError where a file cannot be read."""
+    """The segments of one spool, by number. Every method raises OSError where a file cannot be read; one that a live router
+    removes meanwhile counts as gone."""
 
     def __init__(self, directory: Path, spool: int, numbers: Sequence[int]) -> None:
         self._directory = directory
@@ -80,11 +81,11 @@ class SegmentReader:
         return best
 
     def _continues_at(self, number: int) -> int:
-        with segment_path(self._directory, number).open("rb") as file:
-            try:
+        try:
+            with segment_path(self._directory, number).open("rb") as file:
                 return read_segment_header(file.read(ENTRIES_AT)).continues
-            except FrameError:
-                return 0
+        except (FrameError, FileNotFoundError):
+            return 0
 
     def _find_voids(self) -> list[VoidEntry]:
         """What failed syncs made the router write again. Headers tell where to look for the entry that proves it: without it
@@ -100,7 +101,10 @@ class SegmentReader:
 
     def _reaches(self, number: int, place: Lsn) -> bool:
         """Whether a segment has bytes at or behind a place."""
-        return lsn(number, segment_path(self._directory, number).stat().st_size) > place
+        try:
+            return lsn(number, segment_path(self._directory, number).stat().st_size) > place
+        except FileNotFoundError:
+            return False
 
     def _void_from(self, number: int) -> int | None:
         offsets = [void.start & 0xFFFFFFFF for void in self._voids if segment_of(void.start) == number]
