@@ -289,9 +289,10 @@ class Bus:
         pair.processed = envelope.seq
         if isinstance(message, Hello):
             return self._named(pair, message, now)
+        if not isinstance(message, ShardMessage):
+            return f"it said {type(message).__name__}, which is ours to say"
         if pair.state is PairState.READY or pair.state is PairState.DYING:
-            # A message of ours has a type number below 128; a shard that sends one gets no further than its match.
-            self._events.message(pair.seat, message, now)  # type: ignore[arg-type]
+            self._events.message(pair.seat, message, now)
             return None
         return None if isinstance(message, Ping) else f"{type(message).__name__} before its journal is named"
 

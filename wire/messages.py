@@ -8,7 +8,7 @@ DONE and REVOKED that means: the router's own entry is written to the spool. A s
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast, get_origin
 
 import msgpack
 
@@ -353,6 +353,26 @@ _NESTED: Final[dict[tuple[type[Any], str], type[Any]]] = {
 _OPTIONAL: Final[dict[tuple[type[Any], str], type[Any]]] = {(Grant, "anchor"): Anchor, (Pace, "anchor"): Anchor}
 
 
+def _fields_of(kind: type[Any]) -> list[tuple[int, type[Any]]]:
+    found: list[tuple[int, type[Any]]] = []
+    for place, name in enumerate(kind._fields):
+        hint = kind.__annotations__[name]
+        origin: Any = get_origin(hint) or hint
+        found.append((place, list if origin is Sequence else origin))
+    return found
+
+
+_FROM_SHARDS: Final = 128
+_CHECKED: Final[dict[type[Any], list[tuple[int, type[Any]]]]] = {
+    kind: _fields_of(kind)
+    for kind in (
+        *(kind for number, kind in _TYPES.items() if number > _FROM_SHARDS),
+        *(nested for (kind, _), nested in _NESTED.items() if _NUMBERS[kind] > _FROM_SHARDS),
+    )
+}
+"""What a shard says is checked field by field: whatever it is made to say, it must not take the router with it."""
+
+
 class Envelope(NamedTuple):
     """The hop's own numbers."""
 
@@ -398,13 +418,23 @@ def _build(kind: type[Any], values: list[Any]) -> Any:  # noqa: ANN401 - one of 
     if len(values) != len(names):
         raise FrameError(f"{kind.__name__} has {len(values)} fields, not {len(names)}")
     try:
+        _check(kind, values)
         for place, name in enumerate(names):
             nested = _NESTED.get((kind, name))
             if nested is not None:
                 values[place] = [nested(*item) for item in values[place]]
+                if nested in _CHECKED:
+                    for item in values[place]:
+                        _check(nested, item)
             optional = _OPTIONAL.get((kind, name))
             if optional is not None and values[place] is not None:
                 values[place] = optional(*values[place])
     except TypeError as error:
         raise FrameError(f"{kind.__name__} has a wrong shape: {error}") from error
     return kind(*values)
+
+
+def _check(kind: type[Any], values: Sequence[Any]) -> None:
+    for place, expected in _CHECKED.get(kind, ()):
+        if type(values[place]) is not expected:
+            raise FrameError(f"{kind.__name__}.{kind._fields[place]} is a {type(values[place]).__name__}")

@@ -1,14 +1,148 @@
-"""What goes over the bus comes back as what it was, nested rows included."""
+"""Whatever a shard is made to say, the router says what is wrong with it and lives."""
 
-from penstock.wire.messages import Envelope, RecordError, Refused, decode, encode
+from contextlib import suppress
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from penstock.wire.errors import FrameError
+from penstock.wire.messages import (
+    VERSION,
+    Credit,
+    Cut,
+    Done,
+    DoneItem,
+    Envelope,
+    Gap,
+    Grant,
+    Halt,
+    Hello,
+    Hint,
+    Load,
+    NodeLoad,
+    Pace,
+    PartitionLoad,
+    RecordError,
+    Refused,
+    Revoked,
+    Row,
+    ShardMessage,
+    SliceRef,
+    Slices,
+    Unreadable,
+    decode,
+    encode,
+)
+
+from tests.fakes.lease_desk import Desk
+
+NUMBERS = st.one_of(st.integers(-3, 15), st.integers(-(1 << 63), (1 << 63) - 1))
+SMALL = st.integers(-1, 12)
+ANY = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), NUMBERS, st.text(max_size=3), st.binary(max_size=3), st.floats(allow_nan=False)
+    ),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=12,
+)
+PARTITION = st.integers(0, 2)
+GENERATION = st.integers(0, 2)
+CUTS = st.lists(st.builds(Cut, SMALL, SMALL, st.integers(-1, 2)), max_size=4)
+MESSAGES = st.one_of(
+    st.builds(Credit, SMALL, NUMBERS),
+    st.builds(
+        Done,
+        st.lists(
+            st.builds(DoneItem, PARTITION, GENERATION, SMALL, SMALL, NUMBERS, NUMBERS, NUMBERS, NUMBERS, SMALL, SMALL),
+            max_size=3,
+        ),
+    ),
+    st.builds(
+        Refused,
+        PARTITION,
+        GENERATION,
+        SMALL,
+        SMALL,
+        st.integers(-2, 130),
+        st.text(max_size=3),
+        st.lists(st.builds(RecordError, SMALL, st.text(max_size=2)), max_size=3),
+        st.booleans(),
+    ),
+    st.builds(Hint, PARTITION, GENERATION, SMALL, SMALL),
+    st.builds(Revoked, PARTITION, GENERATION, CUTS),
+    st.builds(Gap, PARTITION, GENERATION, SMALL, st.text(max_size=3)),
+    st.builds(Halt, PARTITION, GENERATION, st.integers(-2, 130), st.text(max_size=3)),
+    st.builds(Unreadable, PARTITION, GENERATION, NUMBERS, NUMBERS, SMALL, SMALL, st.text(max_size=3)),
+)
+ENVELOPE = Envelope(1, 2, 3, 4)
 
 
-def test_the_errors_of_records_come_back_as_rows_that_can_be_compared_and_hashed() -> None:
-    sent = Refused(
-        3, 7, 100, 5, 87, "One or more records have been rejected", [(2, "no key"), (4, "no key")], ambiguous=False
-    )
-    envelope, received = decode(encode(Envelope(1, 2, 3, 4), sent))
-    assert envelope == Envelope(1, 2, 3, 4)
-    assert received == sent
-    assert isinstance(received, Refused)
-    assert set(received.record_errors) == {RecordError(2, "no key"), RecordError(4, "no key")}
+@pytest.mark.parametrize(
+    "message",
+    [
+        Hello(1, 2, "journal", "digest"),
+        Credit(1, 1 << 40),
+        Done([DoneItem(1, 2, 3, 4, 5, 6, -1, 8, 9, 10)]),
+        Refused(1, 2, 3, 4, 87, "why", [RecordError(3, "no key")], ambiguous=True),
+        Revoked(1, 2, [Cut(3, 4, 5)]),
+        Load([NodeLoad(1, "ready", 0, 0, 0, 0, "")], [PartitionLoad(1, 0, False, "running", 0, "")], {"a": 1}),
+        Slices([SliceRef(1, 2, 3, 4, 5, 6, 7, 8, 9)]),
+        Grant(1, "t", None, 0, 1, 1, 1, [Row(1, 0, 0, 0)], 0, [Cut(0, 1, 0)], "first", None, -1, 5),
+        Pace(1, 2, "open", None, -1),
+    ],
+)
+def test_a_message_is_read_as_it_was_said(message: ShardMessage) -> None:
+    assert decode(encode(ENVELOPE, message)) == (ENVELOPE, message)
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_a_message_or_a_fault(data: bytes) -> None:
+    with suppress(FrameError):
+        envelope, _ = decode(data)
+        assert isinstance(envelope, Envelope)
+
+
+@given(st.integers(125, 141), st.lists(ANY, max_size=11))
+def test_wrong_shapes_are_faults_and_right_ones_hold_what_they_say(number: int, fields: list[Any]) -> None:
+    data = msgpack.packb([VERSION, *ENVELOPE, number, *fields])
+    try:
+        _, message = decode(data)
+    except FrameError:
+        return
+    again = decode(encode(ENVELOPE, message))
+    assert again == (ENVELOPE, message)
+
+
+def test_a_number_where_a_text_belongs_is_named() -> None:
+    data = msgpack.packb([VERSION, *ENVELOPE, 131, [[1, 2, "three", 4, 5, 6, 7, 8, 9, 10]]])
+
+    with pytest.raises(FrameError, match=r"DoneItem\.first is a str"):
+        decode(data)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), MESSAGES), min_size=1, max_size=12))
+def test_whatever_shards_report_the_table_stands_and_never_has_two_holders(
+    reports: list[tuple[int, ShardMessage]],
+) -> None:
+    desk = Desk()
+    desk.partition(0)
+    desk.partition(1)
+    desk.up()
+    desk.opened(0)
+    desk.opened(1)
+    for seat, message in reports:
+        desk.say(seat, message)
+        desk.settle()
+        dead = {seat for seat, _ in desk.leases.kill}
+        for seat_killed in dead:
+            desk.dead(seat_killed)
+        desk.leases.kill.clear()
+        for seat_killed in dead:
+            desk.shard(seat_killed)
+        desk.settle()
+        for state in desk.ledger.by_number.values():
+            state.check()
+    ended = sum(one.slice.count for one in desk.ended)
+    assert desk.leases.pushed_records == ended + desk.leases.pending_records
