@@ -128,6 +128,9 @@ class KafkaNode:
             "group.initial.rebalance.delay.ms": "0",
             # The tests move leaders themselves; the cluster's own balancing would add moves at random times.
             "auto.leader.rebalance.enable": "false",
+            # A node that was killed may not register again before its old session has ended: 9 s by default.
+            "broker.session.timeout.ms": "4000",
+            "broker.heartbeat.interval.ms": "500",
             "num.network.threads": "2",
             "num.io.threads": "4",
             "log.cleaner.dedupe.buffer.size": "16777216",
