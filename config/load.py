@@ -25,6 +25,8 @@ Table = dict[str, object]
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SOCKET_PATH_BYTES_MAX: Final = 107
 _REFUSED: Final = {
+    "client.rack": "the choice of partitions by rack is not built yet",
+    "metadata.max.idle.ms": "a topic is remembered as long as the router runs",
     "transactional.id": "transactions are not offered by the daemon yet",
     "delivery.timeout.ms": "the daemon retries for ever: records wait in the spool, bounded by spool.bytes_max",
     "retries": "the daemon retries for ever: records wait in the spool, bounded by spool.bytes_max",

@@ -33,8 +33,6 @@ class Kafka(_KafkaSection):
     """Brokers to begin with: `host:port`, comma-separated."""
     client_id: str = "penstock"
     """Name told to the brokers, for their logs and quotas."""
-    client_rack: str = ""
-    """Rack of this host."""
     acks: Literal["all", "-1"] = "all"
     """Only `all`: anything less can lose records that were answered."""
     enable_idempotence: Literal[True] = True
@@ -81,8 +79,6 @@ class Kafka(_KafkaSection):
     """SO_RCVBUF of connections to brokers; -1 leaves it to the kernel."""
     metadata_max_age_ms: int = Field(default=300_000, ge=1_000)
     """Ask for metadata at least this often, in ms."""
-    metadata_max_idle_ms: int = Field(default=300_000, ge=5_000)
-    """Forget topics not used for so long, in ms."""
     max_block_ms: int = Field(default=60_000, ge=0)
     """How long a frame waits for metadata of its topic, in ms, before it is refused with `no_metadata`."""
     allow_auto_create_topics: bool = False
