@@ -181,7 +181,7 @@ def _offset_is_new(lease: Lease, outcome: ProduceOutcome) -> bool:
     if outcome.base_offset < 0 or lease.anchor is None:
         return True
     by_name = outcome.topic_id is None
-    return outcome.base_offset >= lease.anchor.base_offset and not (by_name and outcome.base_offset < lease.log_start)
+    return outcome.base_offset > lease.anchor.base_offset and not (by_name and outcome.base_offset < lease.log_start)
 
 
 def _again(lease: Lease, batch: Batch, *, doubtful: bool, now: float, chance: float) -> None:

@@ -458,8 +458,16 @@ def test_a_success_below_the_anchor_is_not_believed(bench: ShardBench) -> None:
     bench.send()
     bench.answer()
     (halt,) = [said for said in bench.said if isinstance(said, Halt)]
-    assert "offset 0" in halt.message
+    assert "offset 1 " in halt.message
     assert bench.done == []
+
+
+def test_nor_one_at_the_anchor_itself(bench: ShardBench) -> None:
+    bench.grant(anchor=Anchor(1, NOW_MS, NOW_MS, 0))
+    bench.put(0, 1)
+    bench.send()
+    bench.answer()
+    assert bench.mode() is Mode.WAITING
 
 
 def test_a_partition_missing_in_the_answer_is_sent_again(bench: ShardBench) -> None:

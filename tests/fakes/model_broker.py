@@ -43,6 +43,8 @@ class Log:
 
     records: list[bytes] = field(default_factory=list)
     start: int = 0
+    base: int = 0
+    """Offset of the first of `records`: something foreign lies before them."""
     states: dict[int, State] = field(default_factory=dict)
     batches: list[int] = field(default_factory=list)
     """Record counts of the batches appended."""
@@ -66,7 +68,7 @@ class Log:
                 return Answer(refused, log_start=self.start)
         if state is None or state.epoch != epoch:
             state = self.states[producer_id] = State(epoch)
-        offset = self.start + len(self.records)
+        offset = max(self.start, self.base) + len(self.records)
         values = read_values(batch[HEADER.size :], count)
         self.records += values
         self.batches.append(count)

@@ -180,7 +180,7 @@ class ShardBench:
         self._told()
 
     def log(self, partition: int = 0) -> Log:
-        return self.logs.setdefault(partition, Log())
+        return self.logs.setdefault(partition, Log(base=1))
 
     def send(self, *, in_flight_max: int = 5, bytes_max: int = 1 << 20) -> list[OnWire]:
         """A round: fill, then send what may be sent. Questions are answered, batches are not."""
