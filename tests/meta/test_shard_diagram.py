@@ -1,0 +1,13 @@
+"""The drawing of a partition's modes is the table that the code follows."""
+
+import re
+from pathlib import Path
+
+from penstock.shards.core.modes import NEXT
+
+PAGE = Path(__file__).parents[2] / "docs/design/shard.md"
+
+
+def test_the_diagram_of_modes_is_the_table() -> None:
+    drawn = set(re.findall(r"^    (\w+) --> (\w+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    assert drawn == {(mode.value, after.value) for mode, allowed in NEXT.items() for after in allowed}
