@@ -1,0 +1,43 @@
+"""One pass of a backward probe."""
+
+import pytest
+from penstock.producer.core.cuts import Batch
+from penstock.shards.core.modes import Here
+from penstock.shards.core.probes import Probe, Step
+
+HERE = Here(1, 1, 0)
+
+
+@pytest.fixture
+def batches() -> list[Batch]:
+    return [Batch(first, 10, 1, 0, first) for first in (0, 10, 20)]
+
+
+def test_trials_go_from_the_newest_to_the_oldest_and_then_all_are_refused(batches: list[Batch]) -> None:
+    probe = Probe(batches, HERE)
+    tried = []
+    for expected in (Step.TRY_NEXT, Step.TRY_NEXT, Step.ALL_REFUSED):
+        target = probe.target(HERE)
+        tried.append(target.first)
+        assert probe.refused(target) is expected
+    assert tried == [20, 10, 0]
+
+
+def test_a_single_batch_is_tried_once_more(batches: list[Batch]) -> None:
+    probe = Probe(batches[:1], HERE)
+    assert probe.refused(probe.target(HERE)) is Step.ALL_REFUSED
+
+
+@pytest.mark.parametrize("elsewhere", [Here(1, 2, 0), Here(1, 1, 1), Here(2, 1, 0)])
+def test_another_connection_node_or_leader_epoch_begins_with_the_oldest(batches: list[Batch], elsewhere: Here) -> None:
+    probe = Probe(batches, HERE)
+    assert probe.refused(probe.target(HERE)) is Step.TRY_NEXT
+    assert probe.target(elsewhere) is batches[0]
+    assert probe.refused(batches[0]) is Step.TRY_NEXT
+    assert probe.target(elsewhere) is batches[2], "and then the whole pass"
+
+
+def test_a_lost_answer_begins_with_the_oldest_too(batches: list[Batch]) -> None:
+    probe = Probe(batches, HERE)
+    probe.start_again(HERE)
+    assert probe.target(HERE) is batches[0]
