@@ -44,8 +44,9 @@ class FileMaker:
         """A file was removed: ask again at once."""
         self._refused_at = None
 
-    def make(self, number: int, nbytes: int, *, for_frames: bool) -> tuple[int, int]:
-        """A file for a segment: its descriptor and size.
+    def make(self, number: int, nbytes: int, least: int, *, for_frames: bool) -> tuple[int, int]:
+        """A file for a segment: its descriptor and size. `nbytes` is what it should have; for facts, where the disk is full
+        and the spare is gone, `least` will do.
 
         Raises:
             NoSpaceError: the disk is full, and the file was for frames.
@@ -62,11 +63,9 @@ class FileMaker:
             self._note_full(error)
             if for_frames:
                 raise NoSpaceError("the disk is full") from error
-            return self._use_spare(path, nbytes, error)
+            return self._use_spare(path, least) if self.has_spare else (create(path, least, self._disk), least)
 
-    def _use_spare(self, path: Path, nbytes: int, refused: OSError) -> tuple[int, int]:
-        if not self.has_spare:
-            raise refused
+    def _use_spare(self, path: Path, nbytes: int) -> tuple[int, int]:
         self._spare.rename(path)
         self._spare_exists = False
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -18,6 +18,7 @@ from .disk import Buffer, Disk
 from .spool_files import FileMaker, write_whole
 
 _IOVECS_MAX: Final = 1_000
+_LEAST_RESERVE_BYTES: Final = 64 << 10
 _PADS: Final = tuple(b"\0" * count for count in range(8))
 
 
@@ -205,8 +206,9 @@ class Tail:
     def _start_segment(self, number: int, continues: Lsn, need: int, *, for_frames: bool) -> None:
         kind, checkpoint = pack_control(self._snapshot())
         total = padded(ENTRY.size + len(checkpoint))
-        least = ENTRIES_AT + total + need + self._limits.control_reserve_bytes
-        fd, size = self._files.make(number, max(self._limits.segment_bytes, least), for_frames=for_frames)
+        wanted = max(self._limits.segment_bytes, ENTRIES_AT + total + need + self._limits.control_reserve_bytes)
+        least = ENTRIES_AT + total + need + min(self._limits.control_reserve_bytes, _LEAST_RESERVE_BYTES)
+        fd, size = self._files.make(number, wanted, least, for_frames=for_frames)
         segment = _OpenSegment(number, fd, size, EntryHeaders(self._spool, number), end=ENTRIES_AT)
         header = SegmentHeader(self._spool, number, self._router_start, continues)
         segment.staged.append(pack_segment_header(header))
