@@ -12,6 +12,8 @@ from ..wire.frames import LENGTH
 READ_BYTES: Final = 256 << 10
 ANSWER_BYTES_MAX: Final = 64 << 20
 """No answer is larger than this: with details of every record a frame's answer is about as long as the frame has records."""
+SEND_BUFFER_BYTES: Final = 1 << 20
+"""Asked of the kernel, which may give less: each wake-up of the daemon then finds several frames."""
 _CONNECT_WAIT_S: Final = 1
 _TIMEVAL: Final = struct.Struct("@ll")
 _PIECES_MAX: Final = 512
@@ -33,6 +35,7 @@ class Connection:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # With Python's own time-out a full queue fails at once; in blocking mode this option waits.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_CONNECT_WAIT_S, 0))
             made.connect(path)
             made.setblocking(False)

@@ -12,8 +12,8 @@ from ..runtime.loop import GONE, READ, WRITE, Loop
 from ..wire.frames import LENGTH
 from .core.live import Session
 
-READ_BYTES: Final = 256 << 10
-_KEEP_BUFFER_FROM: Final = READ_BYTES // 8
+READ_BYTES: Final = 512 << 10
+_KEEP_BUFFER_FROM: Final = READ_BYTES // 16
 _POOL_MAX: Final = 16
 
 

@@ -47,6 +47,8 @@ from .verbs import Verbs
 
 COALESCE_S: Final = 0.001
 """Syncs and hand-outs begin at least so far apart: at rest nothing waits for it, under load each carries more."""
+COALESCE_MUCH_S: Final = 0.003
+"""The same for syncs while much is moved: a sync costs the same whatever it covers."""
 _ROOM_EVERY_S: Final = 0.1
 _SECOND: Final = 1.0
 _COLLECT_EVERY: Final = (50_000, 20, 20)
@@ -76,6 +78,7 @@ class Router:
         self._sync_is_due = self._hand_out_is_due = False
         self._room_at = self._second_at = self._expire_at = 0.0
         self._topics_changed = False
+        self._moved_bytes = 0
         self._room = False
         """Something of the spool was freed, or synced: frames it had no room for may fit."""
         self._leaving: set[int] = set()
@@ -232,6 +235,9 @@ class Router:
         self._send(now)
         self._step(now)
         self._now_and_then(now)
+        taken_bytes = self.counts.taken_bytes
+        self.loop.moved(taken_bytes - self._moved_bytes)
+        self._moved_bytes = taken_bytes
         return self._next_deadline(now)
 
     def _apply(self, now: float, now_ms: int) -> None:
@@ -288,7 +294,7 @@ class Router:
             return
         if wanted or waited_s * 1_000 >= self.settings.spool.sync_interval_ms:
             _ = spool.start_sync()
-            self._sync_again_at = now + COALESCE_S
+            self._sync_again_at = now + (COALESCE_MUCH_S if self.loop.moves_much else COALESCE_S)
 
     def _hand_out(self, now: float) -> None:
         """References go out in few messages: each costs a wake-up on both sides."""

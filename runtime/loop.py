@@ -7,6 +7,7 @@ loop; its answer is the next moment (CLOCK_MONOTONIC seconds) at which it wants 
 import os
 import select
 import signal
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -19,6 +20,14 @@ WRITE: Final = select.EPOLLOUT
 GONE: Final = select.EPOLLHUP | select.EPOLLERR
 _WAIT_MAX_S: Final = 1.0
 _EVENTS_MAX: Final = 256
+# As plain numbers: pyzmq's flags are enumerations, whose arithmetic costs more than the question.
+_POLLIN: Final = int(zmq.POLLIN)
+
+GAP_S: Final = 0.001
+"""While much is moved, rounds begin at least so far apart: each handles more, and neighbours are woken less often."""
+MUCH_BYTES: Final = 256 << 10
+_MUCH_S: Final = 0.01
+"""Moving `MUCH_BYTES` within this time is much, and counts as much for as long."""
 
 Callback = Callable[[int], None]
 """Given the events (READ, WRITE, GONE as bits)."""
@@ -41,8 +50,13 @@ class Loop:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callback] = {}
         self._zmq: dict[zmq.Socket[bytes], Callable[[], None]] = {}
+        self._zmq_fds: dict[int, zmq.Socket[bytes]] = {}
         self._upkeep: list[Upkeep] = []
         self._stopping = False
+        self._round_began = 0.0
+        self._moved_bytes = 0
+        self._moved_since = 0.0
+        self._much_until = 0.0
 
     def add(self, fd: int, events: int, callback: Callback) -> None:
         """Watch a descriptor (level-triggered)."""
@@ -62,12 +76,14 @@ class Loop:
         fd = socket.getsockopt(zmq.FD)
         assert isinstance(fd, int)
         self._zmq[socket] = callback
+        self._zmq_fds[fd] = socket
         self.add(fd, READ, _nothing)
 
     def remove_zmq(self, socket: "zmq.Socket[bytes]") -> None:
         fd = socket.getsockopt(zmq.FD)
         assert isinstance(fd, int)
         self._zmq.pop(socket, None)
+        self._zmq_fds.pop(fd, None)
         self.remove(fd)
 
     def add_upkeep(self, upkeep: Upkeep) -> None:
@@ -98,33 +114,57 @@ class Loop:
         while not self._stopping:
             deadline = self.run_once(deadline)
 
+    def moved(self, nbytes: int) -> None:
+        """So many bytes of records went through this process. Whoever handles a few at a time is never kept waiting."""
+        self._moved_bytes += nbytes
+
+    @property
+    def moves_much(self) -> bool:
+        """Lately, in this process."""
+        return self._round_began < self._much_until
+
     def run_once(self, deadline: float | None) -> float | None:
         """One round: wait until something happens or the deadline, call back, do the upkeep. Returns the next deadline."""
-        for events, callback in self._wait(deadline):
-            callback(events)
-        for socket, read in list(self._zmq.items()):
-            if _has_messages(socket):
+        found, readable = self._wait(deadline)
+        callbacks = self._callbacks
+        for fd, events in found:
+            callback = callbacks.get(fd)
+            if callback is not None:
+                callback(events)
+        for socket in readable:
+            read = self._zmq.get(socket)
+            if read is not None and not socket.closed:
                 read()
         now = monotonic()
         wanted = [at for at in [upkeep(now) for upkeep in self._upkeep] if at is not None]
+        self._weigh(now)
         return min(wanted, default=None)
 
-    def _wait(self, deadline: float | None) -> list[tuple[int, Callback]]:
-        timeout = _WAIT_MAX_S if deadline is None else min(_WAIT_MAX_S, max(0.0, deadline - monotonic()))
-        for socket in self._zmq:
-            # A send may have swallowed the edge: look at the socket itself before sleeping.
-            if _has_messages(socket):
-                timeout = 0.0
-        found = self._epoll.poll(timeout, _EVENTS_MAX)
-        return [(events, self._guard(fd)) for fd, events in found]
+    def _wait(self, deadline: float | None) -> tuple[list[tuple[int, int]], "list[zmq.Socket[bytes]]"]:
+        """Events of descriptors, and the ZeroMQ sockets that have messages."""
+        now = monotonic()
+        rest_s = self._round_began + GAP_S - now
+        if rest_s > 0.0 and self.moves_much:
+            time.sleep(rest_s)
+            now = monotonic()
+        timeout = _WAIT_MAX_S if deadline is None else min(_WAIT_MAX_S, max(0.0, deadline - now))
+        # A send may have swallowed the edge: look at the socket itself before sleeping.
+        readable = [socket for socket in self._zmq if _has_messages(socket)]
+        found = self._epoll.poll(0.0 if readable else timeout, _EVENTS_MAX)
+        for fd, _ in found:
+            socket = self._zmq_fds.get(fd)
+            if socket is not None and socket not in readable and _has_messages(socket):
+                readable.append(socket)
+        self._round_began = monotonic()
+        return found, readable
 
-    def _guard(self, fd: int) -> Callback:
-        def call(events: int) -> None:
-            callback = self._callbacks.get(fd)
-            if callback is not None:
-                callback(events)
-
-        return call
+    def _weigh(self, now: float) -> None:
+        if self._moved_bytes >= MUCH_BYTES:
+            self._much_until = now + _MUCH_S
+        elif now - self._moved_since < _MUCH_S:
+            return
+        self._moved_bytes = 0
+        self._moved_since = now
 
     def close(self) -> None:
         self._epoll.close()
@@ -135,7 +175,7 @@ def _has_messages(socket: "zmq.Socket[bytes]") -> bool:
         return False
     events = socket.getsockopt(zmq.EVENTS)
     assert isinstance(events, int)
-    return bool(events & zmq.POLLIN)
+    return events & _POLLIN != 0
 
 
 def _nothing(_events: int) -> None:

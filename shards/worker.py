@@ -172,7 +172,7 @@ class Worker:
     def _upkeep(self, now: float) -> float | None:
         deadlines: list[float | None] = []
         if self._links is not None:
-            self._table.fill(now=now)
+            self._loop.moved(self._table.fill(now=now))
             self._links.tick(now)
             self._stopping(now)
             for credit in self._table.credits():

@@ -20,10 +20,11 @@ _GAP_BYTES_MAX: Final = 16 << 10
 
 
 class Filled(NamedTuple):
-    """What a round of filling changed: partitions to look at again, and nodes that want memory since."""
+    """What a round of filling changed: partitions to look at again, nodes that want memory since, and the bytes read."""
 
     partitions: set[int]
     starved: set[int]
+    nbytes: int
 
 
 class Accumulator:
@@ -57,12 +58,13 @@ class Accumulator:
 
     def fill(self, bytes_max: int) -> Filled:
         """Read and encode up to about `bytes_max` bytes of slices."""
-        filled = Filled(set(), set())
-        while self._line and bytes_max > 0:
+        filled = Filled(set(), set(), 0)
+        nbytes = 0
+        while self._line and nbytes < bytes_max:
             run = self._next_run()
             if run:
-                bytes_max -= self._read(run, filled)
-        return filled
+                nbytes += self._read(run, filled)
+        return filled._replace(nbytes=nbytes)
 
     @property
     def has_line(self) -> bool:

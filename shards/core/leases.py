@@ -180,10 +180,10 @@ class LeaseTable:
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
-    def fill(self, *, now: float) -> None:
-        """Read slices into batches, as far as memory goes."""
+    def fill(self, *, now: float) -> int:
+        """Read slices into batches, as far as memory goes. Returns how many bytes were read."""
         if not self.accumulator.has_line or self.stop_at is not None:
-            return
+            return 0
         filled = self.accumulator.fill(FILL_BYTES_MAX)
         for partition in filled.partitions:
             lease = self.leases.get(partition)
@@ -194,6 +194,7 @@ class LeaseTable:
                 # What waits for company holds memory that others want.
                 if lease.node in filled.starved:
                     self.sender.wake(lease, now=now)
+        return filled.nbytes
 
     def drain(self, node: int, permit: Permit, *, bytes_max: int, now: float) -> list[tuple[Lease, Batch]]:
         """The batches of a node's next request. Their cuts, and those `unjournaled` of their leases, must be journaled
