@@ -1,20 +1,17 @@
-"""When a lease is given, moved or called back because of where its leader is (LSE-2, LSE-3, chapter 9).
+"""When a lease is given, moved or called back because of where its leader is (LSE-2, LSE-3)."""
 
-Stamp rows come from here too: the first one of a partition, and those under another producer id.
-"""
-
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ...wire.ids import NO_LEADER
 from ...wire.messages import FIRST, Cut, Grant, Move, Node, Nodes
-from .entries import CutsEntry, GrantedEntry, Lsn, ParkedEntry, PartitionEntry, StampRowEntry
+from .entries import CutsEntry, GrantedEntry, PartitionEntry
 from .lease import Leader, Lease
-from .lease_states import Block, BlockedBy, LeaseState, Relocate, Step
+from .lease_states import Block, BlockedBy, LeaseState, Relocate
 from .lease_table import LeaseTable
 from .pace import pace_of
-from .parking import EPOCH_MAX, ParkRequest, rows_from
 from .placement import Placement
+from .stamps import Stamps
 
 _NO_TIMESTAMP = 1 << 62
 
@@ -27,126 +24,15 @@ class TopicLeaders(NamedTuple):
 
 
 class Grants:
-    """Owner of the node table and of what is known of leaders and producer ids."""
+    """Owner of the node table and of what is known of leaders."""
 
-    def __init__(self, table: LeaseTable) -> None:
+    def __init__(self, table: LeaseTable, stamps: Stamps) -> None:
         self._table = table
+        self._stamps = stamps
         self.placement = Placement()
         self.nodes: dict[int, Node] = {}
         self._told: dict[int, list[Node]] = {}
         self._topics: dict[str, TopicLeaders] = {}
-        self.producer_id: int | None = None
-        self.identity_reason: str | None = None
-        self._spare_ids: list[int] = []
-        self._waiting_for_id: list[Lease] = []
-        self._parking_for_id: list[tuple[Lease, ParkRequest, str]] = []
-
-    # --- producer ids ------------------------------------------------------------------------------------------------
-
-    @property
-    def wants_producer_id(self) -> bool:
-        """An id is needed: the daemon's own, or one for a partition alone."""
-        return self.producer_id is None or bool(self._waiting_for_id or self._parking_for_id)
-
-    def producer_id_known(self, producer_id: int) -> None:
-        """The first is the daemon's; further ones are for single partitions."""
-        if self.producer_id is None:
-            self.producer_id = producer_id
-            if self.identity_reason is not None:
-                self._take_new_identity(producer_id, self.identity_reason)
-            self._consider_unplaced(lambda _lease: True)
-            return
-        if producer_id != self.producer_id:
-            self._spare_ids.append(producer_id)
-        if self._spare_ids and self._waiting_for_id:
-            self._renewed(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
-        elif self._spare_ids and self._parking_for_id:
-            self.write_parked(*self._parking_for_id.pop(0))
-
-    def renew(self, lease: Lease) -> None:
-        """The partition goes on from its mark under a producer id of its own."""
-        lease.move(LeaseState.SETTLING)
-        lease.step = Step.PRODUCER_ID
-        self._waiting_for_id.append(lease)
-        if self._spare_ids:
-            self._renewed(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
-
-    def _renewed(self, lease: Lease, producer_id: int) -> None:
-        self.write_rows(lease, producer_id, "new_producer_id")
-        self._table.unplace(lease)
-
-    def _take_new_identity(self, producer_id: int, reason: str) -> None:
-        table = self._table
-        for number, state in table.ledger.by_number.items():
-            if state.rows:
-                lease = table.lease_of(number)
-                if state.next_ordinal > state.mark:
-                    table.possible_duplicates(lease, state.mark, state.next_ordinal, reason)
-                self.write_rows(lease, producer_id, "new_identity")
-
-    def mend(self, lost: Collection[int]) -> None:
-        """At the start: holes without a stamp row behind them, left by damage of the disk or by a power cut in the middle of
-        parking, are closed by a new epoch; where something may be out behind them, by a new producer id, counted."""
-        table = self._table
-        for number, state in table.ledger.by_number.items():
-            starts = {row.start for row in state.rows}
-            if not state.rows or (number not in lost and all(hole.end in starts for hole in state.holes)):
-                continue
-            lease = table.lease_of(number)
-            cuts, last = lease.open_cuts(), state.rows[-1]
-            if cuts or lease.uncertain or last.epoch >= EPOCH_MAX:
-                end = max([cut.first + cut.count for cut in cuts] + [(state.unknown_through or 0) + 1])
-                table.possible_duplicates(lease, state.mark, max(end, state.mark), "part of the spool is lost")
-                self.renew(lease)
-                continue
-            first, behind = rows_from(state, [], last.producer_id, last.epoch + 1)
-            for row in [first, *behind]:
-                lease.row_lsn = table.record(StampRowEntry(number, row, "part of the spool is lost"))
-            table.counters["bumps"] += 1
-
-    def write_rows(self, lease: Lease, new_id: int, reason: str) -> None:
-        """From the mark on another producer id. Rows first: cuts that they cut through are known to be over."""
-        table = self._table
-        bump, behind = rows_from(lease.durable, [], new_id, 0)
-        for row in [bump, *behind]:
-            lease.row_lsn = table.record(StampRowEntry(lease.number, row, reason))
-        self._no_cuts(lease)
-        table.counters["new_producer_ids"] += 1
-
-    def write_parked(self, lease: Lease, request: ParkRequest, letter: str) -> None:
-        """Records are in the dead letters: holes, and a new epoch from the first one left (IDN-5, IDN-6, BMP-1).
-
-        The epoch's row comes first, the rows behind the holes last: whatever prefix of these entries survives a power cut,
-        nothing is skipped that was not parked, and nothing is sent that was.
-        """
-        table, durable = self._table, lease.durable
-        last = durable.rows[-1]
-        used_up = last.epoch >= EPOCH_MAX
-        if used_up and not self._spare_ids:
-            lease.step = Step.PRODUCER_ID
-            self._parking_for_id.append((lease, request, letter))
-            return
-        producer_id, epoch = (self._spare_ids.pop(0), 0) if used_up else (last.producer_id, last.epoch + 1)
-        bump, behind = rows_from(durable, request.pieces, producer_id, epoch)
-        reason = f"parked: {request.error}"
-        lease.row_lsn = table.record(StampRowEntry(lease.number, bump, reason))
-        ordinals = [(piece.first, piece.count) for piece in request.pieces]
-        _ = table.record(ParkedEntry(lease.number, ordinals, request.code, request.message, letter))
-        for row in behind:
-            lease.row_lsn = table.record(StampRowEntry(lease.number, row, reason))
-        self._no_cuts(lease)
-        table.counters["new_producer_ids" if used_up else "bumps"] += 1
-        lease.backlog.park(request.pieces)
-        table.advance(lease, durable.mark, None)
-        table.progress(lease)
-        table.unplace(lease)
-
-    def _no_cuts(self, lease: Lease) -> None:
-        table, durable = self._table, lease.durable
-        if durable.cuts or durable.unknown_through is not None or not durable.cuts_are_facts:
-            _ = table.record(CutsEntry(lease.number, [], facts=True, unknown_through=None))
-        lease.unsure_through = 0
-        table.await_sync(lease.row_lsn)
 
     # --- where leaders and nodes are ---------------------------------------------------------------------------------
 
@@ -161,7 +47,7 @@ class Grants:
             for lease in self._table.leases.values():
                 if lease.state is LeaseState.HELD:
                     self._follow(lease)
-            self._consider_unplaced(lambda _lease: True)
+            self.consider_unplaced(lambda _lease: True)
         self.tell_nodes()
 
     def tell_nodes(self) -> None:
@@ -178,7 +64,7 @@ class Grants:
         """Its partitions may be granted."""
         _ = self._told.pop(seat, None)
         self.tell_nodes()
-        self._consider_unplaced(lambda lease: self._seat_for(lease) == seat)
+        self.consider_unplaced(lambda lease: self._seat_for(lease) == seat)
 
     def set_leaders(self, topic: str, topic_id: bytes, leaders: Iterable[tuple[int, int, int]]) -> None:
         """A topic's (index, node or -1, leader epoch). Older epochs than known are ignored (HO-16)."""
@@ -276,7 +162,8 @@ class Grants:
 
     # --- granting ----------------------------------------------------------------------------------------------------
 
-    def _consider_unplaced(self, which: Callable[[Lease], bool]) -> None:
+    def consider_unplaced(self, which: Callable[[Lease], bool]) -> None:
+        """Something changed for these: look at them in the next round."""
         for lease in self._table.leases.values():
             if lease.state is LeaseState.UNPLACED and lease.backlog.unresolved and which(lease):
                 self._table.consider[lease.number] = lease
@@ -295,7 +182,7 @@ class Grants:
         table, durable = self._table, lease.durable
         if self._other_topic(lease):
             self._begin_again(lease)
-        if lease.state is not LeaseState.UNPLACED or not self._has_row(lease) or not self._is_certain(lease):
+        if lease.state is not LeaseState.UNPLACED or not self._stamps.ready(lease) or not self._is_certain(lease):
             return
         seat = self._seat_for(lease)
         if seat is None or not table.seats.is_ready(seat):
@@ -319,22 +206,7 @@ class Grants:
             return
         end = max([cut.first + cut.count for cut in cuts] + [(durable.unknown_through or 0) + 1])
         table.possible_duplicates(lease, durable.mark, min(end, durable.next_ordinal), "the topic was made again")
-        self.renew(lease)
-
-    def _has_row(self, lease: Lease) -> bool:
-        """Stamp rows are there, cover every hole, and are synced (HO-11)."""
-        table, durable = self._table, lease.durable
-        if not durable.rows:
-            if self.producer_id is None:
-                return False
-            first, behind = rows_from(durable, [], self.producer_id, 0)
-            for row in [first, *behind]:
-                lease.row_lsn = table.record(StampRowEntry(lease.number, row, "new_partition"))
-        if lease.row_lsn > table.synced or table.synced == 0:
-            table.await_sync(Lsn(max(lease.row_lsn, 1)))
-            table.rows_awaited.append(lease)
-            return False
-        return True
+        self._stamps.renew(lease)
 
     def _is_certain(self, lease: Lease) -> bool:
         """Cuts are known, or nothing was ever acknowledged and so only the one record at the mark can be out (11.4)."""

@@ -41,6 +41,7 @@ from .model import Log, PendingSlice
 from .outcomes import Outcomes
 from .parking import ParkRequest
 from .segments import Segments, relocate
+from .stamps import Stamps
 
 __all__ = ["Alarm", "LeaseLimits", "LeaseView", "Leases", "Notice", "ParkRequest"]
 
@@ -83,7 +84,8 @@ class Leases:
         wall_offset_ms: int,
     ) -> None:
         table = self._table = LeaseTable(ledger, log, limits, now=now, wall_offset_ms=wall_offset_ms)
-        self._grants = Grants(table)
+        self._stamps = Stamps(table)
+        self._grants = Grants(table, self._stamps)
         self._outcomes = Outcomes(table, self._grants, parks_refused)
         self._flushes: dict[int, Lease] = {}
         self._ages_at = now + AGES_EVERY_S
@@ -118,21 +120,24 @@ class Leases:
             unknown = state.unknown_through if certain else state.next_ordinal - 1
             if (cuts, certain, unknown) != (state.cuts, state.cuts_are_facts, state.unknown_through):
                 _ = table.record(CutsEntry(number, cuts, certain and unknown is None, unknown))
-        self._grants.mend(set(lost))
+        self._stamps.mend(set(lost))
 
     def new_identity(self, reason: str) -> None:
         """The spool may be behind what Kafka has (IDN-9): everything unresolved goes out under a new id, counted. Before the
         producer id is told."""
-        self._grants.identity_reason = reason
+        self._stamps.identity_reason = reason
 
     @property
     def wants_producer_id(self) -> bool:
         """InitProducerId is to be asked."""
-        return self._grants.wants_producer_id
+        return self._stamps.wants_producer_id
 
     def producer_id_known(self, producer_id: int) -> None:
         """The daemon's id, synced in the identity file; or, later, one more for a partition that needs its own."""
-        self._grants.producer_id_known(producer_id)
+        first = self._stamps.producer_id is None
+        self._stamps.producer_id_known(producer_id)
+        if first:
+            self._grants.consider_unplaced(lambda _lease: True)
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -318,7 +323,7 @@ class Leases:
         lease = table.leases[request.partition]
         assert lease.state is LeaseState.SETTLING, (lease.number, lease.state)
         assert lease.step is Step.LETTER, (lease.number, lease.step)
-        self._grants.write_parked(lease, request, letter)
+        self._stamps.write_parked(lease, request, letter)
 
     # --- time and end ------------------------------------------------------------------------------------------------
 

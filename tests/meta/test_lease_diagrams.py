@@ -13,7 +13,10 @@ CITED = re.compile(r"\b(?:HO|LSE|HOP|JRN|IDN|BMP|ERR|BRK)-\d+\b")
 OURS = [
     *("daemon/bus.py", "daemon/journals.py"),
     *(f"daemon/core/{name}.py" for name in ("leases", "grants", "outcomes", "lease_table", "lease", "lease_states")),
-    *(f"daemon/core/{name}.py" for name in ("backlog", "cuts", "handout", "pace", "parking", "placement", "seats")),
+    *(
+        f"daemon/core/{name}.py"
+        for name in ("backlog", "cuts", "handout", "pace", "parking", "placement", "seats", "stamps")
+    ),
 ]
 
 
