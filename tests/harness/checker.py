@@ -55,6 +55,12 @@ class Figures:
         found = [f"{name} = {count}" for name, count in figures.items() if count]
         return [*found, *self.examples] if found else []
 
+    def assert_clean(self) -> None:
+        """Every record acknowledged, nothing wrong. Raise AssertionError that says what, with examples."""
+        wrong = self.wrong()
+        assert not wrong, "\n".join(wrong)
+        assert (self.unknown, self.failed, self.found) == (0, 0, self.sent), self.summary()
+
     def summary(self) -> str:
         """One line for a log."""
         acknowledged = " ".join(f"{level.name.lower()} {count}" for level, count in self.acknowledged.items() if count)

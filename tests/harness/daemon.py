@@ -210,17 +210,18 @@ class Daemon:
 
     def describe(self) -> str:
         """What `/stats` says and the end of the log, for the message of a failure."""
-        return f"/stats: {self.get('/stats')[1][:4000]}\nthe daemon's log:\n{tail(self.log_path, lines=60)}"
+        return f"folder: {self.folder}\n/stats: {self.get('/stats')[1][:4000]}\nthe daemon's log:\n{tail(self.log_path, lines=60)}"
 
     def close(self) -> None:
-        """Kill what runs and remove the folder. Harmless when done already."""
+        """Kill what runs and remove the folder, unless PENSTOCK_KEEP is set. Harmless when done already."""
         atexit.unregister(self.close)
         LIVING.discard(self)
         if self.running:
             self.kill_everything()
         if self._process is not None:
             _ = end(self._process)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if "PENSTOCK_KEEP" not in os.environ:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         """For `with`; nothing is started."""

@@ -49,8 +49,7 @@ def verdict(cluster: Cluster, topic: str, load: Load) -> Figures:
     """The figures, which must be those of a clean run."""
     figures = judge(load.ledgers(), read_topic(cluster, topic, seconds=DONE_S))
     print(f"\nKafka {cluster.version}: {figures.summary()}")
-    assert figures.wrong() == []
-    assert (figures.unknown, figures.failed, figures.found) == (0, 0, figures.sent)
+    figures.assert_clean()
     return figures
 
 
