@@ -173,8 +173,6 @@ class Ledger:
         state.check()
 
     def _stamp(self, state: PartitionState, row: Row) -> None:
-        if row in state.rows:
-            return
         assert row.start >= state.mark, f"{row} of partition {state.number} begins below the mark {state.mark}"
         if state.rows and state.rows[-1].producer_id != row.producer_id:
             # The broker has no state for another id, whatever it acknowledged under the old one.
