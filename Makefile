@@ -54,6 +54,7 @@ jars: $(STAMPS)/test-packages
 docs: $(STAMPS)/test-env
 	$(BIN)/penstock config reference > docs/reference/settings.md
 	$(BIN)/python -c "from penstock.runtime import metrics; print(metrics.page(), end='')" > docs/reference/metrics.md
+	$(BIN)/python -c "from penstock.cli import reference; print(reference.page(), end='')" > docs/reference/command-line.md
 
 # The compiled module, in place; made again when it or its build changes.
 $(STAMPS)/kernel: $(SOURCES) | $(STAMPS)/demo-env

@@ -22,7 +22,6 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     CONFIGURATION = 78
-    ALREADY_RUNNING = 75
     SPOOL = 74
     PARENT_GONE = 70
     PEER_GONE = 71
