@@ -35,7 +35,7 @@ _ROUND_BYTES: Final = 2 << 20
 _READ_ON_FROM: Final = 32 << 10
 _ACCEPTS_PER_ROUND: Final = 64
 _ACCEPT_AGAIN_S: Final = 0.25
-_LOOK_EVERY_S: Final = 0.1
+_LOOK_EVERY_S: Final = 0.2
 _UNREAD_GRACE_S: Final = 1.0
 """A client whose socket takes nothing for so long does not read."""
 

@@ -40,6 +40,7 @@ from .limits import bus_settings, intake_limits, listener_limits
 from .listener import Listener, ListenError, descriptors_max, inherited
 from .metadata import Metadata
 from .parking import Parking
+from .room import Room
 from .spool_directory import SpoolError
 from .startup import Started, start
 from .topics import KnownTopics
@@ -49,7 +50,6 @@ COALESCE_S: Final = 0.001
 """Syncs and hand-outs begin at least so far apart: at rest nothing waits for it, under load each carries more."""
 COALESCE_MUCH_S: Final = 0.003
 """The same for syncs while much is moved: a sync costs the same whatever it covers."""
-_ROOM_EVERY_S: Final = 0.1
 _SECOND: Final = 1.0
 _COLLECT_EVERY: Final = (50_000, 20, 20)
 _EXPIRE_EVERY_S: Final = 60.0
@@ -76,11 +76,9 @@ class Router:
         self._producer_id_asked = False
         self._sync_again_at = self._hand_out_again_at = 0.0
         self._sync_is_due = self._hand_out_is_due = False
-        self._room_at = self._second_at = self._expire_at = 0.0
+        self._second_at = self._expire_at = 0.0
         self._topics_changed = False
         self._moved_bytes = 0
-        self._room = False
-        """Something of the spool was freed, or synced: frames it had no room for may fit."""
         self._leaving: set[int] = set()
         self._exit = Exit.OK
         chance = random.Random()  # noqa: S311 - jitter and sticky partitions
@@ -94,6 +92,7 @@ class Router:
         self.cluster = ClusterFollower(self.metadata, self.topics, self.routing, self.leases, changes)
         self.cluster.recover(self.ledger)
         self.intake = self._new_intake()
+        self.room = Room(self.spool, self.intake)
         self.parking = Parking(settings, started)
         self.sessions.parked = self.parking.lookup
         self.listener = Listener(
@@ -206,7 +205,7 @@ class Router:
         self._mark_synced(self.store.finish_sync())
 
     def _mark_synced(self, through: Lsn) -> None:
-        self._room = True
+        self.room.freed()
         self.answers.synced(SyncProof(through), now_ms=int(monotonic() * 1_000))
         # The leases ask whether an entry lies at or below a mark; the spool's mark is the first place that is not covered.
         self.leases.synced(Lsn(through - 1))
@@ -246,10 +245,10 @@ class Router:
         if self.cluster.apply(now):
             self._topics_changed = True
         self.bus.tick(now)
+        room = self.room.is_there(now)
         if self.intake.held:
-            room = self._room or now >= self._room_at
             self.listener.resume(self.intake.due(now, topics_changed=self._topics_changed, room=room))
-        self._topics_changed = self._room = False
+        self._topics_changed = False
         if self.answers.readable:
             self.listener.resume(self.answers.readable)
             self.answers.readable.clear()
@@ -342,9 +341,7 @@ class Router:
             self.loop.stop()
 
     def _now_and_then(self, now: float) -> None:
-        if now >= self._room_at:
-            self._room_at = now + _ROOM_EVERY_S
-            _ = self.spool.clean()
+        self.room.look(now)
         if now >= self._second_at:
             self._second_at = now + _SECOND
             self.cluster.learn_settings()
@@ -366,6 +363,7 @@ class Router:
             self.intake.next_deadline(),
             self.lifecycle.next_deadline(),
             self.parking.next_deadline(),
+            self.room.next_deadline(),
             self.notifier.feed(now),
             self._second_at,
         ]
@@ -375,8 +373,6 @@ class Router:
             due.append(self._sync_again_at)
         if self._hand_out_is_due:
             due.append(self._hand_out_again_at)
-        if self.intake.held:
-            due.append(self._room_at)
         return min((at for at in due if at is not None), default=None)
 
     # --- the end -----------------------------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ class Intake:
         self.counts = counts
         self.clock = Clock(0, 0)
         self.draining = False
+        self.full = False
+        """The spool took no frame lately: it is not asked again for each, but when the router clears this."""
         self.held: dict[Session, None] = {}
         self._by_client: dict[str, Session] = {}
 
@@ -213,6 +215,8 @@ class Intake:
             return self._hold(session, Wait.CREDIT, head.topic, now)
         if self.draining:
             return self._refuse(session, head, buffer, end, Code.DRAINING, "the daemon is about to stop")
+        if self.full:
+            return self._no_room(session, head, buffer, end, now)
         route = self._route(head.topic)
         if route is None or route.gone is not None:
             error = route.gone if route is not None else self._topics.error(head.topic)
@@ -231,11 +235,16 @@ class Intake:
             text = "the disk is full: nothing new is taken until records were delivered"
             return self._refuse(session, head, buffer, end, Code.NO_SPACE, text)
         except SpoolFullError:
-            if self._limits.refuse_when_full:
-                return self._refuse(session, head, buffer, end, Code.BUSY, "the spool is full")
-            return self._hold(session, Wait.SPOOL, head.topic, now)
+            self.full = True
+            return self._no_room(session, head, buffer, end, now)
         self._release(session)
         return True
+
+    def _no_room(self, session: Session, head: SendHead, buffer: bytearray, end: int, now: float) -> bool:
+        """The spool is at its limit: by the policy, wait or say so."""
+        if self._limits.refuse_when_full:
+            return self._refuse(session, head, buffer, end, Code.BUSY, "the spool is full")
+        return self._hold(session, Wait.SPOOL, head.topic, now)
 
     def _route(self, topic: str) -> Route | None:
         route = self._routing.find(topic)

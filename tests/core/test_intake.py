@@ -222,7 +222,21 @@ def test_a_full_spool_holds_the_session_or_refuses_as_the_policy_says() -> None:
             w.store.refusal = None
             assert w.intake.due(w.now, topics_changed=False, room=False) == []
             assert w.intake.due(w.now, topics_changed=False, room=True) == [session]
+            w.intake.full = False
             assert w.offer(session, send(1))
+
+
+def test_a_full_spool_is_not_asked_again_for_every_session_that_waits() -> None:
+    w = world()
+    first, second = w.connect("a"), w.connect("b")
+    w.store.refusal = SpoolFullError()
+    assert not w.offer(first, send(1))
+    w.store.refusal = None
+    assert not w.offer(second, send(1))
+    assert w.intake.due(w.now, topics_changed=False, room=True) == [first, second]
+    w.intake.full = False
+    assert w.offer(first, send(1))
+    assert w.offer(second, send(1))
 
 
 def test_a_full_disk_refuses_the_frame_and_numbers_nothing() -> None:

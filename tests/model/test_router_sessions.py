@@ -172,6 +172,7 @@ class SessionsMachine(RuleBasedStateMachine):
     @rule()
     def step(self) -> None:
         """Offer what is held again, as the listener would, with room in the spool."""
+        self.world.intake.full = False
         for session in self.world.intake.due(self.world.now, topics_changed=True, room=True):
             (client,) = [client for client in self.every if client.session is session]
             sent = [seq for seq in sorted(client.unanswered) if seq not in session.unanswered]
