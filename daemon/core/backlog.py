@@ -46,6 +46,8 @@ class Backlog:
     """Of the first unresolved slice: the part below the mark."""
     end: int = 0
     """The ordinal behind the last one pushed."""
+    narrowed: bool = False
+    """Only what a trial needs is waiting."""
 
     def push(self, piece: PendingSlice) -> None:
         """Take the next slice in ordinal order."""
@@ -55,11 +57,28 @@ class Backlog:
             self.runs = [Run(self.index, NO_OFFSET, self.mark - piece.first, NO_TIME)]
         self.end = piece.first + piece.count
         self.unresolved.append(piece)
-        self.waiting.append(piece)
+        if not self.narrowed:
+            self.waiting.append(piece)
 
     def rewind(self) -> None:
         """The lease ended: everything unresolved is to be handed out again."""
+        self.narrowed = False
         self.waiting = deque(self.unresolved)
+
+    def narrow(self, first: int, end: int) -> None:
+        """Hand out only the slices that hold ordinals [first, end): a trial needs no more."""
+        self.narrowed = True
+        self.waiting.clear()
+        for piece in self.unresolved:
+            if piece.first >= end:
+                break
+            if piece.first + piece.count > first:
+                self.waiting.append(piece)
+
+    def widen(self, handed_end: int) -> None:
+        """The trial was taken: what follows may go too."""
+        self.narrowed = False
+        self.waiting = deque(piece for piece in self.unresolved if piece.first >= handed_end)
 
     def park(self, pieces: list[Piece]) -> None:
         """Remember what was parked, until the slices it lies in end."""

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ...wire.ids import NO_LEADER
-from ...wire.messages import FIRST, Cut, Grant, Move, Node, Nodes
+from ...wire.messages import FIRST, OPEN, Cut, Grant, Move, Node, Nodes
 from .entries import CutsEntry, GrantedEntry, PartitionEntry
 from .lease import Leader, Lease
 from .lease_states import Block, BlockedBy, LeaseState, Relocate
 from .lease_table import LeaseTable
 from .pace import pace_of
 from .placement import Placement
+from .search import Search
 from .stamps import Stamps
 
 _NO_TIMESTAMP = 1 << 62
@@ -121,11 +122,14 @@ class Grants:
             return
         newer = leader.epoch > lease.leader.epoch or self._other_topic(lease)
         lease.leader = leader
+        if newer:
+            # Another leader's log may end earlier: a search begins anew (LOC-5).
+            lease.search = None
         if lease.state is LeaseState.HELD:
             self._follow(lease)
         elif lease.state is LeaseState.UNPLACED:
             self._table.consider[lease.number] = lease
-        elif lease.state is LeaseState.BLOCKED and newer and lease.block is not None and lease.block.retry:
+        elif lease.state is LeaseState.BLOCKED and newer and lease.block is not None and lease.block.helped_by_leader:
             self._table.unplace(lease)
 
     def _other_topic(self, lease: Lease) -> bool:
@@ -149,7 +153,7 @@ class Grants:
             if lease.node not in self.nodes:
                 table.recall(lease, Relocate())
             return
-        if self._seat_for(lease) != lease.seat:
+        if self._seat_for(lease) != lease.seat or (lease.uncertain and leader.epoch != lease.leader_epoch):
             table.recall(lease, Relocate())
         elif (leader.node, leader.epoch) != (lease.node, lease.leader_epoch):
             table.handout.drop(lease)
@@ -201,15 +205,14 @@ class Grants:
         table, durable = self._table, lease.durable
         known = self._topics[durable.topic]
         _ = table.record(PartitionEntry(lease.number, durable.topic, known.topic_id, durable.index))
-        cuts = lease.open_cuts()
-        if not cuts and not lease.uncertain:
+        if not lease.open_cuts() and not lease.uncertain:
             return
-        end = max([cut.first + cut.count for cut in cuts] + [(durable.unknown_through or 0) + 1])
-        table.possible_duplicates(lease, durable.mark, min(end, durable.next_ordinal), "the topic was made again")
+        table.possible_duplicates(lease, durable.mark, lease.unsettled_end, "the topic was made again")
         self._stamps.renew(lease)
 
     def _is_certain(self, lease: Lease) -> bool:
-        """Cuts are known, or nothing was ever acknowledged and so only the one record at the mark can be out (11.4)."""
+        """Cuts are known; or nothing was ever acknowledged and so only the one record at the mark can be out (11.4); or the
+        broker surely remembers us, so that the end of the log can be found by trying (LOC-4)."""
         table, durable = self._table, lease.durable
         if not lease.uncertain:
             return True
@@ -219,21 +222,45 @@ class Grants:
             _ = table.record(CutsEntry(lease.number, [cut], facts=True, unknown_through=None))
             return True
         through = durable.unknown_through or 0
-        text = "the bounds of its batches were lost, by a power cut or with a shard's journal"
+        one_epoch = len({(row.producer_id, row.epoch) for row in durable.rows if row.start <= through}) == 1
+        if row is not None and one_epoch and self._fact_pace(lease, through + 1) == OPEN:
+            if lease.search is None:
+                lease.search = self._search(lease, row.epoch, through)
+                table.counters["searches"] += 1
+            return True
+        text = "the bounds of its batches were lost, and what the broker remembers of them is not certain"
         table.block(lease, Block(BlockedBy.CUTS_UNKNOWN, text, durable.mark, through + 1, retry=False))
         return False
 
+    def _search(self, lease: Lease, epoch: int, through: int) -> Search:
+        """A batch ends where a row or a hole begins, and is no larger than batches are made."""
+        durable = lease.durable
+        holes = {ordinal for hole in durable.holes for ordinal in range(hole.first, hole.end)}
+        ends = [row.start for row in durable.rows] + [hole.end for hole in durable.holes]
+        floor, room = durable.mark, self._table.limits.batch_bytes
+        inside = [piece for piece in lease.backlog.unresolved if piece.first + piece.count <= through]
+        for piece in reversed(inside):
+            room -= piece.length
+            if room < 0:
+                floor = piece.first
+                break
+        floor = max([floor, *(ordinal for ordinal in ends if ordinal <= through)])
+        return Search(durable.mark, through, epoch, floor=floor, left_out=holes)
+
     def _grant(self, lease: Lease, seat: int) -> None:
         table, durable = self._table, lease.durable
-        cuts = lease.open_cuts()
+        cuts = lease.open_cuts() if lease.search is None else [lease.search.trial]
+        next_ordinal = durable.mark if lease.search is None else cuts[0].first
         generation = durable.generation + 1
         node, epoch = lease.leader
         _ = table.record(GrantedEntry(lease.number, generation, seat, node, epoch))
         lease.move(LeaseState.HELD)
         lease.seat, lease.node, lease.leader_epoch = seat, node, epoch
-        lease.handed_end = durable.mark
+        lease.handed_end = next_ordinal
         lease.inherited_end = cuts[-1].first + cuts[-1].count if cuts else durable.mark
         lease.backlog.rewind()
+        if lease.search is not None:
+            lease.backlog.narrow(next_ordinal, lease.inherited_end)
         lease.pace = self.pace(lease, cuts)
         lease.pace_told_at = table.now
         table.send(
@@ -247,7 +274,7 @@ class Grants:
                 node,
                 epoch,
                 list(durable.rows),
-                durable.mark,
+                next_ordinal,
                 cuts,
                 lease.pace,
                 durable.anchor,
@@ -263,16 +290,31 @@ class Grants:
         """The pace to grant with. Inherited cuts that the broker may have forgotten are noted (11.6)."""
         table, durable = self._table, lease.durable
         end = cuts[-1].first + cuts[-1].count if cuts else durable.mark
-        oldest = 0 if lease.narrow_through > end else _NO_TIMESTAMP
+        allowed = self._fact_pace(lease, end)
+        aged = table.wall_ms() - self._oldest_ms(lease, end) > table.expiration_ms // 2
+        if cuts and allowed == FIRST and (durable.anchor is not None or aged):
+            lease.unsure_through = end
+        return allowed if 0 < table.synced >= lease.anchor_lsn else FIRST
+
+    def _fact_pace(self, lease: Lease, end: int) -> str:
+        """The pace by what is known, synced or not, with everything below `end` on its way."""
+        table, durable = self._table, lease.durable
+        return pace_of(
+            durable.anchor,
+            durable.log_start,
+            0 if lease.narrow_through > end else self._oldest_ms(lease, end),
+            wall_ms=table.wall_ms(),
+            expiration_ms=table.expiration_ms,
+        )
+
+    @staticmethod
+    def _oldest_ms(lease: Lease, end: int) -> int:
+        oldest = _NO_TIMESTAMP
         for piece in lease.backlog.unresolved:
             if piece.first >= end:
                 break
             oldest = min(oldest, piece.max_ts)
-        wall = table.wall_ms()
-        allowed = pace_of(durable.anchor, durable.log_start, oldest, wall_ms=wall, expiration_ms=table.expiration_ms)
-        if cuts and allowed == FIRST and (durable.anchor is not None or wall - oldest > table.expiration_ms // 2):
-            lease.unsure_through = end
-        return allowed if 0 < table.synced >= lease.anchor_lsn else FIRST
+        return oldest
 
     def renewed_pace(self, lease: Lease) -> str:
         """What may be told to the holder now."""

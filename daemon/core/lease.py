@@ -10,6 +10,7 @@ from .cuts import row_at
 from .entries import Lsn
 from .lease_states import HOLDING, NEXT, Block, BlockedBy, Errand, LeaseState, Step
 from .ledger import PartitionState
+from .search import Search
 
 
 class Leader(NamedTuple):
@@ -59,6 +60,8 @@ class Lease:
     tries: int = 0
     handed_end: int = 0
     """The ordinal behind the last one handed out under this generation."""
+    search: Search | None = None
+    """Where its log ends is being tried."""
     inherited_end: int = 0
     """The ordinal behind the last cut this generation was granted with."""
     pace: str = FIRST
@@ -112,7 +115,49 @@ class Lease:
         return found
 
     @property
+    def unsettled_end(self) -> int:
+        """Nothing from this ordinal on can be in the log."""
+        cuts = self.open_cuts()
+        known = cuts[-1].first + cuts[-1].count if cuts else self.durable.mark
+        return max(known, (self.durable.unknown_through or -1) + 1)
+
+    @property
     def uncertain(self) -> bool:
         """Cuts of unresolved ordinals are not known for certain."""
         through = self.durable.unknown_through
         return through is not None and through >= self.durable.mark
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """One row of `/stats`. `seat` and `node` -1: nobody holds it. `oldest_ms`: CLOCK_MONOTONIC of its oldest record, -1: none."""
+
+    topic: str
+    index: int
+    state: str
+    seat: int
+    node: int
+    generation: int
+    pace: str
+    mark: int
+    next_ordinal: int
+    slices: int
+    oldest_ms: int
+
+
+def view(lease: Lease) -> LeaseView:
+    """The row of a lease as it is."""
+    first = lease.backlog.unresolved[0] if lease.backlog.unresolved else None
+    return LeaseView(
+        lease.durable.topic,
+        lease.durable.index,
+        lease.state.value,
+        lease.seat,
+        lease.node,
+        lease.generation,
+        lease.pace,
+        lease.durable.mark,
+        lease.durable.next_ordinal,
+        len(lease.backlog.unresolved),
+        -1 if first is None else first.created_ms,
+    )

@@ -74,7 +74,7 @@ class BlockedBy(Enum):
     """The broker knows more of our producer id than the spool does."""
     OFFSET = "offset_below_anchor"
     CUTS_UNKNOWN = "cuts_unknown"
-    """A power cut or a lost journal took the batches' bounds."""
+    """A power cut or a lost journal took the batches' bounds, and the end of the log cannot be found."""
     UNREADABLE = "unreadable"
 
 
@@ -98,12 +98,21 @@ class Block(NamedTuple):
     end: int
     retry: bool
 
+    @property
+    def helped_by_leader(self) -> bool:
+        """A newer leader is a reason to try again."""
+        return self.retry or self.why is BlockedBy.GAP
+
+
+class Locate(NamedTuple):
+    """Try the next place where its log may end."""
+
 
 class Stand(NamedTuple):
     """The daemon stops."""
 
 
-Errand = Relocate | Park | Block | Stand
+Errand = Relocate | Park | Block | Locate | Stand
 """What a lease is called back for."""
 
 

@@ -9,7 +9,7 @@ from .backlog import Backlog, Piece, Proof
 from .entries import ControlEntry, CutsEntry, Lsn
 from .handout import HandOut
 from .lease import Alarm, Lease
-from .lease_states import HOLDING, Block, BlockedBy, Errand, LeaseState, Park, Step
+from .lease_states import HOLDING, Block, BlockedBy, Errand, LeaseState, Locate, Park, Step
 from .ledger import Ledger
 from .model import Log, SliceEnded
 from .parking import ParkRequest, request
@@ -20,7 +20,8 @@ _PARKED_BEFORE: Final = "refused by Kafka before the daemon's last start; the de
 
 class LeaseLimits(NamedTuple):
     """`seats`: shard processes. `recall_ms`: a shard that does not give a lease back for so long is killed. `retry_ms`,
-    `retry_max_ms`: first and longest wait before a blocked partition is tried again. `buffer_bytes`: of one shard."""
+    `retry_max_ms`: first and longest wait before a blocked partition is tried again. `buffer_bytes`: of one shard.
+    `batch_bytes`: no batch of several slices is larger."""
 
     seats: int
     shard_return_ms: int
@@ -28,6 +29,7 @@ class LeaseLimits(NamedTuple):
     retry_ms: int
     retry_max_ms: int
     buffer_bytes: int
+    batch_bytes: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +137,12 @@ class LeaseTable:
         """The lease is back: what may have been sent goes into the spool, then its errand is done."""
         assert lease.state in HOLDING
         durable = lease.durable
-        unknown = durable.unknown_through
-        if not facts and lease.sent_end > durable.mark:
-            unknown = max(lease.sent_end - 1, unknown or 0)
-        if (cuts, facts, unknown) != (durable.cuts, durable.cuts_are_facts, durable.unknown_through):
-            _ = self.record(CutsEntry(lease.number, cuts, facts or unknown is None, unknown))
-        lease.backlog.rewind()
         errand, lease.errand = lease.errand, None
+        if isinstance(errand, Locate) and lease.search is not None:
+            # The trial was refused: it is not in the log, and no cut.
+            cuts = []
+        self.know_cuts(lease, cuts, None if facts else lease.sent_end)
+        lease.backlog.rewind()
         lease.flush_told = 0
         if isinstance(errand, Park):
             lease.move(LeaseState.SETTLING)
@@ -151,6 +152,23 @@ class LeaseTable:
             self.block(lease, errand)
         else:
             self.unplace(lease)
+
+    def know_cuts(self, lease: Lease, cuts: list[Cut], unknown_end: int | None) -> None:
+        """Write what is known of the open cuts. `unknown_end`: any ordinal below it may have been sent in any cut. Once the
+        range is uncertain it only grows, until the mark has passed it (LOC-9)."""
+        durable = lease.durable
+        ends = [cut.first + cut.count for cut in cuts]
+        unknown = durable.unknown_through
+        if unknown_end is not None and unknown_end > durable.mark:
+            unknown = max([unknown_end - 1, *(end - 1 for end in ends), -1 if unknown is None else unknown])
+        elif unknown is not None:
+            unknown = max([unknown, *(end - 1 for end in ends)])
+        facts = unknown is None
+        known = cuts if facts else []
+        if lease.search is not None and unknown != lease.search.through:
+            lease.search = None
+        if (known, facts, unknown) != (durable.cuts, durable.cuts_are_facts, durable.unknown_through):
+            _ = self.record(CutsEntry(lease.number, known, facts, unknown))
 
     def unplace(self, lease: Lease) -> None:
         """Nobody holds it; it is granted as soon as it can be."""
@@ -162,6 +180,7 @@ class LeaseTable:
     def block(self, lease: Lease, block: Block) -> None:
         """Keep everything, raise the alarm, let the others go on."""
         lease.move(LeaseState.BLOCKED)
+        lease.search = None
         lease.block = block
         lease.retry_at = None
         if block.retry:

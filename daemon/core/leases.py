@@ -6,7 +6,6 @@ written; `hand_out` runs after it. Never two holders (HO-4): a lease is granted 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, assert_never
 
 from ...wire.journal import JournalSlot
@@ -31,9 +30,9 @@ from ...wire.messages import (
     Unreadable,
 )
 from .cuts import from_slots
-from .entries import CutsEntry, Lsn
+from .entries import Lsn
 from .grants import Grants
-from .lease import Alarm, Lease
+from .lease import Alarm, Lease, LeaseView, view
 from .lease_states import HOLDING, LeaseState, Relocate, Stand, Step
 from .lease_table import LeaseLimits, LeaseTable, Notice
 from .ledger import Ledger
@@ -50,23 +49,6 @@ _HELD: Final = LeaseState.HELD
 _UNPLACED: Final = LeaseState.UNPLACED
 AGES_EVERY_S: Final = 30.0
 """How often held leases are looked over for old acknowledgements; half of E is hours."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseView:
-    """One row of `/stats`. `seat` and `node` -1: nobody holds it. `oldest_ms`: CLOCK_MONOTONIC of its oldest record, -1: none."""
-
-    topic: str
-    index: int
-    state: str
-    seat: int
-    node: int
-    generation: int
-    pace: str
-    mark: int
-    next_ordinal: int
-    slices: int
-    oldest_ms: int
 
 
 class Leases:
@@ -117,9 +99,7 @@ class Leases:
             found = from_slots(by_partition.get(number, []), lease.open_cuts(), state.rows, state.mark)
             certain = facts and found.certain and found.end <= state.next_ordinal
             cuts = [cut for cut in found.cuts if cut.first + cut.count <= state.next_ordinal]
-            unknown = state.unknown_through if certain else state.next_ordinal - 1
-            if (cuts, certain, unknown) != (state.cuts, state.cuts_are_facts, state.unknown_through):
-                _ = table.record(CutsEntry(number, cuts, certain and unknown is None, unknown))
+            table.know_cuts(lease, cuts, None if certain else state.next_ordinal)
         self._stamps.mend(set(lost))
 
     def new_identity(self, reason: str) -> None:
@@ -316,6 +296,17 @@ class Leases:
             case _:
                 assert_never(message)
 
+    def resend(self, topic: str, index: int, now: float) -> bool:
+        """People decided: a blocked partition goes on from its mark under a new producer id, and what may be in the log by then
+        is counted as possible duplicates. Returns False when it is not blocked."""
+        self._table.now = now
+        state = self._table.ledger.by_place.get((topic, index))
+        lease = self._table.leases.get(state.number) if state is not None else None
+        if lease is None or lease.state is not LeaseState.BLOCKED:
+            return False
+        self._stamps.resend(lease)
+        return True
+
     def parked(self, request: ParkRequest, letter: str, now: float) -> None:
         """The records of a request lie in the dead letters, synced, under this name."""
         table = self._table
@@ -422,19 +413,4 @@ class Leases:
 
     def views(self) -> list[LeaseView]:
         """Every partition with a lease, for people."""
-        return [
-            LeaseView(
-                lease.durable.topic,
-                lease.durable.index,
-                lease.state.value,
-                lease.seat,
-                lease.node,
-                lease.generation,
-                lease.pace,
-                lease.durable.mark,
-                lease.durable.next_ordinal,
-                len(lease.backlog.unresolved),
-                lease.backlog.unresolved[0].created_ms if lease.backlog.unresolved else -1,
-            )
-            for lease in self._table.leases.values()
-        ]
+        return [view(lease) for lease in self._table.leases.values()]

@@ -14,7 +14,7 @@ from .cuts import over
 from .entries import AckedEntry, CutsEntry
 from .grants import Grants
 from .lease import Leader, Lease
-from .lease_states import HOLDING, Block, BlockedBy, LeaseState, Park, Relocate, Stand
+from .lease_states import HOLDING, Block, BlockedBy, LeaseState, Locate, Park, Relocate, Stand
 from .lease_table import LeaseTable
 
 PACE_AGAIN_S: Final = 60.0
@@ -64,6 +64,8 @@ class Outcomes:
             if anchor is not None and 0 <= item.base_offset < anchor.base_offset:
                 self._below_anchor(lease, item, anchor)
                 continue
+            if lease.uncertain and not self._proves(lease, item):
+                continue
             if lease.unsure_through > mark:
                 table.possible_duplicates(lease, mark, lease.unsure_through, "its producer state may have been lost")
                 lease.unsure_through = 0
@@ -72,6 +74,16 @@ class Outcomes:
             table.advance(lease, end, Proof(item.first, item.count, item.base_offset, item.log_append_ms))
         for number, entry in entries.items():
             self._acked(leases[number], entry)
+
+    def _proves(self, lease: Lease, item: DoneItem) -> bool:
+        """In an uncertain range a success tells where the log ends only if the broker still had our state, which the log start
+        in the same answer shows (LOC-2)."""
+        anchor = lease.durable.anchor
+        if anchor is not None and 0 <= item.log_start <= anchor.base_offset:
+            return True
+        text = "a batch was taken by a broker that may have forgotten those before it"
+        self._stand_still(lease, BlockedBy.CUTS_UNKNOWN, text, lease.durable.mark, lease.unsettled_end, retry=False)
+        return False
 
     def _entry(self, lease: Lease, item: DoneItem, anchor: Anchor | None) -> AckedEntry:
         base = item.base_offset
@@ -92,6 +104,9 @@ class Outcomes:
         if before is None:
             lease.anchor_lsn = place
         table.progress(lease)
+        if lease.search is not None:
+            lease.search = None
+            self._widen(lease)
         # By a log start above the old anchor the shard may have gone to FIRST by itself.
         moved = before is not None and durable.log_start > before.base_offset
         if lease.pace != OPEN or moved or table.now - lease.pace_told_at >= PACE_AGAIN_S:
@@ -99,6 +114,12 @@ class Outcomes:
             table.paces_awaited.append((place, lease.generation, lease))
             if lease.pace == FIRST or before is None:
                 table.await_sync(place)
+
+    def _widen(self, lease: Lease) -> None:
+        """A trial was taken: its batch is the end of the log, or was when it was written. What follows goes after it."""
+        lease.backlog.widen(lease.handed_end)
+        if lease.state is LeaseState.HELD:
+            self._table.handout.ready(lease)
 
     def paces(self) -> None:
         """Synced acknowledgements allow a wider pace: tell it. At FIRST the shard waits for this message."""
@@ -140,7 +161,10 @@ class Outcomes:
         text = f"{error_name(refused.code)}: {refused.message}" if refused.message else error_name(refused.code)
         verdict = judge_produce(refused.code, record_count=1, log_start=-1).verdict
         content = verdict is Verdict.REFUSED_CONTENT
-        if not content and not (verdict is Verdict.REFUSED_LIFTABLE and self._parks(durable.topic)):
+        if lease.uncertain:
+            # Its records may be in the log in other cuts.
+            self._stand_still(lease, BlockedBy.AMBIGUOUS, text, refused.first, end, retry=True)
+        elif not content and not (verdict is Verdict.REFUSED_LIFTABLE and self._parks(durable.topic)):
             why = BlockedBy.REFUSED if verdict is Verdict.REFUSED_LIFTABLE else BlockedBy.AMBIGUOUS
             self._stand_still(lease, why, text, refused.first, end, retry=True)
         elif not refused.ambiguous:
@@ -156,11 +180,19 @@ class Outcomes:
     def gap(self, seat: int, gap: Gap) -> None:
         """A whole backward probe was refused: what Kafka acknowledged may be lost, or its leader is deposed."""
         lease = self._lease(seat, gap)
-        if lease is not None:
-            self._table.counters["gaps"] += 1
+        if lease is None:
+            return
+        self._table.counters["gaps"] += 1
+        text = f"the leader of epoch {gap.leader_epoch} refuses every unresolved batch: {gap.error}"
+        if not lease.uncertain:
             self._table.stale_topics.add(lease.durable.topic)
-            text = f"the leader of epoch {gap.leader_epoch} refuses every unresolved batch: {gap.error}"
             self._stand_still(lease, BlockedBy.GAP, text, lease.durable.mark, lease.sent_end, retry=True)
+        elif lease.search is None or lease.search.refused(lease.backlog.end):
+            # Not where the log ends, or not any more: a batch taken before may have been recognised, not appended (LOC-3).
+            self._call_back(lease, Locate())
+        else:
+            self._table.stale_topics.add(lease.durable.topic)
+            self._stand_still(lease, BlockedBy.GAP, text, lease.durable.mark, lease.unsettled_end, retry=False)
 
     def halt(self, seat: int, halt: Halt) -> None:
         """The shard cannot go on with this partition."""
@@ -186,7 +218,7 @@ class Outcomes:
     def _stand_still(self, lease: Lease, why: BlockedBy, text: str, first: int, end: int, *, retry: bool) -> None:
         self._call_back(lease, Block(why, text, first, end, retry=retry))
 
-    def _call_back(self, lease: Lease, errand: Park | Block) -> None:
+    def _call_back(self, lease: Lease, errand: Park | Block | Locate) -> None:
         """A report that crossed our REVOKE still counts: the next holder could only find it out again, less surely."""
         if lease.state is LeaseState.HELD or isinstance(lease.errand, Relocate | None):
             self._table.recall(lease, errand)

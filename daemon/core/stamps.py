@@ -50,6 +50,13 @@ class Stamps:
         if self._spare_ids:
             self._renewed(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
 
+    def resend(self, lease: Lease) -> None:
+        """Go on from the mark whatever is in the log: at least once, and counted."""
+        first, end = lease.durable.mark, max(lease.unsettled_end, lease.block.end if lease.block is not None else 0)
+        self._table.possible_duplicates(lease, first, max(first, end), "an operator had it sent again")
+        self._table.progress(lease)
+        self.renew(lease)
+
     def _renewed(self, lease: Lease, producer_id: int) -> None:
         self.write_rows(lease, producer_id, "new_producer_id")
         self._table.unplace(lease)
@@ -72,10 +79,9 @@ class Stamps:
             if not state.rows or (number not in lost and all(hole.end in starts for hole in state.holes)):
                 continue
             lease = table.lease_of(number)
-            cuts, last = lease.open_cuts(), state.rows[-1]
-            if cuts or lease.uncertain or last.epoch >= EPOCH_MAX:
-                end = max([cut.first + cut.count for cut in cuts] + [(state.unknown_through or 0) + 1])
-                table.possible_duplicates(lease, state.mark, max(end, state.mark), "part of the spool is lost")
+            last = state.rows[-1]
+            if lease.unsettled_end > state.mark or last.epoch >= EPOCH_MAX:
+                table.possible_duplicates(lease, state.mark, lease.unsettled_end, "part of the spool is lost")
                 self.renew(lease)
                 continue
             first, behind = rows_from(state, [], last.producer_id, last.epoch + 1)
@@ -125,6 +131,7 @@ class Stamps:
         if durable.cuts or durable.unknown_through is not None or not durable.cuts_are_facts:
             _ = table.record(CutsEntry(lease.number, [], facts=True, unknown_through=None))
         lease.unsure_through = 0
+        lease.search = None
         table.await_sync(lease.row_lsn)
 
     def ready(self, lease: Lease) -> bool:

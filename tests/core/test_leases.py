@@ -550,8 +550,20 @@ def test_a_shard_that_dies_before_it_gives_back_counts_with_its_journal(desk: De
     assert desk.seat_of(0) == 1
 
 
-def test_a_journal_that_cannot_be_read_blocks_what_was_handed_out(desk: Desk) -> None:
+def test_without_a_journal_the_end_of_the_log_is_searched_for(desk: Desk) -> None:
+    grant = desk.opened(0)
+
+    desk.dead(0, facts=False)
+    desk.shard(0)
+
+    again = of_kind(desk.settle(), Grant)[0]
+    assert desk.ledger.by_number[0].unknown_through == 9
+    assert (again.generation, again.next_ordinal, again.cuts) == (grant.generation + 1, 1, [Cut(1, 1, 0)])
+
+
+def test_without_a_journal_and_without_a_sure_memory_of_the_broker_the_partition_waits_for_people(desk: Desk) -> None:
     desk.opened(0)
+    desk.now += 13 * 3_600
 
     desk.dead(0, facts=False)
     desk.shard(0)
@@ -802,6 +814,23 @@ def test_a_partition_whose_producer_epoch_the_broker_disputes_waits_for_people(d
     desk.settle()
 
     assert state(desk) == "blocked"
+
+
+def test_people_may_let_a_blocked_partition_go_on_under_a_new_id_counted(desk: Desk) -> None:
+    grant = desk.opened(0)
+    desk.say(0, Halt(0, 1, 47, "fenced"))
+    assert not desk.leases.resend("orders", 0, desk.now)
+    desk.revoked(grant, Cut(1, 4, 0))
+    desk.settle()
+
+    assert desk.leases.resend("orders", 0, desk.now)
+    assert desk.leases.wants_producer_id
+    desk.leases.producer_id_known(8)
+
+    again = of_kind(desk.settle(), Grant)[0]
+    assert (again.rows, again.cuts, again.pace) == ([Row(8, 0, 1, 1)], [], FIRST)
+    assert desk.leases.counters["possible_duplicates"] == 9
+    assert dict(desk.leases.alarms) == {}
 
 
 # --- topics made again -----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from penstock.daemon.core.lease_states import BlockedBy
 from penstock.daemon.core.ledger import Hole, Ledger
 from penstock.daemon.core.model import PendingSlice
 from penstock.wire.journal import LIVE, JournalSlot
-from penstock.wire.messages import FIRST, OPEN, Cut, Grant, Row
+from penstock.wire.messages import FIRST, OPEN, Cut, Gap, Grant, Row
 
 from tests.fakes.lease_desk import WALL_OFFSET_MS, Desk, a_frame, of_kind, refs
 
@@ -77,17 +77,130 @@ def test_nothing_is_granted_before_the_first_sync_covers_what_was_recovered(desk
     assert len(of_kind(desk.settle(), Grant)) == 1
 
 
-def test_after_a_power_cut_a_partition_that_was_acknowledged_waits_for_people(desk: Desk) -> None:
-    restart(desk, slot(1, 4), facts=False)
-    desk.leases.producer_id_known(7)
-    desk.cluster((0, 1, 5), nodes=(1,))
-    desk.shard(0)
+def search(desk: Desk, *refused: int, taken: int, log_start: int = 0) -> list[Cut]:
+    """Answer the trials: these first ordinals are refused, at last one is taken. Returns what was tried."""
+    tried: list[Cut] = []
+    for _ in range(50):
+        grant = desk.held(0)
+        tried.append(grant.cuts[0])
+        if len(tried) > len(refused):
+            assert grant.cuts[0].first == taken
+            desk.done(grant, grant.cuts[0].first, grant.cuts[0].count, base_offset=500, log_start=log_start)
+            desk.settle()
+            return tried
+        assert grant.cuts[0].first == refused[len(tried) - 1]
+        desk.say(0, Gap(0, grant.generation, 5, "OUT_OF_ORDER"))
+        desk.settle()
+        desk.revoked(grant, grant.cuts[0])
+        desk.settle()
+    raise AssertionError(tried)
 
-    assert of_kind(desk.settle(), Grant) == []
-    alarm = desk.leases.alarms[0]
-    assert (alarm.why, alarm.first, alarm.end) == (BlockedBy.CUTS_UNKNOWN, 1, 10)
+
+def test_after_a_power_cut_the_end_of_the_log_is_found_by_trying_one_record_after_the_other(desk: Desk) -> None:
+    restart(desk, slot(1, 4), facts=False)
+    grant = up(desk)
+    assert (grant.next_ordinal, grant.cuts, grant.pace) == (1, [Cut(1, 1, 0)], OPEN)
+
+    search(desk, 1, 2, 3, 4, taken=5)
+
+    assert desk.ledger.by_number[0].mark == 6
+    assert desk.leases.alarms == {}
+    assert refs(desk.said)[-1].generation == desk.held(0).generation
+
+
+def test_a_log_that_ends_with_the_last_record_is_found_by_its_last_batch(desk: Desk) -> None:
+    restart(desk, facts=False)
+    up(desk)
+
+    tried = search(desk, *range(1, 10), 8, 7, taken=6)
+
+    assert tried[-3:] == [Cut(8, 2, 0), Cut(7, 3, 0), Cut(6, 4, 0)]
+    assert desk.ledger.by_number[0].mark == 10
+    assert desk.leases.pending_records == 0
+
+
+def test_a_newer_record_ends_the_search_where_there_is_one(desk: Desk) -> None:
+    restart(desk, facts=False)
+    desk.push(0, 5)
+    up(desk)
+
+    search(desk, *range(1, 10), taken=10)
+
+    assert desk.ledger.by_number[0].mark == 11
+    assert desk.leases.views()[0].state != "blocked"
+
+
+def test_a_search_that_finds_nothing_waits_for_people(desk: Desk) -> None:
+    restart(desk, facts=False)
+    grant = up(desk)
+    for _ in range(17):
+        desk.say(0, Gap(0, grant.generation, 5, "OUT_OF_ORDER"))
+        desk.settle()
+        desk.revoked(grant, grant.cuts[0])
+        desk.settle()
+        grant = desk.held(0)
+
+    assert desk.leases.alarms[0].why is BlockedBy.GAP
+    assert desk.leases.counters["grants"] == 17
     assert desk.leases.pending_records == 10
-    assert desk.ledger.by_number[0].unknown_through == 9
+
+
+def test_a_success_by_a_broker_that_may_have_forgotten_us_proves_nothing(desk: Desk) -> None:
+    restart(desk, facts=False)
+    grant = up(desk)
+
+    desk.done(grant, 1, 1, base_offset=500, log_start=400)
+    desk.settle()
+    desk.revoked(grant)
+    desk.settle()
+
+    assert desk.leases.alarms[0].why is BlockedBy.CUTS_UNKNOWN
+    assert desk.ledger.by_number[0].mark == 1
+
+
+def test_another_leader_begins_the_search_anew(desk: Desk) -> None:
+    restart(desk, facts=False)
+    grant = up(desk)
+    desk.say(0, Gap(0, grant.generation, 5, "OUT_OF_ORDER"))
+    desk.settle()
+    desk.revoked(grant, grant.cuts[0])
+    desk.settle()
+    grant = desk.held(0)
+    assert grant.cuts == [Cut(2, 1, 0)]
+
+    desk.cluster((0, 1, 6), nodes=(1,))
+    desk.settle()
+    desk.revoked(grant, grant.cuts[0])
+
+    assert of_kind(desk.settle(), Grant)[0].cuts == [Cut(1, 1, 0)]
+
+
+def test_what_was_sent_in_an_uncertain_range_widens_it_when_it_is_refused(desk: Desk) -> None:
+    restart(desk, facts=False)
+    desk.push(0, 10)
+    up(desk)
+    search(desk, 1, taken=2)
+    grant = desk.held(0)
+
+    desk.say(0, Gap(0, grant.generation, 5, "OUT_OF_ORDER"))
+    desk.settle()
+    desk.revoked(grant, Cut(3, 12, 0))
+
+    assert of_kind(desk.settle(), Grant)[0].cuts == [Cut(3, 1, 0)]
+    assert desk.ledger.by_number[0].unknown_through == 14
+
+
+def test_nothing_is_parked_while_the_range_is_uncertain(desk: Desk) -> None:
+    restart(desk, facts=False)
+    grant = up(desk)
+
+    desk.refused(grant, 1, 1, 87)
+    desk.settle()
+    desk.revoked(grant)
+    desk.settle()
+
+    assert desk.leases.park_requests == []
+    assert desk.leases.alarms[0].why is BlockedBy.AMBIGUOUS
 
 
 def test_after_a_power_cut_the_one_record_that_can_be_out_is_sent_again() -> None:
@@ -125,12 +238,9 @@ def test_a_partition_that_was_never_allowed_to_send_is_certain_whatever_happened
 
 def test_cuts_that_contradict_each_other_are_hints(desk: Desk) -> None:
     restart(desk, slot(0, 5))
-    desk.leases.producer_id_known(7)
-    desk.cluster((0, 1, 5), nodes=(1,))
-    desk.shard(0)
 
-    assert of_kind(desk.settle(), Grant) == []
-    assert desk.leases.alarms[0].why is BlockedBy.CUTS_UNKNOWN
+    assert up(desk).cuts == [Cut(1, 1, 0)]
+    assert desk.ledger.by_number[0].unknown_through == 9
 
 
 def test_a_new_identity_gives_every_partition_a_row_under_the_new_id_and_counts(desk: Desk) -> None:

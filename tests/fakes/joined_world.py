@@ -7,7 +7,7 @@ that is killed loses what it has not said.
 from collections import deque
 from collections.abc import Sequence
 
-from penstock.daemon.core.entries import CheckpointEntry, FrameEntry, Lsn, SliceEntry
+from penstock.daemon.core.entries import CheckpointEntry, FrameEntry, Lsn, ParkedEntry, SliceEntry
 from penstock.daemon.core.ledger import Ledger
 from penstock.daemon.core.model import PendingSlice, SliceEnded
 from penstock.daemon.core.parking import ParkRequest
@@ -16,9 +16,9 @@ from penstock.shards.core.outbox import Said
 from penstock.wire.journal import JournalSlot
 from penstock.wire.messages import Node, Nodes, RouterMessage
 
-from tests.fakes.lease_desk import Desk, a_frame
+from tests.fakes.lease_desk import WALL_OFFSET_MS, Desk, a_frame
 from tests.fakes.model_broker import Answer, Log
-from tests.fakes.segments import NOW_MS, Row, slice_bytes
+from tests.fakes.segments import Row, slice_bytes
 from tests.fakes.shard_bench import TOPIC, MemorySource, OnWire, ShardBench, outcome, value_of
 
 INVALID_RECORD = 87
@@ -72,6 +72,8 @@ class JoinedWorld:
         self.pieces: dict[int, list[PendingSlice]] = {number: [] for number in range(3)}
         self.shards: dict[int, PoisonedBench] = {}
         self.leaders = {number: (number + 1, 1) for number in range(3)}
+        self.spooled: list[PendingSlice] = []
+        self.synced = 0
         self.requests: list[ParkRequest] = []
         self.ended: list[SliceEnded] = []
         self.desk = Desk()
@@ -85,6 +87,10 @@ class JoinedWorld:
         for seat in (0, 1):
             self.greet(seat)
 
+    @property
+    def wall_ms(self) -> int:
+        return WALL_OFFSET_MS + int(self.desk.now * 1000)
+
     def metadata(self) -> None:
         now = self.desk.now
         self.desk.leases.nodes([Node(node, f"b{node}", 9092, "", 0) for node in NODES], now)
@@ -94,22 +100,25 @@ class JoinedWorld:
         if seat not in self.shards:
             self.shards[seat] = PoisonedBench(self.source, self.logs, self.poison)
             self.shards[seat].now = self.desk.now
-            self.shards[seat].table.wall.tell(NOW_MS, now=self.desk.now)
+            self.shards[seat].table.wall.tell(self.wall_ms, now=self.desk.now)
             self.desk.leases.shard_greeted(seat, self.desk.now)
             self.desk.leases.shard_ready(seat, self.desk.now)
 
     def frame(self, number: int, count: int, poison: Sequence[int] = ()) -> None:
         state = self.desk.ledger.by_number[number]
         first = state.next_ordinal
-        data = slice_bytes(TOPIC, number, first, [Row(value_of(first + n)) for n in range(count)])
+        rows = [Row(value_of(first + n)) for n in range(count)]
+        data = slice_bytes(TOPIC, number, first, rows, wall_ms=self.wall_ms)
         at = len(self.source.data)
         self.source.data += data
-        place = self.desk.log.step()
-        entry = SliceEntry(number, first, count, NOW_MS, 0, len(data))
-        self.desk.ledger.apply(FrameEntry("app", 1000, first, -1, 2, 0, count, None, [entry]))
+        part = SliceEntry(number, first, count, self.wall_ms, 0, len(data))
+        entry = FrameEntry("app", 1000, first, -1, 2, 0, count, None, [part])
+        place = self.desk.log.step(entry)
+        self.desk.ledger.apply(entry)
         created_ms = int(self.desk.now * 1000)
-        piece = PendingSlice(number, first, count, 1, at, len(data), NOW_MS, created_ms, place, a_frame(count))
+        piece = PendingSlice(number, first, count, 1, at, len(data), self.wall_ms, created_ms, place, a_frame(count))
         self.pieces[number].append(piece)
+        self.spooled.append(piece)
         self.poison[number] |= {first + index for index in poison if index < count}
         self.desk.leases.push(piece)
 
@@ -118,7 +127,8 @@ class JoinedWorld:
     def router_round(self, *, sync: bool) -> None:
         leases = self.desk.leases
         if sync:
-            leases.synced(Lsn(self.desk.log.place))
+            self.synced = self.desk.log.place
+            leases.synced(Lsn(self.synced))
         leases.tick(self.desk.now)
         self.requests += leases.park_requests
         leases.park_requests.clear()
@@ -229,6 +239,45 @@ class JoinedWorld:
         self.begin_router()
         self.router_round(sync=True)
 
+    def power_cut(self, arrived: int, *, journals: bool) -> None:
+        """The machine is off: what no sync covered is gone, and so, perhaps, are the journals. What had left it may arrive."""
+        slots: list[JournalSlot] = []
+        for shard in self.shards.values():
+            for one in list(shard.wire)[:arrived]:
+                _ = shard.judge(one)
+            slots += self.journal_of(shard) if journals else []
+        self.shards.clear()
+        self.requests.clear()
+        desk = self.desk
+        del desk.log.entries_at[self.synced :]
+        desk.ledger = Ledger()
+        self.parked = {number: set() for number in range(3)}
+        for entry in desk.log.entries_at:
+            assert entry is not None
+            desk.ledger.apply(entry)
+            if isinstance(entry, ParkedEntry):
+                self.parked[entry.partition] |= {first + n for first, count in entry.ordinals for n in range(count)}
+        self.spooled = [piece for piece in self.spooled if piece.lsn <= self.synced]
+        desk.leases = desk.start()
+        desk.leases.recover(slots, facts=False)
+        for number, state in desk.ledger.by_number.items():
+            self.poison[number] = {ordinal for ordinal in self.poison[number] if ordinal < state.next_ordinal}
+            self.pieces[number] = [
+                piece for piece in self.spooled if piece.partition == number and piece.end > state.mark
+            ]
+            for piece in self.pieces[number]:
+                desk.leases.push(piece)
+        self.begin_router()
+        self.router_round(sync=True)
+
+    def broker_restarts(self, number: int, arrived: int) -> None:
+        """The leader of a partition loses its connections, and remembers one batch of each producer."""
+        for seat in self.shards:
+            self.connection_ends(seat, self.leaders[number][0], arrived)
+        for other, log in self.logs.items():
+            if self.leaders[other][0] == self.leaders[number][0]:
+                log.restart()
+
     def leader_moves(self, number: int, node: int) -> None:
         self.leaders[number] = (node, self.leaders[number][1] + 1)
         self.metadata()
@@ -249,7 +298,7 @@ class JoinedWorld:
             bad.clear()
         for seat in (0, 1):
             self.greet(seat)
-        for _ in range(300):
+        for _ in range(600):
             self.exchange()
             while self.requests:
                 self.letter()

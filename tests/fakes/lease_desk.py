@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from penstock.daemon.core.entries import ControlEntry, FrameEntry, Lsn, SliceEntry
+from penstock.daemon.core.entries import ControlEntry, Entry, FrameEntry, Lsn, SliceEntry
 from penstock.daemon.core.leases import LeaseLimits, Leases
 from penstock.daemon.core.ledger import Ledger, PartitionState
 from penstock.daemon.core.model import PendingFrame, PendingSlice, SliceEnded
@@ -35,8 +35,8 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.entries: list[ControlEntry] = []
-        self.entries_at: list[ControlEntry | None] = []
-        """By place, from 1; None where a frame lies."""
+        self.entries_at: list[Entry | None] = []
+        """By place, from 1; None where a test keeps no frame."""
 
     @property
     def place(self) -> int:
@@ -47,8 +47,8 @@ class MemoryLog:
         self.entries_at.append(entry)
         return Lsn(self.place)
 
-    def step(self) -> Lsn:
-        self.entries_at.append(None)
+    def step(self, entry: Entry | None = None) -> Lsn:
+        self.entries_at.append(entry)
         return Lsn(self.place)
 
 

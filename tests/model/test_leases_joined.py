@@ -83,6 +83,14 @@ class Joined(RuleBasedStateMachine):
     def router_dies(self, arrived: int) -> None:
         self.world.router_dies(arrived)
 
+    @rule(arrived=st.integers(0, 5), journals=st.booleans())
+    def power_cut(self, arrived: int, journals: bool) -> None:
+        self.world.power_cut(arrived, journals=journals)
+
+    @rule(number=PARTITIONS, arrived=st.integers(0, 5))
+    def broker_restarts(self, number: int, arrived: int) -> None:
+        self.world.broker_restarts(number, arrived)
+
     @rule(seconds=st.sampled_from([0.2, 1.0, 4.0]))
     def time_passes(self, seconds: float) -> None:
         self.world.exchange()
