@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,10 +111,10 @@ def test_known_topics_are_taken_while_the_brokers_are_away_and_arrive_when_they_
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
-def test_a_full_disk_refuses_frames_and_loses_nothing(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_a_full_disk_refuses_frames_and_loses_nothing(cluster: EmbeddedCluster) -> None:
     """Every acknowledged record arrives, the others were refused with `no_space`, and the daemon lives."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
+    # Sockets' paths are short, and so is this one.
+    disk = Path(tempfile.mkdtemp(prefix="full-", dir="/tmp"))
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], check=True)
     try:
         spool = {"segment_bytes": "4MiB", "bytes_max": "64MiB", "allow_unsafe_filesystem": True}
@@ -144,6 +145,7 @@ def test_a_full_disk_refuses_frames_and_loses_nothing(cluster: EmbeddedCluster, 
             assert len(list(read_topic(cluster, "full"))) == answers["acknowledged"] + 2
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+        disk.rmdir()
 
 
 def _fill(descriptor: int) -> None:
