@@ -9,13 +9,13 @@ from penstock.daemon.core.lease_states import NEXT, NEXT_SEAT
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "leases.md"
 ROOT = PAGE.parents[2]
-CITED = re.compile(r"\b(?:HO|LSE|HOP|JRN|IDN|BMP|ERR|BRK)-\d+\b")
+CITED = re.compile(r"\b(?:HO|LSE|HOP|JRN|IDN|BMP|ERR|BRK|LOC|PRB|GAP)-\d+\b")
 OURS = [
     *("daemon/bus.py", "daemon/journals.py"),
     *(f"daemon/core/{name}.py" for name in ("leases", "grants", "outcomes", "lease_table", "lease", "lease_states")),
     *(
         f"daemon/core/{name}.py"
-        for name in ("backlog", "cuts", "handout", "pace", "parking", "placement", "seats", "stamps")
+        for name in ("backlog", "cuts", "handout", "pace", "parking", "placement", "search", "seats", "stamps")
     ),
 ]
 
