@@ -40,6 +40,8 @@ from .slices import SegmentReader
 _LOAD_S: Final = 1.0
 _CREDIT_BUDGETS: Final = 2
 _CREDIT_BYTES_MIN: Final = 4 << 20
+_WELCOME_S: Final = 15.0
+"""Without WELCOME for so long: what was said may have gone to a router that has ended, so it is said anew by a new start."""
 _SETTLE_S: Final = 2.0
 """After STOP: how long to wait for the router to acknowledge what was given back."""
 
@@ -62,6 +64,7 @@ class Worker:
         self._router_fd = -1
         self._load_at = 0.0
         self._gave_back_at: float | None = None
+        self._welcome_until = monotonic() + _WELCOME_S
         self._inbox = Inbox(
             self._loop,
             settings.bus_path,
@@ -184,6 +187,11 @@ class Worker:
             deadlines += [self._load_at, self._links.next_deadline(now), self._table.stop_at]
             if self._table.accumulator.has_line and self._table.stop_at is None:
                 deadlines.append(now)
+        elif now >= self._welcome_until:
+            self._log.warning("not_welcomed", bus=str(self._settings.bus_path))
+            self._leave(Exit.PEER_GONE)
+        else:
+            deadlines.append(self._welcome_until)
         deadlines.append(self._inbox.tick(now))
         return min((at for at in deadlines if at is not None), default=None)
 

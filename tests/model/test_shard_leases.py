@@ -5,7 +5,7 @@ from collections import deque
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.daemon.core.cuts import from_slots
 from penstock.producer.core.requests import ProduceOutcome
 from penstock.shards.core.modes import Mode
@@ -25,7 +25,7 @@ from penstock.wire.messages import (
     Unreadable,
 )
 
-from tests.fakes.model_broker import Answer, Log
+from tests.fakes.model_broker import MESSAGE_TOO_LARGE, Answer, Log
 from tests.fakes.segments import NOW_MS
 from tests.fakes.shard_bench import PRODUCER_ID, MemorySource, OnWire, ShardBench, outcome, value_of
 
@@ -56,7 +56,24 @@ class Shards(RuleBasedStateMachine):
         self.generation = dict.fromkeys(PARTITIONS, 0)
         self.next = dict.fromkeys(PARTITIONS, 0)
         self.stale: list[tuple[int, bytes]] = []
+        self.limited: set[int] = set()
+        self.stuck: set[int] = set()
+        """Partitions whose too large batch may be in the log: the router keeps them and raises an alarm."""
         self.start_shard()
+
+    @initialize(largest=st.sampled_from((1 << 30, 1 << 30, 280, 160)))
+    def limit_batches(self, largest: int) -> None:
+        """Some topics take smaller batches than we make: they are split."""
+        for log in self.logs.values():
+            log.largest_batch = largest
+        if largest < 1 << 30:
+            self.limited = set(PARTITIONS)
+
+    @rule(partition=st.sampled_from(PARTITIONS), largest=st.sampled_from((1 << 30, 280)))
+    def change_limit(self, partition: int, largest: int) -> None:
+        """A batch that is in the log may be refused for its size when it is sent again."""
+        self.logs[partition].largest_batch = largest
+        self.limited.add(partition)
 
     # --- the router --------------------------------------------------------------------------------------------------
 
@@ -104,6 +121,15 @@ class Shards(RuleBasedStateMachine):
             if isinstance(message, Revoked):
                 self.cuts[message.partition] = message.cuts
                 self.held[message.partition] = False
+            if isinstance(message, Refused) and message.ambiguous and message.code == MESSAGE_TOO_LARGE:
+                assert message.first == self.mark[message.partition], "only the oldest is reported"
+                self.stuck.add(message.partition)
+                continue
+            if isinstance(message, Halt) and message.code == MESSAGE_TOO_LARGE:
+                # A trial of a probe that has become too large.
+                assert message.partition in self.limited
+                self.stuck.add(message.partition)
+                continue
             assert not isinstance(message, BAD), message
         self.shard.said.clear()
 
@@ -246,14 +272,14 @@ class Shards(RuleBasedStateMachine):
     @invariant()
     def the_window_holds(self) -> None:
         for lease in self.shard.table.leases.values():
-            assert len(lease.unresolved) <= 5
+            assert len(lease.unresolved) <= 5 or lease.partition in self.limited
             live = {slot.first for slot in self.shard.live_slots(lease.partition)}
             assert all(batch.first in live for batch in lease.unresolved if batch.flight)
 
     def teardown(self) -> None:
         """Faults stop, and everything arrives."""
         self.shard.hears = True
-        for _ in range(400):
+        for _ in range(4000):
             self.hear()
             for partition in PARTITIONS:
                 if not self.held[partition]:
@@ -268,13 +294,14 @@ class Shards(RuleBasedStateMachine):
             elif all(self.mark[partition] == self.next[partition] for partition in PARTITIONS):
                 break
         self.hear()
-        for partition in PARTITIONS:
+        for partition in set(PARTITIONS) - self.stuck:
             lease = self.shard.table.leases[partition]
             assert self.mark[partition] == self.next[partition], (lease.mode, lease.last_error, lease.unresolved)
             assert len(self.logs[partition].records) == self.next[partition]
             assert lease.mode in (Mode.RUNNING, Mode.CAREFUL)
-        assert self.shard.journal == {}
-        assert self.shard.pool.lent_bytes == 0
+        if not self.stuck:
+            assert self.shard.journal == {}
+            assert self.shard.pool.lent_bytes == 0
 
 
 Shards.TestCase.settings = settings(
