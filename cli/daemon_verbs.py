@@ -1,4 +1,4 @@
-"""Verbs about the daemon as a whole: `status`, `reload`, `check`, `broker`."""
+"""Verbs about the daemon as a whole: `status`, `reload`, `resend`, `check`, `broker`."""
 
 import sys
 from typing import Annotated, Any
@@ -57,6 +57,23 @@ def reload(config: ConfigOption = None, runtime_dir: RuntimeOption = None) -> No
         sys.stdout.write(f"in force after a restart: {name}\n")
     if not result.get("changed") and not result.get("needs_restart"):
         sys.stdout.write("nothing changed\n")
+
+
+def resend(
+    topic: Annotated[str, typer.Argument(help="Topic of the partition.")],
+    partition: Annotated[int, typer.Argument(help="Its number.", min=0)],
+    config: ConfigOption = None,
+    runtime_dir: RuntimeOption = None,
+) -> None:
+    """Let one blocked partition go on under a new producer id. Records that were on their way may then be in Kafka twice."""
+    from ..daemon.control_client import ControlError, ask
+
+    path = runtime_directory(runtime_dir, config) / "control.sock"
+    try:
+        _ = ask(path, "resend", topic=topic, partition=partition)
+    except ControlError as error:
+        fail(str(error))
+    sys.stdout.write(f"{topic}-{partition} goes on; see possible_duplicates in the log\n")
 
 
 def check(

@@ -1,4 +1,4 @@
-"""What `control.sock` understands: `stats`, `ready`, `drain`, `reload`, `log_level`."""
+"""What `control.sock` understands: `stats`, `ready`, `drain`, `reload`, `resend`, `log_level`."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -34,6 +34,7 @@ class Verbs:
             "ready": self.ready,
             "drain": self.drain,
             "reload": self.reload,
+            "resend": self.resend,
             "log_level": self.log_level,
         }
 
@@ -57,6 +58,15 @@ class Verbs:
         """Stop in an orderly way; the supervisor decides whether it comes back."""
         self._router.stop(drain=True)
         return {"pending": self._router.leases.pending_records}
+
+    def resend(self, arguments: Mapping[str, object]) -> object:
+        """`topic`, `partition`: a blocked partition goes on under a new producer id; what is on its way may be doubled."""
+        topic, partition = arguments.get("topic"), arguments.get("partition")
+        if not isinstance(topic, str) or type(partition) is not int:
+            raise ControlError("resend needs topic, a text, and partition, a number")
+        if not self._router.leases.resend(topic, partition, monotonic()):
+            raise ControlError(f"{topic}-{partition} is not blocked: nothing was done")
+        return {"resent": True}
 
     def log_level(self, arguments: Mapping[str, object]) -> object:
         """`level`: DEBUG, INFO, WARNING or ERROR, until the next start or reload."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from penstock.daemon.control_client import ControlError
 
 from tests.harness.embedded import EmbeddedCluster
 from tests.harness.processes import wait_until
@@ -103,3 +104,22 @@ def test_a_lost_answer_after_the_broker_wrote_is_found_to_be_a_duplicate(cluster
 
         assert [session.acked(seq).level for seq in frames] == [2] * 5
         assert values(cluster, "answers") == [b"%d" % n for n in range(6)]
+
+
+def test_people_let_a_partition_go_on_whose_producer_epoch_the_broker_disputes(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("disputed", partitions=1)
+    with Stack(cluster.bootstrap, shards=1) as stack, stack.session("app") as session:
+        assert session.acked(session.send("disputed", [b"0"])).level == 2
+        node = cluster.nodes[0]
+        node.command(op="fail_next", api=PRODUCE, error="INVALID_PRODUCER_EPOCH", times=1, topic="disputed")
+        frame = session.send("disputed", [b"1", b"2"])
+        stats = until(stack, lambda stats: bool(stats["alarms"]), "an alarm")
+        assert stats["alarms"][0]["why"] == "producer_epoch"
+        with pytest.raises(ControlError, match="disputed-7 is not blocked"):
+            stack.ask("resend", topic="disputed", partition=7)
+
+        assert stack.ask("resend", topic="disputed", partition=0) == {"resent": True}
+
+        assert session.acked(frame).level == 2
+        assert values(cluster, "disputed") == [b"0", b"1", b"2"]
+        assert stack.ask("stats")["records"]["possible_duplicates"] == 2
