@@ -100,6 +100,7 @@ class Recovery:
         self._void: list[SegmentEnd] = []
         self._uncertain = False
         self._gap_before = False
+        self._start_before = 0
 
     def run(self) -> tuple[Recovered, list[SegmentEnd]]:
         """Everything that is in the directory.
@@ -194,7 +195,14 @@ class Recovery:
 
     def _fold(self, segment: Segment, end: int, *, damaged: bool) -> None:
         before = self._ends[-1] if self._ends else None
-        whole = before is not None and segment.continues == lsn(before.number, before.end) and not self._gap_before
+        # What a start concluded from what it found is in its first checkpoint only: that one is not passed over.
+        whole = (
+            before is not None
+            and segment.continues == lsn(before.number, before.end)
+            and segment.router_start == self._start_before != 0
+            and not self._gap_before
+        )
+        self._start_before = segment.router_start
         self._replay.segment(continuous=whole)
         checkpoint = False
         for raw in segment.scan.entries:

@@ -12,13 +12,14 @@ from .segment_files import read_whole, segment_path
 
 
 class Segment(NamedTuple):
-    """One segment, read whole. `continues`: see `core/segment_scan.py`, 0 where it is not known."""
+    """One segment, read whole. `continues`, `router_start`: see `core/segment_scan.py`, 0 where they are not known."""
 
     number: int
     path: Path
     data: bytearray
     scan: Scan
     continues: int
+    router_start: int
     header_is_bad: bool
 
 
@@ -38,15 +39,15 @@ class SegmentReader:
         """A segment, without the part of it that is void."""
         path = segment_path(self._directory, number)
         data = read_whole(path)
-        bad = False
+        router_start, bad = 0, False
         try:
-            _ = read_segment_header(data)
+            router_start = read_segment_header(data).router_start
         except FrameError:
             bad = True
         void_from = self._void_from(number)
         if void_from is not None and void_from < len(data):
             del data[void_from:]
-        return Segment(number, path, data, scan(data, self._spool, number), self._continues[number], bad)
+        return Segment(number, path, data, scan(data, self._spool, number), self._continues[number], router_start, bad)
 
     def damages(self, segment: Segment, *, is_last: bool) -> list[Damage]:
         """Every place that does not hold what was written there, ascending. In the last segment that may be nothing but a

@@ -204,6 +204,7 @@ class _Walk:
         self._reader = SegmentReader(directory, identity.spool, self._numbers)
         self._end = 0
         self._damaged = True
+        self._start_before = 0
         self.read = 0
         self.replay = Replay(Sessions(), now_ms=int(monotonic() * 1000), wall_ms=wall_ms())
 
@@ -227,7 +228,12 @@ class _Walk:
         if is_last and damages and segment.scan.torn is not None:
             torn = segment.scan.torn.end - segment.scan.torn.start
             damages = damages[:-1]
-        self.replay.segment(continuous=not self._damaged and segment.continues == self._end)
+        self.replay.segment(
+            continuous=not self._damaged
+            and segment.continues == self._end
+            and segment.router_start == self._start_before != 0
+        )
+        self._start_before = segment.router_start
         kinds: Counter[str] = Counter()
         records = 0
         for raw in segment.scan.entries:
