@@ -38,6 +38,8 @@ from .links import LinkRules, Links
 from .slices import SegmentReader
 
 _LOAD_S: Final = 1.0
+_EXPIRATION_MS: Final = 86_400_000
+"""Kafka's default of `producer.id.expiration.ms`, until the router has read the brokers' own."""
 _CREDIT_BUDGETS: Final = 2
 _CREDIT_BYTES_MIN: Final = 4 << 20
 _WELCOME_S: Final = 15.0
@@ -60,7 +62,7 @@ class Worker:
         self._journal: Journal | None = None
         self._links: Links | None = None
         self._reader = SegmentReader(settings.spool_dir)
-        self._table = _table(settings, self._reader, expiration_ms=0)
+        self._table = _table(settings, self._reader)
         self._router_fd = -1
         self._load_at = 0.0
         self._gave_back_at: float | None = None
@@ -141,7 +143,8 @@ class Worker:
             self._log.exception("journal_failed", directory=str(self._settings.journal_dir), reason=error.strerror)
             self._leave(Exit.SPOOL)
             return
-        self._table.limits = self._table.limits._replace(expiration_ms=welcome.producer_id_expiration_ms)
+        if welcome.producer_id_expiration_ms > 0:
+            self._table.limits = self._table.limits._replace(expiration_ms=welcome.producer_id_expiration_ms)
         self._table.wall.tell(wall_ms(), now=monotonic())
         self._links = _links(self._loop, self._settings, self._table, self._journal, seat=self._seat)
         self._log.info("shard_welcomed", router_pid=welcome.router_pid, journal=self._journal.name)
@@ -238,7 +241,7 @@ class Worker:
         self._loop.close()
 
 
-def _table(settings: Settings, reader: SegmentReader, *, expiration_ms: int) -> LeaseTable:
+def _table(settings: Settings, reader: SegmentReader) -> LeaseTable:
     kafka = settings.kafka
     levels = Levels(kafka.compression_gzip_level, kafka.compression_lz4_level, kafka.compression_zstd_level)
     # A batch of one largest record must fit into the pool.
@@ -256,7 +259,7 @@ def _table(settings: Settings, reader: SegmentReader, *, expiration_ms: int) -> 
 
     backoff = Backoff(kafka.retry_backoff_ms / 1000, kafka.retry_backoff_max_ms / 1000)
     return LeaseTable(
-        Limits(backoff, expiration_ms),
+        Limits(backoff, _EXPIRATION_MS),
         Accumulator(BufferPool(total, kafka.batch_size), reader),
         rules_of,
         CreditRule(_CREDIT_BUDGETS, max(_CREDIT_BYTES_MIN, 2 * int(settings.limits.frame_bytes_max))),

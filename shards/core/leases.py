@@ -78,6 +78,8 @@ class LeaseTable:
         self.asking: Final[set[Lease]] = set()
         """Leases whose leader has a question to answer first."""
         self._wanting_slot: set[Lease] = set()
+        self._short: set[int] = set()
+        """Nodes whose batches were sent without linger because memory was short."""
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
@@ -189,11 +191,13 @@ class LeaseTable:
             lease = self.leases.get(partition)
             if lease is not None:
                 self._look(lease, now)
-        if filled.starved:
+        short = {node for node in self._short if self.accumulator.pool.starved(node)}
+        if filled.starved - short:
             for lease in self.leases.values():
                 # What waits for company holds memory that others want.
                 if lease.node in filled.starved:
                     self.sender.wake(lease, now=now)
+        self._short = short | filled.starved
         return filled.nbytes
 
     def drain(self, node: int, permit: Permit, *, bytes_max: int, now: float) -> list[tuple[Lease, Batch]]:
