@@ -9,6 +9,7 @@ import gc
 import random
 import signal
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -276,9 +277,8 @@ class Router:
         ended = self.leases.ended
         if ended:
             by = Lsn(self.spool.written_through - 1)
-            resolved = self.spool.segments.resolved
-            for one in ended:
-                resolved(one.slice.segment, by)
+            for segment, slices in Counter([one.slice.segment for one in ended]).items():
+                self.spool.segments.resolved(segment, by, slices)
             ended.clear()
 
     def _sync(self, now: float) -> None:

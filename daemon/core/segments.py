@@ -75,11 +75,11 @@ class Segments:
         if state.oldest_ms is None:
             state.oldest_ms = created_ms
 
-    def resolved(self, number: int, by: Lsn) -> None:
-        """Every ordinal of one slice in this segment is resolved, by the entry at `by`."""
+    def resolved(self, number: int, by: Lsn, slices: int = 1) -> None:
+        """Every ordinal of so many slices in this segment is resolved, by entries up to the one at `by`."""
         state = self.by_number[number]
-        assert state.pending > 0, f"segment {number} has nothing pending"
-        state.pending -= 1
+        assert state.pending >= slices, f"segment {number} has less than {slices} slices pending"
+        state.pending -= slices
         state.resolved_by = max(state.resolved_by, by)
         if state.sealed and not state.pending:
             self._removable.add(number)
