@@ -195,14 +195,12 @@ class Recovery:
 
     def _fold(self, segment: Segment, end: int, *, damaged: bool) -> None:
         before = self._ends[-1] if self._ends else None
-        # What a start concluded from what it found is in its first checkpoint only: that one is not passed over.
         whole = (
             before is not None
-            and segment.continues == lsn(before.number, before.end)
-            and segment.router_start == self._start_before != 0
             and not self._gap_before
+            and segment.follows(lsn(before.number, before.end), self._start_before)
         )
-        self._start_before = segment.router_start
+        self._start_before = 0 if segment.header is None else segment.header.router_start
         self._replay.segment(continuous=whole)
         checkpoint = False
         for raw in segment.scan.entries:

@@ -1,5 +1,6 @@
 """Reads segments as recovery and reports see them: what is in each, where it ends, and what a failed sync made void."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -7,20 +8,32 @@ from typing import NamedTuple
 from ..wire.errors import FrameError
 from .core.entries import Lsn, lsn, segment_of
 from .core.entry_codec import Kind, SpoolEntry, SyncedEntry, VoidEntry, unpack
-from .core.segment_scan import ENTRIES_AT, ENTRY, Damage, Scan, read_segment_header, scan
+from .core.segment_scan import ENTRIES_AT, ENTRY, Damage, Scan, SegmentHeader, read_segment_header, scan
 from .segment_files import read_whole, segment_path
 
 
 class Segment(NamedTuple):
-    """One segment, read whole. `continues`, `router_start`: see `core/segment_scan.py`, 0 where they are not known."""
+    """One segment, read whole. `header` None: it is damaged."""
 
     number: int
     path: Path
     data: bytearray
     scan: Scan
-    continues: int
-    router_start: int
-    header_is_bad: bool
+    header: SegmentHeader | None
+
+    @property
+    def header_is_bad(self) -> bool:
+        return self.header is None
+
+    def follows(self, end: Lsn, router_start: int) -> bool:
+        """Whether nothing is missing between a place of the log and this segment, and its checkpoint tells nothing new. What a
+        start concluded from what it found is in its first checkpoint only, so that one does tell something."""
+        return (
+            self.header is not None
+            and self.header.continues == end
+            and self.header.router_start == router_start
+            and not self.header.rewrites
+        )
 
 
 class SegmentReader:
@@ -31,7 +44,7 @@ class SegmentReader:
         self._directory = directory
         self._spool = spool
         self._numbers = list(numbers)
-        self._continues = {number: self._continues_at(number) for number in self._numbers}
+        self._headers = {number: self._header(number) for number in self._numbers}
         self._voids: list[VoidEntry] = []
         self._voids = self._find_voids()
 
@@ -39,15 +52,13 @@ class SegmentReader:
         """A segment, without the part of it that is void."""
         path = segment_path(self._directory, number)
         data = read_whole(path)
-        router_start, bad = 0, False
-        try:
-            router_start = read_segment_header(data).router_start
-        except FrameError:
-            bad = True
+        header: SegmentHeader | None = None
+        with contextlib.suppress(FrameError):
+            header = read_segment_header(data)
         void_from = self._void_from(number)
         if void_from is not None and void_from < len(data):
             del data[void_from:]
-        return Segment(number, path, data, scan(data, self._spool, number), self._continues[number], router_start, bad)
+        return Segment(number, path, data, scan(data, self._spool, number), header)
 
     def damages(self, segment: Segment, *, is_last: bool) -> list[Damage]:
         """Every place that does not hold what was written there, ascending. In the last segment that may be nothing but a
@@ -81,31 +92,28 @@ class SegmentReader:
                 best = max(best, _synced_in(self.read(number).scan))
         return best
 
-    def _continues_at(self, number: int) -> int:
+    def _header(self, number: int) -> SegmentHeader | None:
         try:
             with segment_path(self._directory, number).open("rb") as file:
-                return read_segment_header(file.read(ENTRIES_AT)).continues
+                return read_segment_header(file.read(ENTRIES_AT))
         except (FrameError, FileNotFoundError):
-            return 0
+            return None
 
     def _find_voids(self) -> list[VoidEntry]:
         """What failed syncs made the router write again. Headers tell where to look for the entry that proves it: without it
-        the second writing was not finished, and the first one stands."""
+        the second writing was not finished, and the first one stands. Proof of earlier ones was written again with the rest."""
         found: list[VoidEntry] = []
         for place, number in enumerate(self._numbers):
-            start = Lsn(self._continues[number])
-            if start and any(self._reaches(other, start) for other in self._numbers[:place]):
-                claim = VoidEntry(start, lsn(number, 0))
-                if any(_holds(self.read(other).scan, claim) for other in self._numbers[place:]):
-                    found.append(claim)
+            header = self._headers[number]
+            if header is None or not header.rewrites:
+                continue
+            notes: list[VoidEntry] = []
+            for other in self._numbers[place:]:
+                notes += [note for note in _notes(self.read(other).scan, Kind.VOID) if isinstance(note, VoidEntry)]
+                if any(note.end == lsn(number, 0) for note in notes):
+                    found += notes
+                    break
         return found
-
-    def _reaches(self, number: int, place: Lsn) -> bool:
-        """Whether a segment has bytes at or behind a place."""
-        try:
-            return lsn(number, segment_path(self._directory, number).stat().st_size) > place
-        except FileNotFoundError:
-            return False
 
     def _void_from(self, number: int) -> int | None:
         offsets = [void.start & 0xFFFFFFFF for void in self._voids if segment_of(void.start) == number]
@@ -113,14 +121,12 @@ class SegmentReader:
 
     def _known_end(self, number: int) -> int:
         """Where a segment ends, as a later one has it; 0: not known."""
-        return max(
-            (
-                place & 0xFFFFFFFF
-                for other, place in self._continues.items()
-                if other > number and segment_of(Lsn(place)) == number and not self.is_void(other)
-            ),
-            default=0,
-        )
+        places = [
+            Lsn(header.continues)
+            for other, header in self._headers.items()
+            if header is not None and other > number and not self.is_void(other)
+        ]
+        return max((place & 0xFFFFFFFF for place in places if segment_of(place) == number), default=0)
 
 
 def _notes(found: Scan, kind: Kind) -> list[SpoolEntry]:
@@ -138,7 +144,3 @@ def _notes(found: Scan, kind: Kind) -> list[SpoolEntry]:
 def _synced_in(found: Scan) -> Lsn:
     marks = [note.through for note in _notes(found, Kind.SYNCED) if isinstance(note, SyncedEntry)]
     return max(marks, default=Lsn(0))
-
-
-def _holds(found: Scan, claim: VoidEntry) -> bool:
-    return claim in _notes(found, Kind.VOID)

@@ -13,7 +13,7 @@ from typing import Final
 
 from ..runtime.clock import monotonic, wall_ms
 from ..wire.errors import FrameError
-from .core.entries import FrameEntry, lsn
+from .core.entries import FrameEntry, Lsn, lsn
 from .core.entry_codec import Kind, SpoolEntry, unpack
 from .core.ledger import Ledger
 from .core.replay import Replay
@@ -202,7 +202,7 @@ class _Walk:
             number for number in segment_numbers(directory) if is_segment_file(segment_path(directory, number))
         ]
         self._reader = SegmentReader(directory, identity.spool, self._numbers)
-        self._end = 0
+        self._end = Lsn(0)
         self._damaged = True
         self._start_before = 0
         self.read = 0
@@ -228,12 +228,8 @@ class _Walk:
         if is_last and damages and segment.scan.torn is not None:
             torn = segment.scan.torn.end - segment.scan.torn.start
             damages = damages[:-1]
-        self.replay.segment(
-            continuous=not self._damaged
-            and segment.continues == self._end
-            and segment.router_start == self._start_before != 0
-        )
-        self._start_before = segment.router_start
+        self.replay.segment(continuous=not self._damaged and segment.follows(self._end, self._start_before))
+        self._start_before = 0 if segment.header is None else segment.header.router_start
         kinds: Counter[str] = Counter()
         records = 0
         for raw in segment.scan.entries:

@@ -153,7 +153,7 @@ class Tail:
         if continues & 0xFFFFFFFF == ENTRIES_AT:
             # Not even the header of that segment is on disk.
             continues = lsn(segment_of(continues), 0)
-        self._start_segment(failed[-1].number + 1, continues, 0, for_frames=False)
+        self._start_segment(failed[-1].number + 1, continues, 0, for_frames=False, rewrites=True)
         moved: dict[Lsn, Lsn] = {}
         for place, body in kept:
             if body.kind != Kind.CHECKPOINT:
@@ -206,14 +206,16 @@ class Tail:
         # Behind its last entry a sealed segment needs no blocks.
         os.ftruncate(active.fd, active.end)
 
-    def _start_segment(self, number: int, continues: Lsn, need: int, *, for_frames: bool) -> None:
+    def _start_segment(
+        self, number: int, continues: Lsn, need: int, *, for_frames: bool, rewrites: bool = False
+    ) -> None:
         kind, checkpoint = pack_control(self._snapshot())
         total = padded(ENTRY.size + len(checkpoint))
         wanted = max(self._limits.segment_bytes, ENTRIES_AT + total + need + self._limits.control_reserve_bytes)
         least = ENTRIES_AT + total + need + min(self._limits.control_reserve_bytes, _LEAST_RESERVE_BYTES)
         fd, size = self._files.make(number, wanted, least, for_frames=for_frames)
         segment = _OpenSegment(number, fd, size, EntryHeaders(self._spool, number), end=ENTRIES_AT)
-        header = SegmentHeader(self._spool, number, self._router_start, continues)
+        header = SegmentHeader(self._spool, number, self._router_start, continues, rewrites)
         segment.staged.append(pack_segment_header(header))
         self._open.append(segment)
         self.directory_changed = True

@@ -5,7 +5,7 @@ All numbers little-endian::
     0     header, 64 bytes
             0   8s   magic          b"PENSPOOL"
             8   u32  version        1
-            12  u32  zero
+            12  u32  rewrites       1: after a failed sync; the first checkpoint counts what is written again behind it
             16  u64  spool number
             24  u64  segment number
             32  u64  router start   that of the router which wrote the segment
@@ -58,6 +58,7 @@ class SegmentHeader(NamedTuple):
     segment: int
     router_start: int
     continues: int
+    rewrites: bool = False
 
 
 class RawEntry(NamedTuple):
@@ -86,7 +87,8 @@ class Scan(NamedTuple):
 
 
 def pack_segment_header(header: SegmentHeader) -> bytes:
-    start = HEADER.pack(MAGIC, VERSION, 0, *header)
+    spool, segment, router_start, continues, rewrites = header
+    start = HEADER.pack(MAGIC, VERSION, rewrites, spool, segment, router_start, continues)
     return (start + HEADER_CRC.pack(crc32c(start))).ljust(ENTRIES_AT, b"\0")
 
 
@@ -98,14 +100,14 @@ def read_segment_header(data: bytes | bytearray | memoryview) -> SegmentHeader:
     """
     if len(data) < ENTRIES_AT:
         raise FrameError("a segment is shorter than its header")
-    magic, version, _zero, *fields = HEADER.unpack_from(data, 0)
+    magic, version, rewrites, *fields = HEADER.unpack_from(data, 0)
     if magic != MAGIC:
         raise FrameError("not a segment of a spool")
     if HEADER_CRC.unpack_from(data, HEADER.size)[0] != crc32c(memoryview(data)[: HEADER.size]):
         raise FrameError("the checksum of the segment's header is wrong")
     if version != VERSION:
         raise FrameError(f"spool version {version}, not {VERSION}", code="version")
-    return SegmentHeader(*fields)
+    return SegmentHeader(*fields, rewrites=bool(rewrites))
 
 
 def padded(nbytes: int) -> int:

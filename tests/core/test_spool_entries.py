@@ -184,7 +184,7 @@ def test_an_entry_that_lies_elsewhere_is_not_taken_for_one() -> None:
 
 
 def test_a_segment_header_tells_whose_it_is_or_what_is_wrong() -> None:
-    header = SegmentHeader(SPOOL, SEGMENT, 5, 1 << 40)
+    header = SegmentHeader(SPOOL, SEGMENT, 5, 1 << 40, rewrites=True)
     data = pack_segment_header(header)
     assert read_segment_header(data) == header
     for place in range(len(data) - 12):

@@ -19,7 +19,10 @@ class Killed(BaseException):
 
 @dataclass(slots=True, eq=False)
 class _File:
+    """`doomed`: what a failed sync was to write. The kernel forgets that it never was: a later sync says that all is well."""
+
     durable: bytes = b""
+    doomed: bytes | None = None
 
 
 class TornDisk(Disk):
@@ -56,12 +59,15 @@ class TornDisk(Disk):
     def sync(self, fd: int) -> None:
         self._step()
         self.syncs += 1
+        file = self._files.setdefault(os.fstat(fd).st_ino, _File())
+        data = Path(f"/proc/self/fd/{fd}").read_bytes()
         if self.failing_syncs:
             self.failing_syncs -= 1
+            file.doomed = data
             raise OSError(errno.EIO, "the disk fails")
-        status = os.fstat(fd)
-        data = Path(f"/proc/self/fd/{fd}").read_bytes()
-        self._files.setdefault(status.st_ino, _File()).durable = data
+        if file.doomed is not None:
+            data = _without(data, file.doomed, file.durable)
+        file.durable = data
 
     def sync_directory(self, fd: int) -> None:
         self._step()
@@ -79,13 +85,16 @@ class TornDisk(Disk):
         for name in sorted({*now, *self._names}):
             entry = now.get(name)
             file = self._names.get(name)
+            if (file is None or entry is None) and chance.random() < 0.5:
+                continue  # a name that is new, or gone, since the directory was synced
             if file is None:
-                if entry is None or chance.random() < 0.5:
-                    continue
+                assert entry is not None
                 file = self._files.get(entry.inode(), _File())
             current = b""
             if entry is not None and self._files.get(entry.inode()) is file:
                 current = Path(entry.path).read_bytes()
+            if file.doomed is not None and chance.random() < 0.5:
+                current = file.doomed
             images[name] = _torn(file.durable, current, chance)
         for entry in now.values():
             Path(entry.path).unlink()
@@ -108,6 +117,17 @@ class TornDisk(Disk):
             self.kill_in = None
             raise Killed
         self.kill_in -= 1
+
+
+def _without(data: bytes, doomed: bytes, durable: bytes) -> bytes:
+    """What is on disk of `data` when the sectors that a failed sync was to write never got there, unless they were written
+    anew with something else."""
+    left = bytearray(data)
+    for at in range(0, len(data), SECTOR):
+        sector = data[at : at + SECTOR]
+        if sector == doomed[at : at + SECTOR] != durable[at : at + SECTOR]:
+            left[at : at + len(sector)] = durable[at : at + len(sector)].ljust(len(sector), b"\0")
+    return bytes(left)
 
 
 def _torn(durable: bytes, current: bytes, chance: random.Random) -> bytes:

@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.daemon.core.entries import (
@@ -127,11 +127,13 @@ class SpoolWorld:
         self.log.write()
         self.written = len(self.entries)
 
-    def sync(self) -> None:
-        """Start a sync and wait for its end."""
+    def sync(self, meanwhile: Callable[[], object] | None = None) -> None:
+        """Start a sync, do something, and wait for its end."""
         covered = self.written
         if self.log.start_sync():
             before = self.log.synced_through
+            if meanwhile is not None:
+                meanwhile()
             if self.log.finish_sync() > before:
                 self.synced = covered
             else:
@@ -192,6 +194,7 @@ class SpoolWorld:
         assert recovered.report.corrupt_entries == 0, recovered.report
         assert recovered.report.foreign_files == []
         assert recovered.report.lost == [], recovered.report
+        assert recovered.report.differences == 0
         assert not recovered.uncertain
         found = _comparable(recovered.ledger.snapshot())
         lengths = [length for length, tables in self._prefixes() if length >= least and tables == found]

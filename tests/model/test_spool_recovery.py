@@ -1,5 +1,6 @@
 """A spool that is killed, cut from power, filled and failed at any moment, held against the plain list of what went in."""
 
+import contextlib
 import random
 import shutil
 import tempfile
@@ -112,6 +113,15 @@ class SpoolMachine(RuleBasedStateMachine):
     @rule()
     def write_and_sync(self) -> None:
         self.survive(lambda: (self.world.write(), self.world.sync()))
+
+    @rule(client=st.sampled_from([None, "a"]), sizes=slices)
+    def take_and_write_a_frame_while_a_sync_runs(self, client: str | None, sizes: list[tuple[int, int, int]]) -> None:
+        def meanwhile() -> None:
+            with contextlib.suppress(NoSpaceError, SpoolFullError):
+                self.world.frame(client, sizes)
+            self.world.write()
+
+        self.survive(lambda: (self.world.write(), self.world.sync(meanwhile)))
 
     @rule()
     def clean(self) -> None:
