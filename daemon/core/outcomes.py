@@ -61,7 +61,7 @@ class Outcomes:
                 table.fault(seat, f"DONE {item} of {durable.topic}-{durable.index} beyond {mark}..{lease.handed_end}")
                 break
             anchor = before.anchor if before is not None else durable.anchor
-            if anchor is not None and 0 <= item.base_offset < anchor.base_offset:
+            if anchor is not None and 0 <= item.base_offset <= anchor.base_offset:
                 self._below_anchor(lease, item, anchor)
                 continue
             if lease.uncertain and not self._proves(lease, item):
@@ -134,7 +134,7 @@ class Outcomes:
 
     def _below_anchor(self, lease: Lease, item: DoneItem, anchor: Anchor) -> None:
         """Not a success: the topic was made again, or the brokers lost what they had acknowledged."""
-        text = f"acknowledged at offset {item.base_offset}, below {anchor.base_offset} of an older batch"
+        text = f"acknowledged at offset {item.base_offset}, not above {anchor.base_offset} of an older batch"
         durable, row = lease.durable, lease.row
         assert row is not None
         # The shard takes it for resolved and forgets its cut; here it is not.
