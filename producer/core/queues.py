@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ...wire.errors import FrameError
 from ...wire.messages import SliceRef
-from ...wire.slices import CRC_FROM, HEADER_BYTES, OWN_TIMESTAMPS, SliceHeader, crc_prefix, read_header
+from ...wire.slices import CRC_FROM, HEADER, HEADER_BYTES, OWN_TIMESTAMPS, VERSION, crc_prefix, read_header
 from .batch import HEADER_BYTES as BATCH_HEADER_BYTES
 from .batch import BatchBuilder, Stamp, crc32c, record_bytes
 from .buffers import Buffer, BufferPool, Tag
@@ -157,23 +157,26 @@ class PartitionQueue:
         """Encode the records of the next slice, as far as there is room. Sets `damage` where it is not what was spooled."""
         assert self._unread[0] is ref
         try:
-            header = self._verify(ref, data)
-            return self._fill(ref, header, data)
+            base_ts, own = self._verify(ref, data)
+            return self._fill(ref, data, base_ts, own=own)
         except FrameError as error:
             self.damage = Damage(ref, str(error))
             return Fed.PAUSED
 
-    def _verify(self, ref: SliceRef, data: memoryview) -> SliceHeader:
-        """The checksum names topic and partition: those of this lease, not of the slice (MEM-2)."""
+    def _verify(self, ref: SliceRef, data: memoryview) -> tuple[int, bool]:
+        """Timestamp of the slice, and whether its rows have their own. The checksum names topic and partition: those of this
+        lease, not of the slice (MEM-2)."""
+        if len(data) >= HEADER_BYTES:
+            crc, version, flags, zero, first, count, rows_bytes, _, base_ts, _ = HEADER.unpack_from(data)
+            whole = version == VERSION and zero == 0 and rows_bytes == len(data) - HEADER_BYTES
+            if whole and first == ref.first and count == ref.count:
+                if crc32c(data[CRC_FROM:], self._prefix_crc) != crc:
+                    raise FrameError("wrong checksum")
+                return base_ts, bool(flags & OWN_TIMESTAMPS)
         header = read_header(data)
-        if header.first != ref.first or header.count != ref.count:
-            raise FrameError(f"slice of {header.count} records at {header.first}, not {ref.count} at {ref.first}")
-        if crc32c(data[CRC_FROM:], self._prefix_crc) != header.crc:
-            raise FrameError("wrong checksum")
-        return header
+        raise FrameError(f"slice of {header.count} records at {header.first}, not {ref.count} at {ref.first}")
 
-    def _fill(self, ref: SliceRef, header: SliceHeader, data: memoryview) -> Fed:
-        own = bool(header.flags & OWN_TIMESTAMPS)
+    def _fill(self, ref: SliceRef, data: memoryview, base_ts: int, *, own: bool) -> Fed:
         end = len(data)
         if self._position == 0:
             self._position = HEADER_BYTES
@@ -193,9 +196,9 @@ class PartitionQueue:
             if builder.first + builder.count != ref.first + self._taken:
                 self._close_open()
                 continue
-            took = builder.append(data, self._position, end, left, own_timestamps=own, slice_ts=header.base_ts)
+            took = builder.append(data, self._position, end, left, own_timestamps=own, slice_ts=base_ts)
             if took.records == 0 and builder.count == 0:
-                if not self._begin_larger(ref, data, own=own, base_ts=header.base_ts):
+                if not self._begin_larger(ref, data, own=own, base_ts=base_ts):
                     return Fed.NO_MEMORY
                 continue
             self._position = took.position
@@ -338,12 +341,11 @@ class PartitionQueue:
         return True
 
     def _append_part(self, builder: BatchBuilder, batch: Batch, ref: SliceRef, data: memoryview) -> None:
-        header = self._verify(ref, data)
-        own = bool(header.flags & OWN_TIMESTAMPS)
+        base_ts, own = self._verify(ref, data)
         skipped = max(0, batch.first - ref.first)
         position = skip_rows(data, HEADER_BYTES, skipped, own_timestamps=own)
         wanted = min(ref.count - skipped, batch.end - max(ref.first, batch.first))
-        took = builder.append(data, position, len(data), wanted, own_timestamps=own, slice_ts=header.base_ts)
+        took = builder.append(data, position, len(data), wanted, own_timestamps=own, slice_ts=base_ts)
         assert took.records == wanted, "a batch made anew does not fit"
 
     @staticmethod
