@@ -51,6 +51,9 @@ COALESCE_S: Final = 0.001
 """Syncs and hand-outs begin at least so far apart: at rest nothing waits for it, under load each carries more."""
 COALESCE_MUCH_S: Final = 0.003
 """The same for syncs while much is moved: a sync costs the same whatever it covers."""
+SLOW_S: Final = 0.005
+"""What no frame waits for (questions to brokers, silent shards, time limits) is looked at so often at most, and once more after
+the last round that passed it over."""
 _SECOND: Final = 1.0
 _COLLECT_EVERY: Final = (50_000, 20, 20)
 _EXPIRE_EVERY_S: Final = 60.0
@@ -77,7 +80,7 @@ class Router:
         self._producer_id_asked = False
         self._sync_again_at = self._hand_out_again_at = 0.0
         self._sync_is_due = self._hand_out_is_due = False
-        self._second_at = self._expire_at = 0.0
+        self._slow_at = self._slow_ran_at = self._second_at = self._expire_at = 0.0
         self._topics_changed = False
         self._moved_bytes = 0
         self._leaving: set[int] = set()
@@ -242,10 +245,13 @@ class Router:
 
     def _apply(self, now: float, now_ms: int) -> None:
         """What follows from the events, and from time, up to what has to be written."""
-        self.metadata.tick(now)
+        if now >= self._slow_at or now >= self._slow_ran_at + SLOW_S:
+            self._slow_ran_at = now
+            self.metadata.tick(now)
+            self.bus.tick(now)
+            self.parking.park(now)
         if self.cluster.apply(now):
             self._topics_changed = True
-        self.bus.tick(now)
         room = self.room.is_there(now)
         if self.intake.held:
             self.listener.resume(self.intake.due(now, topics_changed=self._topics_changed, room=room))
@@ -255,7 +261,6 @@ class Router:
             self.answers.readable.clear()
         _ = self.listener.read_on(now)
         self.leases.tick(now)
-        self.parking.park(now)
         if self.leases.wants_producer_id and not self._producer_id_asked:
             self._producer_id_asked = True
             self.metadata.request_producer_id()
@@ -355,25 +360,30 @@ class Router:
                 _ = self.store.append(entry)
 
     def _next_deadline(self, now: float) -> float | None:
-        due = [
-            self.metadata.next_deadline(),
-            self.bus.next_deadline(),
-            self.leases.next_deadline(),
-            self.listener.upkeep(now),
-            self.intake.next_deadline(),
-            self.lifecycle.next_deadline(),
-            self.parking.next_deadline(),
-            self.room.next_deadline(),
-            self.notifier.feed(now),
-            self._second_at,
-        ]
+        if self._slow_ran_at == now:
+            self._slow_at = self._slow_deadline(now)
+        slow_at = self._slow_at if self._slow_ran_at == now else min(self._slow_at, self._slow_ran_at + SLOW_S)
+        due = [slow_at, self.leases.next_deadline(), self.intake.next_deadline(), self.lifecycle.next_deadline()]
         if self.spool.unsynced_since is not None and not self.spool.syncing:
             due.append(self.spool.unsynced_since + self.settings.spool.sync_interval_ms / 1_000)
         if self._sync_is_due:
             due.append(self._sync_again_at)
         if self._hand_out_is_due:
             due.append(self._hand_out_again_at)
-        return min((at for at in due if at is not None), default=None)
+        return min(at for at in due if at is not None)
+
+    def _slow_deadline(self, now: float) -> float:
+        """When something is due that no frame waits for."""
+        due = [
+            self.metadata.next_deadline(),
+            self.bus.next_deadline(),
+            self.listener.upkeep(now),
+            self.parking.next_deadline(),
+            self.room.next_deadline(),
+            self.notifier.feed(now),
+            self._second_at,
+        ]
+        return min(at for at in due if at is not None)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
