@@ -148,6 +148,11 @@ def test_a_full_disk_refuses_frames_and_loses_nothing(cluster: EmbeddedCluster) 
         disk.rmdir()
 
 
+def _body_of_ok(daemon: Daemon, page: str) -> str | None:
+    status, body = daemon.get(page)
+    return body if status == 200 else None
+
+
 def _fill(descriptor: int) -> None:
     """Take all room but the last kilobytes."""
     for size in (1 << 20, 1 << 16, 1 << 12):
