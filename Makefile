@@ -61,7 +61,7 @@ $(STAMPS)/kernel: $(SOURCES) | $(STAMPS)/demo-env
 	$(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
 
-wheel: $(STAMPS)/test-env
+wheel: $(STAMPS)/demo-env
 	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
 
 $(STAMPS)/demo-packages: tools/packages.sh

@@ -31,7 +31,10 @@ def cited(text: str) -> set[str]:
 def test_every_rule_that_is_cited_is_defined() -> None:
     defined = {rule for page in DESIGN.glob("*.md") for rule in DEFINED.findall(page.read_text())}
     missing = {
-        rule: str(path.relative_to(ROOT)) for path, text in texts().items() for rule in cited(text) if rule not in defined
+        rule: str(path.relative_to(ROOT))
+        for path, text in texts().items()
+        for rule in cited(text)
+        if rule not in defined
     }
     assert missing == {}
 
@@ -46,7 +49,10 @@ def test_every_rule_of_another_page_is_in_the_index() -> None:
     index = set(DEFINED.findall(INDEX.read_text()))
     assert index
     missing = {
-        rule: page.name for page in DESIGN.glob("*.md") for rule in DEFINED.findall(page.read_text()) if rule not in index
+        rule: page.name
+        for page in DESIGN.glob("*.md")
+        for rule in DEFINED.findall(page.read_text())
+        if rule not in index
     }
     assert missing == {}
 

@@ -1,0 +1,66 @@
+"""What is declared is used: settings outside of `config/`, exit codes, and each has its word for people."""
+
+import ast
+from typing import Final
+
+import pytest
+from penstock.cli.reference import EXITS
+from penstock.config.model import Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
+from penstock.runtime.process import Exit
+from pydantic import BaseModel
+
+from tests.meta.test_shape import ROOT, sources
+
+# Each takes one value only, so there is nothing to obey: the model refuses every other.
+SETTLED: Final = {"acks", "enable_idempotence", "security_protocol"}
+SECTIONS: Final = {
+    Settings: {"settings", "wanted", "given"},
+    # `daemon/metadata.py` is given this section as its settings.
+    Kafka: {"kafka", "settings"},
+    Spool: {"spool"},
+    Exporter: {"exporter"},
+    Limits: {"limits"},
+    Timeouts: {"timeouts"},
+    Topic: {"topic_settings", "found", "topic", "settings", "codec", "kafka", "rules"},
+}
+
+
+def read_attributes() -> set[tuple[str, str]]:
+    """`a.b` wherever it is read in the package, but for the declarations: the last name before the point, and the attribute.
+
+    A call counts by its function's name: `topic_settings(…).linger_ms`.
+    """
+    found: set[tuple[str, str]] = set()
+    for path in sources():
+        if path == ROOT / "config" / "model.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                owner = node.value.func if isinstance(node.value, ast.Call) else node.value
+                name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+                found.add((name.lstrip("_"), node.attr))
+    return found
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_every_setting_is_obeyed_by_something(section: type[BaseModel]) -> None:
+    read = read_attributes()
+    idle = {
+        name
+        for name in section.model_fields
+        if name not in SETTLED and not any((owner, name) in read for owner in SECTIONS[section])
+    }
+    assert idle == set()
+
+
+def test_a_settled_setting_takes_one_value_only() -> None:
+    for name in SETTLED:
+        field = Kafka.model_fields[name]
+        accepted = set(getattr(field.annotation, "__args__", ()))
+        assert accepted in ({"all", "-1"}, {True}, {"PLAINTEXT"}), name
+
+
+def test_every_exit_code_is_used_and_explained() -> None:
+    used = {name for owner, name in read_attributes() if owner == "Exit"}
+    assert {code.name for code in Exit} == used
+    assert set(EXITS) == set(Exit)
