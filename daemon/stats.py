@@ -23,6 +23,7 @@ _LEVELS: Final = ("accepted", "spooled", "delivered")
 _TICK_US: Final = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _SESSIONS_SHOWN: Final = 1_000
+_READY: Final = "ready"
 
 Shown = dict[str, object]
 
@@ -192,7 +193,9 @@ def _nodes(router: "Router") -> list[Shown]:
     said: dict[int, Shown] = {}
     for seat, load in router.leases.loads.items():
         for node in load.nodes:
-            said[node.node] = {"seat": seat, **node._asdict()}
+            # Where lanes divide a broker, a shard with nothing to send has no connection: one that is connected counts.
+            if said.get(node.node, {}).get("state") != _READY:
+                said[node.node] = {"seat": seat, **node._asdict()}
     return [
         {"node": found.node, "host": found.host, "port": found.port, **said.get(found.node, {})}
         for found in router.topics.nodes()

@@ -1,0 +1,33 @@
+"""What `/stats` says of a broker that several shards divide."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from penstock.daemon import stats
+from penstock.wire.messages import Load, Node, NodeLoad
+
+
+def load(state: str, error: str = "") -> Load:
+    return Load([NodeLoad(1, state, 0, 0, 900, 0, error)], [], {})
+
+
+@pytest.mark.parametrize("ready", [0, 1, 2])
+def test_a_broker_is_shown_by_a_shard_that_is_connected_if_one_is(ready: int) -> None:
+    loads = {seat: load("ready" if seat == ready else "disconnected") for seat in range(3)}
+    node = Node(1, "kafka-1", 9092, 0)
+    router = SimpleNamespace(leases=SimpleNamespace(loads=loads), topics=SimpleNamespace(nodes=lambda: [node]))
+
+    (shown,) = stats._nodes(cast("Any", router))
+
+    assert (shown["seat"], shown["state"]) == (ready, "ready")
+
+
+def test_a_broker_nobody_is_connected_to_is_shown_with_the_last_error() -> None:
+    loads = {0: load("waiting", "refused")}
+    node = Node(1, "kafka-1", 9092, 0)
+    router = SimpleNamespace(leases=SimpleNamespace(loads=loads), topics=SimpleNamespace(nodes=lambda: [node]))
+
+    (shown,) = stats._nodes(cast("Any", router))
+
+    assert (shown["state"], shown["last_error"]) == ("waiting", "refused")
