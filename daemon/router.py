@@ -16,6 +16,7 @@ from typing import Final
 
 import zmq
 from crc32c import crc32c
+from pydantic import ValidationError
 
 from ..config import handover
 from ..config.model import Settings
@@ -35,6 +36,7 @@ from .core.entries import Lsn
 from .core.intake import Intake
 from .core.lifecycle import Lifecycle, Phase
 from .core.routing import Routing
+from .ending import Ending
 from .frame_store import FrameStore, SpoolBrokenError
 from .journals import JournalError
 from .limits import bus_settings, intake_limits, listener_limits
@@ -57,7 +59,6 @@ the last round that passed it over."""
 _SECOND: Final = 1.0
 _COLLECT_EVERY: Final = (50_000, 20, 20)
 _EXPIRE_EVERY_S: Final = 60.0
-_STOP_SLACK_MS: Final = 2_000
 
 
 class Router:
@@ -71,7 +72,8 @@ class Router:
         self.identity, self.spool, recovered, self.leases = started
         self.ledger, self.sessions = recovered.ledger, recovered.sessions
         self.store = FrameStore(self.spool)
-        self.counts = Counts(recovered=sum(piece.count for piece in recovered.slices))
+        lost = sum(found.count for found in recovered.report.lost)
+        self.counts = Counts(recovered=sum(piece.count for piece in recovered.slices) + lost, quarantined=lost)
         self.loop = Loop()
         self.lifecycle = Lifecycle(settings.timeouts.drain_ms / 1_000)
         self.notifier = Notifier.from_environment()
@@ -83,7 +85,6 @@ class Router:
         self._slow_at = self._slow_ran_at = self._second_at = self._expire_at = 0.0
         self._topics_changed = False
         self._moved_bytes = 0
-        self._leaving: set[int] = set()
         self._exit = Exit.OK
         chance = random.Random()  # noqa: S311 - jitter and sticky partitions
         changes: list[ClusterChange] = []
@@ -108,6 +109,7 @@ class Router:
             descriptors=listener_fd_limit,
         )
         self.bus = Bus(self.loop, bus_settings(settings, self.identity, EXPIRATION_MS), self.leases)
+        self.ending = Ending(self.lifecycle, self.leases, self.bus)
         self.control = Control(self.loop, settings.control_path, Verbs(self).table())
         self.spool.on_relocated = self._relocated
         self._mark_synced(self.spool.synced_through)
@@ -165,13 +167,10 @@ class Router:
 
     def stop(self, *, drain: bool) -> None:
         """Begin an orderly stop: no new connections or frames, then everything is delivered, called back, synced."""
-        if not self.lifecycle.stop(now=monotonic(), drain=drain):
-            return
-        self._log.info("router_stopping", drain_ms=self.settings.timeouts.drain_ms if drain else 0)
-        self.notifier.stopping("draining")
-        self.listener.accept(wanted=False)
-        self.intake.draining = True
-        self.leases.flush_all()
+        if self.ending.begin(monotonic(), drain=drain):
+            self.notifier.stopping("draining")
+            self.listener.accept(wanted=False)
+            self.intake.draining = True
 
     def take_settings(self, settings: Settings) -> None:
         """What may change while we run has changed. Shards that start from now on must have been given the same."""
@@ -236,7 +235,8 @@ class Router:
         self._sync(now)
         self._hand_out(now)
         self._send(now)
-        self._step(now)
+        if self.ending.step(now):
+            self.loop.stop()
         self._now_and_then(now)
         taken_bytes = self.counts.taken_bytes
         self.loop.moved(taken_bytes - self._moved_bytes)
@@ -330,21 +330,6 @@ class Router:
             leases.stale_topics.clear()
             self.metadata.refresh()
 
-    def _step(self, now: float) -> None:
-        """The stop's phases."""
-        if self.lifecycle.phase is Phase.RUNNING:
-            return
-        before = self.lifecycle.phase
-        # Shards that were told to stop end by themselves, once they know that what they gave back is written.
-        held = len(self._leaving.intersection(self.bus.pids().values())) + (not self.leases.all_returned)
-        phase = self.lifecycle.step(now=now, pending=self.leases.pending_records, held=held)
-        if phase is Phase.REVOKING and before is not phase:
-            self._leaving = set(self.bus.pids().values())
-            self.leases.stop(_STOP_SLACK_MS, now)
-            self.bus.flush(self.leases.outbox, now)
-        elif phase is Phase.ENDED:
-            self.loop.stop()
-
     def _now_and_then(self, now: float) -> None:
         self.room.look(now)
         if now >= self._second_at:
@@ -437,7 +422,12 @@ def main() -> None:
     arguments = parser.parse_args()
     refuse_optimised()
     take_journal()
-    settings = handover.read(arguments.settings)
+    try:
+        settings = handover.read(arguments.settings)
+    except (OSError, ValidationError) as error:
+        logs.configure("router")
+        logs.get().critical("router_cannot_start", reason=f"{arguments.settings} cannot be read: {error}")
+        sys.exit(Exit.CONFIGURATION)
     logs.configure("router", level=settings.log_level)
     tie_to_parent()
     sys.exit(serve(settings, arguments.settings))

@@ -146,6 +146,14 @@ def test_a_descriptor_that_is_not_the_socket_is_named() -> None:
         assert str(stack.settings.socket_path) in line["reason"]
 
 
+def test_settings_that_cannot_be_read_are_named() -> None:
+    with Stack(NOWHERE, start=False) as stack:
+        stack.settings_path.write_text("{}")
+        assert stack.start_router().wait(15) == 78
+        (line,) = [line for line in log_lines(stack) if line["event"] == "router_cannot_start"]
+        assert str(stack.settings_path) in line["reason"]
+
+
 def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with Stack(NOWHERE, start=False, data_dir=str(tmp_path / "file" / "data")) as stack:
