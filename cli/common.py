@@ -16,6 +16,7 @@ from ..runtime.process import Exit
 
 DEFAULT_CONFIG: Final = Path("/etc/penstock/penstock.toml")
 
+DirectoryOption = Annotated[Path | None, typer.Option("--directory", help="The folder itself, or a copy of it.")]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help=f"Settings file. Default: {DEFAULT_CONFIG}", show_default=False)
 ]
@@ -80,6 +81,11 @@ def running_settings(runtime: Path) -> Settings:
         fail(f"{path} is not there: no daemon was started with this runtime directory (--runtime-dir, --config)")
     except PermissionError:
         fail(f"{path} may not be read by this user: run this as the daemon's user or as root")
+
+
+def data_settings(config: Path | None, runtime: Path | None) -> Settings:
+    """Settings that say where records lie: the running daemon's when its runtime directory is given, else the file's."""
+    return running_settings(runtime.absolute()) if runtime is not None else settings_from(config)
 
 
 def write_json(value: object) -> None:

@@ -3,32 +3,13 @@
 import base64
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .common import (
-    ConfigOption,
-    JsonOption,
-    RuntimeOption,
-    fail,
-    running_settings,
-    runtime_directory,
-    settings_from,
-    write_json,
-)
+from .common import ConfigOption, DirectoryOption, JsonOption, RuntimeOption, data_settings, fail, write_json
 
 app = typer.Typer(no_args_is_help=True, help="Records Kafka refused for good.")
-DirectoryOption = Annotated[Path | None, typer.Option("--directory", help="The folder itself, or a copy of it.")]
-
-
-def _folder(directory: Path | None, config: Path | None, runtime: Path | None) -> Path:
-    if directory is not None:
-        return directory
-    if runtime is not None:
-        return running_settings(runtime_directory(runtime, config)).dead_letter_dir
-    return settings_from(config).dead_letter_dir
 
 
 @app.command("list")
@@ -41,7 +22,7 @@ def list_verb(
     """The letters: topic, partition, Kafka's error, how many records."""
     from ..daemon.dead_letters import list_letters
 
-    folder = _folder(directory, config, runtime_dir)
+    folder = directory or data_settings(config, runtime_dir).dead_letter_dir
     try:
         letters = list_letters(folder) if folder.exists() else []
     except OSError as error:
@@ -68,7 +49,7 @@ def show(
     from ..daemon.dead_letters import DeadLetterError, show_letter
 
     try:
-        letter, records = show_letter(_folder(directory, config, runtime_dir), name)
+        letter, records = show_letter(directory or data_settings(config, runtime_dir).dead_letter_dir, name)
     except (DeadLetterError, OSError) as error:
         fail(str(error))
     if as_json:

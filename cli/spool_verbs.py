@@ -1,35 +1,21 @@
 """`penstock spool …`: look into the spool, live or a copy, and check it. Nothing is changed."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from .common import (
-    ConfigOption,
-    JsonOption,
-    RuntimeOption,
-    fail,
-    running_settings,
-    runtime_directory,
-    settings_from,
-    write_json,
-)
+from .common import ConfigOption, DirectoryOption, JsonOption, RuntimeOption, data_settings, fail, write_json
+
+if TYPE_CHECKING:
+    from ..daemon.spool_report import SpoolReport, VerifyReport
+
+Report = TypeVar("Report", "SpoolReport", "VerifyReport")
 
 app = typer.Typer(no_args_is_help=True, help="Look into the spool and check it; nothing is changed.")
-DirectoryOption = Annotated[
-    Path | None, typer.Option("--directory", help="The spool's folder itself, or a copy of it.")
-]
-
-
-def _folder(directory: Path | None, config: Path | None, runtime: Path | None) -> Path:
-    if directory is not None:
-        return directory
-    if runtime is not None:
-        return running_settings(runtime_directory(runtime, config)).spool_dir
-    return settings_from(config).spool_dir
 
 
 @app.command()
@@ -40,17 +26,10 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Segments, entries by kind, partitions, client ids."""
-    from ..daemon.spool_report import show as report
+    from ..daemon import spool_report
 
-    folder = _folder(directory, config, runtime_dir)
-    try:
-        shown = report(folder)
-    except OSError as error:
-        fail(f"{folder}: {error.strerror}")
-    if as_json:
-        write_json(asdict(shown))
-    else:
-        sys.stdout.write(shown.text())
+    folder = directory or data_settings(config, runtime_dir).spool_dir
+    _ = _tell(spool_report.show, folder, as_json=as_json)
 
 
 @app.command()
@@ -61,16 +40,21 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check every checksum. Exit code 1 when anything is damaged."""
-    from ..daemon.spool_report import verify as report
+    from ..daemon import spool_report
 
-    folder = _folder(directory, config, runtime_dir)
+    folder = directory or data_settings(config, runtime_dir).spool_dir
+    if _tell(spool_report.verify, folder, as_json=as_json).damaged:
+        raise typer.Exit(1)
+
+
+def _tell(look: Callable[[Path], Report], folder: Path, *, as_json: bool) -> Report:
+    """Make the report and write it, for a program or for a person."""
     try:
-        found = report(folder)
+        report = look(folder)
     except OSError as error:
         fail(f"{folder}: {error.strerror}")
     if as_json:
-        write_json(asdict(found))
+        write_json(asdict(report))
     else:
-        sys.stdout.write(found.text())
-    if found.damaged:
-        raise typer.Exit(1)
+        _ = sys.stdout.write(report.text())
+    return report
