@@ -217,7 +217,11 @@ class Lease:
 
     def _take_again(self, here: Here) -> Batch | None:
         batch = self._again(here)
-        return batch if self.queue.build(batch) else None
+        if self.queue.build(batch):
+            return batch
+        if self.queue.damage is not None:
+            self.unreadable(self.queue.damage.ref, self.queue.damage.what)
+        return None
 
     def _again(self, here: Here) -> Batch:
         """The unresolved batch whose turn it is."""

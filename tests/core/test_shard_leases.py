@@ -650,6 +650,16 @@ def test_a_slice_for_another_partition_is_seen_and_stops_this_one(bench: ShardBe
     assert bench.mode() is Mode.WAITING
 
 
+def test_an_inherited_cut_that_cannot_be_read_is_told_too(bench: ShardBench) -> None:
+    bench.grant(cuts=[Cut(0, 3, 0)])
+    bench.put(0, 3)
+    bench.source.fault = "a bad sector"
+    assert bench.send() == []
+    (unreadable,) = [said for said in bench.said if isinstance(said, Unreadable)]
+    assert (unreadable.first, unreadable.count, unreadable.what) == (0, 3, "a bad sector")
+    assert bench.mode() is Mode.WAITING
+
+
 def test_an_error_of_reading_is_told_with_its_reason(bench: ShardBench) -> None:
     bench.grant()
     bench.source.fault = "a bad sector"
