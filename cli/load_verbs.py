@@ -14,7 +14,7 @@ from .common import ConfigOption, JsonOption, RuntimeOption, fail, running_setti
 if TYPE_CHECKING:
     from ..client.client import LevelName
 
-LEVELS: Final[tuple["LevelName", ...]] = ("accepted", "spooled", "delivered")
+LEVELS: Final[dict[str, "LevelName"]] = {"accepted": "accepted", "spooled": "spooled", "delivered": "delivered"}
 LevelOption = Annotated[str, typer.Option(help="accepted, spooled or delivered.")]
 _PERCENTILES = (50, 90, 99, 100)
 
@@ -105,8 +105,7 @@ def loadgen(
 
 
 def _level(level: str) -> "LevelName":
-    found = next((known for known in LEVELS if known == level), None)
-    return found or fail(f"--level {level}: one of {', '.join(LEVELS)}")
+    return LEVELS.get(level) or fail(f"--level {level}: one of {', '.join(LEVELS)}")
 
 
 @contextmanager
