@@ -109,6 +109,7 @@ def _leases(settings: Settings, spool: Spool, recovered: Recovered) -> Leases:
             retry_ms=_BLOCKED_RETRY_MS,
             retry_max_ms=_BLOCKED_RETRY_MAX_MS,
             buffer_bytes=settings.kafka.buffer_memory,
+            batch_bytes=max(settings.kafka.batch_size, settings.kafka.max_request_size),
         ),
         lambda topic: topic_settings(settings, topic).on_refusal == "park",
         now=now,
