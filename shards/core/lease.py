@@ -220,7 +220,7 @@ class Lease:
         if self.queue.build(batch):
             return batch
         if self.queue.damage is not None:
-            self.unreadable(self.queue.damage.ref, self.queue.damage.what)
+            _ = self.unreadable(self.queue.damage.ref, self.queue.damage.what)
         return None
 
     def _again(self, here: Here) -> Batch:
@@ -336,12 +336,14 @@ class Lease:
         """Tell the router of a newer leader, or (-1) that its metadata is stale."""
         self.outbox.say(Hint(self.partition, self.generation, leader, leader_epoch))
 
-    def unreadable(self, ref: SliceRef, what: str) -> None:
-        """A slice cannot be read or is not what was spooled: nothing more of this partition is sent (MEM-2)."""
+    def unreadable(self, ref: SliceRef, what: str) -> bool:
+        """A slice cannot be read or is not what was spooled: nothing more of this partition is sent (MEM-2). False: the
+        router has been told of something already."""
         if self.mode in (Mode.WAITING, Mode.GONE):
-            return
+            return False
         self.last_error = what
         self.outbox.say(
             Unreadable(self.partition, self.generation, ref.segment, ref.offset, ref.first, ref.count, what)
         )
         self.enter(Mode.WAITING)
+        return True

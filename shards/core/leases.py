@@ -234,7 +234,10 @@ class LeaseTable:
         """A request came back."""
         for lease, batch, outcome in match(flight, outcomes, _key):
             lease.queue.landed(batch)
+            probing = lease.mode is Mode.PROBING
             settled = settle(lease, batch, flight, outcome, now=now, chance=chance)
+            if lease.mode is Mode.PROBING and not probing:
+                self.counters["probes"] += 1
             if settled.verdict is None:
                 self.counters["orphans"] += 1
             elif settled.verdict is Verdict.ACKED:
@@ -343,9 +346,8 @@ class LeaseTable:
 
     def _look(self, lease: Lease, now: float) -> None:
         damage = lease.queue.damage
-        if damage is not None:
+        if damage is not None and lease.unreadable(damage.ref, damage.what):
             self.counters["slices_unreadable"] += 1
-            lease.unreadable(damage.ref, damage.what)
         self.sender.wake(lease, now=now)
 
 
