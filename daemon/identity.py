@@ -65,10 +65,11 @@ class Identity:
 
     `start`: this router's start number, above 0 and unlike any other. `new_identity_reason`: why a new producer id must be
     asked for before anything is sent (IDN-9), None if the old one goes on. `power_cut`: the machine went down without an
-    orderly stop, so cuts are hints and an unsynced tail may be torn.
+    orderly stop, so cuts are hints and an unsynced tail may be torn. `was_clean`: the last stop was orderly.
     """
 
     def __init__(self, claimed: Claim, file: IdentityFile, serial: int, *, power_cut: bool, disk: Disk) -> None:
+        self.was_clean = file.clean
         self.claim = claimed
         self._file = file
         self._serial = serial

@@ -17,13 +17,14 @@ files that the next recovery reads the same way: whole segments are moved, newes
 """
 
 import os
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from ..wire.errors import FrameError
-from .core.entries import lsn
-from .core.entry_codec import Kind, unpack
+from .core.entries import Lsn, lsn
+from .core.entry_codec import Kind, SyncedEntry, unpack
 from .core.ledger import Ledger
 from .core.model import PendingFrame, PendingSlice
 from .core.replay import LostRange, Replay
@@ -57,7 +58,8 @@ class RecoveryReport:
 class Recovered:
     """The router's state as the spool has it. `slices` are pending, in ordinal order within each partition; each names its
     frame, and `frames` are all that have some. `uncertain`: synced entries are missing so that the next ordinals cannot be
-    trusted; a new identity is needed (IDN-9 d)."""
+    trusted; a new identity is needed (IDN-9 d). `unsynced_from`: the first entry that no sync is known to cover, None if there
+    is none."""
 
     ledger: Ledger
     sessions: Sessions
@@ -65,6 +67,7 @@ class Recovered:
     slices: list[PendingSlice]
     report: RecoveryReport
     uncertain: bool
+    unsynced_from: Lsn | None
 
 
 class SegmentEnd(NamedTuple):
@@ -101,6 +104,7 @@ class Recovery:
         self._uncertain = False
         self._gap_before = False
         self._start_before = 0
+        self._unsynced: deque[Lsn] = deque()
 
     def run(self) -> tuple[Recovered, list[SegmentEnd]]:
         """Everything that is in the directory.
@@ -127,7 +131,13 @@ class Recovery:
         self._report.differences = self._replay.differences
         self._report.lost = done.lost
         recovered = Recovered(
-            self._replay.ledger, self._replay.sessions, done.frames, done.slices, self._report, self._uncertain
+            self._replay.ledger,
+            self._replay.sessions,
+            done.frames,
+            done.slices,
+            self._report,
+            self._uncertain,
+            self._unsynced[0] if self._unsynced else None,
         )
         return recovered, sorted([*self._ends, *self._void])
 
@@ -213,8 +223,13 @@ class Recovery:
                 self._set_aside(segment, Damage(raw.offset, raw.offset + ENTRY.size + len(raw.body)))
                 continue
             checkpoint = checkpoint or raw.kind == Kind.CHECKPOINT
-            self._replay.add(lsn(segment.number, raw.offset), entry, raw.offset + ENTRY.size + payload)
+            place = lsn(segment.number, raw.offset)
+            self._replay.add(place, entry, raw.offset + ENTRY.size + payload)
             self._report.entries += 1
+            self._unsynced.append(place)
+            if isinstance(entry, SyncedEntry):
+                while self._unsynced and self._unsynced[0] < entry.through:
+                    self._unsynced.popleft()
         self._gap_before = damaged
         # What was lost here, or before a checkpoint that is lost too, may have given out ordinals and stamps.
         missing = self._uncertain or (not whole and bool(segment.scan.entries))

@@ -34,7 +34,7 @@ from .core.entries import CheckpointEntry, ControlEntry, FrameEntry, Lsn, lsn, s
 from .core.entry_codec import SyncedEntry, pack_control, pack_frame_meta
 from .core.model import FramePlace, SpoolFullError
 from .core.segment_scan import ENTRY
-from .core.segments import Segments
+from .core.segments import Segments, relocate
 from .core.sessions import SessionLimits, Sessions
 from .disk import Buffer, Disk
 from .identity import Identity
@@ -77,6 +77,7 @@ class Spool:
         self._files = FileMaker(self._directory, limits.segment_bytes, disk)
         self._syncer = Syncer(disk)
         self._tail: Tail | None = None
+        self._recovered: Recovered | None = None
         self._syncing_through = Lsn(0)
         self._told_synced = Lsn(0)
         self._sync_failures = 0
@@ -119,6 +120,7 @@ class Spool:
         if recovered.uncertain and identity.new_identity_reason is None:
             identity.renew("synced entries of the spool are missing")
         spool = cls(identity, limits, ends, disk=disk)
+        spool._recovered = recovered
         for part in recovered.slices:
             spool.segments.took(part.segment, 1, part.created_ms)
         for end in ends:
@@ -144,7 +146,7 @@ class Spool:
         )
         number = directory_numbers(self._directory, Quarantine(self._directory, limits.quarantine_bytes_max)) + 1
         try:
-            tail.begin(number, lsn(*self._ends[-1]) if self._ends else Lsn(0))
+            moved = self._begin_log(tail, number)
             self.write()
             for file in tail.written_files():
                 self._disk.sync(file)
@@ -156,6 +158,9 @@ class Spool:
         sync_names(self._identity.claim.descriptor, self._disk)
         tail.directory_changed = False
         self._synced(self.written_through)
+        if self._recovered is not None:
+            relocate(moved, self._recovered.slices, self.segments)
+            self._recovered = None
         self._identity.recovered()
 
     # --- appending ---------------------------------------------------------------------------------------------------
@@ -318,6 +323,27 @@ class Spool:
         if self._tail is not None:
             self._tail.close()
             self._tail = None
+
+    def _begin_log(self, tail: Tail, number: int) -> dict[Lsn, Lsn]:
+        """Begin the first segment; what was written again there, old places to new ones."""
+        recovered = self._recovered
+        end = lsn(*self._ends[-1]) if self._ends else Lsn(0)
+        unsynced_from = None if recovered is None else recovered.unsynced_from
+        # After a power cut what is there was read from the disk, and after an orderly stop a sync covered it.
+        if recovered is None or unsynced_from is None or self._identity.power_cut or self._identity.was_clean:
+            tail.begin(number, end)
+            return {}
+        bodies = [(frame.lsn, self._read_frame(frame.lsn)) for frame in recovered.frames if frame.lsn >= unsynced_from]
+        if sum(body.length for _, body in bodies) > self._limits.segment_bytes // 2:
+            # More than a segment takes: its files were synced by recovery, which is as good unless a sync had failed before.
+            tail.begin(number, end)
+            return {}
+        return tail.begin_again(number, unsynced_from, bodies)
+
+    def _read_frame(self, place: Lsn) -> Body:
+        path, offset = segment_path(self._directory, segment_of(place)), place & 0xFFFFFFFF
+        _, kind, length, body_crc, _ = ENTRY.unpack(read_range(path, offset, ENTRY.size))
+        return Body(kind, length, body_crc, (read_range(path, offset + ENTRY.size, length),))
 
     @property
     def _active(self) -> Tail:

@@ -98,6 +98,18 @@ class Tail:
         """
         self._start_segment(number, continues, 0, for_frames=False)
 
+    def begin_again(self, number: int, unsynced_from: Lsn, frames: Sequence[tuple[Lsn, Body]]) -> dict[Lsn, Lsn]:
+        """As `begin`, where an earlier router may have died of a failed sync: from `unsynced_from` on nothing old counts. The
+        frames that are pending from there on are written again; old places to new ones.
+
+        Raises:
+            OSError: there is no room, not even the spare's.
+        """
+        self._start_segment(number, _begin_of(unsynced_from), 0, for_frames=False, rewrites=True)
+        moved = {place: self._stage_moved(body) for place, body in frames}
+        self._stage_void(unsynced_from, number)
+        return moved
+
     def stage(self, body: Body) -> Lsn:
         """Give an entry its place, in a new segment if need be.
 
@@ -150,16 +162,12 @@ class Tail:
         first = {segment_of(entry.place): entry.place & 0xFFFFFFFF for entry in reversed(kept)}
         ends = [min(segment.written_end, first.get(segment.number, segment.end)) for segment in failed]
         continues = kept[0].place if kept else lsn(failed[-1].number, ends[-1])
-        if continues & 0xFFFFFFFF == ENTRIES_AT:
-            # Not even the header of that segment is on disk.
-            continues = lsn(segment_of(continues), 0)
-        self._start_segment(failed[-1].number + 1, continues, 0, for_frames=False, rewrites=True)
+        self._start_segment(failed[-1].number + 1, _begin_of(continues), 0, for_frames=False, rewrites=True)
         moved: dict[Lsn, Lsn] = {}
         for place, body in kept:
             if body.kind != Kind.CHECKPOINT:
-                moved[place] = self._stage_fact_or_moved(body)
-        kind, void = pack_control(VoidEntry(continues, lsn(failed[-1].number + 1, 0)))
-        _ = self.stage(Body(kind, len(void), crc32c(void), (void,)))
+                moved[place] = self._stage_moved(body)
+        self._stage_void(continues, failed[-1].number + 1)
         self.write()
         # Only now: until it was written elsewhere, the page cache of the failed files has what a kill must not take.
         for segment, end in zip(failed, ends, strict=True):
@@ -172,12 +180,16 @@ class Tail:
             os.close(segment.fd)
         self._open.clear()
 
-    def _stage_fact_or_moved(self, body: Body) -> Lsn:
+    def _stage_moved(self, body: Body) -> Lsn:
         """Frames that were taken already may use all room, and even the spare."""
         total = padded(ENTRY.size + body.length)
         if self._open[-1].end + total > self._open[-1].size:
             self._roll(total, for_frames=False)
         return self._put(self._open[-1], body, total)
+
+    def _stage_void(self, start: Lsn, rewritten_in: int) -> None:
+        kind, void = pack_control(VoidEntry(_begin_of(start), lsn(rewritten_in, 0)))
+        _ = self.stage(Body(kind, len(void), crc32c(void), (void,)))
 
     def _put(self, active: _OpenSegment, body: Body, total: int) -> Lsn:
         offset = active.end
@@ -254,6 +266,11 @@ def _groups(buffers: list[Buffer]) -> Iterator[list[Buffer]]:
             start, nbytes = place + 1, 0
     if start < len(buffers):
         yield buffers[start:]
+
+
+def _begin_of(place: Lsn) -> Lsn:
+    """The same place, or the whole segment's where it is that of its first entry: then its header does not count either."""
+    return lsn(segment_of(place), 0) if place & 0xFFFFFFFF == ENTRIES_AT else place
 
 
 def frame_body(meta: bytes, payloads: Sequence[Buffer]) -> tuple[Body, list[int]]:
