@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -33,9 +33,12 @@ class Stack:
         shards: int = 2,
         kafka: Mapping[str, object] | None = None,
         start: bool = True,
+        router_prefix: Sequence[str] = (),
         **sections: Mapping[str, object] | str | int,
     ) -> None:
-        """Start router and shards; `kafka` and `sections` are settings by their names."""
+        """Start router and shards; `kafka` and `sections` are settings by their names. `router_prefix`: a command that runs the
+        router, such as prlimit."""
+        self._router_prefix = router_prefix
         self.folder = Path(tempfile.mkdtemp(prefix="pk-"))
         self.log_path = self.folder / "log"
         runtime = self.folder / "run"
@@ -73,6 +76,7 @@ class Stack:
             self.router = subprocess.Popen(
                 [
                     *(sys.executable, "-I", "-S", str(_AT_THREE), str(os.getpid()), str(fd)),
+                    *self._router_prefix,
                     *(sys.executable, "-I", "-m", "penstock.daemon.router", "--settings", str(self.settings_path)),
                 ],
                 pass_fds=(fd,),
