@@ -97,7 +97,11 @@ class Grants:
         self._apply_leader(topic, lease.durable.index)
 
     def topic_gone(self, topic: str) -> None:
-        """Metadata knows no such topic: leases stay where they are, nothing new is granted."""
+        """Metadata knows no such topic: leases stay where they are, nothing new is granted, and what waits has an alarm."""
+        for lease in self._table.leases.values():
+            if lease.durable.topic == topic and lease.backlog.unresolved:
+                text = "Kafka knows no such topic"
+                self._table.alarm(lease, BlockedBy.REFUSED, text, lease.durable.mark, lease.backlog.end)
         known = self._topics.get(topic)
         if known is None:
             return

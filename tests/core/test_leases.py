@@ -866,6 +866,23 @@ def test_a_topic_made_again_with_nothing_unresolved_keeps_its_id_and_begins_at_p
     assert desk.leases.counters["possible_duplicates"] == 0
 
 
+def test_what_waits_for_a_topic_that_is_gone_has_an_alarm_until_the_topic_is_back(desk: Desk) -> None:
+    grant = desk.opened(0)
+    desk.leases.topic_gone("orders", desk.now)
+    assert desk.settle() == []
+    alarm = desk.leases.alarms[0]
+    assert (alarm.why, alarm.first, alarm.end, alarm.text) == (BlockedBy.REFUSED, 1, 10, "Kafka knows no such topic")
+    assert list(desk.leases.alarms) == [0]
+
+    desk.leases.leaders("orders", b"\x02" * 16, [(0, 1, 0)], desk.now)
+    desk.settle()
+    desk.revoked(grant)
+    desk.settle()
+    desk.done(desk.held(0), 1, 1, base_offset=0)
+
+    assert dict(desk.leases.alarms) == {}
+
+
 # --- ages ------------------------------------------------------------------------------------------------------------
 
 
