@@ -26,6 +26,7 @@ from ..wire.journal import (
     SLOT,
     SLOT_BYTES,
     SLOTS_AT,
+    STATE_AT,
     VERSION,
     JournalHeader,
     JournalSlot,
@@ -184,10 +185,13 @@ def _header(content: bytes) -> JournalHeader | None:
 
 
 def _live(slots: bytes, head: bytes) -> Iterator[JournalSlot]:
-    for at, fields in enumerate(_SLOT_AND_CRC.iter_unpack(slots)):
-        if fields[0] == 0 or fields[6] != LIVE:
-            continue
+    # A restart waits for this: all slots at once are looked over for the few that are live.
+    states = slots[STATE_AT::SLOT_BYTES]
+    at = states.find(LIVE)
+    while at >= 0:
+        *fields, crc = _SLOT_AND_CRC.unpack_from(slots, at * SLOT_BYTES)
         # A torn slot was being written when its owner died: nothing was sent for it.
         body = slots[at * SLOT_BYTES : at * SLOT_BYTES + SLOT.size]
-        if crc32c.crc32c(head, crc32c.crc32c(body)) == fields[8]:
-            yield JournalSlot(*fields[:8])
+        if fields[0] != 0 and fields[6] == LIVE and crc32c.crc32c(head, crc32c.crc32c(body)) == crc:
+            yield JournalSlot(*fields)
+        at = states.find(LIVE, at + 1)

@@ -39,6 +39,7 @@ SLOTS_AT: Final = 4096
 SLOT: Final = struct.Struct("<QIIqIhHq")
 SLOT_CRC: Final = struct.Struct("<I")
 SLOT_BYTES: Final = 64
+STATE_AT: Final = 30
 LIVE: Final = 1
 FREED: Final = 2
 
