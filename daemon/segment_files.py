@@ -1,8 +1,10 @@
 """Segment files by name: make, list, read, cut, set aside. `core/segment_scan.py` draws what is in them."""
 
 import contextlib
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -65,19 +67,39 @@ def read_whole(path: Path) -> bytearray:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         data = bytearray(os.fstat(fd).st_size)
-        view = memoryview(data)
-        position = 0
-        while position < len(data):
-            try:
-                taken = os.preadv(fd, [view[position:]], position)
-            except OSError:
-                taken = _read_blocks(fd, view, position)
-            if taken == 0:
-                break
-            position += taken
+        with memoryview(data) as view:
+            for position, end in _data_ranges(fd, len(data)):
+                _read_into(fd, view[:end], position)
         return data
     finally:
         os.close(fd)
+
+
+def _data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """Where a file holds anything. The rest, most of a segment that was just begun, is zeros and need not be read."""
+    position = 0
+    while position < size:
+        try:
+            start = os.lseek(fd, position, os.SEEK_DATA)
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                yield position, size
+            return
+        yield start, min(end, size)
+        position = end
+
+
+def _read_into(fd: int, view: memoryview, position: int) -> None:
+    """Read up to the end of the view, or of the file."""
+    while position < len(view):
+        try:
+            taken = os.preadv(fd, [view[position:]], position)
+        except OSError:
+            taken = _read_blocks(fd, view, position)
+        if taken == 0:
+            return
+        position += taken
 
 
 def read_range(path: Path, offset: int, length: int) -> bytes:
