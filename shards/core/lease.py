@@ -169,7 +169,9 @@ class Lease:
             if self.on_wire:
                 return None
             if self.unresolved:
-                return self.retry_at if self.queue.covers(self._again(self.here)) else None
+                again = self._again(self.here)
+                known = self.queue.has_open if again is None else self.queue.covers(again)
+                return self.retry_at if known else None
         if not self._window_open(WINDOW, now):
             return None
         at = self.queue.sendable_at(now)
@@ -177,9 +179,8 @@ class Lease:
 
     def estimated_bytes(self) -> int:
         """Size of the batch that `take` would give."""
-        if self.mode is not Mode.RUNNING and self.unresolved:
-            return self._again(self.here).size
-        return self.queue.estimated_bytes()
+        again = self._again(self.here) if self.mode is not Mode.RUNNING and self.unresolved else None
+        return self.queue.estimated_bytes() if again is None else again.size
 
     def take(self, permit: Permit, *, now: float) -> Batch | None:
         """The batch to send on this connection, its cut fixed; None: not now."""
@@ -195,13 +196,19 @@ class Lease:
             self.enter(Mode.CAREFUL)
             if self.on_wire or (self.unresolved and not self.queue.covers(self.unresolved[0])):
                 return None
-        again = self.mode is not Mode.RUNNING and bool(self.unresolved)
-        if self.unjournaled + (0 if again else 1) > permit.cuts_left:
+        again = self._again(here) if self.mode is not Mode.RUNNING and self.unresolved else None
+        if self.unjournaled + (again is None) > permit.cuts_left:
             self.wants_slot = True
             return None
         self.here = here
-        if again:
-            return self._take_again(here)
+        if again is not None:
+            return self._built(again)
+        if self.probe is not None:
+            # Beside five others: settling what was refused for its content may add one (HO-5).
+            batch = self._cut()
+            if batch is not None:
+                self.probe.one_more(batch)
+            return batch
         if not self._window_open(min(WINDOW, permit.in_flight_max), now):
             return None
         return self._cut()
@@ -215,16 +222,16 @@ class Lease:
         self.on_wire += 1
         assert self.mode is Mode.RUNNING or self.on_wire == 1, "more than one in flight outside RUNNING (HO-7)"
 
-    def _take_again(self, here: Here) -> Batch | None:
-        batch = self._again(here)
+    def _built(self, batch: Batch) -> Batch | None:
+        """A batch that was cut before, with its bytes."""
         if self.queue.build(batch):
             return batch
         if self.queue.damage is not None:
             _ = self.unreadable(self.queue.damage.ref, self.queue.damage.what)
         return None
 
-    def _again(self, here: Here) -> Batch:
-        """The unresolved batch whose turn it is."""
+    def _again(self, here: Here) -> Batch | None:
+        """The unresolved batch whose turn it is; None: a probe wants the next new one."""
         return self.unresolved[0] if self.probe is None else self.probe.target(here)
 
     def _cut(self) -> Batch | None:
@@ -238,7 +245,7 @@ class Lease:
         self.queue.seal(closed, batch)
         self.unresolved.append(batch)
         self.unjournaled += 1
-        assert len(self.unresolved) <= WINDOW, "more than five unresolved (HO-5)"
+        assert len(self.unresolved) <= WINDOW + (self.probe is not None), "more than five unresolved (HO-5)"
         return batch
 
     def _window_open(self, window: int, now: float) -> bool:

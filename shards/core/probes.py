@@ -17,7 +17,11 @@ class Step(Enum):
     """What a refusal leads to."""
 
     TRY_NEXT = auto()
+    ONE_MORE = auto()
+    """The newest batch was refused for its content and may be in the log: the batch behind it, cut for this, tells."""
     ALL_REFUSED = auto()
+    UNSETTLED = auto()
+    """Two neighbours, or the oldest, were refused for their content: no trial can tell whether the log ends with them."""
 
 
 class Probe:
@@ -25,33 +29,53 @@ class Probe:
 
     def __init__(self, unresolved: Sequence[Batch], here: Here) -> None:
         assert unresolved, "nothing to probe"
-        self._unresolved = tuple(unresolved)
+        self._unresolved = list(unresolved)
         self._here = here
-        self._at = len(self._unresolved) - 1
-        self._oldest_first = False
-        self.refusals = 0
+        self._begin(oldest_first=False)
 
-    def target(self, here: Here) -> Batch:
-        """What to send on this connection and leader epoch."""
+    def _begin(self, *, oldest_first: bool) -> None:
+        self._oldest_first = oldest_first
+        self._at = len(self._unresolved) - 1
+        self._passed_over = False
+        self._wants_more = False
+        self._last: Batch | None = None
+
+    def target(self, here: Here) -> Batch | None:
+        """What to send on this connection and leader epoch; None: a batch that is yet to be cut, see `one_more`."""
         if here != self._here:
             self.start_again(here)
-        return self._unresolved[0] if self._oldest_first else self._unresolved[self._at]
+        if self._oldest_first:
+            return self._unresolved[0]
+        return self._last if self._at < 0 else self._unresolved[self._at]
+
+    def one_more(self, batch: Batch) -> None:
+        """The batch behind all others was cut: its trial ends the pass."""
+        assert self._at < 0
+        self._last = batch
+        self._unresolved.append(batch)
 
     def start_again(self, here: Here) -> None:
         """An answer was lost, or told nothing: the oldest goes first, and the pass follows if it is refused."""
         self._here = here
-        self._oldest_first = True
+        self._begin(oldest_first=True)
 
-    def refused(self, batch: Batch) -> Step:
-        """The batch was refused as out of order."""
-        self.refusals += 1
+    def refused(self, batch: Batch, *, unclear: bool = False) -> Step:
+        """The batch was refused as out of order, or (`unclear`) for its content although it may be in the log (PRB-5)."""
         if self._oldest_first:
             assert batch is self._unresolved[0]
-            self._oldest_first = False
-            self._at = len(self._unresolved) - 1
+            if unclear:
+                return Step.UNSETTLED
+            self._begin(oldest_first=False)
             return Step.TRY_NEXT
+        if batch is self._last:
+            return Step.UNSETTLED if unclear else Step.ALL_REFUSED
         assert batch is self._unresolved[self._at]
-        if self._at == 0:
-            return Step.ALL_REFUSED
+        if unclear and self._passed_over:
+            return Step.UNSETTLED
+        self._passed_over = unclear
+        # A batch with others behind it: had the log ended with it, the one behind it would have been taken.
+        self._wants_more = self._wants_more or (unclear and self._at == len(self._unresolved) - 1)
         self._at -= 1
-        return Step.TRY_NEXT
+        if self._at >= 0:
+            return Step.TRY_NEXT
+        return Step.ONE_MORE if self._wants_more else Step.ALL_REFUSED

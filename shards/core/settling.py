@@ -209,9 +209,7 @@ def _out_of_order(
     lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOutcome, judged: Judgement, *, now: float
 ) -> None:
     if lease.probe is not None:
-        if lease.probe.refused(batch) is Step.ALL_REFUSED:
-            lease.outbox.say(Gap(lease.partition, lease.generation, lease.leader_epoch, judged.name))
-            lease.enter(Mode.WAITING)
+        _trial_refused(lease, lease.probe.refused(batch), outcome.code, judged)
         return
     if lease.unresolved[0] is not batch:
         # What came before it was not appended; it follows when that has.
@@ -228,9 +226,18 @@ def _out_of_order(
     lease.probe = Probe(tuple(lease.unresolved), here)
 
 
+def _trial_refused(lease: Lease, step: Step, code: int, judged: Judgement) -> None:
+    """A trial of a probe was refused: go on, or tell that the pass is over."""
+    if step is Step.ALL_REFUSED:
+        lease.outbox.say(Gap(lease.partition, lease.generation, lease.leader_epoch, judged.name))
+        lease.enter(Mode.WAITING)
+    elif step is Step.UNSETTLED:
+        lease.halt(code, f"{judged.name} while finding the end of the log")
+
+
 def _refused(lease: Lease, batch: Batch, outcome: ProduceOutcome, judged: Judgement, *, too_large: bool) -> None:
     if lease.probe is not None:
-        lease.halt(outcome.code, f"{judged.name} while finding the end of the log")
+        _trial_refused(lease, lease.probe.refused(batch, unclear=batch.doubtful), outcome.code, judged)
         return
     message = outcome.message or f"{judged.name}: {judged.reason}"
     batch.refusal = Refusal(outcome.code, message, outcome.record_errors, batch.doubtful, too_large)

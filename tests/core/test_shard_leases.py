@@ -597,6 +597,60 @@ def test_a_success_in_a_probe_counts_only_while_the_acknowledged_is_still_in_the
     assert "forgotten" in halt.message
 
 
+def refused_for_size(bench: ShardBench, *, arrived: int) -> None:
+    """A small and a large batch whose answers were lost; the broker was restarted and takes no large ones any more."""
+    running(bench)
+    bench.put(0, 3)
+    bench.send()
+    bench.put(0, FULL, size=50)
+    bench.send()
+    bench.cut_connection(arrived=arrived)
+    bench.log().restart()
+    bench.log().largest_batch = 1000
+    bench.now += 10
+
+
+def test_a_log_that_ends_with_a_batch_refused_for_its_size_is_found_by_the_one_behind_it(bench: ShardBench) -> None:
+    refused_for_size(bench, arrived=2)
+    trials = []
+    for _ in range(3):
+        (wire,) = bench.send()
+        trials.append(wire.copies[0][1])
+        bench.answer()
+    assert trials == [1, 4, 1]
+    assert bench.mode() is Mode.PROBING
+    assert bench.send() == [], "there is nothing behind it yet"
+    bench.put(0, 2)
+    (wire,) = bench.send()
+    assert wire.copies[0][1] == 1 + 3 + FULL
+    bench.answer()
+    assert bench.mode() is Mode.RUNNING
+    assert bench.ordinals() == list(range(1 + 3 + FULL + 2))
+    assert bench.journal == {}
+
+
+def test_a_lost_answer_of_the_one_behind_begins_again_with_the_oldest(bench: ShardBench) -> None:
+    refused_for_size(bench, arrived=2)
+    bench.put(0, 2)
+    for _ in range(3):
+        bench.send()
+        bench.answer()
+    bench.send()
+    bench.cut_connection(arrived=1)
+    bench.now += 10
+    (wire,) = bench.send()
+    assert wire.copies[0][1] == 1
+    bench.run()
+    assert bench.ordinals() == list(range(1 + 3 + FULL + 2))
+
+
+def test_a_batch_refused_for_its_size_that_never_arrived_leaves_the_log_where_it_is(bench: ShardBench) -> None:
+    refused_for_size(bench, arrived=1)
+    bench.run()
+    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    assert (refused.first, refused.count, refused.ambiguous) == (4, FULL, True)
+
+
 def test_a_move_ends_a_probe(bench: ShardBench) -> None:
     firsts = unanswered(bench)
     bench.send()

@@ -41,3 +41,47 @@ def test_a_lost_answer_begins_with_the_oldest_too(batches: list[Batch]) -> None:
     probe = Probe(batches, HERE)
     probe.start_again(HERE)
     assert probe.target(HERE) is batches[0]
+
+
+def test_the_newest_refused_for_its_content_asks_for_the_batch_behind_it(batches: list[Batch]) -> None:
+    probe = Probe(batches, HERE)
+    assert probe.refused(batches[2], unclear=True) is Step.TRY_NEXT
+    assert probe.refused(batches[1]) is Step.TRY_NEXT
+    assert probe.refused(batches[0]) is Step.ONE_MORE
+    assert probe.target(HERE) is None
+    behind = Batch(30, 1, 1, 0, 30)
+    probe.one_more(behind)
+    assert probe.target(HERE) is behind
+    assert probe.refused(behind) is Step.ALL_REFUSED
+
+
+def test_one_with_others_behind_it_is_passed_over(batches: list[Batch]) -> None:
+    probe = Probe(batches, HERE)
+    assert probe.refused(batches[2]) is Step.TRY_NEXT
+    assert probe.refused(batches[1], unclear=True) is Step.TRY_NEXT
+    assert probe.refused(batches[0]) is Step.ALL_REFUSED
+
+
+def test_two_neighbours_refused_for_their_content_cannot_be_settled(batches: list[Batch]) -> None:
+    probe = Probe(batches, HERE)
+    assert probe.refused(batches[2], unclear=True) is Step.TRY_NEXT
+    assert probe.refused(batches[1], unclear=True) is Step.UNSETTLED
+
+
+def test_nor_can_the_oldest_and_the_one_behind_all(batches: list[Batch]) -> None:
+    probe = Probe(batches, HERE)
+    probe.start_again(HERE)
+    assert probe.refused(batches[0], unclear=True) is Step.UNSETTLED
+    probe = Probe(batches[:1], HERE)
+    assert probe.refused(batches[0], unclear=True) is Step.ONE_MORE
+    probe.one_more(batches[1])
+    assert probe.refused(batches[1], unclear=True) is Step.UNSETTLED
+
+
+def test_the_batch_behind_belongs_to_the_next_pass(batches: list[Batch]) -> None:
+    probe = Probe(batches[:1], HERE)
+    assert probe.refused(batches[0], unclear=True) is Step.ONE_MORE
+    probe.one_more(batches[1])
+    probe.start_again(HERE)
+    assert probe.refused(batches[0]) is Step.TRY_NEXT
+    assert probe.target(HERE) is batches[1]
