@@ -113,7 +113,8 @@ class Listener:
         self._accept_wanted = False
         self._accept_at: float | None = None
         self._look_at = 0.0
-        self._again: dict[Client, None] = {}
+        self._again: dict[Client, bool] = {}
+        """Whose rest of the buffer is to be offered in the next round; True: also what is held."""
         self._room_this_round = _ROUND_BYTES
         self._log = logs.get()
 
@@ -135,17 +136,26 @@ class Listener:
         for session in sessions:
             client = self._clients.get(session)
             if client is not None and client.paused:
-                self._again[client] = None
+                self._again[client] = True
 
-    def read_on(self, now: float) -> bool:
-        """Offer held messages again; called once a round, before the write. True when something was offered."""
+    def read_on(self, now: float) -> None:
+        """Offer messages again that had to wait; called once a round, before the write."""
+        if not self._again:
+            return
         self._intake.tell_time(now, wall_ms())
         again, self._again = self._again, {}
-        for client in again:
-            if client.paused and client.session in self._clients:
+        for client, held_too in again.items():
+            if client.session not in self._clients:
+                continue
+            if client.paused and held_too:
                 client.resume(now)
+            if not client.paused:
                 self._feed(client, now)
-        return bool(again)
+
+    @property
+    def has_more(self) -> bool:
+        """Another round is wanted at once."""
+        return bool(self._again)
 
     def upkeep(self, now: float) -> float | None:
         """Time limits, and accepting again after descriptors ran short. Returns when to be called next."""
@@ -159,8 +169,6 @@ class Listener:
         due = [self._look_at] if self._clients else []
         if self._accept_at is not None:
             due.append(self._accept_at)
-        if self._again:
-            due.append(now)
         return min(due, default=None)
 
     def send(self, now: float) -> None:
@@ -180,6 +188,7 @@ class Listener:
             for message in session.messages:
                 client.queue(message, now)
             session.messages.clear()
+            session.messages_bytes = 0
             self._write(client, now)
 
     def close(self) -> None:
@@ -290,6 +299,11 @@ class Listener:
             except FrameError as raised:
                 found, after, error = self._before(client), client.end, raised
             for start, end in found:
+                if session.messages_bytes > self._limits.unread_answers_bytes_max:
+                    # Short questions can have long answers: these first.
+                    client.advance(start - frames.LENGTH.size, now)
+                    client.pause_for_answers(now)
+                    return
                 if not self._intake.message(session, buffer, start, end, now):
                     if session.hold is not None:
                         client.hold(start - frames.LENGTH.size, now)
@@ -351,8 +365,7 @@ class Listener:
             client.pause_for_answers(now)
         elif client.paused_for_answers and unread * 2 <= unread_max:
             client.resume_after_answers(now)
-            if client.reading:
-                self._feed(client, now)
+            _ = self._again.setdefault(client, False)
 
     def _look(self, client: Client, now: float) -> None:
         """Time limits of one connection."""

@@ -259,7 +259,7 @@ class Router:
         if self.answers.readable:
             self.listener.resume(self.answers.readable)
             self.answers.readable.clear()
-        _ = self.listener.read_on(now)
+        self.listener.read_on(now)
         self.leases.tick(now)
         if self.leases.wants_producer_id and not self._producer_id_asked:
             self._producer_id_asked = True
@@ -351,6 +351,8 @@ class Router:
         due = [slow_at, self.leases.next_deadline(), self.intake.next_deadline(), self.lifecycle.next_deadline()]
         if self.spool.unsynced_since is not None and not self.spool.syncing:
             due.append(self.spool.unsynced_since + self.settings.spool.sync_interval_ms / 1_000)
+        if self.listener.has_more:
+            due.append(now)
         if self._sync_is_due:
             due.append(self._sync_again_at)
         if self._hand_out_is_due:

@@ -138,8 +138,7 @@ class Answers:
         """Nothing of the frame was taken and nothing will be. `records`: how many it held, 0 where that cannot be told."""
         self._counts.refused[code] += records
         self._counts.refused_frames[code] += 1
-        session.messages.append(refused(seq, Code(code), text[:TEXT_CHARS_MAX], _retry_ms(code)))
-        self.touched[session] = None
+        self.tell(session, refused(seq, Code(code), text[:TEXT_CHARS_MAX], _retry_ms(code)))
 
     def flush(self, session: Session, seq: int) -> bool:
         """Answer `seq` when all that is open now is answered. False when too many of these wait already."""
@@ -154,6 +153,7 @@ class Answers:
     def tell(self, session: Session, message: bytes) -> None:
         """Any other message."""
         session.messages.append(message)
+        session.messages_bytes += len(message)
         self.touched[session] = None
 
     def welcome(self, session: Session, message: bytes) -> None:

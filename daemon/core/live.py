@@ -94,6 +94,8 @@ class Session:
     """Goes out before everything else; acks go before the other messages, so that a FLUSH is answered behind them."""
     acks: list[Ack] = field(default_factory=list[Ack])
     messages: list[bytes] = field(default_factory=list[bytes])
+    messages_bytes: int = 0
+    """Of `messages`, so that one round's questions cannot pile up answers without a limit."""
     end_code: Code | None = None
 
     def move(self, state: SessionState) -> None:

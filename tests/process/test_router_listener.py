@@ -10,7 +10,7 @@ from penstock.daemon.listener import ListenError, inherited
 from penstock.wire import frames
 from penstock.wire.frames import Ack, Acks, Code, Done, Refused
 
-from tests.core.intake_world import send
+from tests.core.intake_world import facts, send
 
 from .listener_world import LIMITS, Served, open_descriptors
 
@@ -216,6 +216,23 @@ def test_a_client_that_reads_late_gets_every_answer() -> None:
             served.round()
         heard = [caller.hear() for _ in range(count)]
         assert heard == [Done(seq, None) for seq in range(count)]
+
+
+def test_short_questions_with_long_answers_pile_up_no_more_than_the_limit() -> None:
+    with Served() as served:
+        served.world.topics.known["wide"] = facts("wide", partitions=5_000)
+        caller = served.connect()
+        caller.greet()
+        count = 200
+        caller.sock.sendall(b"".join(frames.pack([4, seq, "wide"]) for seq in range(count)))
+        most = 0
+        for seq in range(count):
+            served.round()
+            most = max(most, sum(client.unread_answers for client in served.listener._clients.values()))
+            told = caller.hear()
+            assert isinstance(told, Done)
+            assert told.seq == seq
+        assert 0 < most < 3 * LIMITS.unread_answers_bytes_max
 
 
 def test_more_sessions_than_allowed_are_refused_with_a_reason() -> None:
