@@ -69,7 +69,7 @@ class Daemon:
 
         The folder is short, because sockets' paths must be; `folder` places it elsewhere, on another disk say.
         """
-        self.folder = Path(tempfile.mkdtemp(prefix="pk-", dir=folder))
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-test-", dir=folder))
         self.log_path = self.folder / "log"
         self.socket_path = self.folder / "run" / "penstock.sock"
         self.exporter_port = free_ports(1)[0]

@@ -63,6 +63,8 @@ class Cluster:
         settings = dict(config or {})
         factor = replicas or self.replicas
         _ = settings.setdefault("min.insync.replicas", str(max(1, factor - 1)))
+        # Test records may carry timestamps of other years, and a broker deletes by them.
+        _ = settings.setdefault("retention.ms", "-1")
         topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=settings)
         _ = wait_until(lambda: self._created(topic), seconds=2 * REQUEST_S, what=f"{name} is created")
         _ = wait_until(

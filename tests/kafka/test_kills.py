@@ -111,7 +111,8 @@ def run_kills(cluster: Cluster, topic_name: str, folder: Path, row: Row, kills: 
             figures = judge(load.ledgers(), read_topic(cluster, topic))
             print(f"\n{row.name}, Kafka {cluster.version}, {kills} kills, seed {seed}: {figures.summary()}")
             figures.assert_clean()
-            assert figures.longest_wait_s <= row.longest_wait_s
+            # Many kills may hit one recovery after another.
+            assert figures.longest_wait_s <= row.longest_wait_s * max(1.0, kills / 10)
     except BaseException as failure:
         failure.add_note(f"PENSTOCK_SEED={seed}; struck: {', '.join(struck)}")
         raise
