@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import select
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -40,13 +41,14 @@ class SpoolWorld:
     """What a router does with its spool, and what it may expect of it after any stop.
 
     `entries`: everything appended that may still be in the log, oldest first; the first `written` must survive a kill, the
-    first `synced` a power cut.
+    first `synced` a power cut. `places`: where they lie, 0 for those that were there at the start.
     """
 
     def __init__(self, directory: Path, limits: SpoolLimits = LIMITS) -> None:
         self.limits = limits
         self.disk = TornDisk(directory)
         self.entries: list[Entry] = []
+        self.places: list[Lsn] = []
         self.payloads: dict[SliceKey, bytes] = {}
         self.written = 0
         self.synced = 0
@@ -76,6 +78,7 @@ class SpoolWorld:
         return CheckpointEntry(self.ledger.snapshot(), self.sessions.snapshot(now_ms=0, wall_ms=0))
 
     def _relocated(self, moved: Mapping[Lsn, Lsn]) -> None:
+        self.places = [moved.get(place, place) for place in self.places]
         relocate(moved, self.pending.values(), self.log.segments)
 
     # --- what a router does ------------------------------------------------------------------------------------------
@@ -87,7 +90,7 @@ class SpoolWorld:
 
     def append(self, entry: ControlEntry) -> None:
         self.entries.append(entry)
-        self.log.append(entry)
+        self.places.append(self.log.append(entry))
         self.ledger.apply(entry)
         self._resolve()
 
@@ -115,6 +118,7 @@ class SpoolWorld:
         except (NoSpaceError, SpoolFullError):
             self.entries.pop()
             raise
+        self.places.append(place.lsn)
         self.ledger.apply(entry)
         self.sessions.apply(entry, now_ms=0, wall_ms=0)
         for key, part, offset in zip(keys, slices, place.offsets, strict=True):
@@ -129,13 +133,14 @@ class SpoolWorld:
 
     def sync(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Start a sync, do something, and wait for its end."""
-        covered = self.written
         if self.log.start_sync():
-            before = self.log.synced_through
             if meanwhile is not None:
+                # The thread is done, and the loop has not heard of it.
+                assert select.select([self.log.sync_fd], [], [], 10.0)[0]
                 meanwhile()
+            before = self.log.synced_through
             if self.log.finish_sync() > before:
-                self.synced = covered
+                self.synced = sum(1 for place in self.places if place < self.log.synced_through)
             else:
                 # A failed sync writes everything again.
                 self.written = len(self.entries)
@@ -202,6 +207,7 @@ class SpoolWorld:
         length = next((length for length in lengths if self._sessions_equal(length, recovered)), None)
         assert length is not None, "the sessions are those of no such prefix"
         self.entries = self.entries[:length]
+        self.places = [Lsn(0)] * length
         self.written = self.synced = length
         expected = self._expected_pending()
         assert list(self.pending) == sorted(self.pending, key=lambda key: self.pending[key].lsn)

@@ -123,6 +123,21 @@ class SpoolMachine(RuleBasedStateMachine):
 
         self.survive(lambda: (self.world.write(), self.world.sync(meanwhile)))
 
+    @rule(seal=st.booleans())
+    def deliver_everything(self, *, seal: bool) -> None:
+        """And clean, before a sync may have covered what says so. `seal`: with a segment behind it."""
+
+        def deliver() -> None:
+            for partition in range(PARTITIONS):
+                self.world.ack(partition, self.state(partition).next_ordinal)
+            if seal:
+                with contextlib.suppress(NoSpaceError, SpoolFullError):
+                    self.world.frame(None, [(0, 1, 3000)])
+                self.world.write()
+                self.world.log.clean()
+
+        self.survive(deliver)
+
     @rule()
     def clean(self) -> None:
         self.survive(self.world.log.clean)

@@ -349,3 +349,66 @@ def test_a_report_of_a_live_spool_says_what_is_in_it_and_changes_nothing(folder:
     assert report.pending_slices == len(world.pending)
     assert "topic-0: resolved below 4, next 12, 8 pending" in report.text()
     world.close()
+
+
+def flip(world: SpoolWorld, folder: Path, frame: int) -> None:
+    """Flip a bit in the payload of the nth frame of the last segment."""
+    number = segment_numbers(folder)[-1]
+    path = segment_path(folder, number)
+    data = bytearray(path.read_bytes())
+    raws = [raw for raw in scan(data, world.identity.spool, number).entries if raw.kind == Kind.FRAME]
+    data[raws[frame].offset + ENTRY.size + len(raws[frame].body) - 3] ^= 1
+    path.write_bytes(data)
+
+
+def test_after_a_power_cut_damage_in_what_was_surely_synced_costs_only_itself(folder: Path) -> None:
+    world = SpoolWorld(folder)
+    number_two(world)
+    for _ in range(3):
+        world.frame("a", [(0, 2, 100)])
+        world.write()
+        world.sync()
+    world._let_go()
+    flip(world, folder, 1)
+    world.open(power_cut=True)
+    assert [part.first for part in world.recovered.slices] == [0, 4]
+    assert [(part.first, part.count) for part in world.recovered.report.lost] == [(2, 2)]
+    assert world.recovered.report.corrupt_entries == 1
+    world.close()
+
+
+def test_after_a_power_cut_damage_in_the_unsynced_tail_ends_the_log(folder: Path) -> None:
+    world = SpoolWorld(folder)
+    number_two(world)
+    world.frame("a", [(0, 2, 100)])
+    world.write()
+    world.sync()
+    for _ in range(3):
+        world.frame("a", [(0, 2, 100)])
+    world.write()
+    world._let_go()
+    flip(world, folder, 2)
+    world.open(power_cut=True)
+    assert [part.first for part in world.recovered.slices] == [0, 2]
+    assert world.ledger.by_number[0].next_ordinal == 4
+    assert world.sessions.by_id["a"].high == 1
+    assert (world.recovered.report.corrupt_entries, world.recovered.report.lost) == (0, [])
+    assert world.recovered.report.dropped_bytes > 0
+    assert len(list((folder / "quarantine").iterdir())) == 1
+    world.close()
+
+
+def test_the_same_damage_without_a_power_cut_is_never_taken_for_a_torn_tail(folder: Path) -> None:
+    world = SpoolWorld(folder)
+    number_two(world)
+    for _ in range(3):
+        world.frame("a", [(0, 2, 100)])
+    world.write()
+    world._let_go()
+    flip(world, folder, 2)
+    world.open()
+    assert [part.first for part in world.recovered.slices] == [0, 2]
+    assert world.recovered.report.corrupt_entries == 1
+    assert world.recovered.uncertain
+    assert world.identity.new_identity_reason == "synced entries of the spool are missing"
+    world.close()
