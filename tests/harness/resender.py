@@ -43,11 +43,22 @@ class Resender:
         while self._queue:
             if step is not None:
                 step(len(self.answers))
-            try:
-                self._turn(min(0.2, deadline.left()))
-            except (ConnectionError, FileNotFoundError, BlockingIOError):
-                self._hang_up()
-                select.select([], [], [], 0.02)
+            self.turn(min(0.2, deadline.left()))
+
+    @property
+    def open_count(self) -> int:
+        """Frames without an answer."""
+        return len(self._queue)
+
+    def turn(self, wait_s: float) -> None:
+        """Send and hear what can be; a lost connection is made again at the next turn."""
+        if not self._queue:
+            return
+        try:
+            self._turn(wait_s)
+        except (ConnectionError, FileNotFoundError, BlockingIOError):
+            self._hang_up()
+            select.select([], [], [], 0.02)
 
     def close(self) -> None:
         self._hang_up()
