@@ -404,11 +404,13 @@ def test_the_same_damage_without_a_power_cut_is_never_taken_for_a_torn_tail(fold
     for _ in range(3):
         world.frame("a", [(0, 2, 100)])
     world.write()
+    world.identity.set_producer_id(77)
     world._let_go()
     flip(world, folder, 2)
     world.open()
     assert [part.first for part in world.recovered.slices] == [0, 2]
     assert world.recovered.report.corrupt_entries == 1
     assert world.recovered.uncertain
+    assert world.identity.producer_id is None
     assert world.identity.new_identity_reason == "synced entries of the spool are missing"
     world.close()
