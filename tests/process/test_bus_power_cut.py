@@ -1,21 +1,18 @@
 """After a power cut, as real processes find it: another boot id, no orderly stop, and batches in Kafka that nobody remembers."""
 
-import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from crc32c import crc32c
 
 from tests.harness.embedded import EmbeddedCluster
+from tests.harness.power_cut import cut_power
 from tests.harness.processes import wait_until
 from tests.harness.readers import read_topic
 from tests.harness.stack import Stack
 
 pytestmark = pytest.mark.process
 PRODUCE = 0
-SLOT = 4_096
 WAIT_S = 40
 
 
@@ -23,27 +20,6 @@ WAIT_S = 40
 def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(1) as found:
         yield found
-
-
-def cut_power(stack: Stack) -> None:
-    """Everything ends at once; the next start finds another boot and no journals."""
-    stack.kill_router()
-    for seat in stack.shards:
-        stack.kill_shard(seat)
-    identity = stack.settings.spool_dir / "identity"
-    slots = identity.read_bytes()
-    identity.write_bytes(b"".join(of_another_boot(slots[at : at + SLOT]) for at in range(0, len(slots), SLOT)))
-    shutil.rmtree(stack.settings.journal_dir)
-
-
-def of_another_boot(slot: bytes) -> bytes:
-    """A slot of the identity file as an earlier run of the machine would have written it."""
-    if not slot.strip(b"\0 \n"):
-        return slot
-    serial, _, fields = json.loads(slot)
-    fields["boot_id"] = "00000000-0000-0000-0000-000000000000"
-    crc = crc32c(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
-    return json.dumps([serial, crc, fields]).encode().ljust(SLOT - 1) + b"\n"
 
 
 def test_what_was_in_kafka_and_what_was_not_is_found_out_and_each_record_is_there_once(
