@@ -1,6 +1,7 @@
 """Sessions against a model: whatever connects, sends, resends, vanishes or restarts, each frame is taken once and answered by
 proof only."""
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from penstock.wire.frames import Ack, Code, Done, Refused, Welcome
 from tests.core.intake_world import World, facts, send
 
 ROWS = 4
+EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "300"))
 
 
 @dataclass(eq=False)
@@ -265,4 +267,4 @@ class SessionsMachine(RuleBasedStateMachine):
 
 
 TestSessionsMachine = SessionsMachine.TestCase
-TestSessionsMachine.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)
+TestSessionsMachine.settings = settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None)
