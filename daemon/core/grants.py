@@ -8,7 +8,7 @@ from ...wire.messages import FIRST, OPEN, Cut, Grant, Move, Node, Nodes
 from .entries import CutsEntry, GrantedEntry, PartitionEntry
 from .lease import Leader, Lease
 from .lease_states import Block, BlockedBy, LeaseState, Relocate
-from .lease_table import LeaseTable
+from .lease_table import LeaseTable, Notice
 from .pace import pace_of
 from .placement import Placement
 from .search import Search
@@ -231,6 +231,10 @@ class Grants:
             if lease.search is None:
                 lease.search = self._search(lease, row.epoch, through)
                 table.counters["searches"] += 1
+                text = "how its last batches were cut is lost: the end of the log is found by trying"
+                table.notices.append(
+                    Notice("log_end_searched", durable.topic, durable.index, durable.mark, through + 1, text)
+                )
             return True
         text = "the bounds of its batches were lost, and what the broker remembers of them is not certain"
         table.block(lease, Block(BlockedBy.CUTS_UNKNOWN, text, durable.mark, through + 1, retry=False))

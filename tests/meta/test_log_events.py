@@ -26,7 +26,7 @@ SECTIONS: Final = {
 }
 # Names that come from a value: the alarms and `possible_duplicates`, and a shard's messages at DEBUG.
 BY_VALUE: Final = {("daemon/router.py", "notice.event"), ("shards/worker.py", "type(message).__name__.lower()")}
-NOTICES: Final = {why.value for why in BlockedBy} | {"possible_duplicates"}
+NOTICES: Final = {why.value for why in BlockedBy} | {"possible_duplicates", "log_end_searched"}
 
 
 class Logged(NamedTuple):
