@@ -36,6 +36,8 @@ class Job(NamedTuple):
     """Records a second; 0: as fast as it goes."""
     partition: int = -1
     """Below 0: chosen by the daemon."""
+    anonymous: bool = False
+    """Without a client id: what is sent again after a lost connection may be taken twice."""
     finish_s: float = 120.0
     """How long the outcomes may take after the last call."""
     shape: Shape = Shape()

@@ -28,7 +28,7 @@ LEVELS: Final[dict[str, Level]] = {str(name): level for level, name in NAMES.ite
 
 
 class PenstockSender:
-    """A session with a client id: what is sent again after a lost connection is not taken twice."""
+    """A session, with a client id unless the job is anonymous."""
 
     def __init__(self, job: Job, ledger: LedgerWriter, tally: Tally) -> None:
         """Nothing is connected yet: the library does it with the first record."""
@@ -38,7 +38,8 @@ class PenstockSender:
         self._level = NAMES[Level(job.level)]
         self._partition = job.partition if job.partition >= 0 else None
         # As long as the job may last: a daemon that is away for a while is no reason to give a record up.
-        self._producer = Producer(job.address, client_id=job.client, max_block_ms=1000 * job.finish_s)
+        client_id = None if job.anonymous else job.client
+        self._producer = Producer(job.address, client_id=client_id, max_block_ms=1000 * job.finish_s)
 
     def send(self, frame: int, records: Sequence[Record]) -> None:
         """One record by `send`, several by `send_many`."""

@@ -133,3 +133,23 @@ def test_no_kill_loses_doubles_or_reorders_a_record_on_three_nodes(
 ) -> None:
     figures = run_kills(kafka_three, topic_name, tmp_path, row, count_from("PENSTOCK_KILLS", 10))
     assert all(figures.acknowledged.values())
+
+
+def test_clients_without_an_id_lose_nothing_when_the_router_is_killed_and_may_find_records_twice(
+    kafka_one: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    topic = kafka_one.create_topic(topic_name, PARTITIONS)
+    kills = 5
+    with Daemon(kafka_one.bootstrap) as daemon:
+        daemon.start()
+        clients = [job._replace(anonymous=True) for job in jobs(daemon, topic, tmp_path, kills * RECORDS_A_KILL)]
+        with Load(clients, tmp_path) as load:
+            for strike in range(kills):
+                load.wait_sent((strike + 1) * RECORDS_A_KILL // 2)
+                _ = daemon.kill("router")
+            load.wait_done(seconds=DONE_S)
+        assert daemon.stop() == 0
+        figures = judge(load.ledgers(), read_topic(kafka_one, topic))
+    print(f"\nanonymous, Kafka {kafka_one.version}: {figures.summary()}")
+    assert not any(figures.lost.values())
+    assert (figures.phantom, figures.corrupt, figures.zombie_nack, figures.failed) == (0, 0, 0, 0)

@@ -21,6 +21,7 @@ PARTITIONS: Final = 6
 RECORDS: Final = 6_000
 RATE: Final = 1_500
 STEPS: Final = 5
+BOUNCES: Final = 2
 
 
 def jobs(daemon: Daemon, topic: str, folder: Path) -> list[Job]:
@@ -92,7 +93,7 @@ def test_a_broker_that_dies_and_comes_back_costs_nothing(
     topic = cluster.create_topic(topic_name, PARTITIONS)
 
     def bounce_one(step: int) -> None:
-        if step < len(cluster.nodes):
+        if step < BOUNCES:
             bounce(cluster, step + 1)
 
     run_disturbed(cluster, topic, tmp_path, bounce_one, done_s=120)
@@ -105,7 +106,7 @@ def test_the_only_broker_dies_and_comes_back_and_nothing_is_lost(
     topic = cluster.create_topic(topic_name, PARTITIONS)
 
     def bounce(step: int) -> None:
-        if step < 2:
+        if step < BOUNCES:
             kill_and_restart(cluster, 1)
 
     run_disturbed(cluster, topic, tmp_path, bounce, done_s=120)
