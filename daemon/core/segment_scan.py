@@ -101,14 +101,14 @@ def read_segment_header(data: bytes | bytearray | memoryview) -> SegmentHeader:
     """
     if len(data) < ENTRIES_AT:
         raise FrameError("a segment is shorter than its header")
-    magic, version, rewrites, *fields = HEADER.unpack_from(data, 0)
+    magic, version, rewrites, spool, segment, router_start, continues = HEADER.unpack_from(data, 0)
     if magic != MAGIC:
         raise FrameError("not a segment of a spool")
     if HEADER_CRC.unpack_from(data, HEADER.size)[0] != crc32c(memoryview(data)[: HEADER.size]):
         raise FrameError("the checksum of the segment's header is wrong")
     if version != VERSION:
         raise FrameError(f"spool version {version}, not {VERSION}", code="version")
-    return SegmentHeader(*fields, rewrites=bool(rewrites))
+    return SegmentHeader(spool, segment, router_start, continues, rewrites=bool(rewrites))
 
 
 def padded(nbytes: int) -> int:
