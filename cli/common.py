@@ -69,6 +69,14 @@ def runtime_directory(given: Path | None, config: Path | None) -> Path:
     return settings_from(config).runtime_dir
 
 
+def socket_path(given: Path | None, config: Path | None) -> Path:
+    """The daemon's socket: PENSTOCK_SOCKET as it is, unless a directory or a file is given."""
+    named = os.environ.get("PENSTOCK_SOCKET")
+    if named and given is None and config is None:
+        return Path(named).absolute()
+    return runtime_directory(given, config) / "penstock.sock"
+
+
 def running_settings(runtime: Path) -> Settings:
     """The settings the running daemon was started with.
 

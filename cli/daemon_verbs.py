@@ -29,7 +29,7 @@ def status(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_js
         show(stats)
 
 
-def reload(config: ConfigOption = None, runtime_dir: RuntimeOption = None) -> None:
+def reload(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_json: JsonOption = False) -> None:
     """Check the settings file, then let the running daemon take over what can change while it runs."""
     from ..daemon.control_client import ControlError, ask
 
@@ -51,6 +51,9 @@ def reload(config: ConfigOption = None, runtime_dir: RuntimeOption = None) -> No
     except ControlError as error:
         handover.write(before, handed_over)
         fail(str(error))
+    if as_json:
+        write_json(result)
+        return
     for name in result.get("changed", []):
         sys.stdout.write(f"in force: {name}\n")
     for name in result.get("needs_restart", []):

@@ -6,6 +6,7 @@ Reads its order as JSON from the command line, writes JSON lines: `{"acknowledge
 import json
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable
 from random import Random
@@ -30,6 +31,7 @@ class Order(NamedTuple):
     key_bytes: int
     frame_records: int
     level: str
+    unanswered_frames: int
     seed: int
 
 
@@ -59,6 +61,7 @@ class Session:
         self.failed = 0
         self.latencies_ms: list[float] = []
         self.first_error = ""
+        self._room = threading.Semaphore(order.unanswered_frames)
 
     def _columns(self) -> tuple[list[bytes], list[bytes] | None]:
         count = self._order.frame_records
@@ -95,6 +98,7 @@ class Session:
         return min(self._order.frame_records, max(0, int(elapsed * self._order.rate) - self.sent))
 
     def _send(self, producer: Producer, turn: int, count: int, now: float) -> None:
+        _ = self._room.acquire()
         values, keys = self._frames[turn % _VARIANTS]
         if count < len(values):
             values, keys = values[:count], keys[:count] if keys else None
@@ -103,6 +107,7 @@ class Session:
         future.add_done_callback(lambda done: self._answered(done, count, now))
 
     def _answered(self, done: Future[FrameMetadata], count: int, sent_at: float) -> None:
+        self._room.release()
         error = done.exception()
         if error is not None:
             self.failed += count

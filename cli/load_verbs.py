@@ -1,15 +1,26 @@
 """`penstock send` and `penstock loadgen`: records through the real socket."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
-from .common import ConfigOption, JsonOption, RuntimeOption, fail, running_settings, runtime_directory, write_json
+from .common import (
+    ConfigOption,
+    JsonOption,
+    RuntimeOption,
+    fail,
+    running_settings,
+    runtime_directory,
+    socket_path,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from ..client.client import LevelName
@@ -32,18 +43,22 @@ def send(
     as_json: JsonOption = False,
 ) -> None:
     """Send records from the arguments or from standard input, and wait for their answers."""
-    from ..client import Producer
+    from ..client import Producer, WaitTimeoutError
 
     known = _level(level)
-    path = runtime_directory(runtime_dir, config) / "penstock.sock"
+    path = socket_path(runtime_dir, config)
+    _must_listen(path)
     lines = iter(values) if values else (line.rstrip("\n") for line in sys.stdin)
-    futures = []
+    producer = Producer(str(path), level=known)
+    futures = [producer.send(topic, line.encode(), key=None if key is None else key.encode()) for line in lines]
     try:
-        with Producer(str(path), level=known) as producer:
-            futures = [producer.send(topic, line.encode(), key=None if key is None else key.encode()) for line in lines]
-            producer.flush(timeout=timeout)
-    except (OSError, TimeoutError) as problem:
-        fail(f"{path}: {problem}")
+        producer.flush(timeout=timeout)
+    except WaitTimeoutError:
+        waiting = sum(1 for future in futures if not future.done())
+        fail(f"{waiting} of {len(futures)} records have no answer after {timeout} s: see `penstock status`")
+    finally:
+        # What has no answer by now is told above; waiting on would only hide it.
+        producer.close(timeout=0)
     errors = [str(error) for future in futures if (error := future.exception()) is not None]
     outcome = {"sent": len(futures), "level": level, "acknowledged": len(futures) - len(errors), "errors": errors[:10]}
     if as_json:
@@ -64,6 +79,10 @@ def loadgen(
     value_bytes: Annotated[int, typer.Option(min=2, max=900_000, help="Size of a value.")] = 100,
     key_bytes: Annotated[int, typer.Option(min=0, max=10_000, help="Size of a key; 0: no keys.")] = 16,
     frame_records: Annotated[int, typer.Option(min=1, max=100_000, help="Records handed over at once.")] = 1000,
+    unanswered_frames: Annotated[
+        int,
+        typer.Option(min=1, help="Frames of a session without an answer; at the limit it waits. Less: lower latency."),
+    ] = 64,
     level: LevelOption = "delivered",
     config: ConfigOption = None,
     runtime_dir: RuntimeOption = None,
@@ -85,6 +104,7 @@ def loadgen(
             "key_bytes": key_bytes,
             "frame_records": frame_records,
             "level": level,
+            "unanswered_frames": unanswered_frames,
             "seed": seed,
         }
         for seed in range(sessions)
@@ -102,6 +122,17 @@ def loadgen(
         _print(report)
     if report["failed"]:
         fail(f"{report['failed']} records failed; the first: {report['first_error']}")
+
+
+def _must_listen(path: Path) -> None:
+    """A wrong path shall be told at once, not after a wait."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError as error:
+            fail(
+                f"nobody listens at {path} ({error.strerror}): is the daemon running? --runtime-dir or PENSTOCK_SOCKET names another"
+            )
 
 
 def _level(level: str) -> "LevelName":

@@ -90,6 +90,8 @@ def supervisor_configuration(
     )
     return template.format(
         runtime_dir=_escaped(settings.runtime_dir),
+        # Said explicitly, or supervisord reports it as critical at every start.
+        user="user=root" if os.geteuid() == 0 else "",
         settings=_escaped(settings_file),
         python=_escaped(sys.executable),
         shards=settings.shards,

@@ -31,7 +31,7 @@ LEVELS = ("accepted", "spooled", "delivered")
 START_S = 60
 DRAIN_S = 120
 
-console = Console(highlight=False)
+console = Console(highlight=False, width=110)
 
 
 def main() -> int:

@@ -1,9 +1,11 @@
 """The command line, as a person and as a program would use it, on a whole daemon with an embedded broker."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -155,3 +157,23 @@ def test_config_show_and_reference_need_no_daemon(daemon: Daemon) -> None:
     assert json.loads(shown.stdout)["kafka"]["linger.ms"] == 5
     page = subprocess.run([*base, "reference"], text=True, capture_output=True, check=True).stdout
     assert page.startswith("# Settings")
+
+
+def test_send_without_a_daemon_says_at_once_that_nobody_listens(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-m", "penstock.cli.main", "send", TOPIC, "x", "--runtime-dir", str(tmp_path)]
+    done = subprocess.run(command, text=True, capture_output=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert f"nobody listens at {tmp_path}/penstock.sock" in done.stderr
+
+
+def test_send_gives_up_when_its_time_is_over(tmp_path: Path) -> None:
+    """Nobody accepts: the connection is queued and never answered."""
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "penstock.sock"))
+        silent.listen()
+        command = [sys.executable, "-I", "-m", "penstock.cli.main", "send", TOPIC, "x", "--timeout", "1"]
+        done = subprocess.run(
+            [*command, "--runtime-dir", str(tmp_path)], text=True, capture_output=True, timeout=30, check=False
+        )
+    assert done.returncode == 1
+    assert "1 of 1 records have no answer after 1.0 s" in done.stderr
