@@ -370,6 +370,11 @@ class Listener:
     def _look(self, client: Client, now: float) -> None:
         """Time limits of one connection."""
         session, limits = client.session, self._limits
+        if client.unread_answers and now - client.last_write > _UNREAD_GRACE_S:
+            # It may have been this process that stood still: the client is judged by what its socket takes now.
+            self._write(client, now)
+            if session not in self._clients:
+                return
         stuck = client.unread_answers > 0 and now - client.last_write > _UNREAD_GRACE_S
         if stuck and session.state is SessionState.CLOSED:
             self._drop(client, str(session.end_code or "ended"))
