@@ -12,7 +12,7 @@ starting. A slot is one line of JSON, filled up with spaces::
     boot_id        of the last start that finished its recovery
     device, inode  of the directory
     producer_id    null until the brokers gave one
-    reason         why a new producer id is needed, null if it is not
+    reason         why a new producer id is needed, or was and its stamp rows may not be on disk; else null
     clean          written by an orderly stop, taken back by the next start once it has recovered
 
 A crash inside a write leaves a slot whose checksum is wrong: the other one counts, as before. A write is synced before anything
@@ -171,12 +171,26 @@ class Identity:
         self._store(replace(self._file, boot_id=self.boot_id, clean=False))
 
     def set_producer_id(self, producer_id: int) -> None:
-        """The brokers gave an id; it is on disk when this returns.
+        """The brokers gave an id; it is on disk when this returns. The reason stays until `settle`: a start that finds one
+        asks for yet another id, because nobody knows which partitions use this one.
 
         Raises:
             SpoolError: it could not be stored; it must not be used.
         """
-        self._store(replace(self._file, producer_id=producer_id, reason=None))
+        self._store(replace(self._file, producer_id=producer_id))
+
+    @property
+    def unsettled(self) -> bool:
+        """There is a new id, and its stamp rows may not be on disk."""
+        return self._file.producer_id is not None and self._file.reason is not None
+
+    def settle(self) -> None:
+        """Every stamp row under the new id is on disk: it is the spool's from now on. The spool calls this.
+
+        Raises:
+            SpoolError: it could not be stored.
+        """
+        self._store(replace(self._file, reason=None))
 
     def renew(self, reason: str) -> None:
         """The spool cannot be trusted to be as new as what the brokers saw: ask for another id (IDN-9).

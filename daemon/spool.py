@@ -78,6 +78,7 @@ class Spool:
         self._syncer = Syncer(disk)
         self._tail: Tail | None = None
         self._recovered: Recovered | None = None
+        self._settle_at: Lsn | None = None
         self._syncing_through = Lsn(0)
         self._told_synced = Lsn(0)
         self._sync_failures = 0
@@ -199,6 +200,10 @@ class Spool:
             OSError: the disk refuses; the process ends.
         """
         tail = self._active
+        if self._identity.unsettled and self._settle_at is None:
+            # The rows of a new producer id were appended right after it was stored: they are in this write.
+            self._settle_at = Lsn(tail.last + 1)
+            self._settle()
         if tail.last < self.written_through:
             return
         if self._told_synced != self.synced_through:
@@ -350,8 +355,14 @@ class Spool:
         assert self._tail is not None, "begin comes first"
         return self._tail
 
+    def _settle(self) -> None:
+        if self._settle_at is not None and self.synced_through >= self._settle_at:
+            self._settle_at = None
+            self._identity.settle()
+
     def _synced(self, through: Lsn) -> None:
         self.synced_through = through
+        self._settle()
         self.unsynced_since = self._written_since if self.unsynced else None
         self._active.synced(through)
 

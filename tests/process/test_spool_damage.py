@@ -405,6 +405,7 @@ def test_the_same_damage_without_a_power_cut_is_never_taken_for_a_torn_tail(fold
         world.frame("a", [(0, 2, 100)])
     world.write()
     world.identity.set_producer_id(77)
+    world.identity.settle()
     world._let_go()
     flip(world, folder, 2)
     world.open()

@@ -9,10 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from penstock.daemon.core.entries import StampRowEntry
 from penstock.daemon.core.segment_scan import HEADER_CRC
 from penstock.daemon.identity import Identity, IdentityFile, read_identity
 from penstock.daemon.segment_files import segment_numbers, segment_path
 from penstock.daemon.spool_directory import SpoolError
+from penstock.wire.messages import Row
 
 from tests.model.spool_world import SpoolWorld
 
@@ -43,6 +45,7 @@ def start_and_end(folder: Path, *, clean: bool = False, producer_id: int | None 
     identity.recovered()
     if producer_id is not None:
         identity.set_producer_id(producer_id)
+        identity.settle()
     if clean:
         identity.mark_clean()
     identity.close()
@@ -111,11 +114,32 @@ def test_a_new_spool_needs_a_producer_id_and_keeps_the_one_it_gets(folder: Path)
     again = start(folder)
     assert again.new_identity_reason == "the spool is new"
     again.set_producer_id(77)
+    again.settle()
     again.close()
     (folder / "0000000000000001.seg").touch(mode=0o600)
     kept = start(folder)
     assert (kept.producer_id, kept.new_identity_reason) == (77, None)
     kept.close()
+
+
+def test_a_new_producer_id_is_the_spools_only_when_its_stamp_rows_are_on_disk(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    world = SpoolWorld(folder)
+    world.append(world.ledger.new_partition_entry("topic", b"", 0))
+    world.write()
+    world.sync()
+    world.identity.set_producer_id(77)
+    world.append(StampRowEntry(0, Row(77, 0, 0, 0), "new identity"))
+    world.write()
+    world.kill()
+    assert (world.identity.producer_id, world.identity.new_identity_reason) == (None, "the spool is new")
+    world.identity.set_producer_id(78)
+    world.append(StampRowEntry(0, Row(78, 0, 0, 0), "new identity"))
+    world.write()
+    world.sync()
+    world.kill()
+    assert (world.identity.producer_id, world.identity.new_identity_reason) == (78, None)
+    world.close()
 
 
 def test_start_numbers_differ_and_the_spool_number_stays(folder: Path) -> None:
@@ -220,6 +244,7 @@ def test_a_missing_identity_is_made_anew_for_the_segments_that_are_there(tmp_pat
     world.write()
     spool = world.identity.spool
     world.identity.set_producer_id(77)
+    world.identity.settle()
     world._let_go()
     (folder / "identity").unlink()
     world.open()
