@@ -36,8 +36,8 @@ _READ_ON_FROM: Final = 32 << 10
 _ACCEPTS_PER_ROUND: Final = 64
 _ACCEPT_AGAIN_S: Final = 0.25
 _LOOK_EVERY_S: Final = 0.2
-_UNREAD_GRACE_S: Final = 1.0
-"""A client whose socket takes nothing for so long does not read."""
+_LAST_WORD_S: Final = 1.0
+"""A client that was told that its session is over has so long to hear it."""
 
 
 class ListenError(Exception):
@@ -370,15 +370,10 @@ class Listener:
     def _look(self, client: Client, now: float) -> None:
         """Time limits of one connection."""
         session, limits = client.session, self._limits
-        if client.unread_answers and now - client.last_write > _UNREAD_GRACE_S:
-            # It may have been this process that stood still: the client is judged by what its socket takes now.
-            self._write(client, now)
-            if session not in self._clients:
-                return
-        stuck = client.unread_answers > 0 and now - client.last_write > _UNREAD_GRACE_S
-        if stuck and session.state is SessionState.CLOSED:
+        silent_s = now - client.last_write if client.unread_answers else 0.0
+        if session.state is SessionState.CLOSED and silent_s > _LAST_WORD_S:
             self._drop(client, str(session.end_code or "ended"))
-        elif stuck and client.paused_for_answers:
+        elif client.paused_for_answers and silent_s > limits.message_s:
             self._drop(client, Code.ANSWERS_UNREAD)
         elif session.state is SessionState.GREETING and now - client.opened > limits.first_message_s:
             self._end(client, f"no whole message within {limits.first_message_s:g} s of the connection")
