@@ -108,7 +108,7 @@ def read_segment_header(data: bytes | bytearray | memoryview) -> SegmentHeader:
         raise FrameError("the checksum of the segment's header is wrong")
     if version != VERSION:
         raise FrameError(f"spool version {version}, not {VERSION}", code="version")
-    return SegmentHeader(spool, segment, router_start, continues, rewrites=bool(rewrites))
+    return SegmentHeader(spool, segment, router_start, continues, rewrites != 0)
 
 
 def padded(nbytes: int) -> int:
