@@ -20,6 +20,9 @@ from ...wire.frames import Code, Level, Type
 from .columns import FRAME_OVERHEAD_BYTES, Columns, check_topic, head, new_packer
 
 NO_SEQUENCE: Final = -1
+QUESTIONS_FROM: Final = 1 << 62
+"""FLUSH and PARTITIONS count from here. A number taken from among those of the frames would be one that no frame ever comes
+with, and the daemon remembers each such gap."""
 LEVEL_NAMES: Final = {Level.ACCEPTED: "accepted", Level.SPOOLED: "spooled", Level.DELIVERED: "delivered"}
 
 
@@ -87,6 +90,7 @@ class Window:
         self._online = False
         self._greeted = False
         self._next_seq = 0
+        self._next_question = QUESTIONS_FROM
         self._numbers = 0
         self._flush_through = -1
         self._flush_sent = -1
@@ -278,7 +282,7 @@ class Window:
             return taken
         while self._asks:
             ask = self._asks.popleft()
-            seq = self._sequence()
+            seq = self._question()
             self._asked[seq] = ask
             taken.append(frames.pack((Type.PARTITIONS, seq, ask.topic)))
         size = 0
@@ -291,7 +295,7 @@ class Window:
             taken += (head(rest, frame.seq, frame.level), rest)
             size += len(rest)
         if self._flush_due():
-            taken.append(frames.pack((Type.FLUSH, self._sequence())))
+            taken.append(frames.pack((Type.FLUSH, self._question())))
             self._flush_sent = self._flush_through
         return taken
 
@@ -305,6 +309,11 @@ class Window:
     def _sequence(self) -> int:
         seq = self._next_seq
         self._next_seq += 1
+        return seq
+
+    def _question(self) -> int:
+        seq = self._next_question
+        self._next_question += 1
         return seq
 
     def _flush_due(self) -> bool:
