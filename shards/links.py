@@ -36,8 +36,6 @@ from .journal import Journal
 Tag = Flight[Lease] | Asked
 """What is in flight on a connection."""
 _ALL_REPLICAS: Final = -1
-_SLOTS_SCARCE: Final = 64
-"""With more slots than this left nobody was refused one."""
 
 
 class LinkRules:
@@ -155,8 +153,6 @@ class Link:
             permit = Permit(self.connection.incarnation, self._journal.free_slots, self._rules.in_flight_max)
             entries = self._table.drain(self.node, permit, bytes_max=self._rules.request_bytes_max, now=now)
             if not entries:
-                if permit.cuts_left < _SLOTS_SCARCE:
-                    self._table.refused_for_slots()
                 return
             self._record(entries)
             self._send(version, entries, now)

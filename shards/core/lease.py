@@ -42,10 +42,11 @@ class Lease:
         wall: WallClock,
         outbox: Outbox,
         asking: "set[Lease]",
+        wanting_slot: "set[Lease]",
         *,
         now: float,
     ) -> None:
-        """`asking`: where to stand while a question is open."""
+        """`asking`: where to stand while a question is open. `wanting_slot`: where to stand when the journal was full."""
         self.partition = grant.partition
         self.topic = grant.topic
         self.topic_id = grant.topic_id
@@ -74,6 +75,7 @@ class Lease:
         self.held = False
         """At pace FIRST a batch was acknowledged: nothing new before PACE tells that this is synced."""
         self.wants_slot = False
+        """Refused a slot of the journal: silent until some are freed."""
         self.unresolved: deque[Batch] = deque(self._inherit(cut) for cut in grant.cuts)
         self.unjournaled = len(self.unresolved)
         self.replaced: list[int] = []
@@ -84,6 +86,7 @@ class Lease:
         self.answered_at = now
         """When the leader last told where its log starts."""
         self._asking: Final = asking
+        self._wanting_slot: Final = wanting_slot
         queue.set_one_record(one_record=self.pace == FIRST)
         if self.anchor is not None:
             self.ask(Question.START)
@@ -199,6 +202,7 @@ class Lease:
         again = self._again(here) if self.mode is not Mode.RUNNING and self.unresolved else None
         if self.unjournaled + (again is None) > permit.cuts_left:
             self.wants_slot = True
+            self._wanting_slot.add(self)
             return None
         self.here = here
         if again is not None:

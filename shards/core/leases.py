@@ -77,7 +77,7 @@ class LeaseTable:
         self._credited: dict[int, int] = {}
         self.asking: Final[set[Lease]] = set()
         """Leases whose leader has a question to answer first."""
-        self._wanting_slot: set[Lease] = set()
+        self._wanting_slot: Final[set[Lease]] = set()
         self._short: set[int] = set()
         """Nodes whose batches were sent without linger because memory was short."""
 
@@ -133,7 +133,7 @@ class LeaseTable:
             holes=holes_between(grant.rows),
         )
         limits = self.limits if grant.expiration_ms <= 0 else self.limits._replace(expiration_ms=grant.expiration_ms)
-        lease = Lease(grant, queue, limits, self.wall, self.outbox, self.asking, now=now)
+        lease = Lease(grant, queue, limits, self.wall, self.outbox, self.asking, self._wanting_slot, now=now)
         self.leases[grant.partition] = lease
         self.counters["grants"] += 1
         self.sender.wake(lease, now=now)
@@ -209,10 +209,6 @@ class LeaseTable:
         for lease, _ in entries:
             self.accumulator.resume(lease.queue)
         return entries
-
-    def refused_for_slots(self) -> None:
-        """Remember who found the journal full."""
-        self._wanting_slot.update(lease for lease in self.leases.values() if lease.wants_slot)
 
     def slots_freed(self, *, now: float) -> None:
         """There are slots again."""

@@ -733,6 +733,19 @@ def test_without_journal_slots_nothing_is_cut_and_a_freed_one_lets_it_go_on() ->
     assert len(bench.send()) == 1
 
 
+def test_who_found_the_journal_full_beside_one_that_took_the_last_slot_is_told_when_it_is_free() -> None:
+    bench = ShardBench(slots=1)
+    bench.grant(0)
+    bench.grant(1)
+    bench.put(0, 3)
+    bench.put(1, 3)
+    (only,) = bench.send(in_flight_max=1)
+    assert len(only.copies) == 1
+    bench.answer()
+    bench.run()
+    assert [bench.ordinals(partition) for partition in (0, 1)] == [[0, 1, 2], [0, 1, 2]]
+
+
 def test_every_mode_is_in_the_table_and_gone_is_its_end() -> None:
     assert set(NEXT) == set(Mode)
     assert NEXT[Mode.GONE] == frozenset()

@@ -199,7 +199,6 @@ class ShardBench:
                 permit = Permit(self.incarnation[node], self.slots - len(self.journal), in_flight_max)
                 entries = self.table.drain(node, permit, bytes_max=bytes_max, now=self.now)
                 if not entries:
-                    self.table.refused_for_slots()
                     break
                 self._record(entries)
                 flight = self.table.sender.depart(node, self.incarnation[node], 9, entries)
