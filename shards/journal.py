@@ -55,6 +55,8 @@ class Journal:
             os.posix_fallocate(self._descriptor, 0, size)
             self._map = mmap.mmap(self._descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         except OSError:
+            # Without its header nobody could tell whose it is, and every start on a full disk would leave one more.
+            self.path.unlink(missing_ok=True)
             os.close(self._descriptor)
             raise
         self._map[: len(self._head) + HEADER_CRC.size] = self._head + HEADER_CRC.pack(crc32c.crc32c(self._head))

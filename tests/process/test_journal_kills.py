@@ -1,6 +1,7 @@
 """What a journal says after its writer was killed: every cut that was announced, and no torn one."""
 
 import os
+import resource
 import select
 import sys
 from pathlib import Path
@@ -85,3 +86,14 @@ def test_a_full_journal_takes_no_cut_until_one_is_freed_and_serials_rise(tmp_pat
 def test_a_disk_without_space_is_an_error_before_the_first_cut(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         _ = open_journal(tmp_path / "nowhere" / ("x" * 300), seat=0, shard_start=5, router_start=1)
+
+
+def test_a_journal_that_finds_no_space_leaves_no_file(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError):
+            _ = open_journal(tmp_path, seat=0, shard_start=5, router_start=1, slots=1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
