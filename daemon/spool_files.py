@@ -16,7 +16,7 @@ _WRITE_TRIES_MAX: Final = 8
 
 
 class FileMaker:
-    """New segment files of one directory. The spare is for facts only: a frame gets a file only while a spare stands ready."""
+    """New segment files of one directory. The spare is for facts only: a frame gets a file only while a spare stands ready (`admit_frames`)."""
 
     def __init__(self, directory: Path, segment_bytes: int, disk: Disk) -> None:
         self._directory = directory
@@ -44,6 +44,16 @@ class FileMaker:
         """A file was removed: ask again at once."""
         self._refused_at = None
 
+    def admit_frames(self) -> None:
+        """To be asked before a file for frames is made, and before anything is prepared for it: the disk may just have been full.
+
+        Raises:
+            NoSpaceError: it was, or there is no spare.
+        """
+        self.keep_spare()
+        if not self.has_spare or not self._has_waited():
+            raise NoSpaceError("the disk is full")
+
     def make(self, number: int, nbytes: int, least: int, *, for_frames: bool) -> tuple[int, int]:
         """A file for a segment: its descriptor and size. `nbytes` is what it should have; for facts, where the disk is full
         and the spare is gone, `least` will do.
@@ -53,10 +63,6 @@ class FileMaker:
             OSError: there is no room for facts either, or the disk fails.
         """
         path = segment_path(self._directory, number)
-        if for_frames:
-            self.keep_spare()
-            if not self.has_spare or not self._has_waited():
-                raise NoSpaceError("the disk is full")
         try:
             return create(path, nbytes, self._disk), nbytes
         except OSError as error:

@@ -221,6 +221,9 @@ class Tail:
     def _start_segment(
         self, number: int, continues: Lsn, need: int, *, for_frames: bool, rewrites: bool = False
     ) -> None:
+        if for_frames:
+            # While the disk is full every client comes again and again: the tables are not packed for each of them.
+            self._files.admit_frames()
         kind, checkpoint = pack_control(self._snapshot())
         total = padded(ENTRY.size + len(checkpoint))
         wanted = max(self._limits.segment_bytes, ENTRIES_AT + total + need + self._limits.control_reserve_bytes)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from penstock.daemon.core.entries import StampRowEntry
+from penstock.daemon.core.entries import CheckpointEntry, StampRowEntry
 from penstock.daemon.core.entry_codec import Kind
 from penstock.daemon.core.model import NoSpaceError, SpoolFullError
 from penstock.daemon.core.segment_scan import ENTRIES_AT, ENTRY, scan
@@ -326,6 +326,30 @@ def test_a_disk_that_is_really_full_refuses_frames_takes_facts_and_keeps_everyth
     assert world.log.has_spare
     world.frame("a", [(0, 1, 600)])
     world.stop()
+    world.close()
+
+
+class CountingWorld(SpoolWorld):
+    """Counts how often the tables are asked for."""
+
+    snapshots = 0
+
+    def _checkpoint(self) -> CheckpointEntry:
+        self.snapshots += 1
+        return super()._checkpoint()
+
+
+def test_frames_that_a_full_disk_refuses_do_not_cost_a_snapshot_each(folder: Path) -> None:
+    world = CountingWorld(folder, SpoolLimits(segment_bytes=16384, control_reserve_bytes=4096))
+    number_two(world)
+    world.disk.full = True
+    with pytest.raises(NoSpaceError):
+        fill_with_frames(world)
+    before = world.snapshots
+    for _ in range(100):
+        with pytest.raises(NoSpaceError):
+            world.frame("a", [(0, 1, 12_000)])
+    assert world.snapshots - before < 20
     world.close()
 
 
