@@ -1,11 +1,9 @@
 """The spool's directory and its identity file: who gets in, and what a start concludes from what it finds."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,8 @@ from penstock.daemon.spool_directory import SpoolError
 from penstock.wire.messages import Row
 
 from tests.model.spool_world import SpoolWorld
+
+from .spool_writer import put_identity
 
 pytestmark = pytest.mark.process
 
@@ -50,17 +50,6 @@ def start_and_end(folder: Path, *, clean: bool = False, producer_id: int | None 
         identity.mark_clean()
     identity.close()
     return read_identity(folder)
-
-
-def put(folder: Path, stored: IdentityFile, **changes: object) -> None:
-    """What the file might say had another machine, boot or version written it."""
-    from crc32c import crc32c
-    from penstock.daemon.identity import _canonical
-
-    fields = {**asdict(stored), **changes}
-    slot = json.dumps([10**9, crc32c(_canonical(fields)), fields]).encode().ljust(4095) + b"\n"
-    with (folder / "identity").open("r+b") as file:
-        file.write(slot)
 
 
 def test_a_second_daemon_is_refused_and_told_who_holds_the_spool(folder: Path) -> None:
@@ -158,14 +147,14 @@ def test_only_another_boot_without_a_clean_mark_is_a_power_cut(folder: Path) -> 
     for clean, boot, power_cut in [(False, None, False), (False, "other", True), (True, "other", False)]:
         stored = start_and_end(folder, clean=clean)
         if boot is not None:
-            put(folder, stored, boot_id=boot)
+            put_identity(folder, stored, boot_id=boot)
         identity = start(folder)
         assert identity.power_cut is power_cut
         identity.close()
 
 
 def test_a_power_cut_is_remembered_until_recovery_is_over(folder: Path) -> None:
-    put(folder, start_and_end(folder), boot_id="other")
+    put_identity(folder, start_and_end(folder), boot_id="other")
     start(folder).close()
     second = start(folder)
     assert second.power_cut
@@ -190,7 +179,7 @@ def test_a_copied_spool_takes_a_new_producer_id(folder: Path, changes: dict[str,
     (folder / "0000000000000001.seg").touch(mode=0o600)
     if "device" in changes and os.major(folder.stat().st_dev) == 0:
         pytest.skip("the file system has no device of its own")
-    put(folder, stored, **changes)
+    put_identity(folder, stored, **changes)
     identity = start(folder)
     assert identity.producer_id is None
     assert reason in str(identity.new_identity_reason)
@@ -256,7 +245,7 @@ def test_a_missing_identity_is_made_anew_for_the_segments_that_are_there(tmp_pat
 
 
 def test_an_unknown_version_is_refused_and_nothing_is_changed(folder: Path) -> None:
-    put(folder, start_and_end(folder), version=2)
+    put_identity(folder, start_and_end(folder), version=2)
     before = (folder / "identity").read_bytes()
     with pytest.raises(SpoolError, match="version 2, this program knows version 1"):
         start(folder)
