@@ -188,9 +188,9 @@ class Grants:
 
     def _try(self, lease: Lease) -> None:
         table, durable = self._table, lease.durable
-        if self._other_topic(lease):
-            self._begin_again(lease)
-        if lease.state is not LeaseState.UNPLACED or not self._stamps.ready(lease) or not self._is_certain(lease):
+        if self._other_topic(lease) and not self._begin_again(lease):
+            return
+        if not self._stamps.ready(lease) or not self._is_certain(lease):
             return
         seat = self._seat_for(lease)
         if seat is None or not table.seats.is_ready(seat):
@@ -204,15 +204,18 @@ class Grants:
         if known.topic_id and not durable.topic_id:
             _ = self._table.record(PartitionEntry(lease.number, durable.topic, known.topic_id, durable.index))
 
-    def _begin_again(self, lease: Lease) -> None:
-        """A log without our state: what was unresolved goes to the new topic, under a new id if a copy may land there."""
+    def _begin_again(self, lease: Lease) -> bool:
+        """A log without our state: what was unresolved goes to the new topic, under a new id if a copy may land there. The new
+        topic's id goes into the log behind that id's rows: after a kill in between, the need for them is found again. False:
+        it waits for them."""
         table, durable = self._table, lease.durable
+        if lease.open_cuts() or lease.uncertain:
+            table.possible_duplicates(lease, durable.mark, lease.unsettled_end, "the topic was made again")
+            self._stamps.renew(lease)
+            return False
         known = self._topics[durable.topic]
         _ = table.record(PartitionEntry(lease.number, durable.topic, known.topic_id, durable.index))
-        if not lease.open_cuts() and not lease.uncertain:
-            return
-        table.possible_duplicates(lease, durable.mark, lease.unsettled_end, "the topic was made again")
-        self._stamps.renew(lease)
+        return True
 
     def _is_certain(self, lease: Lease) -> bool:
         """Cuts are known; or nothing was ever acknowledged and so only the one record at the mark can be out (11.4); or the

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from .entries import CutsEntry, Lsn, ParkedEntry, StampRowEntry
 from .lease import Lease
-from .lease_states import LeaseState, Step
+from .lease_states import HOLDING, LeaseState, Step
 from .lease_table import LeaseTable
 from .parking import EPOCH_MAX, ParkRequest, rows_from
 
@@ -66,6 +66,7 @@ class Stamps:
         for number, state in table.ledger.by_number.items():
             if state.rows:
                 lease = table.lease_of(number)
+                assert lease.state not in HOLDING, f"partition {number} was granted before the new identity is known"
                 if state.next_ordinal > state.mark:
                     table.possible_duplicates(lease, state.mark, state.next_ordinal, reason)
                 self.write_rows(lease, producer_id, "new_identity")
@@ -135,11 +136,12 @@ class Stamps:
         table.await_sync(lease.row_lsn)
 
     def ready(self, lease: Lease) -> bool:
-        """Stamp rows are there, cover every hole, and are synced (HO-11)."""
+        """Stamp rows are there, cover every hole, are synced (HO-11), and none is of an identity that was given up (IDN-9)."""
         table, durable = self._table, lease.durable
+        if self.producer_id is None and (self.identity_reason is not None or not durable.rows):
+            return False
         if not durable.rows:
-            if self.producer_id is None:
-                return False
+            assert self.producer_id is not None
             first, behind = rows_from(durable, [], self.producer_id, 0)
             for row in [first, *behind]:
                 lease.row_lsn = table.record(StampRowEntry(lease.number, row, "new_partition"))

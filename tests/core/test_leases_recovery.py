@@ -6,7 +6,7 @@ from penstock.daemon.core.lease_states import BlockedBy
 from penstock.daemon.core.ledger import Hole, Ledger
 from penstock.daemon.core.model import PendingSlice
 from penstock.wire.journal import LIVE, JournalSlot
-from penstock.wire.messages import FIRST, OPEN, Cut, Gap, Grant, Row
+from penstock.wire.messages import FIRST, OPEN, Cut, Gap, Grant, Node, Row
 
 from tests.fakes.lease_desk import WALL_OFFSET_MS, Desk, a_frame, of_kind, refs
 
@@ -251,6 +251,40 @@ def test_a_new_identity_gives_every_partition_a_row_under_the_new_id_and_counts(
     assert (grant.rows, grant.cuts, grant.pace, grant.anchor) == ([Row(8, 0, 1, 1)], [], FIRST, None)
     assert desk.leases.counters["possible_duplicates"] == 9
     assert [notice.text for notice in desk.leases.notices] == ["the spool was copied"]
+
+
+def test_nothing_is_granted_under_the_old_id_while_a_new_identity_is_waited_for(desk: Desk) -> None:
+    restart(desk, slot(1, 4), reason="the spool was copied")
+    desk.cluster((0, 1, 5), nodes=(1,))
+    desk.shard(0)
+
+    assert of_kind(desk.settle(), Grant) == []
+    assert desk.leases.wants_producer_id
+    desk.leases.producer_id_known(8)
+
+    (grant,) = of_kind(desk.settle(), Grant)
+    assert grant.rows == [Row(8, 0, 1, 1)]
+    assert desk.leases.counters["possible_duplicates"] == 9
+
+
+def test_a_topic_made_again_is_noticed_again_when_the_router_ends_before_the_new_id(desk: Desk) -> None:
+    restart(desk, slot(1, 4))
+    desk.leases.producer_id_known(7)
+    desk.leases.leaders("orders", b"\x02" * 16, [(0, 1, 0)], desk.now)
+    assert of_kind(desk.settle(), Grant) == []
+    assert desk.leases.wants_producer_id
+    restart(desk)
+    desk.leases.producer_id_known(7)
+    desk.leases.nodes([Node(1, "b1", 9092, "", 0)], desk.now)
+    desk.leases.leaders("orders", b"\x02" * 16, [(0, 1, 0)], desk.now)
+    desk.shard(0)
+
+    assert of_kind(desk.settle(), Grant) == []
+    desk.leases.producer_id_known(8)
+
+    (grant,) = of_kind(desk.settle(), Grant)
+    assert (grant.topic_id, grant.rows, grant.cuts) == (b"\x02" * 16, [Row(8, 0, 1, 1)], [])
+    assert desk.leases.counters["possible_duplicates"] == 4
 
 
 def test_ordinals_lost_with_damage_are_a_hole_behind_a_new_epoch(desk: Desk) -> None:
