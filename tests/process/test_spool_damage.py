@@ -16,6 +16,7 @@ from penstock.daemon.core.segment_scan import ENTRIES_AT, ENTRY, scan
 from penstock.daemon.disk import Buffer, Disk
 from penstock.daemon.segment_files import segment_numbers, segment_path
 from penstock.daemon.spool import SpoolLimits
+from penstock.daemon.spool_directory import SpoolError
 from penstock.daemon.spool_report import show, verify
 from penstock.wire.messages import Row
 
@@ -439,3 +440,73 @@ def test_the_same_damage_without_a_power_cut_is_never_taken_for_a_torn_tail(fold
     assert world.identity.producer_id is None
     assert world.identity.new_identity_reason == "synced entries of the spool are missing"
     world.close()
+
+
+def vandalise(folder: Path, chance: random.Random) -> None:
+    """One of the things that disks and people do to files."""
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != "lock"]
+    path, other = chance.choice(paths), chance.choice(paths)
+    data = bytearray(path.read_bytes())
+    start = chance.randrange(len(data) + 1)
+    end = min(len(data), start + chance.choice([1, 8, 64, 512, 4096]))
+    match chance.randrange(8):
+        case 0:
+            path.write_bytes(data[:start])
+        case 1:
+            path.write_bytes(data[:start] + bytes(end - start) + data[end:])
+        case 2:
+            path.write_bytes(data[:start] + chance.randbytes(end - start) + data[end:])
+        case 3:
+            path.write_bytes(data[:start] + data[end:])
+        case 4:
+            path.write_bytes(data[:start] + data[start:end] + data[start:])
+        case 5:
+            path.write_bytes(other.read_bytes())
+        case 6:
+            path.unlink()
+        case _:
+            path.write_bytes(data + chance.randbytes(100))
+
+
+def test_whatever_is_done_to_the_files_a_start_works_or_says_why(folder: Path, tmp_path: Path) -> None:
+    world = SpoolWorld(folder)
+    number_two(world)
+    for number in range(16):
+        world.frame("a", [(0, 2, 300), (1, 1, 200)])
+        if number % 3 == 2:
+            world.ack(0, number)
+        world.write()
+        if number % 2:
+            world.sync()
+    world._let_go()
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    refused: list[str] = []
+    payloads = dict(world.payloads)
+    for seed in range(int(os.environ.get("PENSTOCK_VANDALS", "150"))):
+        chance = random.Random(seed)
+        restore(folder, copy)
+        for _ in range(chance.randrange(1, 4)):
+            vandalise(folder, chance)
+        power_cut = chance.random() < 0.5
+        try:
+            world.open(power_cut=power_cut)
+        except SpoolError as error:
+            refused.append(str(error))
+            world._let_go()
+            continue
+        for part in world.recovered.slices:
+            key = (part.partition, part.first, part.count)
+            assert world.log.read_slice(part.segment, part.offset, part.length) == payloads[key], seed
+        for number in world.ledger.by_number:
+            world.frame(None, [(number, 1, 50)])
+        world.write()
+        world.sync()
+        found = set(world.pending)
+        world._let_go()
+        _ = show(folder), verify(folder)
+        world.open()
+        assert set(world.pending) == found, seed
+        world._let_go()
+    assert all("version" in text for text in refused)
+    assert len(refused) < 10
