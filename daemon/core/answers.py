@@ -5,11 +5,13 @@ its slices. Answers are gathered per session and round; the listener sends what 
 """
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final, NamedTuple, assert_never
 
 from ...wire.frames import FLAG_WEAK, Ack, Code, Detail, Level, RefusedRecords, Run, done, refused
+from ...wire.ids import NO_OFFSET, NO_TIME
 from .counts import Counts
 from .entries import Lsn
 from .live import FLUSHES_MAX, OpenFlush, Session, SessionState
@@ -201,17 +203,58 @@ def _count_down(session: Session, place: int) -> None:
 
 
 def _delivered(frame: PendingFrame, detail: Detail) -> Ack:
-    # A frame recovered with some of its records in the dead letters knows them from there too.
-    refused = sorted(set(frame.refused))
-    refused_count = sum(entry.count for entry in refused)
+    refused = _told_once(frame.refused)
+    # An offset proves that something arrived, whatever a dead letter says.
+    nothing = sum(entry.count for entry in refused) == frame.count and all(run.offset < 0 for run in frame.runs)
+    runs = _merged(frame.runs) if detail is not Detail.NONE else None
+    if runs and refused:
+        runs = _in_step(frame, runs, refused)
     return Ack(
         frame.seq,
-        None if refused_count == frame.count else Level.DELIVERED,
-        _merged(frame.runs) if detail is not Detail.NONE else None,
+        None if nothing else Level.DELIVERED,
+        runs,
         _partitions(frame) if detail is Detail.RECORDS else None,
         refused or None,
         FLAG_WEAK if frame.weak else 0,
     )
+
+
+def _told_once(entries: list[RefusedRecords]) -> list[RefusedRecords]:
+    """Each record once, in order. A frame recovered with records in the dead letters hears of them twice: the letter's words,
+    which come first, are the better ones."""
+    ordered = sorted(entries)
+    if all(left.first + left.count <= right.first for left, right in pairwise(ordered)):
+        return ordered
+    words: dict[int, RefusedRecords] = {}
+    for entry in entries:
+        for place in range(entry.first, entry.first + entry.count):
+            _ = words.setdefault(place, entry)
+    found: list[RefusedRecords] = []
+    for place in sorted(words):
+        last, entry = found[-1] if found else None, words[place]
+        if last is not None and (last.first + last.count, last.code, last.text) == (place, entry.code, entry.text):
+            found[-1] = last._replace(count=last.count + 1)
+        else:
+            found.append(entry._replace(first=place, count=1))
+    return found
+
+
+def _in_step(frame: PendingFrame, runs: list[Run], refused: list[RefusedRecords]) -> list[Run]:
+    """Runs count a partition's records without the refused ones. After a restart what lies below an ack mark may be of either
+    kind; where the counts show that, the partition's offsets would go to the wrong records, and none is told."""
+    if frame.partitions is None:
+        records = Counter({runs[0].partition: frame.count - sum(entry.count for entry in refused)})
+    else:
+        places = indexes(frame.partitions)
+        records = Counter(places)
+        for entry in refused:
+            records.subtract(places[entry.first : entry.first + entry.count])
+    told: Counter[int] = Counter()
+    for run in runs:
+        told[run.partition] += run.count
+    wrong = [partition for partition in told if told[partition] != records[partition]]
+    unknown = [Run(partition, NO_OFFSET, records[partition], NO_TIME) for partition in wrong if records[partition] > 0]
+    return sorted([*(run for run in runs if run.partition not in wrong), *unknown], key=_partition_of)
 
 
 def _merged(runs: list[Run]) -> list[Run]:
