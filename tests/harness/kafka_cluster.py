@@ -39,6 +39,8 @@ class Cluster:
         self.bootstrap = bootstrap
         self.version = version
         self.replicas = replicas
+        self.made: list[str] = []
+        """Topics made through this object."""
         self.admin = AdminClient(
             {
                 "bootstrap.servers": bootstrap,
@@ -67,6 +69,7 @@ class Cluster:
         _ = settings.setdefault("retention.ms", "-1")
         topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=settings)
         _ = wait_until(lambda: self._created(topic), seconds=2 * REQUEST_S, what=f"{name} is created")
+        self.made.append(name)
         _ = wait_until(
             lambda: len(self.leaders(name)) == partitions,
             seconds=REQUEST_S,
@@ -92,6 +95,7 @@ class Cluster:
         """Ask for a topic's deletion and wait for the answer."""
         for done in self.admin.delete_topics([name], request_timeout=REQUEST_S).values():
             _ = done.result(REQUEST_S)
+        self.made.remove(name)
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Partition to node, for the partitions that have a leader now."""
@@ -295,10 +299,12 @@ def existing_bootstrap() -> str | None:
     return os.environ.get("KAFKA_BOOTSTRAP") or None
 
 
-def existing_cluster(bootstrap: str, *, replicas: int) -> Cluster:
-    """The cluster at `bootstrap`, as far as its number of brokers allows these replicas."""
-    cluster = Cluster(bootstrap, version="existing", replicas=replicas)
-    cluster.replicas = min(replicas, len(cluster.metadata().brokers))
+def existing_cluster(bootstrap: str, *, brokers: int) -> Cluster:
+    """The cluster at `bootstrap`; topics are made with as many replicas as `brokers`. Raise LookupError if it has fewer."""
+    cluster = Cluster(bootstrap, version="existing", replicas=brokers)
+    there = len(cluster.metadata().brokers)
+    if there < brokers:
+        raise LookupError(f"KAFKA_BOOTSTRAP names a cluster of {there} brokers, and this test wants {brokers}")
     return cluster
 
 
