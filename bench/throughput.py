@@ -2,7 +2,7 @@
 
     python bench/throughput.py                 every case, five rounds: about ten minutes
     python bench/throughput.py --quick         100 B keyed lz4 only, three rounds
-    python bench/throughput.py --write         also writes bench/results/throughput-DATE.md
+    python bench/throughput.py --write         also writes bench/results/DATE-throughput.md
 
 Penstock is the client process with `send_many` of 1,000 records, the router and two shards, spool on, level `delivered`;
 confluent-kafka is one client process with `produce()` without callback, idempotent. Both have the same batch.size and
@@ -82,10 +82,14 @@ class Rounds:
 
     def ratio(self, figure: str) -> float:
         """Penstock's figure by confluent-kafka's of the same round, the median of that."""
-        return median(
+        return median(self.ratios(figure))
+
+    def ratios(self, figure: str) -> list[float]:
+        """The same of each round, in their order."""
+        return [
             float(getattr(ours, figure)) / float(getattr(theirs, figure))
             for ours, theirs in zip(self.costs["penstock"], self.costs["confluent"], strict=True)
-        )
+        ]
 
     def part(self, name: str) -> float:
         """The median CPU of one of our processes; a name ending in `-` stands for all that begin with it."""
@@ -194,10 +198,17 @@ def table(results: dict[Case, Rounds], sides: Sequence[str]) -> str:
                 f"| {case.title} | {side} | {figures[0]:,.0f} | {figures[1]:.2f} | {parts} | {figures[2]:.2f} |"
             )
     if len(sides) == len(SIDES):
-        lines += ["", "| case | CPU ratio | records/s ratio | broker's CPU ratio |", "|---|---|---|---|"]
+        ratios = [
+            "| Penstock / confluent-kafka | CPU ratio (lowest to highest) | records/s ratio | broker's CPU ratio |",
+            "|---|---|---|---|",
+        ]
         for case, rounds in results.items():
-            ratios = [rounds.ratio(name) for name in ("cpu_us", "rate", "broker_us")]
-            lines.append(f"| {case.title} | **{ratios[0]:.2f}** | **{ratios[1]:.2f}** | {ratios[2]:.2f} |")
+            every = rounds.ratios("cpu_us")
+            cpu = f"**{median(every):.2f}** ({min(every):.2f} to {max(every):.2f})"
+            ratios.append(
+                f"| {case.title} | {cpu} | **{rounds.ratio('rate'):.2f}** | {rounds.ratio('broker_us'):.2f} |"
+            )
+        lines = [*ratios, "", *lines]
     return "\n".join(lines)
 
 
@@ -208,7 +219,8 @@ def machine(*, split: bool) -> str:
     )
     cores = len(os.sched_getaffinity(os.getppid()))
     placed = "clients and daemon on two cores, broker on the others" if split else "all on the same cores"
-    return f"{model}, {cores} cores, Linux {platform.release()}, Python {platform.python_version()}, Kafka {VERSION}; {placed}"
+    versions = f"Linux {platform.release()}, Python {platform.python_version()}, Kafka {VERSION}"
+    return f"{model}, {cores} cores, {versions}; {placed}; load average of 15 minutes {os.getloadavg()[2]:.1f}"
 
 
 def options() -> argparse.Namespace:
@@ -218,7 +230,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each case (5)")
     parser.add_argument("--records", type=int, help="records of 100 B a run (1,000,000); of 1 KB a quarter of it")
     parser.add_argument("--side", choices=SIDES, help="one side only")
-    parser.add_argument("--write", action="store_true", help="write bench/results/throughput-DATE.md")
+    parser.add_argument("--write", action="store_true", help="write bench/results/DATE-throughput.md")
     return parser.parse_args()
 
 
@@ -254,7 +266,7 @@ def main() -> None:
     print(f"\n{text}")
     if chosen.write:
         today = time.strftime("%Y-%m-%d")
-        path = ROOT / "bench" / "results" / f"throughput-{today}.md"
+        path = ROOT / "bench" / "results" / f"{today}-throughput.md"
         path.parent.mkdir(exist_ok=True)
         _ = path.write_text(f"# Throughput, {today}\n\n`python {' '.join(sys.argv)}`\n\n{text}")
         print(f"written: {path.relative_to(ROOT)}")
