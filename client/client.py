@@ -40,7 +40,7 @@ T = TypeVar("T")
 LevelName = Literal["accepted", "spooled", "delivered"]
 LEVELS: Final[dict[str, int]] = {"accepted": Level.ACCEPTED, "spooled": Level.SPOOLED, "delivered": Level.DELIVERED}
 DEFAULT_SOCKET: Final = "/run/penstock/penstock.sock"
-FRAME_BYTES_WANTED: Final = 256 << 10
+FRAME_BYTES_WANTED: Final = 480 << 10
 """Whole columns larger than twice this are cut into several frames."""
 ATEXIT_S: Final = 5.0
 """How long the end of the program waits for producers that were not closed."""

@@ -171,15 +171,25 @@ def pack_many(
         FrameError: a single record is too large; the text names it.
         TypeError, ValueError, OverflowError: something in the columns is not of this protocol.
     """
-    whole = pack(packer, topic, *columns)
-    if len(whole) + HEAD_BYTES <= min(bytes_max, 2 * bytes_wanted):
-        return [(count, whole)]
-    size = max(1, count * bytes_wanted // len(whole))
+    whole_max = min(bytes_max, 2 * bytes_wanted)
+    about = count * _first_bytes(columns)
+    if about <= whole_max:
+        whole = pack(packer, topic, *columns)
+        about = len(whole)
+        if about + HEAD_BYTES <= whole_max:
+            return [(count, whole)]
+    size = -(-count // -(-about // bytes_wanted))
     parts: list[tuple[int, bytes]] = []
     for start in range(0, count, size):
         end = min(count, start + size)
         parts += _pack_part(packer, topic, columns, start, end, bytes_max)
     return parts
+
+
+def _first_bytes(columns: Sequence[Any]) -> int:
+    """Bytes of the first record's key and value: columns that are certain to take several frames are not packed as one."""
+    firsts = [column[0] for column in columns[1:3] if isinstance(column, list | tuple)]
+    return sum(len(first) for first in firsts if isinstance(first, bytes | bytearray))
 
 
 def _pack_part(
