@@ -23,7 +23,7 @@ _EVENTS_MAX: Final = 256
 # As plain numbers: pyzmq's flags are enumerations, whose arithmetic costs more than the question.
 _POLLIN: Final = int(zmq.POLLIN)
 
-GAP_S: Final = 0.001
+GAP_S: Final = 0.003
 """While much is moved, rounds begin at least so far apart: each handles more, and neighbours are woken less often."""
 MUCH_BYTES: Final = 256 << 10
 _MUCH_S: Final = 0.01
