@@ -14,6 +14,7 @@ starting. A slot is one line of JSON, filled up with spaces::
     producer_id    null until the brokers gave one
     reason         why a new producer id is needed, or was and its stamp rows may not be on disk; else null
     clean          written by an orderly stop, taken back by the next start once it has recovered
+    segment        number of the segment that the last start began, -1 before the first: it, or a later one, is always there
 
 A crash inside a write leaves a slot whose checksum is wrong: the other one counts, as before. A write is synced before anything
 it says is used.
@@ -58,6 +59,7 @@ class IdentityFile:
     producer_id: int | None
     reason: str | None
     clean: bool
+    segment: int
 
 
 class Identity:
@@ -114,6 +116,7 @@ class Identity:
             producer_id=None,
             reason="the spool is new",
             clean=False,
+            segment=-1,
         )
         serial, stored = _load(claimed.path)
         power_cut = False
@@ -126,6 +129,7 @@ class Identity:
                 starts=stored.starts + 1,
                 boot_id=stored.boot_id,
                 clean=stored.clean,
+                segment=stored.segment,
                 producer_id=None if reason else stored.producer_id,
                 reason=reason,
             )
@@ -162,13 +166,18 @@ class Identity:
     def new_identity_reason(self) -> str | None:
         return self._file.reason
 
-    def recovered(self) -> None:
-        """What recovery concluded from the last stop is on disk: from now on a new one counts.
+    @property
+    def segment(self) -> int:
+        """Number of the segment that the start before this one began."""
+        return self._file.segment
+
+    def recovered(self, segment: int) -> None:
+        """What recovery concluded from the last stop is on disk, in this segment: from now on a new stop counts.
 
         Raises:
             SpoolError: it could not be stored.
         """
-        self._store(replace(self._file, boot_id=self.boot_id, clean=False))
+        self._store(replace(self._file, boot_id=self.boot_id, clean=False, segment=segment))
 
     def set_producer_id(self, producer_id: int) -> None:
         """The brokers gave an id; it is on disk when this returns. The reason stays until `settle`: a start that finds one
@@ -297,16 +306,16 @@ def _canonical(fields: object) -> bytes:
 
 
 def _checked(stored: dict[str, object]) -> IdentityFile | None:
-    numbers = [stored.get(name) for name in ("spool", "starts", "device", "inode")]
+    numbers = [stored.get(name) for name in ("spool", "starts", "device", "inode", "segment")]
     texts = [stored.get(name) for name in ("machine_id", "boot_id")]
     producer_id, reason, clean = stored.get("producer_id"), stored.get("reason"), stored.get("clean")
     if not all(type(number) is int for number in numbers) or not all(type(text) is str for text in texts):
         return None
     if not isinstance(producer_id, int | None) or not isinstance(reason, str | None) or not isinstance(clean, bool):
         return None
-    spool, starts, device, inode = cast("list[int]", numbers)
+    spool, starts, device, inode, segment = cast("list[int]", numbers)
     machine_id, boot_id = cast("list[str]", texts)
-    return IdentityFile(VERSION, spool, starts, machine_id, boot_id, device, inode, producer_id, reason, clean)
+    return IdentityFile(VERSION, spool, starts, machine_id, boot_id, device, inode, producer_id, reason, clean, segment)
 
 
 def _copied(stored: IdentityFile, here: IdentityFile) -> str | None:

@@ -118,6 +118,7 @@ class Spool:
             wall_ms=wall_ms(),
             disk=disk,
         ).run()
+        recovered.uncertain |= max((end.number for end in ends), default=-1) < identity.segment
         if recovered.uncertain and identity.new_identity_reason is None:
             identity.renew("synced entries of the spool are missing")
         spool = cls(identity, limits, ends, disk=disk)
@@ -162,7 +163,7 @@ class Spool:
         if self._recovered is not None:
             relocate(moved, self._recovered.slices, self.segments)
             self._recovered = None
-        self._identity.recovered()
+        self._identity.recovered(number)
 
     # --- appending ---------------------------------------------------------------------------------------------------
 

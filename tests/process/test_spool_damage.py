@@ -175,6 +175,29 @@ def test_a_lost_segment_in_the_middle_leaves_holes_and_the_rest(folder: Path) ->
     world.close()
 
 
+def test_a_lost_newest_segment_asks_for_a_new_identity(folder: Path) -> None:
+    world = SpoolWorld(folder)
+    number_two(world)
+    world.frame("a", [(0, 1, 600)])
+    world.identity.set_producer_id(77)
+    world.write()
+    world.sync()
+    world.kill()
+    assert world.identity.producer_id == 77
+    world.frame("a", [(0, 1, 600)])
+    world.write()
+    world.sync()
+    world._let_go()
+    segment_path(folder, segment_numbers(folder)[-1]).unlink()
+    world.open()
+    assert world.recovered.uncertain
+    assert (world.identity.producer_id, world.identity.new_identity_reason) == (
+        None,
+        "synced entries of the spool are missing",
+    )
+    world.close()
+
+
 class LyingDisk(Disk):
     """Says that less was taken than was given; `takes` tells whether the bytes were taken all the same."""
 

@@ -42,7 +42,7 @@ def start(folder: Path, *, restored: bool = False) -> Identity:
 def start_and_end(folder: Path, *, clean: bool = False, producer_id: int | None = None) -> IdentityFile:
     """One start of a router, as far as the identity goes."""
     identity = start(folder)
-    identity.recovered()
+    identity.recovered(-1)
     if producer_id is not None:
         identity.set_producer_id(producer_id)
         identity.settle()
@@ -158,7 +158,7 @@ def test_a_power_cut_is_remembered_until_recovery_is_over(folder: Path) -> None:
     start(folder).close()
     second = start(folder)
     assert second.power_cut
-    second.recovered()
+    second.recovered(-1)
     second.close()
     third = start(folder)
     assert not third.power_cut
