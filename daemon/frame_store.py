@@ -6,6 +6,7 @@ from typing import NamedTuple
 from .core.entries import ControlEntry, FrameEntry, Lsn
 from .core.model import FramePlace
 from .spool import Spool
+from .spool_directory import SpoolError
 
 
 class SpoolBrokenError(Exception):
@@ -36,7 +37,7 @@ class FrameStore(NamedTuple):
         """
         try:
             self.spool.write()
-        except OSError as error:
+        except (OSError, SpoolError) as error:
             raise SpoolBrokenError(f"a segment cannot be written: {error}") from error
 
     def finish_sync(self) -> Lsn:
@@ -47,8 +48,19 @@ class FrameStore(NamedTuple):
         """
         try:
             return self.spool.finish_sync()
-        except OSError as error:
+        except (OSError, SpoolError) as error:
             raise SpoolBrokenError(f"segments cannot be synced: {error}") from error
+
+    def clean(self) -> None:
+        """Remove the segments that nothing needs any more.
+
+        Raises:
+            SpoolBrokenError: the directory cannot be changed.
+        """
+        try:
+            _ = self.spool.clean()
+        except OSError as error:
+            raise SpoolBrokenError(f"the spool cannot be cleaned: {error}") from error
 
     def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FramePlace:
         """Stage one frame.
@@ -56,5 +68,9 @@ class FrameStore(NamedTuple):
         Raises:
             NoSpaceError: the disk is full.
             SpoolFullError: the spool is at its limit.
+            SpoolBrokenError: the disk fails.
         """
-        return self.spool.append_frame(entry, payloads, created_ms=created_ms)
+        try:
+            return self.spool.append_frame(entry, payloads, created_ms=created_ms)
+        except OSError as error:
+            raise SpoolBrokenError(f"no segment can be begun: {error}") from error

@@ -3,7 +3,7 @@
 from typing import Final
 
 from .core.intake import Intake
-from .spool import Spool
+from .frame_store import FrameStore
 
 SLICES_MAX: Final = 1_000_000
 SLICES_AGAIN: Final = 900_000
@@ -15,8 +15,8 @@ _LOOK_EVERY_S: Final = 0.1
 class Room:
     """Owner of `intake.full`, but for the moment at which the spool says no."""
 
-    def __init__(self, spool: Spool, intake: Intake) -> None:
-        self._spool = spool
+    def __init__(self, store: FrameStore, intake: Intake) -> None:
+        self._store = store
         self._intake = intake
         self._freed = False
         self._crowded = False
@@ -35,12 +35,16 @@ class Room:
         return found
 
     def look(self, now: float) -> None:
-        """Every now and then: clean the spool, and count what waits."""
+        """Every now and then: clean the spool, and count what waits.
+
+        Raises:
+            SpoolBrokenError: the spool's directory cannot be changed.
+        """
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_EVERY_S
-        _ = self._spool.clean()
-        pending = self._spool.segments.pending
+        self._store.clean()
+        pending = self._store.spool.segments.pending
         self._crowded = pending > (SLICES_AGAIN if self._crowded else SLICES_MAX)
         self._intake.full = self._intake.full or self._crowded
 

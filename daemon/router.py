@@ -97,7 +97,7 @@ class Router:
         self.cluster = ClusterFollower(self.metadata, self.topics, self.routing, self.leases, changes)
         self.cluster.recover(self.ledger)
         self.intake = self._new_intake()
-        self.room = Room(self.spool, self.intake)
+        self.room = Room(self.store, self.intake)
         self.parking = Parking(settings, started)
         self.sessions.parked = self.parking.lookup
         self.listener = Listener(
@@ -159,7 +159,7 @@ class Router:
             # Nothing more is answered, written or said: what was, was right.
             self._log.critical("router_broken", what=str(error), exc_info=True)
             return Exit.BROKEN
-        except SpoolBrokenError as error:
+        except (SpoolBrokenError, SpoolError) as error:
             self._log.critical("spool_failed", reason=str(error))
             self._exit = Exit.SPOOL
         self._close()
@@ -383,7 +383,7 @@ class Router:
         self.loop.remove(self.spool.sync_fd)
         try:
             self.spool.close(clean=clean)
-        except OSError as error:
+        except (OSError, SpoolError) as error:
             self._log.critical("spool_failed", reason=str(error))
             self._exit = Exit.SPOOL
         self.bus.close()
