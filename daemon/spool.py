@@ -46,18 +46,26 @@ from .spool_sync import Syncer, SyncJob
 from .spool_tail import Body, Tail, TailLimits, frame_body
 
 _SYNC_FAILURES_MAX: Final = 3
+_SEGMENTS_LEAST: Final = 8
+_SEGMENT_BYTES_LEAST: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
     """All in bytes. `control_reserve_bytes` of every segment are for facts only. `unsynced_bytes_max` bounds what is kept in
-    memory for the case that a sync fails."""
+    memory for the case that a sync fails. Segments are smaller than asked for where eight would exceed `bytes_max`: space
+    comes back a segment at a time."""
 
     bytes_max: int = 10 << 30
     segment_bytes: int = 64 << 20
     control_reserve_bytes: int = 2 << 20
     unsynced_bytes_max: int = 128 << 20
     quarantine_bytes_max: int = 256 << 20
+
+    @property
+    def segment_bytes_used(self) -> int:
+        """The size of a segment file."""
+        return min(self.segment_bytes, max(self.bytes_max // _SEGMENTS_LEAST, _SEGMENT_BYTES_LEAST))
 
 
 class Spool:
@@ -74,7 +82,7 @@ class Spool:
         self._limits = limits
         self._disk = disk
         self._ends = list(ends)
-        self._files = FileMaker(self._directory, limits.segment_bytes, disk)
+        self._files = FileMaker(self._directory, limits.segment_bytes_used, disk)
         self._syncer = Syncer(disk)
         self._tail: Tail | None = None
         self._recovered: Recovered | None = None
@@ -140,7 +148,7 @@ class Spool:
         self._tail = tail = Tail(
             self._files,
             self.segments,
-            TailLimits(limits.bytes_max, limits.segment_bytes, limits.control_reserve_bytes),
+            TailLimits(limits.bytes_max, limits.segment_bytes_used, limits.control_reserve_bytes),
             spool=self._identity.spool,
             router_start=self._identity.start,
             snapshot=snapshot,
@@ -340,7 +348,7 @@ class Spool:
             tail.begin(number, end)
             return {}
         bodies = [(frame.lsn, self._read_frame(frame.lsn)) for frame in recovered.frames if frame.lsn >= unsynced_from]
-        if sum(body.length for _, body in bodies) > self._limits.segment_bytes // 2:
+        if sum(body.length for _, body in bodies) > self._limits.segment_bytes_used // 2:
             # More than a segment takes: its files were synced by recovery, which is as good unless a sync had failed before.
             tail.begin(number, end)
             return {}

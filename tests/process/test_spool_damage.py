@@ -279,6 +279,12 @@ def test_a_full_spool_refuses_frames_takes_facts_and_goes_on_when_something_is_d
     world.close()
 
 
+def test_segments_are_small_enough_for_space_to_come_back_bit_by_bit() -> None:
+    assert SpoolLimits(bytes_max=64 << 20, segment_bytes=64 << 20).segment_bytes_used == 8 << 20
+    assert SpoolLimits(bytes_max=10 << 30, segment_bytes=64 << 20).segment_bytes_used == 64 << 20
+    assert SpoolLimits(bytes_max=1 << 20, segment_bytes=4096).segment_bytes_used == 4096
+
+
 def test_too_much_that_waits_for_its_sync_holds_frames_up(folder: Path) -> None:
     world = SpoolWorld(folder, SpoolLimits(segment_bytes=1 << 20, control_reserve_bytes=1024, unsynced_bytes_max=4096))
     number_two(world)
