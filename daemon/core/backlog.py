@@ -44,6 +44,8 @@ class Backlog:
     """Pieces of unresolved slices, ascending."""
     runs: list[Run] = field(default_factory=list)
     """Of the first unresolved slice: the part below the mark."""
+    handed_bytes: int = 0
+    """Of the unresolved slices that were handed out under the lease in force; while `narrowed`, of all that it named."""
     end: int = 0
     """The ordinal behind the last one pushed."""
     narrowed: bool = False
@@ -63,11 +65,13 @@ class Backlog:
     def rewind(self) -> None:
         """The lease ended: everything unresolved is to be handed out again."""
         self.narrowed = False
+        self.handed_bytes = 0
         self.waiting = deque(self.unresolved)
 
     def narrow(self, first: int, end: int) -> None:
         """Hand out only the slices that hold ordinals [first, end): a trial needs no more."""
         self.narrowed = True
+        self.handed_bytes = 0
         self.waiting.clear()
         for piece in self.unresolved:
             if piece.first >= end:
@@ -79,6 +83,7 @@ class Backlog:
         """The trial was taken: what follows may go too."""
         self.narrowed = False
         self.waiting = deque(piece for piece in self.unresolved if piece.first >= handed_end)
+        self.handed_bytes = sum(piece.length for piece in self.unresolved if piece.first < handed_end)
 
     def park(self, pieces: list[Piece]) -> None:
         """Remember what was parked, until the slices it lies in end."""
@@ -106,6 +111,8 @@ class Backlog:
             _ = unresolved.popleft()
             if waiting and waiting[0] is head:
                 _ = waiting.popleft()
+            elif not self.narrowed:
+                self.handed_bytes -= head.length
             ended.append(SliceEnded(head, runs, parked))
         return ended
 

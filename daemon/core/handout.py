@@ -2,10 +2,14 @@
 
 A lane is one shard's connection to one node: its credit, and the leases with something to hand out. A lane whose credit is
 used up costs nothing until more comes.
+
+Credit comes back when the shard has made batches of what it was handed, which it does not do for a partition that cannot send.
+So no partition may hold more than what it leaves: of n that are stuck each has at most 1/(n + 1) of the lane (DRN-4).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final
 
 from ...wire.messages import NARROW, OPEN, RouterMessage, SliceRef, Slices
@@ -15,7 +19,8 @@ from .lease import Lease
 REFS_MAX: Final = 4_096
 """References in one message: about 256 KB of it."""
 TURN_BYTES: Final = 256 << 10
-"""What one partition may take of a lane's credit before the next one's turn."""
+"""What one partition may take of a lane's credit before the next one's turn, and what it may hold in any case: a batch should
+come together."""
 
 Send = Callable[[int, RouterMessage], None]
 TellPace = Callable[[Lease, str], None]
@@ -23,13 +28,26 @@ TellPace = Callable[[Lease, str], None]
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Bytes of references: `total` accepted by the shard, `used` handed out, both since its HELLO."""
+    """Bytes of references: `total` accepted by the shard, `used` handed out, both since its HELLO. `ready`: leases with slices to
+    hand out; `sated`: those of them that hold their share, until some of theirs ends or credit comes."""
 
     seat: int
     node: int
     total: int = 0
     used: int = 0
     ready: dict[int, Lease] = field(default_factory=dict)
+    sated: dict[int, Lease] = field(default_factory=dict)
+
+
+class _Turn(Enum):
+    """Why a lease's turn ended."""
+
+    OVER = auto()
+    """It had its turn, or nothing more that is synced."""
+    NO_CREDIT = auto()
+    """The lane's."""
+    SATED = auto()
+    """It holds its share."""
 
 
 class HandOut:
@@ -52,7 +70,10 @@ class HandOut:
     def credit(self, seat: int, node: int, total: int) -> None:
         """The shard accepts more. Totals only rise: an older message changes nothing."""
         lane = self.lane(seat, node)
-        lane.total = max(lane.total, total)
+        if total > lane.total:
+            lane.total = total
+            lane.ready |= lane.sated
+            lane.sated.clear()
 
     def forget(self, seat: int) -> None:
         """The shard is gone, and its credit with it."""
@@ -62,13 +83,22 @@ class HandOut:
     def ready(self, lease: Lease) -> None:
         """The lease is held and may have something to hand out."""
         if lease.backlog.waiting:
-            self.lane(lease.seat, lease.node).ready[lease.number] = lease
+            lane = self.lane(lease.seat, lease.node)
+            _ = lane.sated.pop(lease.number, None)
+            lane.ready[lease.number] = lease
+
+    def eased(self, lease: Lease) -> None:
+        """Some of what it held has ended."""
+        lane = self._lanes.get((lease.seat, lease.node))
+        if lane is not None and lane.sated.pop(lease.number, None) is not None:
+            lane.ready[lease.number] = lease
 
     def drop(self, lease: Lease) -> None:
         """The lease ends, or moves to another node."""
         lane = self._lanes.get((lease.seat, lease.node))
         if lane is not None:
             _ = lane.ready.pop(lease.number, None)
+            _ = lane.sated.pop(lease.number, None)
 
     def run(self, synced: Lsn, old_before_ms: int) -> None:
         """Hand out what is synced and has credit. Slices with timestamps older than `old_before_ms` are announced by pace
@@ -87,32 +117,43 @@ class HandOut:
             for number in list(ready):
                 lease = ready.pop(number)
                 before = lane.used
-                stopped = self._take(lane, lease, synced, old_before_ms, refs)
+                turn = self._take(lane, lease, synced, old_before_ms, refs)
                 progress = progress or lane.used > before
                 if lease.backlog.waiting:
-                    ready[number] = lease
-                if stopped:
+                    (lane.sated if turn is _Turn.SATED else ready)[number] = lease
+                if turn is _Turn.NO_CREDIT:
                     progress = False
                     break
         self._flush(lane.seat, refs)
 
-    def _take(self, lane: Lane, lease: Lease, synced: Lsn, old_before_ms: int, refs: list[SliceRef]) -> bool:
-        """Move slices of one lease into `refs`. Returns whether the lane's credit stopped it."""
-        waiting, number, generation = lease.backlog.waiting, lease.number, lease.generation
+    def _take(self, lane: Lane, lease: Lease, synced: Lsn, old_before_ms: int, refs: list[SliceRef]) -> _Turn:
+        """Move slices of one lease into `refs`."""
+        backlog = lease.backlog
+        waiting, number, generation = backlog.waiting, lease.number, lease.generation
         used, total, turn_end = lane.used, lane.total, lane.used + TURN_BYTES
-        count, stopped = 0, False
+        held, turn, count = backlog.handed_bytes, _Turn.OVER, 0
         while waiting and used < turn_end:
             head = waiting[0]
             length = head.length
             if head.lsn > synced:
                 break
             if used + length > total:
-                stopped = True
+                turn = _Turn.NO_CREDIT
+                break
+            if (
+                held + length > max(total - used, TURN_BYTES)
+                and held
+                # What was cut before is sent as it was cut, and a trial wants all that it names.
+                and head.first >= lease.inherited_end
+                and not backlog.narrowed
+            ):
+                turn = _Turn.SATED
                 break
             if head.max_ts < old_before_ms:
                 self._announce_old(lane, lease, head.first + head.count, refs)
             _ = waiting.popleft()
             used += length
+            held += length
             count += 1
             first, records = head.first, head.count
             refs.append(
@@ -126,7 +167,8 @@ class HandOut:
         self.slices += count
         self.bytes += used - lane.used
         lane.used = used
-        return stopped
+        backlog.handed_bytes = held
+        return turn
 
     def _announce_old(self, lane: Lane, lease: Lease, end: int, refs: list[SliceRef]) -> None:
         lease.narrow_through = end

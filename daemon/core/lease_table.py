@@ -220,6 +220,8 @@ class LeaseTable:
             records += one.slice.count
             if one.parked:
                 parked += sum(count for _, count, _ in one.parked)
+        if ended and lease.backlog.waiting:
+            self.handout.eased(lease)
         self.counters["records_parked"] += parked
         self.counters["records_delivered"] += records - parked
         self.ended += ended
