@@ -19,7 +19,11 @@ class KnownTopics:
     def facts(self, topic: str) -> TopicFacts | None:
         """What is known of a topic that exists."""
         view = self._metadata.topic(topic)
-        if view is None or self.error(topic) is not None or sorted(view.partitions) != list(range(view.partition_count)):
+        if (
+            view is None
+            or self.error(topic) is not None
+            or sorted(view.partitions) != list(range(view.partition_count))
+        ):
             return None
         settings = self._metadata.topic_settings(topic)
         return TopicFacts(
