@@ -18,6 +18,7 @@ files that the next recovery reads the same way: whole segments are moved, newes
 
 import os
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from .core.entries import Lsn, lsn
 from .core.entry_codec import Kind, SyncedEntry, unpack
 from .core.ledger import Ledger
 from .core.model import PendingFrame, PendingSlice
-from .core.replay import LostRange, Replay
+from .core.replay import LostRange, Replay, telling
 from .core.segment_scan import ENTRIES_AT, ENTRY, Damage, EntryHeaders, read_segment_header
 from .core.sessions import Sessions
 from .disk import Disk
@@ -91,12 +92,15 @@ class Recovery:
         now_ms: int,
         wall_ms: int,
         disk: Disk,
+        alive: Callable[[], None],
     ) -> None:
+        """`alive` is called again and again while it runs: a large spool takes longer than a watchdog waits."""
         self._directory = directory
         self._spool = spool
         self._quarantine = quarantine
         self._power_cut = power_cut
         self._disk = disk
+        self._alive = alive
         self._report = RecoveryReport()
         self._replay = Replay(sessions, now_ms=now_ms, wall_ms=wall_ms)
         self._ends: list[SegmentEnd] = []
@@ -116,17 +120,19 @@ class Recovery:
             numbers = self._own_segments()
             reader = SegmentReader(self._directory, self._spool, numbers)
             for place, number in enumerate(numbers):
+                self._alive()
                 if reader.is_void(number):
                     truncate(segment_path(self._directory, number), 0, self._disk)
                     self._void.append(SegmentEnd(number, 0))
                 elif not self._feed(reader, number, numbers[place + 1 :]):
                     break
             for end in [*self._ends, *self._void]:
+                self._alive()
                 # What the last router wrote may be in the page cache only, and will be handed out.
                 sync_file(segment_path(self._directory, end.number), self._disk)
         except OSError as error:
             raise SpoolError(f"the spool in {self._directory} cannot be read: {error}") from error
-        done = self._replay.finish(power_cut=self._power_cut)
+        done = self._replay.finish(power_cut=self._power_cut, alive=self._alive)
         self._report.mended = self._replay.mended
         self._report.differences = self._replay.differences
         self._report.lost = done.lost
@@ -213,7 +219,7 @@ class Recovery:
         self._start_before = 0 if segment.header is None else segment.header.router_start
         self._replay.segment(continuous=whole)
         checkpoint = False
-        for raw in segment.scan.entries:
+        for raw in telling(segment.scan.entries, self._alive):
             if raw.offset >= end:
                 break
             try:

@@ -399,7 +399,8 @@ def serve(settings: Settings, settings_path: Path) -> Exit:
         self_check(monotonic)
         descriptors = descriptors_max()
         inherited(settings.socket_path).close()
-        started = start(settings)
+        with Notifier.from_environment() as notifier:
+            started = start(settings, lambda: notifier.working(monotonic(), "recovering the spool"))
     except (ListenError, SlowChecksumError) as error:
         log.critical("router_cannot_start", reason=str(error))
         return Exit.CONFIGURATION

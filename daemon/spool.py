@@ -108,8 +108,10 @@ class Spool:
         identity: Identity,
         session_limits: SessionLimits | None = None,
         disk: Disk | None = None,
+        alive: Callable[[], None] = lambda: None,
     ) -> "tuple[Spool, Recovered]":
         """Recover what is in the directory that `identity` holds. Follow with `begin` before anything is appended.
+        `alive` is called again and again meanwhile.
 
         Raises:
             SpoolError: the directory cannot be read, or holds a version that is not known.
@@ -125,6 +127,7 @@ class Spool:
             now_ms=int(monotonic() * 1000),
             wall_ms=wall_ms(),
             disk=disk,
+            alive=alive,
         ).run()
         recovered.uncertain |= max((end.number for end in ends), default=-1) < identity.segment
         if recovered.uncertain and identity.new_identity_reason is None:

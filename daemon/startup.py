@@ -4,6 +4,7 @@ Order: the lock first, then the end of every shard of an earlier router (LSE-7),
 the log, and only when that is written are the journals removed (JRN-7).
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ..config.handover import topic_settings
@@ -14,6 +15,7 @@ from ..runtime.host import boot_id
 from . import journals
 from .core.entries import CheckpointEntry
 from .core.leases import LeaseLimits, Leases
+from .core.replay import telling
 from .core.sessions import SessionLimits
 from .frame_store import FrameStore
 from .identity import Identity
@@ -35,8 +37,8 @@ class Started(NamedTuple):
     leases: Leases
 
 
-def start(settings: Settings) -> Started:
-    """Recover everything.
+def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Started:
+    """Recover everything. `alive` is called again and again while that takes.
 
     Raises:
         SpoolError: the spool cannot be had; the text says what to do.
@@ -47,12 +49,14 @@ def start(settings: Settings) -> Started:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     identity = Identity.open(settings.spool_dir, allow_unsafe_filesystem=settings.spool.allow_unsafe_filesystem)
     boot = boot_id()
+    alive()
     dead = journals.end_owners(settings.journal_dir, boot, wait_s=_OWNERS_END_S, clock=monotonic)
     spool, recovered = Spool.open(
         settings.spool_dir,
         SpoolLimits(bytes_max=settings.spool.bytes_max, segment_bytes=settings.spool.segment_bytes),
         identity=identity,
         session_limits=SessionLimits(retention_ms=settings.limits.session_retention_s * 1_000),
+        alive=alive,
     )
     report = recovered.report
     log.info(
@@ -69,6 +73,7 @@ def start(settings: Settings) -> Started:
     if recovered.uncertain and identity.new_identity_reason is None:
         identity.renew("synced entries of the spool are missing")
     spool.begin(lambda: _checkpoint(recovered))
+    alive()
     leases = _leases(settings, spool, recovered)
     # A boot that differs without a power cut means an orderly stop: its cuts are in the log as facts (JRN-8).
     facts = not identity.power_cut and all(
@@ -80,9 +85,10 @@ def start(settings: Settings) -> Started:
     if reason is not None and recovered.ledger.by_number:
         log.warning("new_identity", reason=reason)
         leases.new_identity(reason)
-    for piece in recovered.slices:
+    for piece in telling(recovered.slices, alive):
         leases.push(piece)
     spool.write()
+    alive()
     for journal in dead:
         journals.remove(journal.path)
     if identity.producer_id is not None:

@@ -10,6 +10,9 @@ from types import TracebackType
 from typing import Final, Self
 
 STATUS_CHARS_MAX: Final = 200
+_WORKING_EVERY_S: Final = 1.0
+_EXTEND_S: Final = 60
+"""How much longer a start may take after each sign of life."""
 
 
 class Notifier:
@@ -55,6 +58,13 @@ class Notifier:
             self._fed_at = now
             self._send("WATCHDOG=1")
         return self._fed_at + every
+
+    def working(self, now: float, status: str) -> None:
+        """A sign of life while something long runs before the first round, at a start or a restart; told once a second."""
+        if self._socket is None or (self._fed_at is not None and now < self._fed_at + _WORKING_EVERY_S):
+            return
+        self._fed_at = now
+        self._send(f"WATCHDOG=1\nEXTEND_TIMEOUT_USEC={_EXTEND_S * 1_000_000}\nSTATUS={status[:STATUS_CHARS_MAX]}")
 
     def _send(self, text: str) -> None:
         if self._socket is None:

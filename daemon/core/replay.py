@@ -4,7 +4,8 @@ What the live router asserts is mended here instead, because it may only show wh
 a failed sync) counts once, where its last copy lies; ordinals that nothing holds any more become holes.
 """
 
-from typing import NamedTuple, assert_never
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, TypeVar, assert_never
 
 from ...wire.frames import Run
 from .entries import (
@@ -25,6 +26,10 @@ from .entry_codec import SpoolEntry, SyncedEntry, VoidEntry
 from .ledger import Hole, Ledger, PartitionState
 from .model import PendingFrame, PendingSlice
 from .sessions import Sessions
+
+_T = TypeVar("_T")
+_ALIVE_EVERY: Final = 4_096
+_PRUNE_FROM: Final = 65_536
 
 
 class LostRange(NamedTuple):
@@ -73,6 +78,7 @@ class Replay:
         self._wall_ms = wall_ms
         self._continuous = False
         self._taken: dict[tuple[int, int], _Taken] = {}
+        self._prune_from = _PRUNE_FROM
         self._missing: list[_Missing] = []
 
     def segment(self, *, continuous: bool) -> None:
@@ -95,16 +101,23 @@ class Replay:
                 self._control(entry)
 
     def prune(self) -> None:
-        """Forget frames that are resolved; call it now and then to stay small."""
+        """Forget frames that are resolved; call it now and then to stay small. Does so when there are twice as many as it left
+        the last time: of a large backlog nearly all stay, and looking at all of them once a segment would take for ever."""
+        if len(self._taken) >= self._prune_from:
+            self._prune()
+            self._prune_from = max(_PRUNE_FROM, 2 * len(self._taken))
+
+    def _prune(self) -> None:
         self._taken = {key: taken for key, taken in self._taken.items() if self._open(taken.entry)}
 
-    def finish(self, *, power_cut: bool) -> Replayed:
+    def finish(self, *, power_cut: bool, alive: Callable[[], None] = lambda: None) -> Replayed:
         """Everything was fed: what is pending, and what is lost. After a power cut every ordinal from the marks on may have been
-        sent in cuts that nobody remembers (11.4), unless no stamp row ever allowed to send."""
-        self.prune()
+        sent in cuts that nobody remembers (11.4), unless no stamp row ever allowed to send. `alive`
+        is called now and then."""
+        self._prune()
         frames: list[PendingFrame] = []
         slices: list[PendingSlice] = []
-        for taken in sorted(self._taken.values(), key=lambda taken: taken.place):
+        for taken in telling(sorted(self._taken.values(), key=lambda taken: taken.place), alive):
             frame, parts = self._pending(taken)
             if parts:
                 frames.append(frame)
@@ -274,6 +287,14 @@ class Replay:
             state = self.sessions.by_id.get(client_id)
             if state is not None:
                 state.gaps = sorted([*state.gaps, (after + 1, through)])
+
+
+def telling(items: Iterable[_T], alive: Callable[[], None]) -> Iterator[_T]:
+    """The same items, `alive` called every few thousand of them."""
+    for place, item in enumerate(items):
+        if place % _ALIVE_EVERY == 0:
+            alive()
+        yield item
 
 
 def _from(mark: int, ordinals: list[tuple[int, int]]) -> list[Hole]:

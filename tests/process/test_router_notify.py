@@ -1,11 +1,19 @@
 """What systemd is told, over a socket of ours."""
 
+import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from penstock.daemon.identity import Identity
+from penstock.daemon.segment_files import segment_numbers
+from penstock.daemon.spool import Spool
 from penstock.runtime.notify import Notifier
+
+from tests.harness.processes import Deadline
+from tests.harness.stack import Stack
+from tests.model.spool_world import LIMITS, SpoolWorld
 
 pytestmark = pytest.mark.process
 
@@ -59,3 +67,43 @@ def test_a_manager_that_is_gone_or_odd_numbers_are_no_fault(manager: socket.sock
         assert told_to.watchdog_s is None
         manager.close()
         told_to.ready("serving")
+
+
+def test_long_work_feeds_the_watchdog_and_extends_the_start_once_a_second(manager: socket.socket) -> None:
+    with notifier(manager) as told_to:
+        for now in (100.0, 100.5, 100.9, 101.0):
+            told_to.working(now, "recovering")
+    assert told(manager) == ["WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS=recovering"] * 2
+
+
+def test_recovery_gives_a_sign_of_life_for_every_segment(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir(mode=0o700)
+    world = SpoolWorld(folder, LIMITS)
+    world.append(world.ledger.new_partition_entry("topic", b"", 0))
+    for _ in range(40):
+        world.frame("a", [(0, 1, 650)])
+    world.write()
+    world.sync()
+    world.close()
+    segments = len(segment_numbers(folder))
+    signs: list[None] = []
+    identity = Identity.open(folder, allow_unsafe_filesystem=True)
+    _ = Spool.open(folder, LIMITS, identity=identity, alive=lambda: signs.append(None))
+    identity.close()
+    assert segments > 5
+    assert len(signs) >= segments
+
+
+def test_a_router_feeds_the_watchdog_before_it_is_ready(
+    manager: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", manager.getsockname())
+    said: list[str] = []
+    with Stack("127.0.0.1:1", shards=1, start=False) as stack:
+        stack.start_router()
+        deadline = Deadline(30, "the router is ready")
+        while not any("READY=1" in text for text in said):
+            _ = select.select([manager], [], [], deadline.left())
+            said += told(manager)
+    assert "WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000" in said[0]
