@@ -6,6 +6,7 @@ So a mistake that client library and daemon share still shows. Synchronous, no r
 import socket
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -62,7 +63,9 @@ class RawSession:
         self._input = b""
         self._answers: dict[int, Acked | Refused | Any] = {}
         self._next = 0
-        self.write([HELLO, 1, client_id, {"detail": detail}])
+        # Refused before it could speak: the reason waits to be read.
+        with suppress(BrokenPipeError):
+            self.write([HELLO, 1, client_id, {"detail": detail}])
         welcome = self.read()
         assert welcome is not None
         assert welcome[0] == WELCOME, welcome
