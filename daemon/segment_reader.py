@@ -100,20 +100,31 @@ class SegmentReader:
             return None
 
     def _find_voids(self) -> list[VoidEntry]:
-        """What failed syncs made the router write again. Headers tell where to look for the entry that proves it: without it
-        the second writing was not finished, and the first one stands. Proof of earlier ones was written again with the rest."""
+        """What failed syncs made the router write again, and what it began to write again and did not finish. Headers tell
+        where to look for the entry that proves the end of it. Without proof the second writing is void, not the first: a sync
+        never covered it, and a part of it would set the tables back. Proof of earlier ones was written again with the rest."""
         found: list[VoidEntry] = []
         for place, number in enumerate(self._numbers):
             header = self._headers[number]
-            if header is None or not header.rewrites:
+            if header is None or not header.rewrites or any(void.end > lsn(number, 0) for void in found):
                 continue
             notes: list[VoidEntry] = []
             for other in self._numbers[place:]:
+                if not self._is_of(other, header.router_start):
+                    break
                 notes += [note for note in _notes(self.read(other).scan, Kind.VOID) if isinstance(note, VoidEntry)]
                 if any(note.end == lsn(number, 0) for note in notes):
-                    found += notes
                     break
+            else:
+                other = self._numbers[-1] + 1
+            proven = any(note.end == lsn(number, 0) for note in notes)
+            found += notes if proven else [VoidEntry(lsn(number, 0), lsn(other, 0))]
         return found
+
+    def _is_of(self, number: int, router_start: int) -> bool:
+        """Whether a segment may be of this start of a router; of one without a header that is not known."""
+        header = self._headers[number]
+        return header is None or header.router_start == router_start
 
     def _void_from(self, number: int) -> int | None:
         offsets = [void.start & 0xFFFFFFFF for void in self._voids if segment_of(void.start) == number]

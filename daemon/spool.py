@@ -351,8 +351,9 @@ class Spool:
             tail.begin(number, end)
             return {}
         bodies = [(frame.lsn, self._read_frame(frame.lsn)) for frame in recovered.frames if frame.lsn >= unsynced_from]
-        if sum(body.length for _, body in bodies) > self._limits.segment_bytes_used // 2:
-            # More than a segment takes: its files were synced by recovery, which is as good unless a sync had failed before.
+        nbytes = sum(body.length for _, body in bodies)
+        if nbytes > self._limits.segment_bytes_used // 2 and nbytes > self._files.free_bytes() // 2:
+            # No room: recovery synced the old files, which is as good unless a sync of them had failed before.
             tail.begin(number, end)
             return {}
         return tail.begin_again(number, unsynced_from, bodies)

@@ -31,6 +31,11 @@ class FileMaker:
         """Facts are sure to find room."""
         return self._spare_exists
 
+    def free_bytes(self) -> int:
+        """What the file system could still give."""
+        found = os.statvfs(self._directory)
+        return found.f_bavail * found.f_frsize
+
     def keep_spare(self) -> None:
         """Make the spare if it is missing and the disk has room."""
         if not self._spare_exists and self._has_waited():

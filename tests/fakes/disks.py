@@ -66,6 +66,7 @@ class TornDisk(Disk):
             file.doomed = data
             raise OSError(errno.EIO, "the disk fails")
         if file.doomed is not None:
+            file.doomed = file.doomed[: len(data)]
             data = _without(data, file.doomed, file.durable)
         file.durable = data
 
