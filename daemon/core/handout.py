@@ -4,7 +4,8 @@ A lane is one shard's connection to one node: its credit, and the leases with so
 used up costs nothing until more comes.
 
 Credit comes back when the shard has made batches of what it was handed, which it does not do for a partition that cannot send.
-So no partition may hold more than what it leaves: of n that are stuck each has at most 1/(n + 1) of the lane (DRN-4).
+So none may hold more than a quarter of what it leaves: one that is stuck keeps a fifth of the lane at most, the next a fifth
+of the rest, and about twenty of them leave room for the others (DRN-4).
 """
 
 from collections.abc import Callable
@@ -21,6 +22,7 @@ REFS_MAX: Final = 4_096
 TURN_BYTES: Final = 256 << 10
 """What one partition may take of a lane's credit before the next one's turn, and what it may hold in any case: a batch should
 come together."""
+_SHARES: Final = 4
 
 Send = Callable[[int, RouterMessage], None]
 TellPace = Callable[[Lease, str], None]
@@ -141,7 +143,7 @@ class HandOut:
                 turn = _Turn.NO_CREDIT
                 break
             if (
-                held + length > max(total - used, TURN_BYTES)
+                held + length > max((total - used) // _SHARES, TURN_BYTES)
                 and held
                 # What was cut before is sent as it was cut, and a trial wants all that it names.
                 and head.first >= lease.inherited_end

@@ -28,12 +28,13 @@ class Filled(NamedTuple):
 
 
 class Accumulator:
-    """Owner of the line. `consumed` counts, per node, the bytes of slices that are encoded or dropped: what credit is made
+    """Owner of the line. `handed` counts, per node, the bytes of all slices that came, `consumed` counts, per node, the bytes of slices that are encoded or dropped: what credit is made
     of (HOP-3)."""
 
     def __init__(self, pool: BufferPool, source: Source) -> None:
         self.pool: Final = pool
         self.source: Final = source
+        self.handed: dict[int, int] = {}
         self.consumed: dict[int, int] = {}
         self._line: list[tuple[int, int, int, PartitionQueue]] = []
         self._count = 0
@@ -41,7 +42,9 @@ class Accumulator:
 
     def add(self, entries: Iterable[tuple[PartitionQueue, SliceRef]]) -> None:
         """Slices, those of a partition in ordinal order."""
+        handed = self.handed
         for queue, ref in entries:
+            handed[queue.node] = handed.get(queue.node, 0) + ref.length
             if not queue.accept(ref):
                 self._consume(queue.node, ref)
             elif not queue.in_line:

@@ -92,6 +92,10 @@ class BufferPool:
         left = self.total_bytes - sum(self._budgets.values())
         return left - sum(max(0, lent - self._budgets.get(node, 0)) for node, lent in self._lent.items())
 
+    def room(self, node: int) -> int:
+        """Bytes that the node may still be lent."""
+        return max(0, self._budgets.get(node, 0) - self._lent.get(node, 0)) + max(0, self.reserve_bytes())
+
     def take(self, node: int, size: int, tag: Tag) -> Buffer | None:
         """A buffer of at least `size` bytes, or None while the node's budget and the reserve have no room.
 

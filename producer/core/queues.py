@@ -115,6 +115,7 @@ class PartitionQueue:
         self._open_count_max = _ANY_COUNT
         self._open_since = 0.0
         self._closed: deque[Closed] = deque()
+        self._lent_bytes = 0
         self._ratio = 1.0
 
     # --- slices in ---------------------------------------------------------------------------------------------------
@@ -151,7 +152,15 @@ class PartitionQueue:
     def _is_full(self) -> bool:
         if self.damage is not None:
             return True
-        return self._open is None and len(self._closed) >= (1 if self.one_record else CLOSED_MAX)
+        if self._open is not None:
+            return False
+        return len(self._closed) >= (1 if self.one_record else CLOSED_MAX) or self._is_sated()
+
+    def _is_sated(self) -> bool:
+        """Whether it holds as much memory as its node has left: one that cannot send takes half of the rest at most, and one that
+        holds nothing finds some. It goes on when something of its own comes back."""
+        held = self._lent_bytes
+        return held > 0 and held + self._batch_bytes > self._pool.room(self.node)
 
     def feed(self, ref: SliceRef, data: memoryview) -> Fed:
         """Encode the records of the next slice, as far as there is room. Sets `damage` where it is not what was spooled."""
@@ -228,6 +237,7 @@ class PartitionQueue:
         buffer = self._pool.take(self.node, size, tag)
         if buffer is None:
             return None
+        self._lent_bytes += len(buffer.data)
         limit = size if exactly else min(size, self._batch_bytes)
         builder = BatchBuilder(buffer.data, first, limit=limit)
         self._open = Closed(builder, buffer, buffer.uses)
@@ -238,7 +248,7 @@ class PartitionQueue:
     def _begin_larger(self, ref: SliceRef, data: memoryview, *, own: bool, base_ts: int) -> bool:
         """A record larger than a batch gets a batch of its own size."""
         assert self._open is not None
-        self.returned.append(self._open.buffer)
+        self._give(self._open.buffer)
         self._open = None
         need = record_bytes(data, self._position, len(data), own_timestamps=own, slice_ts=base_ts)
         return self._begin(ref.first + self._taken, need, ref.created_ms / 1000, exactly=True) is not None
@@ -364,7 +374,7 @@ class PartitionQueue:
 
     def _rewind(self) -> None:
         for filled in (*self._closed, *([self._open] if self._open is not None else [])):
-            self.returned.append(filled.buffer)
+            self._give(filled.buffer)
         self._closed.clear()
         self._open = None
         self._position = self._taken = 0
@@ -395,9 +405,13 @@ class PartitionQueue:
 
     def _free(self, batch: Batch) -> None:
         if batch.dropped and not batch.holders and batch.buffer is not None:
-            self.returned.append(batch.buffer)
+            self._give(batch.buffer)
             batch.buffer = None
             batch.data = None
+
+    def _give(self, buffer: Buffer) -> None:
+        self._lent_bytes -= len(buffer.data)
+        self.returned.append(buffer)
 
     def drop(self) -> None:
         """The lease is over: forget all slices."""

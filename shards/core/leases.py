@@ -42,6 +42,7 @@ from .settling import settle, unanswered
 FILL_BYTES_MAX: Final = 4 << 20
 """Slices read in one round of the loop: answers and messages must not wait long."""
 _CREDIT_STEPS: Final = 8
+_CREDIT_BYTES_LEAST: Final = 64 << 10
 _RETRIES: Final = frozenset(Verdict) - {Verdict.ACKED}
 
 
@@ -301,12 +302,15 @@ class LeaseTable:
         return sum(lease.on_wire for lease in self.leases.values())
 
     def credits(self) -> list[Credit]:
-        """What may be handed out by now, where it is worth saying."""
+        """What may be handed out by now, where it is worth saying: in steps, and in small ones when little is left because
+        partitions that cannot send hold the rest."""
         told: list[Credit] = []
         for node in self.nodes.values():
             window = max(self._credit.budgets * node.budget_bytes, self._credit.bytes_min)
             total = self.accumulator.consumed.get(node.node, 0) + window
-            if total - self._credited.get(node.node, 0) >= window // _CREDIT_STEPS:
+            credited = self._credited.get(node.node, 0)
+            left = credited - self.accumulator.handed.get(node.node, 0)
+            if total - credited >= min(window // _CREDIT_STEPS, max(left, _CREDIT_BYTES_LEAST)):
                 self._credited[node.node] = total
                 told.append(Credit(node.node, total))
         return told

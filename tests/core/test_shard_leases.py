@@ -746,6 +746,49 @@ def test_who_found_the_journal_full_beside_one_that_took_the_last_slot_is_told_w
     assert [bench.ordinals(partition) for partition in (0, 1)] == [[0, 1, 2], [0, 1, 2]]
 
 
+def test_stuck_partitions_leave_memory_for_another_of_their_node_and_go_on_when_theirs_is_back() -> None:
+    bench = ShardBench(batch_bytes=1_000, pool_bytes=16_000)
+    bench.budget = 16_000
+    for partition in range(3):
+        bench.grant(partition)
+    for partition in (0, 1):
+        for _ in range(30):
+            bench.put(partition, 10, size=80)
+    stuck = bench.send(in_flight_max=5)
+    assert {partition for one in stuck for partition, *_ in one.copies} == {0, 1}
+    assert bench.pool.room(1) >= 2_000
+
+    bench.put(2, 3)
+    bench.wire.clear()
+    (sent,) = bench.send()
+    assert [partition for partition, *_ in sent.copies] == [2]
+    bench.answer()
+
+    bench.wire.extend(stuck)
+    bench.run()
+    assert [len(bench.ordinals(partition)) for partition in range(3)] == [300, 300, 3]
+    assert bench.pool.lent_bytes == 0
+
+
 def test_every_mode_is_in_the_table_and_gone_is_its_end() -> None:
     assert set(NEXT) == set(Mode)
     assert NEXT[Mode.GONE] == frozenset()
+
+
+def test_credit_is_told_in_small_steps_when_stuck_partitions_hold_nearly_all_of_it() -> None:
+    bench = ShardBench(batch_bytes=20_000, pool_bytes=1 << 22)
+    bench.budget = 1 << 22
+    for partition in range(2):
+        bench.grant(partition)
+    bench.put(0, 300, size=1_000)
+    _ = bench.send()
+    (credit,) = bench.table.credits()
+    while bench.table.accumulator.handed[1] < credit.total_bytes - 100_000:
+        bench.put(0, 10, size=1_000)
+    _ = bench.send()
+    assert bench.table.credits() == []
+
+    bench.put(1, 70, size=1_000)
+    _ = bench.send()
+
+    assert [credit.node for credit in bench.table.credits()] == [1]
