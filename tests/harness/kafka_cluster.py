@@ -20,6 +20,7 @@ from kafka import TopicPartition as AdminPartition
 from kafka.errors import KafkaError as AdminError
 
 from .kafka_node import JavaOptions, KafkaNode, NodeAddress
+from .one_node import view_of
 from .processes import Deadline, TooLateError, free_ports, wait_until
 
 REQUEST_S = 15.0
@@ -71,9 +72,9 @@ class Cluster:
         _ = wait_until(lambda: self._created(topic), seconds=2 * REQUEST_S, what=f"{name} is created")
         self.made.append(name)
         _ = wait_until(
-            lambda: len(self.leaders(name)) == partitions,
+            lambda: self._known_everywhere(name, partitions),
             seconds=REQUEST_S,
-            what=f"every partition of {name} has a leader",
+            what=f"every broker knows {name} and its leaders",
         )
         return name
 
@@ -89,6 +90,14 @@ class Cluster:
             if error.code() in LOCAL_ERRORS or error.retriable():
                 return False
             raise
+        return True
+
+    def _known_everywhere(self, name: str, partitions: int) -> bool:
+        for broker in self.metadata().brokers.values():
+            view = view_of(str(broker.host), broker.port)
+            parts = {} if view is None else view.topics.get(name, {})
+            if sum(part.leader >= 0 for part in parts.values()) != partitions:
+                return False
         return True
 
     def delete_topic(self, name: str) -> None:
@@ -267,20 +276,20 @@ class OwnCluster(Cluster):
         """Start a node again that was killed or stopped, and wait until it is back in every in-sync set."""
         node = self.nodes[number]
         node.start()
-        # Asked of the node itself: the others may not have noticed its death yet, and it serves clients only once it
-        # has been registered anew, with its old places in the in-sync sets taken away.
-        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{node.address.port}", "log_level": 2})
 
         def in_sync() -> bool:
             assert node.alive, node.describe()
-            try:
-                known = admin.list_topics(timeout=2)
-            except KafkaException:
-                return False
-            return len(known.brokers) == len(self.nodes) and all(
-                part.leader >= 0 and len(part.isrs) == len(part.replicas)
-                for topic in known.topics.values()
-                for part in topic.partitions.values()
+            # Asked of the node itself: the others may not have noticed its death yet, and it serves clients only once
+            # it has been registered anew, with its old places in the in-sync sets taken away.
+            view = view_of("127.0.0.1", node.address.port)
+            return (
+                view is not None
+                and len(view.brokers) == len(self.nodes)
+                and all(
+                    part.leader >= 0 and part.in_sync == part.replicas
+                    for topic in view.topics.values()
+                    for part in topic.values()
+                )
             )
 
         _ = wait_until(in_sync, seconds=READY_S, what=f"node {number} is back in sync", every=0.1)

@@ -23,7 +23,7 @@ for version; do
     echo "fetching Apache Kafka $version" >&2
     # In a copy of the pom's folder, so that two versions can be fetched at once.
     cp "$here/pom.xml" "$fetching/pom.xml"
-    mvn -q -B -f "$fetching/pom.xml" -Dkafka.version="$version" dependency:copy-dependencies \
+    mvn -q -B -Dstyle.color=never -f "$fetching/pom.xml" -Dkafka.version="$version" dependency:copy-dependencies \
         -DincludeScope=runtime -DoutputDirectory="$fetching/libs"
     ls "$fetching/libs/kafka_2.13-$version.jar" "$fetching/libs/kafka-tools-$version.jar" >/dev/null
     # -T: another fetch that was quicker makes this fail instead of putting one folder into the other.
