@@ -69,7 +69,9 @@ def installed() -> Path:
 @pytest.fixture
 def box(installed: Path, tmp_path: Path) -> Iterator[Box]:
     """A booted machine with the unit started and ready."""
-    with Box("penstock", tmp_path / "box", binds=[(installed, "/opt/penstock")]) as machine:
+    # The checkout is bound to where it is, because it may lie below /tmp, which is fresh inside.
+    binds = [(installed, "/opt/penstock"), (ROOT, str(ROOT))]
+    with Box("penstock", tmp_path / "box", binds=binds) as machine:
         machine.run("systemd-sysusers", str(ROOT / "systemd/sysusers.conf"))
         machine.run("cp", str(ROOT / "systemd/penstock.service"), "/etc/systemd/system/")
         settings = f'shards = 2\n[kafka]\nbootstrap.servers = "{BROKER}"\n[spool]\nbytes_max = "512MiB"\n'
