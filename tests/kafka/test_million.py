@@ -25,6 +25,8 @@ CLIENTS: Final = 4
 SHORT_RUN: Final = 200_000
 """Below this many records there are two kills of each kind, else five: recovery takes longer than the records."""
 DONE_S: Final = 240.0
+LONGEST_WAIT_S: Final = 25.0
+"""With kills one after another; below the 30 s after which a request would be given up, so that a stall shows."""
 
 
 def jobs(daemon: Daemon, topic: str, folder: Path, records: int) -> list[Job]:
@@ -51,6 +53,7 @@ def verdict(cluster: Cluster, topic: str, load: Load) -> Figures:
     figures = judge(load.ledgers(), read_topic(cluster, topic, seconds=DONE_S))
     print(f"\nKafka {cluster.version}: {figures.summary()}")
     figures.assert_clean()
+    assert figures.longest_wait_s <= LONGEST_WAIT_S
     return figures
 
 
@@ -63,8 +66,8 @@ def test_every_record_arrives_once_and_in_order(kafka_one: Cluster, topic_name: 
         with Load(jobs(daemon, topic, tmp_path, records), tmp_path) as load:
             load.wait_done(seconds=DONE_S)
         assert daemon.stop() == 0
-    assert kafka_one.record_count(topic) == records
-    assert verdict(kafka_one, topic, load).sent == records
+        assert kafka_one.record_count(topic) == records
+        assert verdict(kafka_one, topic, load).sent == records
 
 
 @pytest.mark.timeout(600)
@@ -84,5 +87,5 @@ def test_every_record_arrives_once_and_in_order_though_shards_and_router_are_kil
                 _ = daemon.kill("router" if strike % 2 else f"shard-{random.randrange(daemon.shards)}")
             load.wait_done(seconds=DONE_S)
         assert daemon.stop() == 0
-    assert kafka_one.record_count(topic) == records
-    assert verdict(kafka_one, topic, load).sent == records
+        assert kafka_one.record_count(topic) == records
+        assert verdict(kafka_one, topic, load).sent == records
