@@ -1,5 +1,6 @@
 """What systemd is told, over a socket of ours."""
 
+import os
 import select
 import socket
 from collections.abc import Iterator
@@ -95,13 +96,14 @@ def test_recovery_gives_a_sign_of_life_for_every_segment(tmp_path: Path) -> None
     assert len(signs) >= segments
 
 
-def test_a_router_feeds_the_watchdog_before_it_is_ready(
-    manager: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NOTIFY_SOCKET", manager.getsockname())
+def test_a_router_feeds_the_watchdog_before_it_is_ready(manager: socket.socket) -> None:
     said: list[str] = []
     with Stack("127.0.0.1:1", shards=1, start=False) as stack:
-        stack.start_router()
+        os.environ["NOTIFY_SOCKET"] = manager.getsockname()
+        try:
+            stack.start_router()
+        finally:
+            del os.environ["NOTIFY_SOCKET"]
         deadline = Deadline(30, "the router is ready")
         while not any("READY=1" in text for text in said):
             _ = select.select([manager], [], [], deadline.left())
