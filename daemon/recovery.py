@@ -219,6 +219,7 @@ class Recovery:
         self._start_before = 0 if segment.header is None else segment.header.router_start
         self._replay.segment(continuous=whole)
         checkpoint = False
+        before_entries = self._report.entries
         for raw in telling(segment.scan.entries, self._alive):
             if raw.offset >= end:
                 break
@@ -238,7 +239,7 @@ class Recovery:
                     self._unsynced.popleft()
         self._gap_before = damaged
         # What was lost here, or before a checkpoint that is lost too, may have given out ordinals and stamps.
-        missing = self._uncertain or (not whole and bool(segment.scan.entries))
+        missing = self._uncertain or (not whole and self._report.entries > before_entries)
         self._uncertain = damaged or (missing and not checkpoint)
         self._replay.prune()
         self._report.segments += 1
