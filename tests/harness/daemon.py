@@ -199,8 +199,13 @@ class Daemon:
             _ = self._process.poll()
 
     def stop(self, *, seconds: float = STOP_S) -> int:
-        """SIGTERM to supervisord, as systemd does it; returns the exit status. Killed when it takes too long."""
+        """Wait until it is ready, SIGTERM to supervisord, as systemd does it; returns the exit status.
+
+        Ready first, because a SIGTERM that meets a child between supervisord's fork and exec is lost, and supervisord
+        then waits all of `stopwaitsecs`. Killed, with TooLateError, when it takes too long.
+        """
         assert self._process is not None
+        self.wait_ready()
         self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(seconds)
