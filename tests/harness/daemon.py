@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Self
 
 from .processes import Deadline, TooLateError, end, free_ports, start_tied, tail, wait_until
 
-READY_S: Final = 30.0
+READY_S: Final = 60.0
 STOP_S: Final = 20.0
 TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 

@@ -100,6 +100,7 @@ def test_every_record_is_in_exactly_one_sum(daemon: Daemon) -> None:
 
 
 def test_spool_show_and_verify_read_a_live_spool(daemon: Daemon) -> None:
+    assert penstock(daemon, "send", TOPIC, "something to see").returncode == 0
     shown = json.loads(penstock(daemon, "spool", "show", "--json").stdout)
     assert {partition["topic"] for partition in shown["partitions"]} == {TOPIC}
     verified = penstock(daemon, "spool", "verify")
