@@ -77,12 +77,13 @@ class SegmentWriter:
         rows: Sequence[Row],
         *,
         created_ms: int,
+        wall_ms: int = NOW_MS,
     ) -> SliceRef:
-        """Append a slice and return the reference to it."""
-        data = slice_bytes(topic, index, first, rows)
+        """Append a slice and return the reference to it. `wall_ms`: timestamp of records without one."""
+        data = slice_bytes(topic, index, first, rows, wall_ms=wall_ms)
         at = self.put(data)
         self.put(b"\x00" * 20)
-        stamps = [NOW_MS if row.timestamp is None else row.timestamp for row in rows]
+        stamps = [wall_ms if row.timestamp is None else row.timestamp for row in rows]
         return SliceRef(partition, generation, self.segment, at, len(data), first, len(rows), created_ms, max(stamps))
 
     def close(self) -> None:

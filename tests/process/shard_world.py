@@ -9,7 +9,7 @@ from typing import Self
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from penstock.config import handover
-from penstock.runtime.clock import monotonic
+from penstock.runtime.clock import monotonic, wall_ms
 from penstock.wire.messages import (
     FIRST,
     OPEN,
@@ -176,6 +176,8 @@ class ShardWorld:
             first,
             [Record(value) for value in values],
             created_ms=int(monotonic() * 1000),
+            # A broker that starts again forgets a producer whose last batch is old by its records' own time.
+            wall_ms=wall_ms(),
         )
 
     def hand(self, *refs: SliceRef) -> None:
