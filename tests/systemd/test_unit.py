@@ -57,11 +57,12 @@ def test_no_connect_is_refused_and_nothing_is_lost_whatever_is_killed(box: Box) 
     load = box.start("env", f"--chdir={ROOT}", sys.executable, "-m", "tests.systemd.load", SOCKET, TOPIC, stop_file)
     try:
         for _ in range(ROUTER_KILLS):
-            replaced(
-                box,
-                lambda: pid_of(box, "daemon.router"),
-                wait_until(lambda: pid_of(box, "daemon.router"), seconds=30, what="a router"),
-            )
+            # A router that serves is killed, not one that has yet to read its spool.
+            _ = wait_until(lambda: ready(box), seconds=60, what="a router takes frames")
+            serving = pid_of(box, "daemon.router")
+            assert serving is not None
+            _ = replaced(box, lambda: pid_of(box, "daemon.router"), serving)
+        _ = wait_until(lambda: ready(box), seconds=60, what="a router takes frames")
         box.run("systemctl", "restart", "penstock")
         replaced(box, lambda: main_pid(box), main_pid(box))
         _ = wait_until(lambda: state(box) == "active", seconds=60, what="the unit is active again")
