@@ -4,6 +4,7 @@ Records that travel in one frame share one `Outcome`; a record's future is a ref
 when somebody asks. Waiting and locking are done by the `Gate` that the producer gives.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
@@ -142,15 +143,16 @@ def _places(topic: str, count: int, answer: Answer) -> list[RecordMetadata]:
     return places
 
 
-class Future(Generic[T]):
+class Future(ABC, Generic[T]):
     """An answer that is on its way."""
 
     __slots__ = ()
 
+    @abstractmethod
     def done(self) -> bool:
         """Whether `result` would answer at once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def result(self, timeout: float | None = None) -> T:
         """Wait for the answer, at most `timeout` seconds.
 
@@ -160,7 +162,6 @@ class Future(Generic[T]):
             ClosedError: the producer ended before they were handed over.
             WaitTimeoutError: no answer yet.
         """
-        raise NotImplementedError
 
     def exception(self, timeout: float | None = None) -> PenstockError | None:
         """Wait like `result` and return the error instead of raising it; None where there is none.
@@ -176,9 +177,9 @@ class Future(Generic[T]):
             return error
         return None
 
+    @abstractmethod
     def add_done_callback(self, callback: Callable[["Future[T]"], None]) -> None:
         """Have `callback` called with this future when it is done, on the producer's thread; at once and here if it is."""
-        raise NotImplementedError
 
 
 class RecordFuture(Future[RecordMetadata]):
