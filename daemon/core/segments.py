@@ -32,17 +32,12 @@ class Segments:
 
     def __init__(self) -> None:
         self.by_number: dict[int, SegmentState] = {}
-        self._sealed_bytes = 0
         self._removable: set[int] = set()
 
     @property
     def nbytes(self) -> int:
         """Bytes of all segments."""
         return sum(state.nbytes for state in self.by_number.values())
-
-    @property
-    def sealed_bytes(self) -> int:
-        return self._sealed_bytes
 
     @property
     def sealed_count(self) -> int:
@@ -63,7 +58,6 @@ class Segments:
         state = self.by_number[number]
         assert not state.sealed, f"segment {number} is sealed"
         state.sealed, state.nbytes = True, nbytes
-        self._sealed_bytes += nbytes
         if not state.pending:
             self._removable.add(number)
 
@@ -111,9 +105,8 @@ class Segments:
 
     def removed(self, number: int) -> None:
         """The file is gone."""
-        state = self.by_number.pop(number)
+        del self.by_number[number]
         self._removable.discard(number)
-        self._sealed_bytes -= state.nbytes
 
     def oldest_ms(self) -> int | None:
         """CLOCK_MONOTONIC of the first frame of the oldest segment with pending slices: a frame pending now is not older."""

@@ -133,10 +133,6 @@ class Cluster:
         found = self.partition(topic, index)
         return None if found is None else self.nodes.get(found.leader)
 
-    def topic_named(self, topic_id: bytes) -> TopicView | None:
-        """The topic of that id."""
-        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
-
     def topic_error(self, name: str) -> str | None:
         """Kafka's name of what is wrong with a topic; None: nothing, or nothing known."""
         found = self.topics.get(name)

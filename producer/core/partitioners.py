@@ -110,19 +110,3 @@ class Sticky:
     def _switch(self, choices: Choices) -> None:
         self._partition = choose(choices, self._random31())
         self._produced = 0
-
-
-class RoundRobin:
-    """Every record to the next partition that has a leader."""
-
-    __slots__ = ("_count",)
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def partition(self, choices: Choices) -> int:
-        turn = self._count & 0x7FFFFFFF
-        self._count += 1
-        if choices.available:
-            return choices.available[turn % len(choices.available)]
-        return turn % choices.partition_count

@@ -56,9 +56,7 @@ def test_a_first_answer_tells_nodes_topics_and_leaders() -> None:
     cluster, change = merged(answer(topic([part(0, 1, 4), part(1, 2, 7)])))
     assert cluster.leader("t", 1) == TWO
     assert change == ClusterChange(nodes_added=(1, 2, 3), topics_added=("t",), leaders=(("t", 0), ("t", 1)))
-    found = cluster.topic_named(ID_A)
-    assert found is not None
-    assert found.name == "t"
+    assert cluster.topics["t"].topic_id == ID_A
 
 
 def test_the_same_answer_again_changes_nothing() -> None:

@@ -9,7 +9,6 @@ from penstock.producer.core.partitioners import (
     Choices,
     LoadTable,
     Queue,
-    RoundRobin,
     Sticky,
     choose,
     load_table,
@@ -99,9 +98,3 @@ def test_every_choice_by_load_is_one_of_the_table(sizes: list[int], random31: in
     if table is not None:
         assert choose(Choices(len(sizes), range(len(sizes)), table), random31) in range(len(sizes))
         assert table.sums[-1] == sum(max(sizes) + 1 - size for size in sizes)
-
-
-def test_round_robin_goes_through_partitions_with_a_leader() -> None:
-    turns = RoundRobin()
-    assert [turns.partition(Choices(5, (1, 3))) for _ in range(3)] == [1, 3, 1]
-    assert turns.partition(Choices(5, ())) == 3
