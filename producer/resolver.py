@@ -48,6 +48,9 @@ class Resolver:
         self._found: deque[_Found] = deque()
         self._threads = 0
         self._number = 0
+        self._closed = False
+        # A thread wakes the loop only while it holds this: once closed, the descriptor's number may be another file's.
+        self._waking = threading.Lock()
         loop.add(self._waker, READ, self._deliver)
 
     def resolve(self, host: str, port: int, answered: Resolved) -> int:
@@ -67,12 +70,14 @@ class Resolver:
         _ = self._answered.pop(number, None)
 
     def close(self) -> None:
-        """Nobody is called any more. Threads still at work end by themselves and wake nobody."""
+        """Nobody is called any more. Threads still at work end by themselves and wake nobody. Fine to call twice."""
+        if self._closed:
+            return
         self._answered.clear()
         self._queued.clear()
         self._loop.remove(self._waker)
-        # The descriptor stays open when a thread may still write to it: another file could get its number.
-        if self._threads == 0:
+        with self._waking:
+            self._closed = True
             os.close(self._waker)
 
     def _start(self) -> None:
@@ -85,8 +90,10 @@ class Resolver:
 
     def _work(self, question: _Question) -> None:
         addresses, error = self._look_up(question.host, question.port)
-        self._found.append(_Found(question.number, addresses, error))
-        os.eventfd_write(self._waker, 1)
+        with self._waking:
+            if not self._closed:
+                self._found.append(_Found(question.number, addresses, error))
+                os.eventfd_write(self._waker, 1)
 
     def _deliver(self, _events: int) -> None:
         try:

@@ -92,7 +92,7 @@ def client() -> Iterator[Client]:
     yield made
     for connection in made.connections:
         _ = connection.close()
-    resolver.close()
+    made.resolver.close()
     loop.close()
 
 

@@ -110,3 +110,16 @@ def test_closing_while_a_name_hangs_waits_for_nobody() -> None:
             assert not thread.is_alive()
     assert names.answers == []
     names.loop.close()
+
+
+def test_closing_twice_leaves_alone_what_was_opened_in_between() -> None:
+    first = Names()
+    first.resolver.close()
+    second = Names()
+    first.resolver.close()
+    second.slow.gate.release()
+    _ = second.ask("broker-1")
+    second.until(1)
+    second.resolver.close()
+    for names in (first, second):
+        names.loop.close()
