@@ -4,10 +4,10 @@ from typing import Final
 
 from ..producer.core.cluster import ClusterChange
 from ..producer.core.partitioners import Queue
+from ..producer.metadata import Metadata, TopicSettings
 from .core.leases import Leases
 from .core.ledger import Ledger
 from .core.routing import Routing
-from .metadata import Metadata, TopicSettings
 from .topics import KnownTopics
 
 EXPIRATION_MS: Final = 24 * 3_600_000

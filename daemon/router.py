@@ -22,6 +22,7 @@ from ..config import handover
 from ..config.model import Settings
 from ..producer.core.batch import SlowChecksumError, self_check
 from ..producer.core.cluster import ClusterChange
+from ..producer.metadata import Metadata
 from ..runtime import logs
 from ..runtime.clock import monotonic
 from ..runtime.loop import READ, Loop
@@ -41,7 +42,6 @@ from .frame_store import FrameStore, SpoolBrokenError
 from .journals import JournalError
 from .limits import bus_settings, intake_limits, listener_limits
 from .listener import Listener, ListenError, descriptors_max, inherited
-from .metadata import Metadata
 from .parking import Parking
 from .room import Room
 from .spool_directory import SpoolError

@@ -1,10 +1,10 @@
 """Topics as the router's cores want to know them, out of what the metadata client knows."""
 
 from ..producer.core.verdicts import TopicVerdict, error_name, judge_topic
+from ..producer.metadata import Metadata
 from ..wire.frames import PartitionInfo
 from ..wire.messages import Node
 from .core.routing import TopicFacts
-from .metadata import Metadata
 
 
 class KnownTopics:

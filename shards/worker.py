@@ -23,18 +23,18 @@ from ..producer.core.backoff import Backoff
 from ..producer.core.batch import SlowChecksumError, self_check
 from ..producer.core.buffers import BufferPool
 from ..producer.core.codecs import Codec, Compressor, Levels, make_compressor
+from ..producer.core.leases import CreditRule, LeaseTable
+from ..producer.core.modes import Limits
 from ..producer.core.queues import BatchRules
+from ..producer.links import LinkRules, Links
 from ..producer.sockets import produce_options
 from ..runtime import logs
 from ..runtime.clock import monotonic, wall_ms
 from ..runtime.loop import READ, Loop
 from ..runtime.process import Exit, refuse_optimised, take_journal, tie_to_parent
 from ..wire.messages import Broken, Grant, Hello, Load, Nodes, Revoke, RouterMessage, Stop, Welcome
-from .core.leases import CreditRule, LeaseTable
-from .core.modes import Limits
 from .inbox import Inbox
 from .journal import Journal, open_journal
-from .links import LinkRules, Links
 from .slices import SegmentReader
 
 _LOAD_S: Final = 1.0

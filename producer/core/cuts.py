@@ -1,7 +1,8 @@
 """A batch from the moment its cut is fixed until its outcome is known."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from .buffers import Buffer
 
@@ -52,3 +53,20 @@ class Batch:
     def end(self) -> int:
         """The first ordinal behind it."""
         return self.first + self.count
+
+
+class CutJournal(Protocol):
+    """Where cuts are recorded before a byte of their batches may reach a socket (HO-12)."""
+
+    @property
+    def free_slots(self) -> int:
+        """How many cuts may still be recorded; at 0 nothing is cut."""
+        ...
+
+    def record(self, partition: int, generation: int, first: int, count: int, *, producer_id: int, epoch: int) -> int:
+        """Record a cut and return its slot."""
+        ...
+
+    def release(self, slots: Iterable[int]) -> None:
+        """These slots may be used again."""
+        ...

@@ -1,7 +1,9 @@
 """What is asked next, of whom, and when, on a clock that the test moves."""
 
 import pytest
-from penstock.daemon.core.metadata_plan import (
+from penstock.producer.core.backoff import Backoff
+from penstock.producer.core.cluster import BrokerAddress
+from penstock.producer.core.metadata_plan import (
     BOOTSTRAP,
     Ask,
     AskBrokerSettings,
@@ -13,8 +15,6 @@ from penstock.daemon.core.metadata_plan import (
     Target,
     TopicNews,
 )
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.cluster import BrokerAddress
 
 MIDDLE = 0.5
 LIMITS = PlanLimits(retry=Backoff(0.1, 1.0), reconnect=Backoff(0.05, 1.0), patient=Backoff(1.0, 30.0), max_age_s=300.0)

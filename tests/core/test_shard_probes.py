@@ -2,8 +2,8 @@
 
 import pytest
 from penstock.producer.core.cuts import Batch
-from penstock.shards.core.modes import Here
-from penstock.shards.core.probes import Probe, Step
+from penstock.producer.core.modes import Here
+from penstock.producer.core.probes import Probe, Step
 
 HERE = Here(1, 1, 0)
 

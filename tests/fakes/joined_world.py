@@ -11,8 +11,8 @@ from penstock.daemon.core.entries import CheckpointEntry, FrameEntry, Lsn, Parke
 from penstock.daemon.core.ledger import Ledger
 from penstock.daemon.core.model import PendingSlice, SliceEnded
 from penstock.daemon.core.parking import ParkRequest
+from penstock.producer.core.outbox import Said
 from penstock.producer.core.requests import ProduceOutcome
-from penstock.shards.core.outbox import Said
 from penstock.wire.journal import JournalSlot
 from penstock.wire.messages import Node, Nodes, RouterMessage
 

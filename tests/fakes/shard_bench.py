@@ -9,13 +9,13 @@ from penstock.producer.core.accumulator import Accumulator
 from penstock.producer.core.backoff import Backoff
 from penstock.producer.core.buffers import BufferPool
 from penstock.producer.core.codecs import Codec, Levels, make_compressor
+from penstock.producer.core.lease import Lease
+from penstock.producer.core.leases import CreditRule, LeaseTable
+from penstock.producer.core.modes import Limits, Mode, Question
+from penstock.producer.core.questions import Told
 from penstock.producer.core.queues import BatchRules
 from penstock.producer.core.requests import LeaderHint, ProduceOutcome
 from penstock.producer.core.sender import Flight, Permit
-from penstock.shards.core.lease import Lease
-from penstock.shards.core.leases import CreditRule, LeaseTable
-from penstock.shards.core.modes import Limits, Mode, Question
-from penstock.shards.core.questions import Told
 from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import (
     FIRST,

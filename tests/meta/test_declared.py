@@ -15,7 +15,7 @@ from tests.meta.test_shape import ROOT, sources
 SETTLED: Final = {"acks", "enable_idempotence", "security_protocol"}
 SECTIONS: Final = {
     Settings: {"settings", "wanted", "given"},
-    # `daemon/metadata.py` is given this section as its settings.
+    # `producer/metadata.py` is given this section as its settings.
     Kafka: {"kafka", "settings"},
     Spool: {"spool"},
     Exporter: {"exporter"},

@@ -21,6 +21,7 @@ LEVELS: Final = {
 SECTIONS: Final = {
     "daemon": "Router",
     "shards": "Shards",
+    "producer": "Towards the brokers",
     "broker": "Embedded broker",
     "client": "Client library",
 }

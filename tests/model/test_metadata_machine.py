@@ -2,7 +2,9 @@
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from penstock.daemon.core.metadata_plan import (
+from penstock.producer.core.backoff import Backoff
+from penstock.producer.core.cluster import BrokerAddress
+from penstock.producer.core.metadata_plan import (
     BOOTSTRAP,
     Ask,
     AskBrokerSettings,
@@ -13,8 +15,6 @@ from penstock.daemon.core.metadata_plan import (
     PlanLimits,
     TopicNews,
 )
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.cluster import BrokerAddress
 
 LIMITS = PlanLimits(retry=Backoff(0.1, 1.0), reconnect=Backoff(0.05, 1.0), patient=Backoff(1.0, 30.0), max_age_s=300.0)
 TOPICS = ["a", "b", "c", "d"]

@@ -6,14 +6,14 @@ comes for it is thrown away.
 
 from typing import NamedTuple, assert_never
 
-from ...producer.core.cuts import Batch, Refusal
-from ...producer.core.requests import ProduceOutcome
-from ...producer.core.sender import Flight
-from ...producer.core.verdicts import NOT_ENOUGH_REPLICAS, Judgement, Verdict, judge_produce
 from ...wire.messages import Anchor, DoneItem, Gap, Refused
+from .cuts import Batch, Refusal
 from .lease import Lease
 from .modes import Here, Mode, Question
 from .probes import Probe, Step
+from .requests import ProduceOutcome
+from .sender import Flight
+from .verdicts import NOT_ENOUGH_REPLICAS, Judgement, Verdict, judge_produce
 
 
 class Settled(NamedTuple):

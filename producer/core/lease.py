@@ -7,9 +7,6 @@ taken to be sent, and from then on kept until the router knows its outcome or ha
 from collections import deque
 from typing import Final
 
-from ...producer.core.cuts import Batch
-from ...producer.core.queues import PartitionQueue
-from ...producer.core.sender import Permit
 from ...wire.messages import (
     FIRST,
     OPEN,
@@ -24,9 +21,12 @@ from ...wire.messages import (
     SliceRef,
     Unreadable,
 )
+from .cuts import Batch
 from .modes import NEXT, NOWHERE, WINDOW, Here, Limits, Mode, Question, WallClock, is_anchored, is_old
 from .outbox import Outbox
 from .probes import Probe
+from .queues import PartitionQueue
+from .sender import Permit
 
 SEQUENCES: Final = 1 << 31
 

@@ -9,7 +9,7 @@ begins with the oldest again.
 from collections.abc import Sequence
 from enum import Enum, auto
 
-from ...producer.core.cuts import Batch
+from .cuts import Batch
 from .modes import Here
 
 

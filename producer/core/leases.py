@@ -8,13 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple, assert_never
 
-from ...producer.core.accumulator import Accumulator
-from ...producer.core.buffers import Tag
-from ...producer.core.cuts import Batch
-from ...producer.core.queues import BatchRules, PartitionQueue
-from ...producer.core.requests import TOPIC_ID_FROM, ProduceOutcome
-from ...producer.core.sender import Flight, Permit, Sender, match
-from ...producer.core.verdicts import Verdict
 from ...wire.messages import (
     Credit,
     Flush,
@@ -32,12 +25,19 @@ from ...wire.messages import (
     Welcome,
     holes_between,
 )
+from .accumulator import Accumulator
+from .buffers import Tag
+from .cuts import Batch
 from .lease import Lease
 from .modes import Limits, Mode, Question, WallClock
 from .outbox import Outbox
 from .questions import Asked, Told, due, forget
 from .questions import settle as settle_question
+from .queues import BatchRules, PartitionQueue
+from .requests import TOPIC_ID_FROM, ProduceOutcome
+from .sender import Flight, Permit, Sender, match
 from .settling import settle, unanswered
+from .verdicts import Verdict
 
 FILL_BYTES_MAX: Final = 4 << 20
 """Slices read in one round of the loop: answers and messages must not wait long."""

@@ -6,8 +6,15 @@ The order is the point: cut, journal, transport (HO-12).
 from collections.abc import Callable
 from typing import Final
 
-from ..producer.core.cuts import Batch
-from ..producer.core.requests import (
+from ..runtime.clock import monotonic
+from ..runtime.logs import get
+from ..runtime.loop import Loop
+from ..wire.messages import Node, NodeLoad
+from .core.cuts import Batch, CutJournal
+from .core.lease import Lease
+from .core.leases import LeaseTable
+from .core.questions import LEAST_VERSION, Asked, read, request_for
+from .core.requests import (
     API_KEY,
     TOPIC_ID_FROM,
     VERSION_MAX,
@@ -18,20 +25,12 @@ from ..producer.core.requests import (
     frame_produce,
     read_produce,
 )
-from ..producer.core.sender import Flight, Permit
-from ..producer.core.streams import StreamError
-from ..producer.core.verdicts import UNSUPPORTED_VERSION
-from ..producer.network import Answer, Connection
-from ..producer.resolver import Resolver
-from ..producer.sockets import ConnectionOptions
-from ..runtime.clock import monotonic
-from ..runtime.logs import get
-from ..runtime.loop import Loop
-from ..wire.messages import Node, NodeLoad
-from .core.lease import Lease
-from .core.leases import LeaseTable
-from .core.questions import LEAST_VERSION, Asked, read, request_for
-from .journal import Journal
+from .core.sender import Flight, Permit
+from .core.streams import StreamError
+from .core.verdicts import UNSUPPORTED_VERSION
+from .network import Answer, Connection
+from .resolver import Resolver
+from .sockets import ConnectionOptions
 
 Tag = Flight[Lease] | Asked
 """What is in flight on a connection."""
@@ -71,7 +70,7 @@ class Link:
         options: ConnectionOptions,
         rules: LinkRules,
         table: LeaseTable,
-        journal: Journal,
+        journal: CutJournal,
     ) -> None:
         self.node: Final = node.node
         self._rules: Final = rules
@@ -235,7 +234,7 @@ class Links:
         options: ConnectionOptions,
         rules: LinkRules,
         table: LeaseTable,
-        journal: Journal,
+        journal: CutJournal,
     ) -> None:
         self._loop = loop
         self._resolver = Resolver(loop)

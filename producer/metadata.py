@@ -14,8 +14,11 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProdu
 
 from ..config.bootstrap import parse_bootstrap
 from ..config.model import Kafka
-from ..producer.core.backoff import Backoff
-from ..producer.core.cluster import (
+from ..runtime import logs
+from ..runtime.clock import monotonic
+from ..runtime.loop import Loop
+from .core.backoff import Backoff
+from .core.cluster import (
     BrokerAddress,
     Cluster,
     ClusterChange,
@@ -24,21 +27,6 @@ from ..producer.core.cluster import (
     has_all_leaders,
     read_metadata,
 )
-from ..producer.core.verdicts import (
-    NONE,
-    REBOOTSTRAP_REQUIRED,
-    AnswerVerdict,
-    TopicVerdict,
-    error_name,
-    judge_control,
-    judge_topic,
-)
-from ..producer.network import Answer, Connection
-from ..producer.resolver import Resolver
-from ..producer.sockets import control_options
-from ..runtime import logs
-from ..runtime.clock import monotonic
-from ..runtime.loop import Loop
 from .core.metadata_plan import (
     Ask,
     AskBrokerSettings,
@@ -50,6 +38,18 @@ from .core.metadata_plan import (
     Target,
     TopicNews,
 )
+from .core.verdicts import (
+    NONE,
+    REBOOTSTRAP_REQUIRED,
+    AnswerVerdict,
+    TopicVerdict,
+    error_name,
+    judge_control,
+    judge_topic,
+)
+from .network import Answer, Connection
+from .resolver import Resolver
+from .sockets import control_options
 
 _METADATA_LEAST: Final = 4
 """Below it a broker creates every topic that is asked for, if it is set up to."""

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple, cast
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from ...producer.core.messages import KafkaRequest
-from ...producer.core.verdicts import Verdict, error_name, judge_produce
 from .lease import Lease
+from .messages import KafkaRequest
 from .modes import Mode, Question
+from .verdicts import Verdict, error_name, judge_produce
 
 UNKNOWN_TOPIC_ID: Final = 100
 LEAST_VERSION: Final = {Question.START: 1, Question.END: 2, Question.TOPIC: 10}

@@ -4,8 +4,8 @@
 from enum import Enum
 from typing import Final, NamedTuple
 
-from ...producer.core.backoff import Backoff
 from ...wire.messages import Anchor
+from .backoff import Backoff
 
 WINDOW: Final = 5
 """A broker remembers five batches of a producer id: more may not be unresolved (HO-5)."""

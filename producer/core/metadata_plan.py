@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from ...producer.core.backoff import Backoff
-from ...producer.core.cluster import BrokerAddress
+from .backoff import Backoff
+from .cluster import BrokerAddress
 
 BOOTSTRAP: Final = -1
 _TOPICS_MAX: Final = 1_000
