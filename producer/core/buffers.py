@@ -1,12 +1,24 @@
-"""The memory that open and unanswered batches live in: bounded, pooled, budgeted per broker with a common reserve.
+"""Bounded memory: encoded batches with a budget per broker, and records that callers wait for.
 
-One thread uses it, so nobody waits in here: `take` says None and the caller comes back. A buffer goes back when nothing can
-read it any more (its answer came, its write failed, or its connection is closed) and never earlier: a record batch does not
+A batch's memory is lent as a `Buffer` and never waited for: `take` says None and the caller comes back. It goes back when nothing
+can read it any more (its answer came, its write failed, or its connection is closed) and never earlier: a record batch does not
 name its topic, so bytes overwritten too early would end up in a foreign one.
+
+A record's memory is reserved as a number of bytes and may be waited for with a `Ticket`. Tickets are served in the order in which
+they began to wait. What comes back goes to the first of them at once, in parts if it must be, so a large one is not starved by
+small ones, and who comes later finds nothing: nobody overtakes a ticket.
+
+Whoever calls from several threads holds one lock around every call, also around those of a ticket. Nothing in here waits.
 """
 
 from collections import deque
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from ...api.errors import BufferExhaustedError, ClosedError
+
+_CLOSED: Final = "the producer was closed while memory was waited for"
 
 
 class Tag(NamedTuple):
@@ -33,8 +45,94 @@ class Buffer:
         return self.tag == tag and self.uses == uses
 
 
+class Ticket:
+    """A place in the queue for `size` bytes until `deadline` (seconds). `granted`: they are reserved; they go back by
+    `BufferPool.release` or by `cancel`, one of the two.
+
+    As a context manager it is cancelled when the block ends with an exception, whichever it is.
+    """
+
+    __slots__ = (
+        "_began",
+        "_max_wait_s",
+        "_over",
+        "_pool",
+        "_waits",
+        "_wake",
+        "deadline",
+        "gathered",
+        "granted",
+        "size",
+    )
+
+    def __init__(
+        self, pool: "BufferPool", size: int, now: float, max_wait_s: float, wake: Callable[[], None] | None
+    ) -> None:
+        self.size: Final = size
+        self.deadline: Final = now + max_wait_s
+        self.gathered = 0
+        self.granted = False
+        self._pool: Final = pool
+        self._began: Final = now
+        self._max_wait_s: Final = max_wait_s
+        self._wake: Final = wake
+        self._over = False
+        self._waits = True
+
+    def poll(self, now: float) -> bool:
+        """Whether the bytes are reserved. To be called when woken, and at the deadline.
+
+        Raises:
+            BufferExhaustedError: the deadline came first; what was gathered is given back.
+            ClosedError: the pool was closed meanwhile.
+        """
+        if self.granted:
+            if self._waits:
+                self._waits = False
+                self._pool.waited_s += now - self._began
+            return True
+        assert not self._over, "a ticket was polled after its end"
+        if self._pool.closed:
+            self._leave(now)
+            raise ClosedError(_CLOSED)
+        if now < self.deadline:
+            return False
+        self._leave(now)
+        raise self._pool.exhausted(self.size, self._max_wait_s)
+
+    def cancel(self) -> None:
+        """Give back what was reserved or gathered, and leave the queue; again does nothing."""
+        if not self._over:
+            self._leave(self._began)
+
+    def gather(self, nbytes: int) -> None:
+        """The pool hands over so many bytes."""
+        self.gathered += nbytes
+        assert self.gathered <= self.size, "more gathered than wanted"
+        self.granted = self.gathered == self.size
+
+    def rouse(self) -> None:
+        """Tell the owner that the next `poll` has something to say."""
+        if self._wake is not None:
+            self._wake()
+
+    def _leave(self, now: float) -> None:
+        self._over = True
+        self._pool.left(self, now - self._began)
+        self.granted = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.cancel()
+
+
 class BufferPool:
-    """Buffers of `poolable_bytes`, and larger ones made when asked for; `total_bytes` in all, lent and free ones together.
+    """`total_bytes` in all: lent, reserved, and free buffers of `poolable_bytes`; larger ones are made when asked for.
 
     A node may hold its budget, and beyond it what is left of the reserve, which is what the budgets leave of the total. So that
     a budget smaller than a batch cannot stop a node, a node that holds nothing gets one buffer in any case: the total may be
@@ -50,16 +148,28 @@ class BufferPool:
             raise ValueError(f"a pool of {total_bytes} bytes cannot hold a buffer of {poolable_bytes}")
         self.total_bytes: Final = total_bytes
         self.poolable_bytes: Final = poolable_bytes
+        self.closed = False
+        self.exhausted_count = 0
+        """How often `take` said no, or a ticket's time ran out."""
+        self.waited_s = 0.0
+        """How long tickets have waited, all together; those that were cancelled do not count."""
         self._free: deque[Buffer] = deque()
         self._budgets: dict[int, int] = {}
         self._lent: dict[int, int] = {}
         self._starved: set[int] = set()
         self._lent_bytes = 0
-        self._exhausted = 0
+        self._reserved_bytes = 0
+        self._tickets: deque[Ticket] = deque()
 
     @property
     def lent_bytes(self) -> int:
+        """What batches hold."""
         return self._lent_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What records hold, and what tickets have gathered."""
+        return self._reserved_bytes
 
     @property
     def free_bytes(self) -> int:
@@ -67,9 +177,95 @@ class BufferPool:
         return len(self._free) * self.poolable_bytes
 
     @property
-    def exhausted_count(self) -> int:
-        """How often `take` said no."""
-        return self._exhausted
+    def available_bytes(self) -> int:
+        """What nobody holds, free buffers included."""
+        return self.total_bytes - self._lent_bytes - self._reserved_bytes
+
+    @property
+    def unallocated_bytes(self) -> int:
+        """Available bytes that no free buffer takes."""
+        return self.available_bytes - self.free_bytes
+
+    @property
+    def waiting(self) -> int:
+        """How many tickets wait: above 0, records are better sent than held for company."""
+        return len(self._tickets)
+
+    # --- memory of records -------------------------------------------------------------------------------------------
+
+    def try_reserve(self, size: int) -> bool:
+        """Reserve `size` bytes if they are there now. False: nothing is reserved, `reserve` says why or waits."""
+        if self.closed or size > self.reserve_bytes():
+            return False
+        self._reserve(size)
+        return True
+
+    def reserve(self, size: int, *, now: float, max_wait_s: float, wake: Callable[[], None] | None = None) -> Ticket:
+        """A ticket for `size` bytes; granted already if they are there. While it waits, `wake` is called when it should be
+        polled, from within the call that gave memory back or closed the pool.
+
+        Raises:
+            ValueError: the pool could never lend that much.
+            ClosedError: the pool is closed.
+        """
+        if size > self.total_bytes:
+            raise ValueError(f"{size} bytes are wanted for one record; all memory for records is {self.total_bytes}")
+        if self.closed:
+            raise ClosedError(_CLOSED)
+        ticket = Ticket(self, size, now, max_wait_s, wake)
+        if self.try_reserve(size):
+            ticket.gather(size)
+        else:
+            self._tickets.append(ticket)
+            self._feed()
+        return ticket
+
+    def release(self, size: int) -> None:
+        """Reserved bytes come back, and go on to the first who waits."""
+        assert 0 <= size <= self._reserved_bytes, "more came back than was reserved"
+        self._reserved_bytes -= size
+        self._feed()
+
+    def close(self) -> None:
+        """All tickets that wait fail at their next poll, and nothing more is reserved. Bytes that are out may come back, and
+        batches may still be lent memory: what was taken is sent."""
+        self.closed = True
+        for ticket in self._tickets:
+            ticket.rouse()
+
+    def left(self, ticket: Ticket, waited_s: float) -> None:
+        """A ticket is over; what it had goes on to the next."""
+        if not ticket.granted:
+            self._tickets.remove(ticket)
+            self.waited_s += waited_s
+        nbytes, ticket.gathered = ticket.gathered, 0
+        self.release(nbytes)
+
+    def exhausted(self, size: int, max_wait_s: float) -> BufferExhaustedError:
+        """The error of a ticket whose time ran out."""
+        self.exhausted_count += 1
+        return BufferExhaustedError(
+            f"Failed to allocate {size} bytes within the configured max blocking time {max_wait_s * 1000:.0f} ms. "
+            f"Total memory: {self.total_bytes} bytes. Available memory: {self.available_bytes} bytes. "
+            f"Poolable size: {self.poolable_bytes} bytes"
+        )
+
+    def _feed(self) -> None:
+        while self._tickets:
+            head = self._tickets[0]
+            nbytes = min(head.size - head.gathered, max(0, self.reserve_bytes()))
+            self._reserve(nbytes)
+            head.gather(nbytes)
+            if not head.granted:
+                return
+            _ = self._tickets.popleft()
+            head.rouse()
+
+    def _reserve(self, size: int) -> None:
+        self._reserved_bytes += size
+        self._trim()
+
+    # --- memory of batches -------------------------------------------------------------------------------------------
 
     def lent_to(self, node: int) -> int:
         """Bytes a node's batches hold."""
@@ -86,10 +282,14 @@ class BufferPool:
         else:
             self._budgets.pop(node, None)
             self._starved.discard(node)
+        self._feed()
 
     def reserve_bytes(self) -> int:
         """What is left of the common reserve; below 0 if budgets shrank or exceed the total."""
-        left = self.total_bytes - sum(self._budgets.values())
+        left = self.total_bytes - self._reserved_bytes
+        if not self._budgets:
+            return left - self._lent_bytes
+        left -= sum(self._budgets.values())
         return left - sum(max(0, lent - self._budgets.get(node, 0)) for node, lent in self._lent.items())
 
     def room(self, node: int) -> int:
@@ -101,24 +301,25 @@ class BufferPool:
 
         Raises:
             ValueError: no pool of this size can ever lend that much.
+            MemoryError: the machine has no more; nothing is lent.
         """
         if size > self.total_bytes:
             raise ValueError(f"{size} bytes are more than the pool's {self.total_bytes}")
         size = max(size, self.poolable_bytes)
         if not self._has_room(node, size):
-            self._exhausted += 1
+            self.exhausted_count += 1
             self._starved.add(node)
             return None
-        self._starved.discard(node)
-        self._lent[node] = self._lent.get(node, 0) + size
-        self._lent_bytes += size
         if size == self.poolable_bytes and self._free:
             buffer = self._free.popleft()
             buffer.node, buffer.tag, buffer.uses = node, tag, buffer.uses + 1
-            return buffer
-        while self._free and self._lent_bytes + self.free_bytes > self.total_bytes:
-            self._free.pop()
-        return Buffer(bytearray(size), node, tag)
+        else:
+            buffer = Buffer(bytearray(size), node, tag)
+        self._starved.discard(node)
+        self._lent[node] = self._lent.get(node, 0) + size
+        self._lent_bytes += size
+        self._trim()
+        return buffer
 
     def give(self, buffer: Buffer) -> None:
         """Take a buffer back. Nothing may read it afterwards."""
@@ -132,8 +333,14 @@ class BufferPool:
             del self._lent[buffer.node]
         self._lent_bytes -= size
         buffer.tag = None
-        if size == self.poolable_bytes and self._lent_bytes + self.free_bytes + size <= self.total_bytes:
+        if size == self.poolable_bytes and size <= self.unallocated_bytes:
             self._free.append(buffer)
+        self._feed()
+
+    def _trim(self) -> None:
+        """Let free buffers go that are not covered any more."""
+        while self._free and self.unallocated_bytes < 0:
+            _ = self._free.pop()
 
     def _has_room(self, node: int, size: int) -> bool:
         lent = self._lent.get(node, 0)
