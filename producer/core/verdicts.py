@@ -15,6 +15,8 @@ MESSAGE_TOO_LARGE: Final = 10
 NETWORK_EXCEPTION: Final = 13
 """Stands for a connection that ended, and for a partition missing in the answer."""
 REQUEST_TIMED_OUT: Final = 7
+INVALID_TOPIC: Final = 17
+"""No topic can have that name; another question brings no other answer."""
 NOT_ENOUGH_REPLICAS: Final = 19
 """The one retriable code that tells: not appended."""
 UNSUPPORTED_VERSION: Final = 35

@@ -1,0 +1,208 @@
+"""Who waits for a topic's metadata: tickets with deadlines, for `send` and `partitions_for`. Nothing blocks here: whoever
+waits looks at the ticket's outcome, whoever brings metadata tells of it (MDW-1 … MDW-6).
+
+Not locked: application threads and the sender thread call it under the producer's lock.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from .verdicts import INVALID_TOPIC, NONE, TopicVerdict, error_name, judge_topic
+
+CLOSED_TEXT: Final = "Producer closed while send in progress"
+_CLOSED_CAUSE: Final = "Requested metadata update after close"
+
+
+class TopicKnown(NamedTuple):
+    """What the newest snapshot says of one topic."""
+
+    partition_count: int
+    """0: not known."""
+    code: int
+    """Kafka's code of what is wrong with it; 0: nothing."""
+    told: int
+    """Version of the snapshot that last said something of it; 0: none did."""
+
+
+class WaitReason(Enum):
+    """Why a wait failed; the front makes one exception of each."""
+
+    TIMEOUT = auto()
+    INVALID_TOPIC = auto()
+    FORBIDDEN = auto()
+    CLOSED = auto()
+    FATAL = auto()
+    """Metadata can never come: said by `release`."""
+
+
+class WaitFailure(NamedTuple):
+    """Kafka's words for it. `cause`: Kafka's name of the topic's last error, or what lies behind; None: nothing is known."""
+
+    reason: WaitReason
+    text: str
+    cause: str | None
+
+
+class TopicWait:
+    """One ticket. `outcome` is the partition count, a failure, or None while it waits."""
+
+    __slots__ = ("_asked", "_begun", "deadline", "max_block_ms", "outcome", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int | None, max_block_ms: int, now: float) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.max_block_ms = max_block_ms
+        self.deadline = now + max_block_ms / 1000
+        """CLOCK_MONOTONIC seconds."""
+        self.outcome: int | WaitFailure | None = None
+        self._begun = now
+        self._asked = 0
+
+    def waited_ms(self, now: float) -> int:
+        """How long since it began, in whole ms."""
+        return int((now - self._begun) * 1000)
+
+    def asked_at(self, version: int) -> None:
+        """Only what is told after this version counts as an answer to it."""
+        self._asked = version
+
+    def is_answered_by(self, known: TopicKnown) -> bool:
+        return known.told > self._asked
+
+
+class TopicWaits:
+    """All tickets of a producer. `lookup` reads the newest snapshot."""
+
+    def __init__(self, lookup: Callable[[str], TopicKnown]) -> None:
+        self._lookup = lookup
+        self._waits: dict[TopicWait, None] = {}
+        self._used: dict[str, None] = {}
+        self._requests: dict[str, None] = {}
+        self._closed = False
+
+    # --- application threads -----------------------------------------------------------------------------------------
+
+    def begin(self, topic: str, partition: int | None, *, max_block_ms: int, now: float) -> TopicWait:
+        """A ticket for the topic, and for this partition of it unless None. What is known already ends it at once; else the
+        sender thread is to be woken for `take_requests`."""
+        wait = TopicWait(topic, partition, max_block_ms, now)
+        if self._closed:
+            wait.outcome = WaitFailure(WaitReason.CLOSED, CLOSED_TEXT, _CLOSED_CAUSE)
+            return wait
+        known = self._lookup(topic)
+        self._used[topic] = None
+        if known.code == INVALID_TOPIC:
+            wait.outcome = _refusal(topic, known.code)
+        elif _has(known, partition):
+            wait.outcome = known.partition_count
+        elif max_block_ms <= 0:
+            wait.outcome = _timeout(wait, known)
+            self._requests[topic] = None
+        else:
+            wait.asked_at(known.told)
+            self._waits[wait] = None
+            self._requests[topic] = None
+        return wait
+
+    def use(self, topic: str) -> None:
+        """Records go to a topic that is known: it is not idle. `begin` says so too."""
+        self._used[topic] = None
+
+    def cancel(self, wait: TopicWait) -> None:
+        """Nobody waits for it any more (the thread was interrupted)."""
+        _ = self._waits.pop(wait, None)
+
+    # --- the sender thread -------------------------------------------------------------------------------------------
+
+    def take_used(self) -> list[str]:
+        """Topics used since the last call, each once: their idle time begins anew (MDW-2)."""
+        taken, self._used = list(self._used), {}
+        return taken
+
+    def take_requests(self) -> list[str]:
+        """Topics whose metadata somebody waits for and that are to be asked for now, each once."""
+        taken, self._requests = list(self._requests), {}
+        return taken
+
+    def updated(self, now: float) -> list[TopicWait]:
+        """A Metadata answer was merged. The waits that ended; the others' topics are asked for again."""
+        return self._end(now, self._after_update)
+
+    def expire(self, now: float) -> list[TopicWait]:
+        """The waits whose time is over."""
+        return self._end(now, self._after_time)
+
+    def release(self, reason: WaitReason, text: str, cause: str | None) -> list[TopicWait]:
+        """Metadata will not come for these waits; later ones may begin."""
+        ended = list(self._waits)
+        self._waits.clear()
+        for wait in ended:
+            wait.outcome = WaitFailure(reason, text, cause)
+        return ended
+
+    def close(self) -> list[TopicWait]:
+        """Release all; nobody can wait from now on."""
+        self._closed = True
+        return self.release(WaitReason.CLOSED, CLOSED_TEXT, _CLOSED_CAUSE)
+
+    def next_deadline(self) -> float | None:
+        """When `expire` is wanted (CLOCK_MONOTONIC seconds)."""
+        return min((wait.deadline for wait in self._waits), default=None)
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def __iter__(self) -> Iterator[TopicWait]:
+        return iter(self._waits)
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _end(
+        self, now: float, judge: Callable[[TopicWait, TopicKnown, float], int | WaitFailure | None]
+    ) -> list[TopicWait]:
+        ended: list[TopicWait] = []
+        seen: dict[str, TopicKnown] = {}
+        for wait in self._waits:
+            if wait.topic not in seen:
+                seen[wait.topic] = self._lookup(wait.topic)
+            wait.outcome = judge(wait, seen[wait.topic], now)
+            if wait.outcome is not None:
+                ended.append(wait)
+        for wait in ended:
+            del self._waits[wait]
+        return ended
+
+    def _after_update(self, wait: TopicWait, known: TopicKnown, now: float) -> int | WaitFailure | None:
+        if now >= wait.deadline:
+            return _timeout(wait, known)
+        if wait.is_answered_by(known) and judge_topic(known.code) is TopicVerdict.REFUSED:
+            return _refusal(wait.topic, known.code)
+        if _has(known, wait.partition):
+            return known.partition_count
+        self._requests[wait.topic] = None
+        return None
+
+    def _after_time(self, wait: TopicWait, known: TopicKnown, now: float) -> WaitFailure | None:
+        return _timeout(wait, known) if now >= wait.deadline else None
+
+
+def _has(known: TopicKnown, partition: int | None) -> bool:
+    return known.partition_count > 0 and (partition is None or partition < known.partition_count)
+
+
+def _refusal(topic: str, code: int) -> WaitFailure:
+    if code == INVALID_TOPIC:
+        return WaitFailure(WaitReason.INVALID_TOPIC, f"Invalid topics: [{topic}]", error_name(code))
+    return WaitFailure(WaitReason.FORBIDDEN, f"Not authorized to access topics: [{topic}]", error_name(code))
+
+
+def _timeout(wait: TopicWait, known: TopicKnown) -> WaitFailure:
+    after = f"in metadata after {wait.max_block_ms} ms."
+    text = f"Topic {wait.topic} not present {after}"
+    if known.partition_count > 0 and wait.partition is not None:
+        count = known.partition_count
+        text = f"Partition {wait.partition} of topic {wait.topic} with partition count {count} is not present {after}"
+    # A refusal is not why the time ran out.
+    passing = known.code != NONE and judge_topic(known.code) is not TopicVerdict.REFUSED
+    return WaitFailure(WaitReason.TIMEOUT, text, error_name(known.code) if passing else None)
