@@ -13,6 +13,7 @@ from ..wire.messages import Node, NodeLoad
 from .core.cuts import Batch, CutJournal
 from .core.lease import Lease
 from .core.leases import LeaseTable
+from .core.node_times import NodeTimes
 from .core.questions import LEAST_VERSION, Asked, read, request_for
 from .core.requests import (
     API_KEY,
@@ -76,6 +77,7 @@ class Link:
         self._rules: Final = rules
         self._table: Final = table
         self._journal: Final = journal
+        self.times: Final = NodeTimes()
         self.connection: Final[Connection[Tag]] = Connection(
             loop, resolver, node.host, node.port, options=options, owner=self, rng=rules.rng
         )
@@ -133,7 +135,10 @@ class Link:
     def send(self, now: float) -> None:
         """Send what can be sent now."""
         questions = self._table.questions(self.node, now=now)
-        if not questions and not self._table.sender.has_work(self.node, now=now):
+        has_batches = self._table.sender.has_work(self.node, now=now)
+        if has_batches:
+            self.times.looked(could_send=self._takes_batch(now), now=now)
+        if not questions and not has_batches:
             return
         if not self.connection.ready:
             self.connection.connect()
@@ -148,13 +153,16 @@ class Link:
                 self.node, UNSUPPORTED_VERSION, "the broker takes no Produce request that we can send"
             )
             return
-        while self.connection.in_flight < self._rules.in_flight_max and self.connection.has_room(now):
+        while self._takes_batch(now):
             permit = Permit(self.connection.incarnation, self._journal.free_slots, self._rules.in_flight_max)
             entries = self._table.drain(self.node, permit, bytes_max=self._rules.request_bytes_max, now=now)
             if not entries:
                 return
             self._record(entries)
             self._send(version, entries, now)
+
+    def _takes_batch(self, now: float) -> bool:
+        return self.connection.in_flight < self._rules.in_flight_max and self.connection.has_room(now)
 
     def _produce_version(self) -> int | None:
         return self.connection.version_of(API_KEY, self._rules.version_min, VERSION_MAX)
@@ -195,8 +203,8 @@ class Link:
         self._table.departed(flight, now=now)
         self.connection.send_raw(framed.buffers, framed.size, correlation_id, flight, now=now)
 
-    def load(self, now: float) -> NodeLoad:
-        """The node's line of LOAD."""
+    def load(self, now: float, *, wanted: bool) -> NodeLoad:
+        """The node's line of LOAD. `wanted`: there is something for the node, at once or after a retry's backoff."""
         return NodeLoad(
             self.node,
             self.connection.state.name.lower(),
@@ -205,6 +213,8 @@ class Link:
             self.connection.round_trip_us,
             max(0, int((self.connection.throttled_until - now) * 1000)),
             self.connection.last_error,
+            # Once nothing is left for the node, how it was says nothing any more: it would never be given anything again.
+            int(self.times.waited_s * 1000) if wanted else 0,
         )
 
     def close(self, reason: str) -> None:
@@ -270,6 +280,11 @@ class Links:
             link.send(now)
             # A connection that was asked for just now begins at once.
             link.connection.tick(now)
+
+    def loads(self, now: float) -> list[NodeLoad]:
+        """How every node stands."""
+        wanted = {lease.node for lease in self._table.leases.values() if lease.unresolved or lease.queue.has_open}
+        return [link.load(now, wanted=node in wanted) for node, link in self.by_node.items()]
 
     def next_deadline(self, now: float) -> float | None:
         """When to be called again."""

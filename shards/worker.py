@@ -226,8 +226,7 @@ class Worker:
         counters["buffer_bytes"] = self._table.accumulator.pool.lent_bytes
         counters["buffer_exhausted"] = self._table.accumulator.pool.exhausted_count
         counters["journal_slots_free"] = self._journal.free_slots
-        nodes = [link.load(now) for link in self._links.by_node.values()]
-        self._inbox.say(Load(nodes, self._table.partition_loads(), counters))
+        self._inbox.say(Load(self._links.loads(now), self._table.partition_loads(), counters))
 
     def _end(self) -> None:
         if self._links is not None:

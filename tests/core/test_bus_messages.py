@@ -87,7 +87,7 @@ ENVELOPE = Envelope(1, 2, 3, 4)
         Done([DoneItem(1, 2, 3, 4, 5, 6, -1, 8, 9, 10)]),
         Refused(1, 2, 3, 4, 87, "why", [RecordError(3, "no key")], ambiguous=True),
         Revoked(1, 2, [Cut(3, 4, 5)]),
-        Load([NodeLoad(1, "ready", 0, 0, 0, 0, "")], [PartitionLoad(1, 0, False, "running", 0, "")], {"a": 1}),
+        Load([NodeLoad(1, "ready", 0, 0, 0, 0, "", 0)], [PartitionLoad(1, 0, False, "running", 0, "")], {"a": 1}),
         Slices([SliceRef(1, 2, 3, 4, 5, 6, 7, 8, 9)]),
         Grant(1, "t", None, 0, 1, 1, 1, [Row(1, 0, 0, 0)], 0, [Cut(0, 1, 0)], "first", None, -1, 5),
         Pace(1, 2, "open", None, -1),

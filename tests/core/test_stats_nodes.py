@@ -9,7 +9,7 @@ from penstock.wire.messages import Load, Node, NodeLoad
 
 
 def load(state: str, error: str = "") -> Load:
-    return Load([NodeLoad(1, state, 0, 0, 900, 0, error)], [], {})
+    return Load([NodeLoad(1, state, 0, 0, 900, 0, error, 0)], [], {})
 
 
 @pytest.mark.parametrize("ready", [0, 1, 2])
