@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from ...producer.core.pace import pace_of
 from ...wire.ids import NO_LEADER
 from ...wire.messages import FIRST, OPEN, Cut, Grant, Move, Node, Nodes
 from .entries import CutsEntry, GrantedEntry, PartitionEntry
 from .lease import Leader, Lease
 from .lease_states import Block, BlockedBy, LeaseState, Relocate
 from .lease_table import LeaseTable, Notice
-from .pace import pace_of
 from .placement import Placement
 from .search import Search
 from .stamps import Stamps

@@ -2,16 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
+from ...producer.core import stamp_rows
 from ...producer.core.verdicts import error_name
 from ...wire.messages import Refused, Row
 from .backlog import Backlog, Piece
 from .lease_states import Park
 from .ledger import PartitionState
 from .model import PendingSlice
-
-EPOCH_MAX: Final = 32_767
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +50,8 @@ def request(state: PartitionState, errand: Park, backlog: Backlog) -> ParkReques
 
 def rows_from(state: PartitionState, parked: Iterable[Piece], producer_id: int, epoch: int) -> tuple[Row, list[Row]]:
     """The row that begins an epoch at the first ordinal left, and one behind every hole after it."""
-    assert 0 <= epoch <= EPOCH_MAX
-    holes = _merged(
-        [*((hole.first, hole.end) for hole in state.holes), *((p.first, p.first + p.count) for p in parked)]
-    )
-    start = state.mark
-    for first, end in holes:
-        if first <= start < end:
-            start = end
-    bump = Row(producer_id, epoch, start, start)
-    base = start
-    behind: list[Row] = []
-    for first, end in holes:
-        if first > start:
-            base += end - first
-            behind.append(Row(producer_id, epoch, end, base))
-    return bump, behind
+    holes = [*((hole.first, hole.end) for hole in state.holes), *((p.first, p.first + p.count) for p in parked)]
+    return stamp_rows.rows_from(state.mark, holes, producer_id, epoch)
 
 
 def _pieces(refused: Refused, *, unsure: bool) -> list[Piece]:
@@ -99,13 +83,3 @@ def _parts(slices: Iterable[PendingSlice], piece: Piece) -> list[ParkedPart]:
         if end > first:
             parts.append(ParkedPart(candidate, first - candidate.first, end - first, piece.text))
     return parts
-
-
-def _merged(holes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for first, end in sorted(holes):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((first, end))
-    return merged

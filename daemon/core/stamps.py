@@ -5,11 +5,12 @@ A row is synced before anything is sent under it (HO-11); the order of entries i
 
 from collections.abc import Collection
 
+from ...producer.core.stamp_rows import EPOCH_MAX
 from .entries import CutsEntry, Lsn, ParkedEntry, StampRowEntry
 from .lease import Lease
 from .lease_states import HOLDING, LeaseState, Step
 from .lease_table import LeaseTable
-from .parking import EPOCH_MAX, ParkRequest, rows_from
+from .parking import ParkRequest, rows_from
 
 
 class Stamps:
