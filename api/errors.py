@@ -14,13 +14,21 @@ class RefusedRange(NamedTuple):
 
 
 class PenstockError(Exception):
-    """Any error of the client library."""
+    """Any error of a producer.
+
+    Errors of the direct producer say which records they are about: `topic`, "" where that is not known, and `partition`, -1
+    where none was chosen yet.
+    """
+
+    topic: str = ""
+    partition: int = -1
 
 
 class RefusedError(PenstockError):
-    """Definite: the records are not in Kafka and the daemon will never send them; they are the application's again.
+    """Definite: the records are not in Kafka and nobody will send them any more; they are the application's again.
 
-    `code` says why, as a word of the local protocol; `retry_ms` is a hint when to try again, or None. For several records
+    `code` says why, as a word of the local protocol, or for a broker's error as Kafka's name of it; `retry_ms` is a hint when
+    to try again, or None. For several records
     `refused` says which of them, and those not named there were taken.
     """
 
@@ -39,7 +47,7 @@ class OutcomeUnknownError(PenstockError):
 
 
 class ClosedError(PenstockError):
-    """The producer is closed, or cannot go on; the records were never handed to the daemon."""
+    """The producer is closed, or cannot go on; the records were never handed to the daemon, or never sent to a broker."""
 
 
 class SessionError(ClosedError):
@@ -52,8 +60,70 @@ class SessionError(ClosedError):
 
 
 class BufferExhaustedError(PenstockError, TimeoutError):
-    """The client's buffer stayed full for `max_block_ms`; the record was not taken."""
+    """The producer's memory stayed full for as long as it may be waited for; the record was not taken."""
 
 
 class WaitTimeoutError(PenstockError, TimeoutError):
     """What was waited for did not happen in time. The records keep going."""
+
+
+# --- the direct producer ---------------------------------------------------------------------------------------------
+
+
+class BrokerError(RefusedError):
+    """A broker refused the records for good. `code` is Kafka's name of the error ("MESSAGE_TOO_LARGE"), `number` its number."""
+
+    def __init__(self, number: int, name: str, text: str) -> None:
+        super().__init__(name, text)
+        self.number = number
+
+
+class RecordTooLargeError(RefusedError):
+    """The record is larger than `max.request.size` or `buffer.memory` allow, before compression; it was not taken."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("too_large", text)
+
+
+class InvalidTopicError(RefusedError):
+    """Kafka has no topic of such a name, or lets nobody write to it; the record was not taken."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("bad_topic", text)
+
+
+class TopicForbiddenError(RefusedError):
+    """The brokers do not let this user see or write the topic; the record was not taken."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("forbidden", text)
+
+
+class MetadataTimeoutError(RefusedError, TimeoutError):
+    """Nothing was learnt of the topic, or of that partition of it, within `max.block.ms`; the record was not taken.
+
+    `cause`: Kafka's name of the last error that brokers gave for the topic, or None.
+    """
+
+    def __init__(self, text: str, cause: str | None = None) -> None:
+        super().__init__("no_metadata", text if cause is None else f"{text} ({cause})")
+        self.cause = cause
+
+
+class ExpiredError(RefusedError, TimeoutError):
+    """The record was not sent within `delivery.timeout.ms`, and certainly is not in Kafka. The text says where the time went."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("expired", text)
+
+
+class ExpiredMayBeWrittenError(OutcomeUnknownError, TimeoutError):
+    """`delivery.timeout.ms` is over for a record that was sent and never answered: it may be in Kafka, or still get there."""
+
+
+class FatalError(ClosedError):
+    """The producer cannot go on at all: it never will get another record into Kafka. `code` is Kafka's name of the reason."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
