@@ -18,23 +18,13 @@ from pydantic_core import ErrorDetails
 
 from .bootstrap import parse_bootstrap
 from .errors import ConfigError
+from .kafka_names import DAEMON_REFUSED
 from .model import Settings
 
 Table = dict[str, object]
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SOCKET_PATH_BYTES_MAX: Final = 107
-_REFUSED: Final = {
-    "client.rack": "the choice of partitions by rack is not built yet",
-    "metadata.max.idle.ms": "a topic is remembered as long as the router runs",
-    "transactional.id": "transactions are not offered by the daemon yet",
-    "delivery.timeout.ms": "the daemon retries for ever: records wait in the spool, bounded by spool.bytes_max",
-    "retries": "the daemon retries for ever: records wait in the spool, bounded by spool.bytes_max",
-    "key.serializer": "keys arrive as bytes",
-    "value.serializer": "values arrive as bytes",
-    "interceptor.classes": "there is no code of yours inside the daemon",
-    "partitioner.class": "keyed records go where the Java producer sends them, keyless ones stick to a partition",
-}
 
 
 def load(path: Path) -> Settings:
@@ -171,8 +161,8 @@ def _sentence(detail: ErrorDetails, source: str) -> str:
 
 def _unknown(place: list[str]) -> str:
     last = place[-1]
-    if place[0] in ("kafka", "topics") and last in _REFUSED:
-        return f"{'.'.join(place)} is not kept: {_REFUSED[last]}"
+    if place[0] in ("kafka", "topics") and last in DAEMON_REFUSED:
+        return f"{'.'.join(place)} is not kept: {DAEMON_REFUSED[last]}"
     near = difflib.get_close_matches(last, _known(place), n=1, cutoff=0.5)
     hint = f"; the nearest known one is {'.'.join([*place[:-1], near[0]])}" if near else ""
     return f"{'.'.join(place)} is not a setting{hint}"

@@ -6,88 +6,35 @@ Kafka's own settings keep Kafka's names (`linger.ms`); ours use underscores (`sy
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field
+from pydantic import ByteSize, Field
 
-Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+from .producer import Codec, KafkaSection, ProducerSettings, Section
+
 OnRefusal = Literal["block", "park"]
 
 
-def _dotted(name: str) -> str:
-    return name.replace("_", ".")
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
-
-
-class _KafkaSection(_Section):
-    """Names with dots, as Kafka has them; the attribute has underscores."""
-
-    model_config = ConfigDict(alias_generator=_dotted, populate_by_name=True, use_attribute_docstrings=True)
-
-
-class Kafka(_KafkaSection):
+class Kafka(ProducerSettings):
     """The producer, under Kafka's names."""
 
-    bootstrap_servers: str = Field(min_length=1)
-    """Brokers to begin with: `host:port`, comma-separated."""
     client_id: str = "penstock"
     """Name told to the brokers, for their logs and quotas."""
     acks: Literal["all", "-1"] = "all"
     """Only `all`: anything less can lose records that were answered."""
     enable_idempotence: Literal[True] = True
     """Only `true`: exactly once depends on it."""
-    security_protocol: Literal["PLAINTEXT"] = "PLAINTEXT"
-    """Only `PLAINTEXT` so far."""
     linger_ms: int = Field(default=5, ge=0, le=60_000)
     """Hold a part-full batch this long for company, in ms; counts from the moment the router took its first record."""
     batch_size: int = Field(default=262_144, ge=1_024, le=16 << 20)
     """Bytes of records before compression in one batch. Kafka's default is 16384; a daemon gathers many clients."""
     buffer_memory: int = Field(default=64 << 20, ge=1 << 20)
     """Bytes of batches one shard may hold, all its nodes together."""
-    compression_type: Codec = "none"
-    """Codec of record batches."""
-    compression_gzip_level: int = Field(default=-1, ge=-1, le=9)
-    """Level of gzip; -1 is zlib's own default."""
-    compression_lz4_level: int = Field(default=9, ge=1, le=17)
-    """Level of lz4. Kafka's default 9 means its fast compressor; 10 to 12 and above are its high-compression levels, 12 at most."""
-    compression_zstd_level: int = Field(default=3, ge=-131_072, le=22)
-    """Level of zstd."""
     max_request_size: int = Field(default=1_048_576, ge=4_096, le=100 << 20)
     """Bytes of one Produce request, and so of the largest record."""
-    max_in_flight_requests_per_connection: int = Field(default=5, ge=1, le=5)
-    """Produce requests sent to a node before its first answer."""
-    request_timeout_ms: int = Field(default=30_000, ge=1_000)
-    """How long a request may go unanswered, in ms, before its connection is closed and the batches are sent again."""
-    retry_backoff_ms: int = Field(default=100, ge=1)
-    """First wait before a batch or request is tried again, in ms; doubles with every try."""
-    retry_backoff_max_ms: int = Field(default=1_000, ge=1)
-    """Longest such wait, in ms."""
-    reconnect_backoff_ms: int = Field(default=50, ge=1)
-    """First wait before a connection is tried again, in ms; doubles with every try."""
-    reconnect_backoff_max_ms: int = Field(default=1_000, ge=1)
-    """Longest such wait, in ms."""
-    socket_connection_setup_timeout_ms: int = Field(default=10_000, ge=100)
-    """How long a connection may take to be established, in ms."""
-    socket_connection_setup_timeout_max_ms: int = Field(default=30_000, ge=100)
-    """Longest such time, in ms; it doubles with every failure."""
-    connections_max_idle_ms: int = Field(default=540_000, ge=1_000)
-    """Close a connection unused for so long, in ms."""
-    send_buffer_bytes: int = Field(default=131_072, ge=-1)
-    """SO_SNDBUF of connections to brokers; -1 leaves it to the kernel."""
-    receive_buffer_bytes: int = Field(default=65_536, ge=-1)
-    """SO_RCVBUF of connections to brokers; -1 leaves it to the kernel."""
-    metadata_max_age_ms: int = Field(default=300_000, ge=1_000)
-    """Ask for metadata at least this often, in ms."""
     max_block_ms: int = Field(default=60_000, ge=0)
     """How long a frame waits for metadata of its topic, in ms, before it is refused with `no_metadata`."""
-    allow_auto_create_topics: bool = False
-    """Let brokers make a topic that is asked for and does not exist."""
-    partitioner_ignore_keys: bool = False
-    """Choose partitions as if records had no keys."""
 
 
-class Spool(_Section):
+class Spool(Section):
     """Records on disk until Kafka has them."""
 
     bytes_max: ByteSize = Field(default=ByteSize(10 << 30), ge=64 << 20)
@@ -102,14 +49,14 @@ class Spool(_Section):
     """Let the spool lie on tmpfs or NFS, where a sync means little."""
 
 
-class Exporter(_Section):
+class Exporter(Section):
     """Metrics and health over HTTP."""
 
     listen: str = "127.0.0.1:9797"
     """Loopback address and port of `/metrics`, `/healthz`, `/ready`, `/stats`."""
 
 
-class Limits(_Section):
+class Limits(Section):
     """What clients may ask of the router."""
 
     frame_bytes_max: ByteSize = Field(default=ByteSize(1 << 20), ge=1_024, le=16 << 20)
@@ -134,7 +81,7 @@ class Limits(_Section):
     """A client id with nothing pending is forgotten after so long, in seconds."""
 
 
-class Timeouts(_Section):
+class Timeouts(Section):
     """Between router and shards, and at the end."""
 
     shard_silence_ms: int = Field(default=10_000, ge=500)
@@ -145,7 +92,7 @@ class Timeouts(_Section):
     """How long a stop may take to deliver what is there, in ms; the rest stays in the spool."""
 
 
-class Topic(_KafkaSection):
+class Topic(KafkaSection):
     """Settings for the topics a pattern matches; the first match wins. Unset values are the daemon's own."""
 
     compression_type: Codec | None = None
@@ -157,7 +104,7 @@ class Topic(_KafkaSection):
     into the dead letters."""
 
 
-class Settings(_Section):
+class Settings(Section):
     """The whole file."""
 
     data_dir: Path = Path("/var/lib/penstock")

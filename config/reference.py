@@ -8,6 +8,7 @@ from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from .kafka_names import EVERY_DEFAULT
 from .model import Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
 
 _HEAD = """# Settings
@@ -19,36 +20,6 @@ twice, an unknown one and a wrong value are errors, told all at once. `${NAME}` 
 Kafka's settings keep Kafka's names, with dots; a name that is also the beginning of another must be quoted. Sizes are numbers of
 bytes or texts such as `"64MiB"`.
 """
-
-_KAFKA_DEFAULTS = {
-    "acks": "all",
-    "allow.auto.create.topics": "true (consumer setting; the producer always asks for it)",
-    "batch.size": "16384",
-    "buffer.memory": "33554432",
-    "client.id": "empty",
-    "compression.gzip.level": "-1",
-    "compression.lz4.level": "9",
-    "compression.type": "none",
-    "compression.zstd.level": "3",
-    "connections.max.idle.ms": "540000",
-    "enable.idempotence": "true",
-    "linger.ms": "5",
-    "max.block.ms": "60000",
-    "max.in.flight.requests.per.connection": "5",
-    "max.request.size": "1048576",
-    "metadata.max.age.ms": "300000",
-    "partitioner.ignore.keys": "false",
-    "receive.buffer.bytes": "32768",
-    "reconnect.backoff.max.ms": "1000",
-    "reconnect.backoff.ms": "50",
-    "request.timeout.ms": "30000",
-    "retry.backoff.max.ms": "1000",
-    "retry.backoff.ms": "100",
-    "security.protocol": "PLAINTEXT",
-    "send.buffer.bytes": "131072",
-    "socket.connection.setup.timeout.max.ms": "30000",
-    "socket.connection.setup.timeout.ms": "10000",
-}
 
 
 def page() -> str:
@@ -79,7 +50,7 @@ def _section(title: str, model: type[BaseModel], *, kafka: bool = False, skip: t
         meaning = " ".join((field.description or "").split())
         cells = [f"`{label}`", _default(field)]
         if kafka:
-            cells.append(_KAFKA_DEFAULTS.get(label, "required"))
+            cells.append(EVERY_DEFAULT.get(label, "none"))
         yield "| " + " | ".join([*cells, _values(field), meaning]) + " |"
     yield ""
 

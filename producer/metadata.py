@@ -13,7 +13,7 @@ from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProducerIdResponse
 
 from ..config.bootstrap import parse_bootstrap
-from ..config.model import Kafka
+from ..config.producer import ProducerSettings
 from ..runtime import logs
 from ..runtime.clock import monotonic
 from ..runtime.loop import Loop
@@ -86,7 +86,7 @@ class Metadata:
     def __init__(
         self,
         loop: Loop,
-        settings: Kafka,
+        settings: ProducerSettings,
         *,
         on_change: Callable[[ClusterChange], None],
         rng: Callable[[], float],

@@ -5,7 +5,7 @@ import struct
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NamedTuple
 
-from ..config.model import Kafka
+from ..config.producer import ProducerSettings
 from .core.backoff import Backoff
 from .core.connections import ConnectionLimits
 
@@ -44,7 +44,7 @@ class ConnectionOptions(NamedTuple):
     sockets: SocketOptions
 
 
-def produce_options(kafka: Kafka) -> ConnectionOptions:
+def produce_options(kafka: ProducerSettings) -> ConnectionOptions:
     """For connections that carry Produce: SOC-1, and no more requests in flight than the setting."""
     sockets = SocketOptions(True, kafka.request_timeout_ms, kafka.send_buffer_bytes, kafka.receive_buffer_bytes)
     # Beside the Produce requests: the questions the leader is asked on the same connection.
@@ -52,7 +52,7 @@ def produce_options(kafka: Kafka) -> ConnectionOptions:
     return ConnectionOptions(kafka.client_id, _limits(kafka, in_flight_max), sockets)
 
 
-def control_options(kafka: Kafka) -> ConnectionOptions:
+def control_options(kafka: ProducerSettings) -> ConnectionOptions:
     """For the router's own connections, which carry nothing that may be appended."""
     limits = _limits(kafka, _QUESTIONS_MAX)
     # A stopped broker must not keep the news of a new leader from us for as long as an append may take.
@@ -60,7 +60,7 @@ def control_options(kafka: Kafka) -> ConnectionOptions:
     return ConnectionOptions(kafka.client_id, limits, SocketOptions(user_timeout_ms=kafka.request_timeout_ms))
 
 
-def _limits(kafka: Kafka, in_flight_max: int) -> ConnectionLimits:
+def _limits(kafka: ProducerSettings, in_flight_max: int) -> ConnectionLimits:
     return ConnectionLimits(
         request_timeout_s=kafka.request_timeout_ms / 1000,
         setup_timeout_s=kafka.socket_connection_setup_timeout_ms / 1000,

@@ -1,0 +1,255 @@
+"""Settings of the direct producer, under Kafka's names and with Kafka's defaults. Every problem is told at once.
+
+Values may be what Python has for them or the texts of a properties file. A setting that does not go with idempotence is an
+error unless `enable.idempotence` is written false: it is never switched off silently (CFG-14).
+"""
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal, NamedTuple, Self, cast, get_args, get_origin
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from .bootstrap import parse_bootstrap
+from .errors import ConfigError
+from .kafka_names import DIRECT_REFUSED
+from .producer import INT_MAX, ProducerSettings
+
+Acks = Literal["all", "-1", "0", "1"]
+
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+_PROTOCOLS_LATER: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_DELIVERY_TIMEOUT_MS: Final = 120_000
+_PLACEHOLDER: Final = "localhost:9092"
+_numbers: Final = itertools.count(1)
+"""Producers of this process that were not given a name (CFG-6)."""
+
+
+def _number_of(acks: Acks) -> Acks:
+    return "-1" if acks == "all" else acks
+
+
+class DirectSettings(ProducerSettings):
+    """The direct producer, under Kafka's names. Made by `direct_settings`, which checks what this declaration cannot say."""
+
+    client_id: str = ""
+    """Name told to the brokers, for their logs and quotas. Empty: `producer-` and a number that counts in this process."""
+    acks: Annotated[Acks, AfterValidator(_number_of)] = "all"
+    """Brokers that must have a record before it is delivered: all that are in sync (`all`, which reads `-1`), the leader
+    (`1`), or none (`0`). Idempotence needs `all`."""
+    enable_idempotence: bool = True
+    """Each record is in the log once and in order, however often it was sent. Never switched off unless `false` is written."""
+    retries: int = Field(default=INT_MAX, ge=0, le=INT_MAX)
+    """How often a batch is sent again after an error that passes. `delivery.timeout.ms` ends it sooner. Idempotence needs 1
+    at least."""
+    delivery_timeout_ms: int = Field(default=_DELIVERY_TIMEOUT_MS, ge=0, le=INT_MAX)
+    """How long after `send` a record may stay undelivered, in ms, before its future fails. At least `linger.ms` +
+    `request.timeout.ms`; left out, it is raised to that."""
+    linger_ms: Annotated[int, AfterValidator(lambda given: min(given, INT_MAX))] = Field(default=5, ge=0)
+    """Hold a part-full batch this long for company, in ms; counts from its first record. Zero sends at once."""
+    batch_size: Annotated[int, AfterValidator(lambda given: max(given, 1))] = Field(default=16_384, ge=0, le=INT_MAX)
+    """Bytes of records before compression in one batch. A larger record goes alone; 0 sends each record alone."""
+    buffer_memory: int = Field(default=32 << 20, ge=0)
+    """Bytes of records that wait or are on their way; `send` waits for room, at most `max.block.ms`. At least `batch.size`."""
+    max_request_size: int = Field(default=1_048_576, ge=0, le=INT_MAX)
+    """Bytes of one record before compression, and of the batches of one Produce request."""
+    max_block_ms: int = Field(default=60_000, ge=0)
+    """How long `send` and `partitions_for` may wait for metadata and memory together, in ms."""
+    metadata_max_idle_ms: int = Field(default=300_000, ge=5_000)
+    """Forget a topic that nothing was sent to for so long, in ms."""
+    metadata_recovery_strategy: Literal["rebootstrap", "none"] = "rebootstrap"
+    """When none of the known brokers can be reached: begin again with `bootstrap.servers`, or (`none`) go on trying them."""
+    metadata_recovery_rebootstrap_trigger_ms: int = Field(default=300_000, ge=0)
+    """Begin again with `bootstrap.servers` also when metadata could not be had for so long, in ms."""
+    partitioner_adaptive_partitioning_enable: bool = True
+    """Send fewer of the records without a key to partitions whose broker is slow."""
+    partitioner_availability_timeout_ms: int = Field(default=0, ge=0)
+    """Send no records without a key to a broker that took nothing for so long, in ms; 0: never mind."""
+    partitioner_rack_aware: bool = False
+    """Send records without a key to partitions whose leader is in `client.rack`, where there are any."""
+    client_rack: str = ""
+    """The rack this program runs in, as brokers name theirs."""
+
+    @model_validator(mode="after")
+    def _time_to_deliver(self) -> Self:
+        """The default delivery time-out is raised to what linger and one request may take (CFG-7)."""
+        if not self._says_when_to_give_up and self.delivery_timeout_ms < self.least_delivery_timeout_ms:
+            object.__setattr__(self, "delivery_timeout_ms", self.least_delivery_timeout_ms)
+        return self
+
+    @property
+    def _says_when_to_give_up(self) -> bool:
+        return "delivery_timeout_ms" in self.model_fields_set
+
+    @property
+    def least_delivery_timeout_ms(self) -> int:
+        """Linger and one request, in ms."""
+        return min(self.linger_ms + self.request_timeout_ms, INT_MAX)
+
+    def cautions(self) -> tuple[str, ...]:
+        """What is allowed but probably not meant, one sentence each."""
+        found = super().cautions()
+        if not self._says_when_to_give_up and self.delivery_timeout_ms > _DELIVERY_TIMEOUT_MS:
+            least = f"{self.delivery_timeout_ms}, which is linger.ms + request.timeout.ms"
+            found += (f"delivery.timeout.ms is raised from its default to {least}",)
+        return found
+
+
+def direct_settings(given: Mapping[str, object]) -> DirectSettings:
+    """Check settings and fill in the rest. Names as Kafka has them, or with underscores.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    problems: list[str] = []
+    wrong: set[str] = set()
+    values: dict[str, object] = {}
+    for name, value in _kept(given, problems):
+        try:
+            values[name] = _parsed(name, value)
+        except ValueError as error:
+            problems.append(f"{name} = {value!r}: {error}")
+            wrong.add(name)
+    settings = _checked({**values, **_stand_ins(values, wrong, problems)}, problems, wrong)
+    problems += (rule.sentence for rule in _across(settings) if not wrong & set(rule.names))
+    if problems:
+        raise ConfigError(problems)
+    if not settings.client_id:
+        settings = settings.model_copy(update={"client_id": f"producer-{next(_numbers)}"})
+    return settings
+
+
+def _kept(given: Mapping[str, object], problems: list[str]) -> Iterator[tuple[str, object]]:
+    """What is given of the settings there are, under their names."""
+    attributes = {attribute: field.alias or attribute for attribute, field in DirectSettings.model_fields.items()}
+    known = set(attributes.values())
+    seen: set[str] = set()
+    for key, value in cast("Mapping[object, object]", given).items():
+        if not isinstance(key, str):
+            problems.append(f"{key!r} is not a setting: names are texts")
+            continue
+        name = attributes.get(key, key)
+        if name in seen:
+            problems.append(f"{name} is given twice, as {name} and as {name.replace('.', '_')}: keep one")
+        elif name in known:
+            seen.add(name)
+            yield name, value
+        elif (reason := DIRECT_REFUSED.get(name, DIRECT_REFUSED.get(name.replace("_", ".")))) is not None:
+            problems.append(f"{name} is not kept: {reason}")
+        else:
+            near = difflib.get_close_matches(name.replace("_", "."), known, n=1, cutoff=0.5)
+            problems.append(f"{name} is not a setting" + (f"; the nearest known one is {near[0]}" if near else ""))
+
+
+def _parsed(name: str, value: object) -> object:
+    """The value of a text, as Kafka reads the texts of a properties file.
+
+    Raises:
+        ValueError: it is of another kind than the setting.
+    """
+    kind = next(field.annotation for field in DirectSettings.model_fields.values() if field.alias == name)
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    if kind is bool or all(isinstance(choice, bool) for choice in choices or ("",)):
+        return _truth(value)
+    if kind is int:
+        return _whole_number(value)
+    if name == "bootstrap.servers" and isinstance(value, list | tuple):
+        return ",".join(str(entry) for entry in cast("list[object]", value))
+    if name == "acks" and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError("a text is wanted")  # noqa: TRY004  (one kind of error for values that cannot be used)
+    text = value.strip()
+    if name == "security.protocol":
+        text = text.upper()
+        if text in _PROTOCOLS_LATER:
+            raise ValueError("only PLAINTEXT is built so far")
+    return text.lower() if name == "metadata.recovery.strategy" else text
+
+
+def _truth(value: object) -> bool:
+    text = value.strip().lower() if isinstance(value, str) else value
+    if isinstance(text, bool):
+        return text
+    if text in ("true", "false"):
+        return text == "true"
+    raise ValueError("true or false is wanted")
+
+
+def _whole_number(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value.strip()):
+        return int(value)
+    raise ValueError("a whole number is wanted")
+
+
+def _stand_ins(values: Mapping[str, object], wrong: set[str], problems: list[str]) -> dict[str, object]:
+    """Without brokers nothing else could be checked: an address stands in, and the want of one is told."""
+    name = "bootstrap.servers"
+    if name in values:
+        return {}
+    if name not in wrong:
+        problems.append(f'{name} is missing: say where Kafka is, for example {name} = "{_PLACEHOLDER}"')
+        wrong.add(name)
+    return {name: _PLACEHOLDER}
+
+
+def _checked(values: Mapping[str, object], problems: list[str], wrong: set[str]) -> DirectSettings:
+    """The settings; those that are not allowed are told and have their defaults."""
+    try:
+        return DirectSettings.model_validate(values)
+    except ValidationError as error:
+        details = error.errors()
+    names = {str(detail["loc"][0]) for detail in details}
+    problems += (_sentence(detail) for detail in details)
+    wrong |= names
+    stand_ins = {"bootstrap.servers": _PLACEHOLDER} if "bootstrap.servers" in names else {}
+    return DirectSettings.model_validate(
+        {name: value for name, value in values.items() if name not in names} | stand_ins
+    )
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    text = str(detail["ctx"]["error"]) if detail["type"] == "value_error" and "ctx" in detail else detail["msg"]
+    return f"{detail['loc'][0]} = {detail['input']!r}: {text[:1].lower()}{text[1:]}"
+
+
+class _Broken(NamedTuple):
+    """A rule between settings that does not hold, and whose settings it is about."""
+
+    names: tuple[str, ...]
+    sentence: str
+
+
+def _across(settings: DirectSettings) -> Iterator[_Broken]:
+    """Rules between settings."""
+    instead = "; without it write enable.idempotence = false"
+    if settings.enable_idempotence and settings.acks != "-1":
+        sentence = f"acks = {settings.acks} does not go with idempotence, which needs acks = all{instead}"
+        yield _Broken(("acks", "enable.idempotence"), sentence)
+    if settings.enable_idempotence and settings.retries == 0:
+        yield _Broken(
+            ("retries", "enable.idempotence"),
+            f"retries = 0 does not go with idempotence, which needs one at least{instead}",
+        )
+    least = settings.least_delivery_timeout_ms
+    if "delivery_timeout_ms" in settings.model_fields_set and settings.delivery_timeout_ms < least:
+        yield _Broken(
+            ("delivery.timeout.ms", "linger.ms", "request.timeout.ms"),
+            f"delivery.timeout.ms = {settings.delivery_timeout_ms} must be at least linger.ms + request.timeout.ms = {least}",
+        )
+    if settings.partitioner_rack_aware and not settings.client_rack:
+        yield _Broken(("partitioner.rack.aware", "client.rack"), "partitioner.rack.aware needs client.rack")
+    if settings.buffer_memory < settings.batch_size:
+        yield _Broken(
+            ("buffer.memory", "batch.size"),
+            f"buffer.memory = {settings.buffer_memory} must be at least batch.size = {settings.batch_size}",
+        )
+    try:
+        _ = parse_bootstrap(settings.bootstrap_servers)
+    except ValueError as error:
+        yield _Broken(("bootstrap.servers",), str(error))
