@@ -43,7 +43,9 @@ from .segments import Row as Record
 PRODUCER_ID = 9
 TOPIC = "t"
 HOUR_MS = 3_600_000
+SEQUENCES = 1 << 31
 BATCH_BYTES = 2_000
+BACKOFF = Backoff(0.1, 1.0)
 
 
 @dataclass
@@ -78,13 +80,14 @@ class ShardBench:
     def __init__(
         self, *, linger_s: float = 0.0, batch_bytes: int = BATCH_BYTES, pool_bytes: int = 1 << 20, codec: Codec = "none",
         slots: int = 1000, source: MemorySource | None = None, logs: dict[int, Log] | None = None,
+        backoff: Backoff = BACKOFF,
     ) -> None:  # fmt: skip
         self.source = source or MemorySource()
         self.logs: dict[int, Log] = {} if logs is None else logs
         pool = BufferPool(pool_bytes, batch_bytes)
         rules = BatchRules(batch_bytes, linger_s, make_compressor(codec, Levels()))
         self.table = LeaseTable(
-            Limits(Backoff(0.1, 1.0), 24 * HOUR_MS), Accumulator(pool, self.source), lambda _topic: rules,
+            Limits(backoff, 24 * HOUR_MS), Accumulator(pool, self.source), lambda _topic: rules,
             CreditRule(2, 100_000),
         )  # fmt: skip
         self.pool = pool
@@ -104,6 +107,8 @@ class ShardBench:
         self.next: dict[int, int] = {}
         self.generation: dict[int, int] = {}
         self.budget = 1 << 20
+        self.chance = 0.5
+        """What spreads waits, in [0, 1): 0.5 is the middle."""
 
     # --- router ------------------------------------------------------------------------------------------------------
 
@@ -140,7 +145,7 @@ class ShardBench:
         self.source.data += data
         self.next[partition] = begin + len(values)
         return SliceRef(
-            partition, self.generation.get(partition, 1), 1, at, len(data), begin, len(values), int(self.now * 1000),
+            partition, self.generation.get(partition, 1), 1, at, len(data), begin, len(values), round(self.now * 1000),
             NOW_MS if ts is None else ts,
         )  # fmt: skip
 
@@ -186,28 +191,39 @@ class ShardBench:
         """A round: fill, then send what may be sent. Questions are answered, batches are not."""
         if self.answers_questions:
             self.tell()
-        while self.table.accumulator.has_line:
-            before = self.source.reads
-            self.table.fill(now=self.now)
-            if self.source.reads == before:
-                break
+        self.fill()
         sent: list[OnWire] = []
         for node in list(self.table.nodes):
             while sum(one.flight.node == node for one in self.wire) < in_flight_max:
                 if not self.table.sender.has_work(node, now=self.now):
                     break
-                permit = Permit(self.incarnation[node], self.slots - len(self.journal), in_flight_max)
-                entries = self.table.drain(node, permit, bytes_max=bytes_max, now=self.now)
-                if not entries:
+                request = self.request(node, in_flight_max=in_flight_max, bytes_max=bytes_max)
+                if request is None:
                     break
-                self._record(entries)
-                flight = self.table.sender.depart(node, self.incarnation[node], 9, entries)
-                self.table.departed(flight, now=self.now)
-                copies = [(lease.partition, b.first, b.count, bytes(b.data or b"")) for lease, b in entries]
-                sent.append(OnWire(flight, copies))
-                self.wire.append(sent[-1])
+                sent.append(request)
         self._told()
         return sent
+
+    def fill(self) -> None:
+        """Read what was handed out into batches, as far as memory goes."""
+        while self.table.accumulator.has_line:
+            before = self.source.reads
+            self.table.fill(now=self.now)
+            if self.source.reads == before:
+                break
+
+    def request(self, node: int, *, in_flight_max: int = 5, bytes_max: int = 1 << 20) -> OnWire | None:
+        """One request to a node, with what may be sent to it; None: nothing may."""
+        permit = Permit(self.incarnation[node], self.slots - len(self.journal), in_flight_max)
+        entries = self.table.drain(node, permit, bytes_max=bytes_max, now=self.now)
+        if not entries:
+            return None
+        self._record(entries)
+        flight = self.table.sender.depart(node, self.incarnation[node], 9, entries)
+        self.table.departed(flight, now=self.now)
+        copies = [(lease.partition, b.first, b.count, bytes(b.data or b"")) for lease, b in entries]
+        self.wire.append(OnWire(flight, copies))
+        return self.wire[-1]
 
     def _record(self, entries: list[tuple[Lease, "object"]]) -> None:
         for lease, _ in entries:
@@ -256,7 +272,7 @@ class ShardBench:
         one = self.wire[0] if wire is None else wire
         self.wire.remove(one)
         told = self.judge(one) if outcomes is None else outcomes
-        self.table.answered(one.flight, told, now=self.now, chance=0.5)
+        self.table.answered(one.flight, told, now=self.now, chance=self.chance)
         self._told()
 
     def refuse(self, code: int, *, wire: OnWire | None = None, log_start: int = -1, hint: LeaderHint | None = None,
@@ -276,7 +292,7 @@ class ShardBench:
             if place < arrived:
                 _ = self.judge(one)
             self.wire.remove(one)
-            self.table.lost(one.flight, "gone", now=self.now, chance=0.5)
+            self.table.lost(one.flight, "gone", now=self.now, chance=self.chance)
         self.incarnation[node] += 1
         self._told()
 
