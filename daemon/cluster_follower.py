@@ -3,10 +3,10 @@
 from typing import Final
 
 from ..producer.core.cluster import ClusterChange
-from ..producer.core.partitioners import Queue
 from ..producer.metadata import Metadata, TopicSettings
 from .core.leases import Leases
 from .core.ledger import Ledger
+from .core.loads import Loads
 from .core.routing import Routing
 from .topics import KnownTopics
 
@@ -18,13 +18,23 @@ class ClusterFollower:
     """`changes` is filled by the metadata client and emptied here, once a round."""
 
     def __init__(
-        self, metadata: Metadata, topics: KnownTopics, routing: Routing, leases: Leases, changes: list[ClusterChange]
+        self,
+        metadata: Metadata,
+        topics: KnownTopics,
+        routing: Routing,
+        leases: Leases,
+        changes: list[ClusterChange],
+        *,
+        loads: Loads,
+        adaptive: bool,
     ) -> None:
         self._metadata = metadata
         self._topics = topics
         self._routing = routing
         self._leases = leases
         self._changes = changes
+        self._loads = loads
+        self._adaptive = adaptive
         self._settings: dict[str, TopicSettings] = {}
         self._expiration_ms = EXPIRATION_MS
 
@@ -74,22 +84,11 @@ class ClusterFollower:
             if facts is not None:
                 _ = self._routing.learn(facts)
 
-    def learn_loads(self, ledger: Ledger) -> None:
-        """How much waits for each partition in the shards, for the choice of sticky partitions."""
-        queues: dict[str, list[Queue]] = {}
-        full: dict[str, set[int]] = {}
-        for load in self._leases.loads.values():
-            for part in load.partitions:
-                state = ledger.by_number.get(part.partition)
-                if state is None:
-                    continue
-                queues.setdefault(state.topic, []).append(Queue(state.index, part.queued_batches))
-                if not part.open_batch_has_room:
-                    full.setdefault(state.topic, set()).add(state.index)
+    def learn_loads(self, now: float) -> None:
+        """How much waits for each partition, for the choice of those that keyless records go to."""
+        self._loads.look(now)
         for route in self._routing.routes():
-            found = queues.get(route.topic)
-            if found is not None:
-                route.loads(found, frozenset(full.get(route.topic, ())))
+            route.loads(self._loads.waiting(route.leaders, route.states), adaptive=self._adaptive)
 
     def learn_settings(self) -> None:
         """Settings of topics come some time after the topics; the brokers' expiration too."""

@@ -22,6 +22,7 @@ from ..config import handover
 from ..config.model import Settings
 from ..producer.core.batch import SlowChecksumError, self_check
 from ..producer.core.cluster import ClusterChange
+from ..producer.core.partitioners import Sticky
 from ..producer.metadata import Metadata
 from ..runtime import logs
 from ..runtime.clock import monotonic
@@ -36,6 +37,7 @@ from .core.counts import Counts
 from .core.entries import Lsn
 from .core.intake import Intake
 from .core.lifecycle import Lifecycle, Phase
+from .core.loads import Loads
 from .core.routing import Routing
 from .ending import Ending
 from .frame_store import FrameStore, SpoolBrokenError
@@ -94,7 +96,10 @@ class Router:
         self.topics = KnownTopics(self.metadata)
         self.answers = Answers(self.counts)
         self.routing = self._new_routing(chance)
-        self.cluster = ClusterFollower(self.metadata, self.topics, self.routing, self.leases, changes)
+        self.loads = Loads(self.leases, batch_bytes=settings.kafka.batch_size, availability_timeout_ms=0)
+        self.cluster = ClusterFollower(
+            self.metadata, self.topics, self.routing, self.leases, changes, loads=self.loads, adaptive=True
+        )
         self.cluster.recover(self.ledger)
         self.intake = self._new_intake()
         self.room = Room(self.store, self.intake)
@@ -121,8 +126,7 @@ class Router:
             self.ledger,
             self.store,
             checksum=crc32c,
-            draw=lambda: chance.getrandbits(31),
-            sticky_bytes=kafka.batch_size,
+            keyless=lambda: Sticky(kafka.batch_size, lambda: chance.getrandbits(31)),
             record_bytes_max=kafka.max_request_size,
         )
 
@@ -335,7 +339,7 @@ class Router:
         if now >= self._second_at:
             self._second_at = now + _SECOND
             self.cluster.learn_settings()
-            self.cluster.learn_loads(self.ledger)
+            self.cluster.learn_loads(now)
             pending = self.leases.pending_records
             alarms = len(self.leases.alarms)
             self.notifier.status(f"{pending} records pending" + (f", {alarms} partitions blocked" if alarms else ""))

@@ -46,6 +46,8 @@ class Backlog:
     """Of the first unresolved slice: the part below the mark."""
     handed_bytes: int = 0
     """Of the unresolved slices that were handed out under the lease in force; while `narrowed`, of all that it named."""
+    nbytes: int = 0
+    """Of all unresolved slices."""
     end: int = 0
     """The ordinal behind the last one pushed."""
     narrowed: bool = False
@@ -58,6 +60,7 @@ class Backlog:
             # Recovered with its first part resolved before this start: its offsets are gone.
             self.runs = [Run(self.index, NO_OFFSET, self.mark - piece.first, NO_TIME)]
         self.end = piece.first + piece.count
+        self.nbytes += piece.length
         self.unresolved.append(piece)
         if not self.narrowed:
             self.waiting.append(piece)
@@ -109,6 +112,7 @@ class Backlog:
                     break
                 runs, parked, self.runs = self.runs, self._parked_in(head), []
             _ = unresolved.popleft()
+            self.nbytes -= head.length
             if waiting and waiting[0] is head:
                 _ = waiting.popleft()
             elif not self.narrowed:

@@ -145,6 +145,15 @@ class LeaseView:
     oldest_ms: int
 
 
+class Queued(NamedTuple):
+    """Bytes of slices of a partition: handed out to the shard in `seat` for `node`, and not handed out. -1: nobody holds it."""
+
+    seat: int
+    node: int
+    handed_bytes: int
+    waiting_bytes: int
+
+
 def view(lease: Lease) -> LeaseView:
     """The row of a lease as it is."""
     first = lease.backlog.unresolved[0] if lease.backlog.unresolved else None

@@ -32,7 +32,7 @@ from ...wire.messages import (
 from .cuts import from_slots
 from .entries import Lsn
 from .grants import Grants
-from .lease import Alarm, Lease, LeaseView, view
+from .lease import Alarm, Lease, LeaseView, Queued, view
 from .lease_states import HOLDING, LeaseState, Relocate, Stand, Step
 from .lease_table import LeaseLimits, LeaseTable, Notice
 from .ledger import Ledger
@@ -410,6 +410,14 @@ class Leases:
     @property
     def pushed_records(self) -> int:
         return self._table.pushed
+
+    def queue(self, number: int) -> Queued:
+        """What waits for a partition."""
+        lease = self._table.leases.get(number)
+        if lease is None:
+            return Queued(-1, -1, 0, 0)
+        backlog = lease.backlog
+        return Queued(lease.seat, lease.node, backlog.handed_bytes, max(0, backlog.nbytes - backlog.handed_bytes))
 
     def views(self) -> list[LeaseView]:
         """Every partition with a lease, for people."""

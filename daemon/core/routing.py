@@ -4,39 +4,50 @@ Partitions are numbered in the ledger, all of a topic at once, when its first fr
 count and takes frames for it while Kafka is unreachable.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...producer.core.partitioners import LoadTable, Queue, Sticky, load_table
+from ...producer.core.partitioners import BATCH_HEADER_BYTES, Keyless, Leader, Queue, choices_of
 from ...wire import slices
 from .ledger import Ledger, PartitionState
 from .model import Log
 
 
 class TopicFacts(NamedTuple):
-    """What brokers said of a topic. None: not known. `available`: partitions that have a leader."""
+    """What brokers said of a topic. None: not known. `leaders`: of the partitions that have one."""
 
     topic: str
     topic_id: bytes
     partition_count: int
-    available: tuple[int, ...]
+    leaders: tuple[Leader, ...]
     replicas_min: int
     message_bytes_max: int | None
     in_sync_min: int | None
 
 
+class Waiting(NamedTuple):
+    """What waits for a partition that has a leader. `late`: its node could not be sent to for longer than
+    `partitioner.availability.timeout.ms`; `full`: its shard said lately that no open batch has room (BIP-9)."""
+
+    partition: int
+    batches: int
+    late: bool
+    full: bool
+
+
 @dataclass(slots=True)
 class Route:
-    """One topic. `states` and `checksums` (of each partition's prefix) by partition index. `full`: partitions whose shard said
-    lately that no open batch has room (BIP-9)."""
+    """One topic. `states` and `checksums` (of each partition's prefix) by partition index. `sticky`: where records without a key
+    go; `rack`: where leaders are preferred, "" anywhere."""
 
     topic: str
     states: list[PartitionState]
     checksums: list[int]
-    sticky: Sticky
+    sticky: Keyless
     record_bytes_max: int
-    available: tuple[int, ...] = ()
+    rack: str = ""
+    leaders: tuple[Leader, ...] = ()
     full: frozenset[int] = frozenset()
     weak: bool = True
     gone: str | None = None
@@ -47,16 +58,23 @@ class Route:
         return len(self.states)
 
     def keyless(self, nbytes: int) -> None:
-        """So many record bytes went to the sticky partition."""
-        self.sticky.appended(nbytes, all_batches_full=self.sticky.partition in self.full)
+        """So many record bytes of one frame went to the sticky partition."""
+        sticky = self.sticky
+        size = nbytes + BATCH_HEADER_BYTES if sticky.fresh else nbytes
+        sticky.appended(size, all_batches_full=sticky.partition in self.full)
 
-    def loads(self, queues: list[Queue], full: frozenset[int]) -> None:
-        """What the shards reported: used while it covers every partition that has a leader (ADP-1)."""
-        loads: LoadTable | None = None
-        if len(queues) >= len(self.available) > 0:
-            loads = load_table(queues)
-        self.full = full
-        self.sticky.learn(self.partition_count, self.available, loads)
+    def learn(self, leaders: tuple[Leader, ...]) -> None:
+        """Who leads what; loads are told anew after it."""
+        self.leaders = leaders
+        self.sticky.learn(choices_of(self.partition_count, leaders, rack=self.rack))
+
+    def loads(self, waiting: Sequence[Waiting], *, adaptive: bool) -> None:
+        """What waits, as far as it is known. It weighs the choice once every partition has been written to (ADP-1)."""
+        self.full = frozenset(each.partition for each in waiting if each.full)
+        queues: list[Queue] | None = None
+        if adaptive and len(waiting) == len(self.leaders) and all(state.next_ordinal for state in self.states):
+            queues = [Queue(each.partition, each.batches, each.late) for each in waiting]
+        self.sticky.learn(choices_of(self.partition_count, self.leaders, queues, self.rack))
 
 
 class Routing:
@@ -68,16 +86,17 @@ class Routing:
         log: Log,
         *,
         checksum: Callable[[bytes, int], int],
-        draw: Callable[[], int],
-        sticky_bytes: int,
+        keyless: Callable[[], Keyless],
         record_bytes_max: int,
+        rack: str = "",
     ) -> None:
+        """`keyless` makes what chooses partitions for one topic."""
         self._ledger = ledger
         self._log = log
         self._checksum = checksum
-        self._draw = draw
-        self._sticky_bytes = sticky_bytes
+        self._keyless = keyless
         self._record_bytes_max = record_bytes_max
+        self._rack = rack
         self._routes: dict[str, Route] = {}
         self._recover()
 
@@ -100,8 +119,7 @@ class Routing:
         route.gone = None
         in_sync = facts.in_sync_min or 0
         route.weak = min(in_sync, facts.replicas_min) < 2
-        route.available = facts.available
-        route.sticky.learn(route.partition_count, facts.available)
+        route.learn(facts.leaders)
         return route
 
     def routes(self) -> Iterable[Route]:
@@ -117,11 +135,10 @@ class Routing:
             assert index == route.partition_count, "a topic's partitions are numbered without gaps"
             self._add(route, self._ledger.by_place[topic, index])
         for route in self._routes.values():
-            route.sticky.learn(route.partition_count, ())
+            route.learn(())
 
     def _new(self, topic: str) -> Route:
-        sticky = Sticky(self._sticky_bytes, self._draw)
-        return Route(topic, [], [], sticky, self._record_bytes_max)
+        return Route(topic, [], [], self._keyless(), self._record_bytes_max, self._rack)
 
     def _add(self, route: Route, state: PartitionState) -> None:
         route.states.append(state)

@@ -1,14 +1,24 @@
 """Which partition records go to that name none and have no key (keys are hashed by the kernel).
 
-One object per topic; random numbers are drawn from the function given. `Choices` is what the cluster looks like at the time.
+One object per topic; random numbers are drawn from the function given. `Choices` is what the cluster looks like at the time,
+and is made anew whenever that changes. Whoever appends tells the object what was appended and whether the partition has an
+open batch with room; nothing here looks at queues by itself.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 BATCH_HEADER_BYTES: Final = 61
+
+
+class Leader(NamedTuple):
+    """A partition that has a leader: on which node, and in which rack that stands ("" where it has none)."""
+
+    partition: int
+    node: int
+    rack: str = ""
 
 
 class Queue(NamedTuple):
@@ -27,7 +37,7 @@ class LoadTable(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """A topic's partitions: all of them, those that have a leader, and the loads of these where they are known."""
+    """A topic's partitions: how many there are, those to choose from, and the loads of these where they are known."""
 
     partition_count: int
     available: Sequence[int]
@@ -50,19 +60,66 @@ def load_table(queues: Iterable[Queue]) -> LoadTable | None:
     return LoadTable([queue.partition for queue in kept], sums)
 
 
+def choices_of(
+    partition_count: int, leaders: Sequence[Leader], queues: Sequence[Queue] | None = None, rack: str = ""
+) -> Choices:
+    """What can be chosen from. `queues`: of every partition with a leader, None where they are not known. `rack`: partitions
+    led in it are preferred as long as there is one that is not excluded; "" prefers none.
+    """
+    near = {leader.partition for leader in leaders if leader.rack == rack} if rack else set[int]()
+    if near and queues is not None:
+        close = [queue for queue in queues if queue.partition in near]
+        if close and all(queue.excluded for queue in close):
+            near = set()
+        else:
+            queues = close
+    available = [leader.partition for leader in leaders if not near or leader.partition in near]
+    return Choices(partition_count, available, None if queues is None else load_table(queues))
+
+
 def choose(choices: Choices, random31: int) -> int:
     """A partition, by load where loads are known, evenly otherwise; one without a leader only if none has one."""
     if choices.loads is not None:
         return choices.loads.partitions[bisect_right(choices.loads.sums, random31 % choices.loads.sums[-1])]
+    return _even(choices, random31)
+
+
+def _even(choices: Choices, number: int) -> int:
     if choices.available:
-        return choices.available[random31 % len(choices.available)]
-    return random31 % choices.partition_count
+        return choices.available[number % len(choices.available)]
+    return number % choices.partition_count
+
+
+class Keyless(Protocol):
+    """How the partition of keyless records is chosen."""
+
+    @property
+    def partition(self) -> int:
+        """Where the next one goes; `learn` comes first."""
+        ...
+
+    @property
+    def fresh(self) -> bool:
+        """Nothing was appended to it since it was chosen."""
+        ...
+
+    def learn(self, choices: Choices) -> None:
+        """What the cluster looks like now."""
+
+    def allowance(self, *, all_batches_full: bool = False) -> int:
+        """How many bytes may be appended before `appended` must be told; at least 1. It is to be asked again when
+        `all_batches_full` changes."""
+        ...
+
+    def appended(self, size: int, *, all_batches_full: bool = False) -> None:
+        """So many bytes went to `partition`; none: its last batch was closed, nothing more."""
 
 
 class Sticky:
     """Stays with one partition until a batch's worth has gone there, so that batches fill up.
 
-    `random31` gives numbers from 0 to 2^31 - 1.
+    `random31` gives numbers from 0 to 2^31 - 1. The producer counts by how much the estimated size of its batches grew, with
+    their headers (BIP-5); the router whole frames, and one header for the first after a switch (BIP-9).
     """
 
     __slots__ = ("_choices", "_partition", "_produced", "_random31", "_sticky_bytes")
@@ -83,25 +140,30 @@ class Sticky:
 
     @property
     def partition(self) -> int:
-        """Where the next keyless frame goes; `learn` comes first."""
         assert self._partition >= 0, "nothing is known of the topic"
         return self._partition
 
-    def learn(self, partition_count: int, available: Sequence[int], loads: LoadTable | None = None) -> None:
-        """What the cluster looks like now. A partition that has lost its leader is left at once if others have one."""
-        self._choices = Choices(partition_count, available, loads)
-        if not 0 <= self._partition < partition_count or (available and self._partition not in available):
-            self._switch(self._choices)
+    @property
+    def fresh(self) -> bool:
+        return self._produced == 0
+
+    def learn(self, choices: Choices) -> None:
+        """What the cluster looks like now. A partition that is none to choose from any more is left at once if others are."""
+        self._choices = choices
+        lost = choices.available and self._partition not in choices.available
+        if lost or not 0 <= self._partition < choices.partition_count:
+            self._switch(choices)
+
+    def allowance(self, *, all_batches_full: bool = False) -> int:
+        return max(1, (1 if all_batches_full else 2) * self._sticky_bytes - self._produced)
 
     def appended(self, size: int, *, all_batches_full: bool = False) -> None:
-        """Count the record bytes of a keyless frame that went there, and move on when it was enough.
+        """Count, and move on when it was enough.
 
-        Without a fresh report that no open batch has room (`all_batches_full` false) it stays for up to twice as much: that
-        spares a fraction of a batch where the linger is long.
+        While an open batch of the partition has room (`all_batches_full` false) it stays for up to twice as much: that spares
+        a fraction of a batch where the linger is long. A size of 0 completes a switch that waited for the batch to be closed.
         """
         assert self._choices is not None, "nothing is known of the topic"
-        if self._produced == 0:
-            size += BATCH_HEADER_BYTES
         self._produced += size
         enough = self._sticky_bytes if all_batches_full else 2 * self._sticky_bytes
         if self._produced >= enough:
@@ -110,3 +172,33 @@ class Sticky:
     def _switch(self, choices: Choices) -> None:
         self._partition = choose(choices, self._random31())
         self._produced = 0
+
+
+class RoundRobin:
+    """Each append goes to the next partition that has a leader, whatever waits there (RRP-1)."""
+
+    __slots__ = ("_choices", "_turn")
+
+    def __init__(self) -> None:
+        self._choices: Choices | None = None
+        self._turn = 0
+
+    @property
+    def partition(self) -> int:
+        assert self._choices is not None, "nothing is known of the topic"
+        return _even(self._choices, self._turn)
+
+    @property
+    def fresh(self) -> bool:
+        return True
+
+    def learn(self, choices: Choices) -> None:
+        self._choices = choices
+
+    def allowance(self, *, all_batches_full: bool = False) -> int:  # noqa: ARG002 - every append ends its turn
+        return 1
+
+    def appended(self, size: int, *, all_batches_full: bool = False) -> None:  # noqa: ARG002 - whatever it filled
+        """The next one's turn; nothing appended (0) ends none."""
+        if size:
+            self._turn = (self._turn + 1) & 0x7FFFFFFF

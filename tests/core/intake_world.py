@@ -16,6 +16,7 @@ from penstock.daemon.core.live import Peer, Session
 from penstock.daemon.core.model import FramePlace, NoSpaceError, PendingSlice, SliceEnded, SpoolFullError
 from penstock.daemon.core.routing import Routing, TopicFacts
 from penstock.daemon.core.sessions import Sessions
+from penstock.producer.core.partitioners import Leader, Sticky
 from penstock.wire import frames
 from penstock.wire.frames import Ack, PartitionInfo, Run
 
@@ -91,7 +92,8 @@ class FakeDelivery:
 
 
 def facts(topic: str = "t", partitions: int = 3, *, replicas: int = 3, in_sync: int | None = 2) -> TopicFacts:
-    return TopicFacts(topic, b"", partitions, tuple(range(partitions)), replicas, None, in_sync)
+    leaders = tuple(Leader(partition, partition) for partition in range(partitions))
+    return TopicFacts(topic, b"", partitions, leaders, replicas, None, in_sync)
 
 
 class World:
@@ -111,8 +113,7 @@ class World:
             self.ledger,
             self.store,
             checksum=crc32c.crc32c,
-            draw=lambda: 0,
-            sticky_bytes=1_000,
+            keyless=lambda: Sticky(1_000, lambda: 0),
             record_bytes_max=10_000,
         )
         self.intake = Intake(

@@ -22,8 +22,8 @@ def drawn(*numbers: int) -> Callable[[], int]:
 
 def test_a_sticky_partition_is_kept_until_twice_a_batch_has_gone_there() -> None:
     sticky = Sticky(1000, drawn(1, 2))
-    sticky.learn(4, (0, 1, 2, 3))
-    sticky.appended(1938)
+    sticky.learn(Choices(4, (0, 1, 2, 3)))
+    sticky.appended(1999)
     assert sticky.partition == 1
     sticky.appended(1)
     assert sticky.partition == 2
@@ -31,8 +31,8 @@ def test_a_sticky_partition_is_kept_until_twice_a_batch_has_gone_there() -> None
 
 def test_a_sticky_partition_is_left_after_one_batch_when_all_batches_are_full() -> None:
     sticky = Sticky(1000, drawn(1, 2))
-    sticky.learn(4, (0, 1, 2, 3))
-    sticky.appended(938, all_batches_full=True)
+    sticky.learn(Choices(4, (0, 1, 2, 3)))
+    sticky.appended(999, all_batches_full=True)
     assert sticky.partition == 1
     sticky.appended(1, all_batches_full=True)
     assert sticky.partition == 2
@@ -40,9 +40,9 @@ def test_a_sticky_partition_is_left_after_one_batch_when_all_batches_are_full() 
 
 def test_a_switch_counts_from_zero_even_to_the_same_partition() -> None:
     sticky = Sticky(1000, drawn(0, 0, 0))
-    sticky.learn(1, (0,))
+    sticky.learn(Choices(1, (0,)))
     sticky.appended(5000)
-    sticky.appended(1938)
+    sticky.appended(1999)
     assert sticky.partition == 0
     sticky.appended(1)  # a third draw, else `drawn` would still have one
     with pytest.raises(StopIteration):
@@ -51,16 +51,16 @@ def test_a_switch_counts_from_zero_even_to_the_same_partition() -> None:
 
 def test_a_partition_without_a_leader_is_left_at_once_if_another_has_one() -> None:
     sticky = Sticky(1000, drawn(1, 0))
-    sticky.learn(3, ())
+    sticky.learn(Choices(3, ()))
     assert sticky.partition == 1
-    sticky.learn(3, (2,))
+    sticky.learn(Choices(3, (2,)))
     assert sticky.partition == 2
 
 
 def test_news_that_change_nothing_leave_the_choice_alone() -> None:
     sticky = Sticky(1000, drawn(1))
-    sticky.learn(3, (0, 1, 2))
-    sticky.learn(5, (0, 1, 2, 3, 4))
+    sticky.learn(Choices(3, (0, 1, 2)))
+    sticky.learn(Choices(5, (0, 1, 2, 3, 4)))
     assert sticky.partition == 1
 
 

@@ -3,8 +3,8 @@
 import crc32c
 from penstock.daemon.core.entries import PartitionEntry
 from penstock.daemon.core.ledger import Ledger
-from penstock.daemon.core.routing import Route, Routing
-from penstock.producer.core.partitioners import Queue
+from penstock.daemon.core.routing import Route, Routing, Waiting
+from penstock.producer.core.partitioners import Leader, Sticky
 from penstock.wire.slices import crc_prefix
 
 from .intake_world import FakeStore, facts
@@ -17,14 +17,14 @@ class Setting:
         self.draws = 0
         self.routing = self.made()
 
-    def made(self) -> Routing:
+    def made(self, rack: str = "") -> Routing:
         return Routing(
             self.ledger,
             self.store,
             checksum=crc32c.crc32c,
-            draw=self.draw,
-            sticky_bytes=1_000,
+            keyless=lambda: Sticky(1_000, self.draw),
             record_bytes_max=5_000,
+            rack=rack,
         )
 
     def draw(self) -> int:
@@ -91,35 +91,90 @@ def test_keyless_frames_stay_with_a_partition_for_a_batchs_worth() -> None:
     assert route.sticky.partition != first
 
 
+def waiting(*batches: int, late: int = -1, full: bool = False) -> list[Waiting]:
+    return [Waiting(index, size, late=index == late, full=full) for index, size in enumerate(batches)]
+
+
+def written(route: Route) -> None:
+    """Every partition has had a record."""
+    for state in route.states:
+        state.next_ordinal = 1
+
+
+def chosen(route: Route, frames: int) -> list[int]:
+    """How many of so many frames, each a batch's worth and more, every partition got."""
+    counts = [0] * route.partition_count
+    for _ in range(frames):
+        counts[route.sticky.partition] += 1
+        route.keyless(5_000)
+    return counts
+
+
 def test_they_leave_earlier_when_the_shard_says_that_no_open_batch_has_room() -> None:
     world = Setting()
     route = world.learn(3)
     first = route.sticky.partition
-    route.loads([], frozenset({first}))
+    route.loads(waiting(0, 0, 0, full=True), adaptive=True)
     route.keyless(1_000)
     assert route.sticky.partition != first
 
 
-def test_loads_count_only_when_they_cover_every_partition_with_a_leader() -> None:
+def test_frames_leave_partitions_where_much_waits() -> None:
     world = Setting()
     route = world.learn(3)
-    route.loads([Queue(0, 9), Queue(1, 9), Queue(2, 0)], frozenset())
-    chosen = set()
-    for _ in range(40):
-        route.keyless(5_000)
-        chosen.add(route.sticky.partition)
-    assert 2 in chosen
-    counts = [0, 0, 0]
-    for _ in range(120):
-        route.keyless(5_000)
-        counts[route.sticky.partition] += 1
-    assert counts[2] > counts[0] + counts[1]
-    route.loads([Queue(0, 9)], frozenset())
-    counts = [0, 0, 0]
-    for _ in range(120):
-        route.keyless(5_000)
-        counts[route.sticky.partition] += 1
-    assert max(counts) - min(counts) < 10
+    written(route)
+    route.loads(waiting(9, 9, 0), adaptive=True)
+    route.keyless(5_000)
+    assert chosen(route, 120) == [10, 10, 100]
+
+
+def test_loads_count_for_nothing_where_they_are_not_wanted() -> None:
+    world = Setting()
+    route = world.learn(3)
+    written(route)
+    route.loads(waiting(9, 9, 0), adaptive=False)
+    route.keyless(5_000)
+    assert chosen(route, 120) == [40, 40, 40]
+
+
+def test_loads_count_only_once_every_partition_has_been_written_to() -> None:
+    world = Setting()
+    route = world.learn(3)
+    written(route)
+    route.states[1].next_ordinal = 0
+    route.loads(waiting(9, 9, 0), adaptive=True)
+    route.keyless(5_000)
+    assert chosen(route, 120) == [40, 40, 40]
+
+
+def test_a_partition_whose_node_is_too_late_gets_nothing() -> None:
+    world = Setting()
+    route = world.learn(3)
+    written(route)
+    route.loads(waiting(0, 0, 0, late=1), adaptive=True)
+    route.keyless(5_000)
+    assert chosen(route, 120) == [60, 0, 60]
+
+
+def test_leaders_in_the_own_rack_are_preferred_while_one_of_them_takes_records() -> None:
+    world = Setting()
+    leaders = tuple(Leader(index, index, rack) for index, rack in enumerate(("a", "b", "b", "c")))
+    route = world.made(rack="b").learn(facts(partitions=4)._replace(leaders=leaders))
+    written(route)
+    assert chosen(route, 60) == [0, 30, 30, 0]
+    route.loads(waiting(0, 5, 1, 0), adaptive=True)
+    route.keyless(5_000)
+    assert chosen(route, 60) == [0, 10, 50, 0]
+    late = [Waiting(index, 0, late=index in (1, 2), full=False) for index in range(4)]
+    route.loads(late, adaptive=True)
+    route.keyless(5_000)
+    assert chosen(route, 60) == [30, 0, 0, 30]
+
+
+def test_a_rack_without_leaders_leaves_the_choice_among_all() -> None:
+    world = Setting()
+    route = world.made(rack="z").learn(facts(partitions=3))
+    assert chosen(route, 60) == [20, 20, 20]
 
 
 def test_a_topic_that_is_back_is_gone_no_more() -> None:
