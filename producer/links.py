@@ -22,20 +22,20 @@ from .core.requests import (
     VERSION_MIN,
     ZSTD_FROM,
     PartitionData,
+    ProduceOutcome,
     TopicData,
     frame_produce,
     read_produce,
 )
 from .core.sender import Flight, Permit
 from .core.streams import StreamError
-from .core.verdicts import UNSUPPORTED_VERSION
+from .core.verdicts import NONE, UNSUPPORTED_VERSION
 from .network import Answer, Connection
 from .resolver import Resolver
-from .sockets import ConnectionOptions
+from .sockets import ALL_ACKS, NO_ACKS, ConnectionOptions
 
 Tag = Flight[Lease] | Asked
 """What is in flight on a connection."""
-_ALL_REPLICAS: Final = -1
 
 
 class LinkRules:
@@ -50,6 +50,7 @@ class LinkRules:
         in_flight_max: int,
         zstd: bool,
         rng: Callable[[], float],
+        acks: int = ALL_ACKS,
     ) -> None:
         self.client_id: Final = client_id
         self.request_bytes_max: Final = request_bytes_max
@@ -57,6 +58,7 @@ class LinkRules:
         self.in_flight_max: Final = in_flight_max
         self.version_min: Final = ZSTD_FROM if zstd else VERSION_MIN
         self.rng: Final = rng
+        self.acks: Final = acks
 
 
 class Link:
@@ -98,13 +100,16 @@ class Link:
             self._table.question_answered(tag, read(tag.question, answer), now=now, chance=self._rules.rng())
             return
         assert isinstance(answer, bytes), "Produce is sent as bytes and answered so"
+        if self._rules.acks == NO_ACKS:
+            self._table.answered(tag, _written(tag), now=now, chance=self._rules.rng())
+            return
         try:
             told = read_produce(tag.version, answer)
         except StreamError as error:
             self._table.lost(tag, str(error), now=now, chance=self._rules.rng())
             connection.disconnect(str(error))
             return
-        connection.throttle(told.throttle_ms, now)
+        connection.throttle(API_KEY, tag.version, told.throttle_ms, now)
         self._table.answered(tag, told.outcomes, now=now, chance=self._rules.rng())
 
     def connection_lost(
@@ -195,13 +200,20 @@ class Link:
             version,
             correlation_id,
             self._rules.client_id,
-            _ALL_REPLICAS,
+            self._rules.acks,
             self._rules.request_timeout_ms,
             _by_topic(entries),
         )
         flight = self._table.sender.depart(self.node, self.connection.incarnation, version, entries)
         self._table.departed(flight, now=now)
-        self.connection.send_raw(framed.buffers, framed.size, correlation_id, flight, now=now)
+        self.connection.send_raw(
+            framed.buffers,
+            framed.size,
+            correlation_id,
+            flight,
+            expects_answer=self._rules.acks != NO_ACKS,
+            now=now,
+        )
 
     def load(self, now: float, *, wanted: bool) -> NodeLoad:
         """The node's line of LOAD. `wanted`: there is something for the node, at once or after a retry's backoff."""
@@ -220,6 +232,26 @@ class Link:
     def close(self, reason: str) -> None:
         """The node is not ours any more."""
         self._lose(self.connection.close(), reason)
+
+
+def _written(flight: Flight[Lease]) -> list[ProduceOutcome]:
+    """Nobody answers: what was written counts as taken, at an offset that nobody knows."""
+    by_id = flight.version >= TOPIC_ID_FROM
+    return [
+        ProduceOutcome(
+            topic="" if by_id else lease.topic,
+            topic_id=lease.topic_id if by_id else None,
+            index=lease.index,
+            code=NONE,
+            base_offset=-1,
+            log_append_ms=-1,
+            log_start=-1,
+            record_errors=[],
+            message="",
+            leader_hint=None,
+        )
+        for lease, _ in flight.entries
+    ]
 
 
 def _by_topic(entries: list[tuple[Lease, Batch]]) -> list[TopicData]:

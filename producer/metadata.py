@@ -1,11 +1,10 @@
-"""The router's metadata client: one control connection at a time, on which it asks for topics and leaders, for the
+"""A process's metadata client: one control connection at a time, on which it asks for topics and leaders, for the
 producer id, and for the few settings of topics and brokers that decide how we send.
 
-What to ask of whom and when is decided in `core/metadata_plan.py`; what answers mean in `producer/core`.
+What to ask of whom and when is decided in `core/metadata_plan.py`, what is known is kept in `core/metadata_cache.py`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -17,36 +16,21 @@ from ..config.producer import ProducerSettings
 from ..runtime import logs
 from ..runtime.clock import monotonic
 from ..runtime.loop import Loop
+from .core.addresses import AddressTurns
 from .core.backoff import Backoff
-from .core.cluster import (
-    BrokerAddress,
-    Cluster,
-    ClusterChange,
-    MetadataAnswer,
-    TopicView,
-    has_all_leaders,
-    read_metadata,
-)
+from .core.cluster import BrokerAddress, Cluster, ClusterChange, TopicView, read_metadata
+from .core.metadata_cache import CacheOptions, Merged, MetadataCache, Rejected, SentBack
 from .core.metadata_plan import (
     Ask,
     AskBrokerSettings,
     AskProducerId,
     AskTopics,
     AskTopicSettings,
-    MetadataPlan,
     PlanLimits,
     Target,
-    TopicNews,
 )
-from .core.verdicts import (
-    NONE,
-    REBOOTSTRAP_REQUIRED,
-    AnswerVerdict,
-    TopicVerdict,
-    error_name,
-    judge_control,
-    judge_topic,
-)
+from .core.topic_waits import TopicKnown
+from .core.verdicts import AnswerVerdict, error_name, judge_control
 from .network import Answer, Connection
 from .resolver import Resolver
 from .sockets import control_options
@@ -77,10 +61,11 @@ class TopicSettings(NamedTuple):
 
 
 class Metadata:
-    """What the router knows of the cluster, and how it comes to know.
+    """What a process knows of the cluster, and how it comes to know.
 
     Call `tick` in every round of the loop and wake up for `next_deadline`. Callbacks come from `tick`, from the loop's
-    events, and from `hint`.
+    events, and from `hint`: `on_change` where something is new, `on_update` after every answer. `in_use` names topics that
+    are never idle. `topic_settings` False: settings of topics are of no use.
     """
 
     def __init__(
@@ -91,14 +76,17 @@ class Metadata:
         on_change: Callable[[ClusterChange], None],
         rng: Callable[[], float],
         on_producer_id: Callable[[int, int], None] | None = None,
+        on_update: Callable[[], None] | None = None,
+        in_use: Callable[[str], bool] = lambda _topic: False,
+        topic_settings: bool = True,
         resolver: Resolver | None = None,
     ) -> None:
-        self.cluster = Cluster()
         self.producer_id_expiration_ms: int | None = None
         """`producer.id.expiration.ms` of the brokers; None: not told."""
         self._loop = loop
         self._settings = settings
         self._on_change = on_change
+        self._on_update = on_update
         self._on_producer_id = on_producer_id
         self._rng = rng
         self._owns_resolver = resolver is None
@@ -107,25 +95,34 @@ class Metadata:
         self._connection: Connection[Ask] | None = None
         self._problems: dict[str, str] = {}
         self._topic_settings: dict[str, TopicSettings] = {}
-        limits = PlanLimits(
-            retry=Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000),
-            reconnect=Backoff(settings.reconnect_backoff_ms / 1000, settings.reconnect_backoff_max_ms / 1000),
-            patient=_PATIENT,
-            max_age_s=settings.metadata_max_age_ms / 1000,
-        )
-        self._plan = MetadataPlan(limits, parse_bootstrap(settings.bootstrap_servers), now=monotonic())
+        options = CacheOptions(settings.allow_auto_create_topics, topic_settings, in_use)
+        bootstrap = parse_bootstrap(settings.bootstrap_servers)
+        self._cache = MetadataCache(plan_limits(settings), bootstrap, options, now=monotonic())
+        self._plan = self._cache.plan
 
-    # --- for the router ----------------------------------------------------------------------------------------------
+    # --- for the owner -----------------------------------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> Cluster:
+        """The newest snapshot, from any thread."""
+        return self._cache.cluster
+
+    def known(self, name: str) -> TopicKnown:
+        """What the newest snapshot says to somebody who waits for the topic, from any thread."""
+        return self._cache.known(name)
 
     def want(self, topic: str) -> None:
-        """Keep this topic's metadata; asked for in the next `tick` if it is new. Cheap to say again."""
-        _ = self._plan.want(topic, monotonic())
+        """Keep this topic's metadata; asked for in the next `tick` if it is new. Cheap to say again, and then it is not idle."""
+        self._cache.want(topic, monotonic())
+
+    def request(self, topic: str) -> None:
+        """Somebody waits for the topic, and what is known of it does not do (MDW-4)."""
+        self._plan.request(topic, monotonic())
 
     def forget(self, topic: str) -> None:
         """Nobody uses the topic any more."""
-        self._plan.forget(topic)
+        self._cache.forget(topic)
         _ = self._topic_settings.pop(topic, None)
-        self.cluster = self.cluster.without_topic(topic)
 
     def refresh(self) -> None:
         """Something known is stale: ask for everything, as soon as the backoff allows."""
@@ -133,18 +130,12 @@ class Metadata:
 
     def topic(self, name: str) -> TopicView | None:
         """What is known; None: nothing, or no partition of it yet."""
-        found = self.cluster.topic(name)
-        return found if found is not None and found.partitions else None
+        return self._cache.topic(name)
 
     def topic_error(self, name: str) -> str | None:
         """Kafka's name of what live brokers say is wrong with the topic. That it is unknown counts from the second answer
         on, and never where brokers may create it."""
-        found = self.cluster.topic(name)
-        if found is None or found.code == NONE:
-            return None
-        if judge_topic(found.code) is TopicVerdict.MISSING and not self._is_missing(name):
-            return None
-        return error_name(found.code)
+        return self._cache.topic_error(name)
 
     def topic_settings(self, name: str) -> TopicSettings | None:
         """Settings of a topic; None: not told yet, or not permitted."""
@@ -152,14 +143,13 @@ class Metadata:
 
     def seed(self, topic: str, topic_id: bytes | None, leader_epochs: Mapping[int, int]) -> None:
         """Leader epochs recorded in an earlier life: nothing older is believed (HO-16)."""
-        self.cluster = self.cluster.with_floors(topic, topic_id, leader_epochs)
+        self._cache.seed(topic, topic_id, leader_epochs)
 
     def hint(
         self, topic: str, index: int, leader: int, leader_epoch: int, address: BrokerAddress | None = None
     ) -> bool:
-        """A shard learnt of another leader. True: it was newer, and `on_change` was told. The truth is asked for anyway."""
-        self.refresh()
-        self.cluster, change = self.cluster.hint(topic, index, leader, leader_epoch, address)
+        """A Produce answer told of another leader. True: it was newer, and `on_change` was told. The truth is asked for anyway."""
+        change = self._cache.hint(topic, index, leader, leader_epoch, address, monotonic())
         if change:
             self._on_change(change)
         return bool(change)
@@ -211,6 +201,7 @@ class Metadata:
 
     def close(self) -> None:
         """End the connection; nothing is called back any more."""
+        self._cache.close()
         if self._connection is not None:
             _ = self._connection.close()
             self._connection = None
@@ -249,8 +240,16 @@ class Metadata:
 
     def _connect(self, target: Target, now: float) -> None:
         options = control_options(self._settings)
+        turns = self._turns.setdefault((target.host, target.port), AddressTurns())
         self._connection = Connection(
-            self._loop, self._resolver, target.host, target.port, options=options, owner=self, rng=self._rng
+            self._loop,
+            self._resolver,
+            target.host,
+            target.port,
+            options=options,
+            owner=self,
+            rng=self._rng,
+            turns=turns,
         )
         self._connection.connect()
         self._connection.tick(now)
@@ -310,57 +309,25 @@ class Metadata:
         try:
             answer = read_metadata(response)
         except _UNREADABLE as error:
-            self._reject(connection, ask, f"a Metadata answer cannot be understood: {error}", now)
-            return
-        if answer.code == REBOOTSTRAP_REQUIRED:
-            self._note("brokers", "a broker sent us back to the bootstrap addresses")
             self._plan.lost([ask], now, self._rng())
-            self._drop(now)
-            self._plan.rebootstrap()
+            connection.disconnect(f"a Metadata answer cannot be understood: {error}")
             return
-        if answer.code != NONE or not answer.brokers:
-            self._reject(connection, ask, f"Metadata was answered with {error_name(answer.code)} and no brokers", now)
-            return
-        if self.cluster.cluster_id and answer.cluster_id and answer.cluster_id != self.cluster.cluster_id:
-            # Our ids and offsets mean nothing there.
-            text = f"belongs to cluster {answer.cluster_id}, not {self.cluster.cluster_id}"
-            self._reject(connection, ask, f"{connection.host}:{connection.port} {text}", now)
-            return
-        _ = self._problems.pop("brokers", None)
-        self._merge(ask, answer, now)
-
-    def _reject(self, connection: Connection[Ask], ask: Ask, reason: str, now: float) -> None:
-        self._plan.lost([ask], now, self._rng())
-        connection.disconnect(reason)
-
-    def _merge(self, ask: AskTopics, answer: MetadataAnswer, now: float) -> None:
-        missing_before = {topic for topic in ask.topics if self._is_missing(topic)}
-        # Answers to topics that were forgotten meanwhile would stay for ever.
-        wanted = [topic for topic in answer.topics if self._plan.is_wanted(topic.name)]
-        self.cluster, change = self.cluster.merge(answer._replace(topics=wanted))
-        news = {topic: self._news(topic) for topic in ask.topics}
-        self._plan.answered_topics(ask, news, changed=bool(change), now=now, chance=self._rng())
-        for topic, told in news.items():
-            if told is TopicNews.SETTLED:
-                self._plan.want_settings(topic, now)
-        if self._plan.nodes_known(self.cluster.nodes):
-            self._drop(now)
-        missing = tuple(topic for topic in ask.topics if self._is_missing(topic) and topic not in missing_before)
-        if missing:
-            change = replace(change, topics_missing=missing)
-        if change:
-            self._on_change(change)
-
-    def _news(self, topic: str) -> TopicNews:
-        view = self.cluster.topic(topic)
-        if view is None:
-            return TopicNews.UNSETTLED
-        if judge_topic(view.code) is TopicVerdict.MISSING:
-            return TopicNews.MISSING
-        return TopicNews.SETTLED if has_all_leaders(view) else TopicNews.UNSETTLED
-
-    def _is_missing(self, topic: str) -> bool:
-        return not self._settings.allow_auto_create_topics and self._plan.is_missing(topic)
+        match self._cache.take(ask, answer, now, self._rng()):
+            case Merged(change, leave):
+                _ = self._problems.pop("brokers", None)
+                for topic in change.topics_dropped:
+                    _ = self._topic_settings.pop(topic, None)
+                if leave:
+                    self._drop(now)
+                if change:
+                    self._on_change(change)
+                if self._on_update is not None:
+                    self._on_update()
+            case Rejected(reason):
+                connection.disconnect(f"{connection.host}:{connection.port}: {reason}")
+            case SentBack():
+                self._note("brokers", "a broker sent us back to the bootstrap addresses")
+                self._drop(now)
 
     def _take_producer_id(self, response: InitProducerIdResponse, now: float) -> None:
         verdict = judge_control(response.error_code)
@@ -400,6 +367,19 @@ class Metadata:
         if self._problems.get(subject) != text:
             self._problems[subject] = text
             self._log.warning("metadata_problem", subject=subject, reason=text)
+
+
+def plan_limits(settings: ProducerSettings) -> PlanLimits:
+    """The waits of the plan, out of the settings."""
+    rebootstrap = settings.metadata_recovery_strategy == "rebootstrap"
+    return PlanLimits(
+        retry=Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000),
+        reconnect=Backoff(settings.reconnect_backoff_ms / 1000, settings.reconnect_backoff_max_ms / 1000),
+        patient=_PATIENT,
+        max_age_s=settings.metadata_max_age_ms / 1000,
+        max_idle_s=settings.metadata_max_idle_ms / 1000,
+        rebootstrap_after_s=settings.metadata_recovery_rebootstrap_trigger_ms / 1000 if rebootstrap else None,
+    )
 
 
 def _describe(kind: int, names: Iterable[str], keys: Iterable[str]) -> DescribeConfigsRequest:

@@ -13,10 +13,13 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ..runtime.clock import monotonic
 from ..runtime.loop import GONE, READ, WRITE, Loop
-from .core.connections import Address, ConnectionCore, Due, State
+from .core.addresses import Address, AddressTurns
+from .core.connections import ConnectionCore, Due, State
 from .core.handshake import DECODE_ERRORS, FIRST_VERSION, Agreed, AskAgain, ask_versions, read_versions
 from .core.messages import KafkaRequest, KafkaResponse
+from .core.node_choice import Standing
 from .core.streams import CORRELATION_BYTES, AnswerReader, Buffer, Outbox, StreamError, correlation_id_of
+from .core.throttles import client_waits
 from .resolver import Resolver
 from .sockets import SOFTWARE_VERSION, ConnectionOptions, set_options
 
@@ -26,8 +29,6 @@ Answer: TypeAlias = KafkaResponse | bytes
 
 _READ_ROUNDS_MAX: Final = 16
 """Receives per event: a broker that floods one connection must not starve the others."""
-_THROTTLES_CLIENT_FROM: Final = {0: 6, 3: 6, 18: 2, 22: 1, 32: 2}
-"""API key: first version whose throttle time the client must keep; older brokers waited themselves (KIP-219)."""
 
 
 # At DEBUG it formats whole requests, records included, into the log.
@@ -67,10 +68,11 @@ class Connection(Generic[TagT]):
         options: ConnectionOptions,
         owner: ConnectionOwner[TagT],
         rng: Callable[[], float],
+        turns: AddressTurns | None = None,
     ) -> None:
+        """`turns`: of an earlier connection to the same name and port, whose addresses go on being tried in turn."""
         self.host = host
         self.port = port
-        self.last_error = ""
         self._loop = loop
         self._resolver = resolver
         self._options = options
@@ -81,6 +83,7 @@ class Connection(Generic[TagT]):
         self._reader = AnswerReader(options.limits.answer_bytes_max)
         self._out = Outbox()
         self._events = 0
+        self._turns = AddressTurns() if turns is None else turns
         self._lookup: int | None = None
         self._hello_version = FIRST_VERSION
         self._hello_id = 0
@@ -93,6 +96,11 @@ class Connection(Generic[TagT]):
     @property
     def state(self) -> State:
         return self._core.state
+
+    @property
+    def last_error(self) -> str:
+        """Why the last connection ended; empty once the next one is ready."""
+        return self._core.last_error
 
     @property
     def ready(self) -> bool:
@@ -123,6 +131,10 @@ class Connection(Generic[TagT]):
         """Nothing is sent before this moment (KIP-219); in the past: not throttled."""
         return self._core.throttled_until
 
+    def standing(self, now: float) -> Standing:
+        """How it stands for who chooses among several nodes."""
+        return Standing() if self._broken is not None else self._core.standing(now)
+
     def has_room(self, now: float) -> bool:
         """A request may be sent now."""
         return self._broken is None and self._core.room(now)
@@ -149,7 +161,8 @@ class Connection(Generic[TagT]):
         self.host, self.port = host, port
         if self._core.state not in (State.DISCONNECTED, State.WAITING, State.CLOSED):
             self._end(f"the node moved to {host}:{port}")
-        self._core.reset_backoff()
+        self._core.moved()
+        self._turns = AddressTurns()
 
     def next_correlation_id(self) -> int:
         """Reserve the id for a request of `send_raw`. Ids go out in the order they were reserved."""
@@ -191,9 +204,10 @@ class Connection(Generic[TagT]):
         self._queue([framed])
         return chosen
 
-    def throttle(self, throttle_ms: int, now: float) -> None:
-        """An answer that came as bytes carried this throttle time (Produce 6 or later)."""
-        self._core.throttle(throttle_ms, now)
+    def throttle(self, api_key: int, version: int, throttle_ms: int, now: float) -> None:
+        """An answer that came as bytes carried this throttle time."""
+        if client_waits(api_key, version):
+            self._core.throttle(throttle_ms, now)
 
     def disconnect(self, reason: str) -> None:
         """Drop the socket. The owner is told, as of any other end."""
@@ -224,11 +238,8 @@ class Connection(Generic[TagT]):
     def _act(self, due: Due, now: float) -> None:
         match due:
             case Due.CONNECT:
-                self._resolve()
-            case Due.NEXT_ADDRESS:
-                self.last_error = f"connecting to {self.host}:{self.port} took too long"
-                self._drop_socket()
-                self._try_next(now)
+                self._hello_version = FIRST_VERSION
+                self._try_address(now)
             case Due.GIVE_UP:
                 self._end(f"{_DOING[self._core.state]} {self.host}:{self.port} took too long")
             case Due.REQUEST_TIMED_OUT:
@@ -236,9 +247,16 @@ class Connection(Generic[TagT]):
             case Due.IDLE:
                 self._end("unused for long")
 
-    def _resolve(self) -> None:
-        self._hello_version = FIRST_VERSION
-        self._lookup = self._resolver.resolve(self.host, self.port, self._resolved)
+    def _try_address(self, now: float) -> None:
+        address = self._turns.take()
+        if address is None:
+            self._lookup = self._resolver.resolve(self.host, self.port, self._resolved)
+            return
+        self._core.connecting(now)
+        try:
+            self._open(address)
+        except OSError as error:
+            self._end(self._wording(error))
 
     def _resolved(self, addresses: list[Address], error: str) -> None:
         self._lookup = None
@@ -247,20 +265,8 @@ class Connection(Generic[TagT]):
         if not addresses:
             self._end(f"cannot resolve {self.host}: {error}")
             return
-        now = monotonic()
-        self._core.resolved(addresses, now)
-        self._try_next(now)
-
-    def _try_next(self, now: float) -> None:
-        while (address := self._core.next_address(now)) is not None:
-            try:
-                self._open(address)
-            except OSError as error:
-                self.last_error = self._wording(error)
-                self._drop_socket()
-                continue
-            return
-        self._end(self.last_error or f"no address of {self.host} could be tried")
+        self._turns.resolved(addresses)
+        self._try_address(monotonic())
 
     def _open(self, address: Address) -> None:
         """Begin to connect. Sockets of Python are close-on-exec from the start."""
@@ -282,12 +288,11 @@ class Connection(Generic[TagT]):
             except OSError:
                 return
             self._core.established()
+            self._turns.connected()
             self._reader = AnswerReader(self._options.limits.answer_bytes_max)
             self._say_hello()
             return
-        self.last_error = self._wording(OSError(code, os.strerror(code)))
-        self._drop_socket()
-        self._try_next(monotonic())
+        self._end(self._wording(OSError(code, os.strerror(code))))
 
     def _say_hello(self) -> None:
         self._hello_id = self._core.next_correlation_id()
@@ -309,7 +314,6 @@ class Connection(Generic[TagT]):
                 now = monotonic()
                 self._core.agreed(versions, now)
                 self._core.throttle(throttle_ms, now)
-                self.last_error = ""
                 self._owner.connection_ready(self)
 
     # --- bytes -------------------------------------------------------------------------------------------------------
@@ -373,13 +377,9 @@ class Connection(Generic[TagT]):
         _ = self._requests.pop(correlation_id, None)
         tag = self._core.answered(now)
         if not isinstance(response, bytes):
-            self._note_throttle(response, now)
+            throttle_ms = getattr(response, "throttle_time_ms", 0)
+            self.throttle(response.API_KEY, response.version or 0, throttle_ms, now)
         self._owner.connection_answered(self, tag, response)
-
-    def _note_throttle(self, response: KafkaResponse, now: float) -> None:
-        throttle_ms = getattr(response, "throttle_time_ms", 0)
-        if throttle_ms and (response.version or 0) >= _THROTTLES_CLIENT_FROM.get(response.API_KEY, 1):
-            self._core.throttle(throttle_ms, now)
 
     def _queue(self, buffers: Sequence[Buffer]) -> None:
         idle = not self._out.pending_bytes
@@ -415,8 +415,7 @@ class Connection(Generic[TagT]):
 
     def _end(self, reason: str) -> None:
         self._drop_socket()
-        self.last_error = reason
-        lost = self._core.ended(monotonic(), self._rng())
+        lost = self._core.ended(monotonic(), self._rng(), reason)
         self._owner.connection_lost(self, lost, reason)
 
     def _drop_socket(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ..runtime.loop import READ, Loop
-from .core.connections import Address
+from .core.addresses import Address
 
 Resolved = Callable[[list[Address], str], None]
 """Given the addresses in the order to try them, or none and the reason."""

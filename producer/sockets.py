@@ -9,6 +9,10 @@ from ..config.producer import ProducerSettings
 from .core.backoff import Backoff
 from .core.connections import ConnectionLimits
 
+ALL_ACKS: Final = -1
+NO_ACKS: Final = 0
+"""`acks` as Produce carries it. Nobody answers a request with none."""
+
 _QUESTIONS_MAX: Final = 16
 """Requests in flight beside Produce: the questions a leader or a bootstrap broker is asked."""
 
@@ -44,9 +48,14 @@ class ConnectionOptions(NamedTuple):
     sockets: SocketOptions
 
 
-def produce_options(kafka: ProducerSettings) -> ConnectionOptions:
-    """For connections that carry Produce: SOC-1, and no more requests in flight than the setting."""
-    sockets = SocketOptions(True, kafka.request_timeout_ms, kafka.send_buffer_bytes, kafka.receive_buffer_bytes)
+def produce_options(kafka: ProducerSettings, *, acks: int = ALL_ACKS) -> ConnectionOptions:
+    """For connections that carry Produce: SOC-1, and no more requests in flight than the setting.
+
+    Without acknowledgements what the kernel has taken counts as delivered, and a reset would throw it away.
+    """
+    sockets = SocketOptions(
+        acks != NO_ACKS, kafka.request_timeout_ms, kafka.send_buffer_bytes, kafka.receive_buffer_bytes
+    )
     # Beside the Produce requests: the questions the leader is asked on the same connection.
     in_flight_max = kafka.max_in_flight_requests_per_connection + _QUESTIONS_MAX
     return ConnectionOptions(kafka.client_id, _limits(kafka, in_flight_max), sockets)

@@ -3,17 +3,20 @@
 The object outlives the socket: after the end of a connection it may connect again, no sooner than its backoff allows.
 """
 
+import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from .backoff import Backoff
+from .node_choice import NEVER, Standing
 from .streams import StreamError
 
 TagT = TypeVar("TagT")
 
-CORRELATION_IDS: Final = 1 << 31
+CORRELATION_IDS: Final = (1 << 31) - 8
+"""The last eight are kept for the exchanges of an authentication, as other clients do: traces stay comparable."""
 
 
 class State(Enum):
@@ -33,8 +36,7 @@ NEXT: Final[dict[State, frozenset[State]]] = {
     # The owner wants it; it begins with the next round of the loop, or when the backoff allows.
     State.WAITING: frozenset({State.RESOLVING, State.CLOSED}),
     State.RESOLVING: frozenset({State.CONNECTING, State.DISCONNECTED, State.CLOSED}),
-    # To itself: the next address of the same name.
-    State.CONNECTING: frozenset({State.CONNECTING, State.CHECKING_VERSIONS, State.DISCONNECTED, State.CLOSED}),
+    State.CONNECTING: frozenset({State.CHECKING_VERSIONS, State.DISCONNECTED, State.CLOSED}),
     State.CHECKING_VERSIONS: frozenset({State.READY, State.DISCONNECTED, State.CLOSED}),
     State.READY: frozenset({State.DISCONNECTED, State.CLOSED}),
     # The owner let go of it for good.
@@ -48,17 +50,9 @@ class Due(Enum):
     """What a deadline asks the shell to do."""
 
     CONNECT = auto()
-    NEXT_ADDRESS = auto()
     GIVE_UP = auto()
     REQUEST_TIMED_OUT = auto()
     IDLE = auto()
-
-
-class Address(NamedTuple):
-    """One resolved address: the family of the socket, and what `connect` takes."""
-
-    family: int
-    sockaddr: tuple[str | int | bytes, ...]
 
 
 class ConnectionLimits(NamedTuple):
@@ -95,13 +89,15 @@ class ConnectionCore(Generic[TagT]):
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.throttled_until = 0.0
         self.round_trip_us = 0
-        self._addresses: deque[Address] = deque()
+        self.last_error = ""
+        """Why the last connection ended, or did not come to be; kept until READY."""
         self._in_flight: deque[Waiting[TagT]] = deque()
         self._correlation_id = 0
         self._written = 0
         self._failed_attempts = 0
         self._failed_setups = 0
         self._retry_at = 0.0
+        self._attempted_at = NEVER
         self._setup_deadline = 0.0
         self._setup_timeout_s = limits.setup_timeout_s
         self._used_at = 0.0
@@ -113,21 +109,10 @@ class ConnectionCore(Generic[TagT]):
         if self.state is State.DISCONNECTED:
             self._move(State.WAITING)
 
-    def resolved(self, addresses: Sequence[Address], now: float) -> None:
-        """The name has these addresses (at least one); they are tried in turn."""
-        assert addresses, "no address is a failure, not an answer"
-        self._addresses = deque(addresses)
+    def connecting(self, now: float) -> None:
+        """An address of the name is known and tried now. The set-up time begins again: looking the name up is not in it."""
         self._move(State.CONNECTING)
         self._setup_deadline = now + self._setup_timeout_s
-
-    def next_address(self, now: float) -> Address | None:
-        """The address to try now, each with a set-up time of its own; None: none is left."""
-        assert self.state is State.CONNECTING, self.state
-        if not self._addresses:
-            return None
-        self._setup_deadline = now + self._setup_timeout_s
-        self._move(State.CONNECTING)
-        return self._addresses.popleft()
 
     def established(self) -> None:
         """The socket is connected; ApiVersions comes first."""
@@ -141,12 +126,15 @@ class ConnectionCore(Generic[TagT]):
         self.incarnation += 1
         self._failed_attempts = 0
         self._used_at = now
+        self.last_error = ""
 
-    def ended(self, now: float, chance: float) -> list[TagT]:
+    def ended(self, now: float, chance: float, reason: str) -> list[TagT]:
         """The socket is gone, or never came to be. Returns what was in flight, oldest first; none of it was answered."""
-        if self.state is State.CONNECTING:
+        if self.state in (State.RESOLVING, State.CONNECTING):
             self._failed_setups += 1
         self._move(State.DISCONNECTED)
+        self.last_error = reason
+        self._attempted_at = now
         self._retry_at = now + self.limits.reconnect.wait_s(self._failed_attempts, chance)
         self._failed_attempts += 1
         return self._forget()
@@ -157,11 +145,12 @@ class ConnectionCore(Generic[TagT]):
             self._move(State.CLOSED)
         return self._forget()
 
-    def reset_backoff(self) -> None:
+    def moved(self) -> None:
         """The node has another address: what failed before says nothing about it."""
         self._failed_attempts = 0
         self._failed_setups = 0
         self._retry_at = 0.0
+        self._attempted_at = NEVER
 
     # --- requests and answers ----------------------------------------------------------------------------------------
 
@@ -171,11 +160,21 @@ class ConnectionCore(Generic[TagT]):
 
     def room(self, now: float) -> bool:
         """A request may be sent: ready, not throttled, and the limit of requests in flight not reached."""
-        return (
-            self.state is State.READY
-            and now >= self.throttled_until
-            and len(self._in_flight) < self.limits.in_flight_max
+        return self._is_open(now) and len(self._in_flight) < self.limits.in_flight_max
+
+    def standing(self, now: float) -> Standing:
+        """How it stands for who chooses among several."""
+        return Standing(
+            usable=self.room(now),
+            connected=self._is_open(now),
+            connecting=self.state in ESTABLISHING,
+            may_connect=self.state in (State.DISCONNECTED, State.WAITING) and now >= self._retry_at,
+            in_flight=len(self._in_flight),
+            last_attempt=self._attempted_at,
         )
+
+    def _is_open(self, now: float) -> bool:
+        return self.state is State.READY and now >= self.throttled_until
 
     def next_correlation_id(self) -> int:
         """Reserve the id of the next request."""
@@ -197,8 +196,7 @@ class ConnectionCore(Generic[TagT]):
         assert len(self._in_flight) < self.limits.in_flight_max, "more requests in flight than allowed"
         timeout = self.limits.request_timeout_s if timeout_s is None else timeout_s
         self._written += size
-        deadline = max(now, self.throttled_until) + timeout
-        self._in_flight.append(Waiting(correlation_id, tag, now, deadline, self._written, expects_answer))
+        self._in_flight.append(Waiting(correlation_id, tag, now, now + timeout, self._written, expects_answer))
         self._used_at = now
 
     def has_written_silent(self, bytes_left: int) -> bool:
@@ -247,9 +245,9 @@ class ConnectionCore(Generic[TagT]):
             self._begin(now, chance)
             return Due.CONNECT
         if self.state in ESTABLISHING and now >= self._setup_deadline:
-            return Due.NEXT_ADDRESS if self.state is State.CONNECTING and self._addresses else Due.GIVE_UP
+            return Due.GIVE_UP
         if self.state is State.READY:
-            if any(now >= waiting.deadline for waiting in self._in_flight):
+            if any(now > waiting.deadline for waiting in self._in_flight):
                 return Due.REQUEST_TIMED_OUT
             if not self._in_flight and now >= self._used_at + self.limits.idle_s:
                 return Due.IDLE
@@ -263,13 +261,17 @@ class ConnectionCore(Generic[TagT]):
             return self._setup_deadline
         if self.state is not State.READY:
             return None
-        deadlines = [waiting.deadline for waiting in self._in_flight] or [self._used_at + self.limits.idle_s]
+        # A request may take exactly its time: it is late from the moment behind its deadline on.
+        deadlines = [math.nextafter(waiting.deadline, math.inf) for waiting in self._in_flight]
+        if not deadlines:
+            deadlines.append(self._used_at + self.limits.idle_s)
         if self.throttled_until:
             deadlines.append(self.throttled_until)
         return min(deadlines)
 
     def _begin(self, now: float, chance: float) -> None:
         self._move(State.RESOLVING)
+        self._attempted_at = now
         growing = Backoff(self.limits.setup_timeout_s, self.limits.setup_timeout_max_s)
         self._setup_timeout_s = growing.wait_s(self._failed_setups, chance)
         self._setup_deadline = now + self._setup_timeout_s
@@ -277,7 +279,6 @@ class ConnectionCore(Generic[TagT]):
     def _forget(self) -> list[TagT]:
         lost = [waiting.tag for waiting in self._in_flight]
         self._in_flight.clear()
-        self._addresses.clear()
         self.versions = {}
         self.throttled_until = 0.0
         self._written = 0

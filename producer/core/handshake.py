@@ -4,6 +4,7 @@ Asked with version 4. A broker that does not know it answers error 35 with a bod
 error code alone, the first field of every version, because some brokers send a body that nobody can decode.
 """
 
+import re
 import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -11,12 +12,14 @@ from typing import Final, NamedTuple
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 from .streams import StreamError
+from .throttles import client_waits
 
 DECODE_ERRORS: Final = (ValueError, struct.error, IndexError, TypeError, OverflowError, KeyError, EOFError)
 """What `kafka.protocol` raises on bytes that are not the message they should be."""
 
 FIRST_VERSION: Final = 4
 SOFTWARE_NAME: Final = "penstock"
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9.-]+")
 _UNSUPPORTED_VERSION: Final = 35
 _CODE: Final = struct.Struct(">h")
 _BODY: Final = 4
@@ -37,10 +40,10 @@ class AskAgain(NamedTuple):
 
 
 def ask_versions(version: int, correlation_id: int, client_id: str, software_version: str) -> bytes:
-    """The framed request. Name and version of the software go with version 3 and later (KIP-511)."""
-    request = ApiVersionsRequest(
-        client_software_name=SOFTWARE_NAME, client_software_version=software_version, version=version
-    )
+    """The framed request. Name and version of the software go with version 3 and later (KIP-511), in the letters that
+    brokers take: they refuse a client for a `+` in its version."""
+    fit = _UNFIT.sub("-", software_version).strip("-.") or "0"
+    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=fit, version=version)
     request.with_header(correlation_id=correlation_id, client_id=client_id)
     return bytes(request.encode(header=True, framed=True))
 
@@ -62,7 +65,8 @@ def read_versions(answer: bytes, version: int) -> Agreed | AskAgain:
         ranges = {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys}
     except DECODE_ERRORS as error:
         raise StreamError(f"the answer to ApiVersions version {version} cannot be read: {error}") from error
-    return Agreed(ranges, int(response.throttle_time_ms or 0) if version >= 1 else 0)
+    waits = client_waits(ApiVersionsRequest.API_KEY, version)
+    return Agreed(ranges, int(response.throttle_time_ms or 0) if waits else 0)
 
 
 def _own_maximum(answer: bytes) -> int:

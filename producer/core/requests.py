@@ -19,7 +19,6 @@ VERSION_MAX: Final = 13
 FLEXIBLE_FROM: Final = 9
 TOPIC_ID_FROM: Final = 13
 ZSTD_FROM: Final = 7
-THROTTLE_FROM: Final = 6
 
 _HEADER: Final = struct.Struct(">ihhi")
 _ACKS: Final = struct.Struct(">hi")

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.protocol.metadata.api_versions import ApiVersionsResponse
+from penstock.producer.core.addresses import Address, AddressTurns
 from penstock.producer.core.backoff import Backoff
 from penstock.producer.core.connections import (
     NEXT,
-    Address,
     ConnectionCore,
     ConnectionLimits,
     Due,
@@ -32,6 +33,7 @@ LIMITS = ConnectionLimits(
 )
 HERE = Address(2, ("127.0.0.1", 9092))
 THERE = Address(2, ("127.0.0.2", 9092))
+ELSEWHERE = Address(10, ("::1", 9092))
 MIDDLE = 0.5
 NO_WORD = re.compile(r"[^A-Z_]+")
 
@@ -40,8 +42,7 @@ def ready(now: float = 0.0, limits: ConnectionLimits = LIMITS) -> ConnectionCore
     core: ConnectionCore[str] = ConnectionCore(limits)
     core.want()
     assert core.due(now, MIDDLE) is Due.CONNECT
-    core.resolved([HERE], now)
-    assert core.next_address(now) == HERE
+    core.connecting(now)
     core.established()
     core.agreed({0: (3, 13)}, now)
     return core
@@ -91,7 +92,7 @@ def test_the_backoff_grows_with_every_failure_and_ends_with_ready_alone() -> Non
     waits: list[float] = []
     now = 0.0
     for _ in range(6):
-        assert core.ended(now, MIDDLE) == []
+        assert core.ended(now, MIDDLE, "lost") == []
         core.want()
         assert core.due(now, MIDDLE) is None
         deadline = core.next_deadline()
@@ -99,30 +100,44 @@ def test_the_backoff_grows_with_every_failure_and_ends_with_ready_alone() -> Non
         waits.append(deadline - now)
         now = deadline
         assert core.due(now, MIDDLE) is Due.CONNECT
-        core.resolved([HERE], now)
-        _ = core.next_address(now)
+        core.connecting(now)
         core.established()
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
     core.agreed({}, now)
-    _ = core.ended(now, MIDDLE)
+    _ = core.ended(now, MIDDLE, "lost")
     core.want()
     deadline = core.next_deadline()
     assert deadline is not None
     assert deadline - now == pytest.approx(0.1)
 
 
-def test_addresses_are_tried_in_turn_each_with_its_own_time() -> None:
+def test_the_setup_time_of_an_address_begins_when_the_name_is_known() -> None:
     core: ConnectionCore[str] = ConnectionCore(LIMITS)
     core.want()
     _ = core.due(0.0, MIDDLE)
-    core.resolved([HERE, THERE], 1.0)
-    assert core.next_address(1.0) == HERE
-    assert core.next_deadline() == pytest.approx(11.0)
-    assert core.due(10.9, MIDDLE) is None
-    assert core.due(11.0, MIDDLE) is Due.NEXT_ADDRESS
-    assert core.next_address(11.0) == THERE
-    assert core.due(20.9, MIDDLE) is None
-    assert core.due(21.0, MIDDLE) is Due.GIVE_UP
+    assert core.next_deadline() == pytest.approx(10.0)
+    core.connecting(9.0)
+    assert core.due(18.9, MIDDLE) is None
+    assert core.due(19.0, MIDDLE) is Due.GIVE_UP
+
+
+def test_addresses_of_the_first_ones_family_come_first() -> None:
+    turns = AddressTurns()
+    turns.resolved([HERE, ELSEWHERE, THERE])
+    assert [turns.take() for _ in range(4)] == [HERE, THERE, ELSEWHERE, None]
+
+
+def test_a_name_that_cannot_be_resolved_waits_longer_for_the_name_server_each_time() -> None:
+    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    now = 0.0
+    times: list[float] = []
+    for _ in range(3):
+        core.want()
+        now = max(now, core.next_deadline() or 0.0)
+        assert core.due(now, MIDDLE) is Due.CONNECT
+        times.append((core.next_deadline() or 0.0) - now)
+        _ = core.ended(now, MIDDLE, "no such name")
+    assert times == pytest.approx([10.0, 20.0, 40.0])
 
 
 def test_a_name_that_takes_too_long_to_resolve_is_given_up() -> None:
@@ -141,12 +156,11 @@ def test_the_setup_time_grows_with_failed_connects_and_is_reset_by_a_connect() -
         core.want()
         now = max(now, core.next_deadline() or 0.0)
         assert core.due(now, MIDDLE) is Due.CONNECT
-        core.resolved([HERE], now)
-        _ = core.next_address(now)
+        core.connecting(now)
         deadline = core.next_deadline()
         assert deadline is not None
         times.append(deadline - now)
-        _ = core.ended(now, MIDDLE)
+        _ = core.ended(now, MIDDLE, "lost")
     assert times == pytest.approx([10.0, 20.0, 40.0, 40.0])
 
 
@@ -154,8 +168,7 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up() -> None:
     core: ConnectionCore[str] = ConnectionCore(LIMITS)
     core.want()
     _ = core.due(0.0, MIDDLE)
-    core.resolved([HERE], 0.0)
-    _ = core.next_address(0.0)
+    core.connecting(0.0)
     core.established()
     assert core.due(10.0, MIDDLE) is Due.GIVE_UP
 
@@ -178,7 +191,7 @@ def test_an_answer_out_of_turn_or_to_nothing_ends_the_stream() -> None:
     _, second = send(core, "a", 0.0), send(core, "b", 0.0)
     with pytest.raises(StreamError, match="correlation id"):
         core.expect(second, 0)
-    assert core.ended(0.0, MIDDLE) == ["a", "b"]
+    assert core.ended(0.0, MIDDLE, "lost") == ["a", "b"]
 
 
 def test_an_answer_before_the_request_was_written_whole_ends_the_stream() -> None:
@@ -201,8 +214,10 @@ def test_one_request_without_answer_in_time_ends_the_connection() -> None:
     _ = send(core, "slow", 0.0, timeout_s=200.0)
     _ = send(core, "fast", 1.0, timeout_s=50.0)
     assert core.next_deadline() == pytest.approx(51.0)
-    assert core.due(50.9, MIDDLE) is None
-    assert core.due(51.0, MIDDLE) is Due.REQUEST_TIMED_OUT
+    assert core.due(51.0, MIDDLE) is None
+    late = core.next_deadline()
+    assert late is not None
+    assert core.due(late, MIDDLE) is Due.REQUEST_TIMED_OUT
 
 
 def test_a_throttle_keeps_requests_back_and_gives_those_in_flight_more_time() -> None:
@@ -248,7 +263,7 @@ def test_requests_without_answer_are_done_when_their_last_byte_is_written() -> N
 def test_incarnations_count_the_times_the_connection_was_ready() -> None:
     core = ready()
     assert core.incarnation == 1
-    _ = core.ended(0.0, MIDDLE)
+    _ = core.ended(0.0, MIDDLE, "lost")
     assert core.incarnation == 1
     assert core.versions == {}
 
@@ -266,8 +281,8 @@ def test_closing_gives_back_what_was_in_flight_and_is_final() -> None:
 def test_another_address_of_the_node_owes_nothing_to_the_failures_of_the_old_one() -> None:
     core = ready()
     for _ in range(3):
-        _ = core.ended(0.0, MIDDLE)
-        core.reset_backoff()
+        _ = core.ended(0.0, MIDDLE, "lost")
+        core.moved()
         core.want()
         assert core.due(0.0, MIDDLE) is Due.CONNECT
 
@@ -394,3 +409,17 @@ def test_the_request_tells_who_asks() -> None:
     assert b"penstock" in framed
     assert b"9.9" in framed
     assert struct.unpack(">i", framed[:4])[0] == len(framed) - 4
+
+
+def test_a_version_in_letters_that_brokers_refuse_is_told_in_others() -> None:
+    framed = ask_versions(4, 7, "my-client", "0.1.dev3+g12_ab.")
+    assert b"0.1.dev3-g12-ab" in framed
+    assert b"+" not in framed
+
+
+def test_an_old_brokers_throttle_was_waited_for_by_itself() -> None:
+    for version, kept in ((1, 0), (2, 400), (4, 400)):
+        body = bytearray(versions_body(version, RANGES))
+        response = ApiVersionsResponse.decode(bytes(body), version=version)
+        response.throttle_time_ms = 400
+        assert read_versions(_HEADER + bytes(response.encode()), version) == Agreed(RANGES, kept)

@@ -5,7 +5,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.producer.core.backoff import Backoff
 from penstock.producer.core.connections import (
     ESTABLISHING,
-    Address,
     ConnectionCore,
     ConnectionLimits,
     Due,
@@ -21,7 +20,6 @@ LIMITS = ConnectionLimits(
     idle_s=20.0,
     in_flight_max=4,
 )
-HERE = Address(2, ("127.0.0.1", 1))
 MIDDLE = 0.5
 
 
@@ -45,12 +43,12 @@ class ConnectionMachine(RuleBasedStateMachine):
         if ready:
             self.want()
             self.look()
-            self.resolve(1)
+            self.resolve(known=True)
             self.connect(refused=False)
             self.agree()
 
     def end(self) -> None:
-        lost = self.core.ended(self.now, MIDDLE)
+        lost = self.core.ended(self.now, MIDDLE, "lost")
         assert lost == [tag for tag, _ in self.owed]
         self.settled += lost
         self.owed.clear()
@@ -90,8 +88,6 @@ class ConnectionMachine(RuleBasedStateMachine):
                 assert self.core.state is State.RESOLVING
                 waited = self.now - self.last_end
                 assert waited >= min(0.1 * 2 ** max(self.ends_in_a_row - 1, 0), 2.0) - 1e-6 or not self.ends_in_a_row
-            case Due.NEXT_ADDRESS:
-                assert self.core.next_address(self.now) is not None
             case Due.GIVE_UP | Due.REQUEST_TIMED_OUT:
                 self.end()
             case Due.IDLE:
@@ -99,21 +95,20 @@ class ConnectionMachine(RuleBasedStateMachine):
                 self.end()
 
     @precondition(lambda self: self.core.state is State.RESOLVING)
-    @rule(count=st.integers(0, 3))
-    def resolve(self, count: int) -> None:
-        if not count:
+    @rule(known=st.booleans())
+    def resolve(self, known: bool) -> None:
+        if known:
+            self.core.connecting(self.now)
+        else:
             self.end()
-            return
-        self.core.resolved([HERE] * count, self.now)
-        assert self.core.next_address(self.now) == HERE
 
     @precondition(lambda self: self.core.state is State.CONNECTING)
     @rule(refused=st.booleans())
     def connect(self, refused: bool) -> None:
-        if not refused:
-            self.core.established()
-        elif self.core.next_address(self.now) is None:
+        if refused:
             self.end()
+        else:
+            self.core.established()
 
     @precondition(lambda self: self.core.state is State.CHECKING_VERSIONS)
     @rule()

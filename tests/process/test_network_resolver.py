@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Final
 
 import pytest
-from penstock.producer.core.connections import Address
+from penstock.producer.core.addresses import Address
 from penstock.producer.resolver import Resolver
 from penstock.runtime.loop import Loop
 
