@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from .buffers import Buffer
 
@@ -70,3 +70,20 @@ class CutJournal(Protocol):
     def release(self, slots: Iterable[int]) -> None:
         """These slots may be used again."""
         ...
+
+
+class UnboundedJournal:
+    """The journal of a process whose cuts end with it: nobody would read them, so they are only counted."""
+
+    free_slots: Final = 1 << 30
+
+    def __init__(self) -> None:
+        self._slots = 0
+
+    def record(self, partition: int, generation: int, first: int, count: int, *, producer_id: int, epoch: int) -> int:  # noqa: ARG002
+        """As `CutJournal`."""
+        self._slots += 1
+        return self._slots
+
+    def release(self, slots: Iterable[int]) -> None:
+        """As `CutJournal`."""

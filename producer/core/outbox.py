@@ -32,6 +32,11 @@ class Outbox:
         self._done = None
         self._said.append(Said(message, slots or []))
 
+    @property
+    def has_words(self) -> bool:
+        """There is something to say."""
+        return bool(self._said)
+
     def take(self) -> list[Said]:
         """What is to be sent now."""
         said, self._said, self._done = self._said, [], None

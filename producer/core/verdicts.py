@@ -19,6 +19,7 @@ INVALID_TOPIC: Final = 17
 """No topic can have that name; another question brings no other answer."""
 NOT_ENOUGH_REPLICAS: Final = 19
 """The one retriable code that tells: not appended."""
+CLUSTER_AUTHORIZATION_FAILED: Final = 31
 UNSUPPORTED_VERSION: Final = 35
 OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
 UNKNOWN_PRODUCER_ID: Final = 59

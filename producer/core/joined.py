@@ -1,0 +1,361 @@
+"""The router's place where there is no router: one lease table, whose grants, moves and answers are given in this process.
+
+What the lease table says is acted on at once: DONE becomes outcomes and PACE, REFUSED fails records and begins a new epoch, HINT
+asks for metadata, GAP is confirmed, HALT waits.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ...wire.messages import (
+    FIRST,
+    OPEN,
+    Done,
+    DoneItem,
+    Flush,
+    Gap,
+    Halt,
+    Hint,
+    Pace,
+    Refused,
+    Revoked,
+    ShardMessage,
+    SliceRef,
+    Slices,
+    Unreadable,
+)
+from .accumulator import Accumulator
+from .cluster import Cluster, ClusterChange
+from .cuts import UnboundedJournal
+from .expiry import Deadlines, expiry_failure, split
+from .lease import Lease
+from .leases import CreditRule, LeaseTable
+from .modes import Limits
+from .outcomes import Failure, Kind, Outcome
+from .placing import Notice, Placing
+from .queues import BatchRules
+from .refusals import refusals_of
+from .sequencer import Partition
+from .stamp_rows import Span
+from .verdicts import CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION, error_name
+
+_NO_CREDIT: Final = CreditRule(1, 1)
+"""Slices of this process's own memory are handed out as they come."""
+_PACE_AGAIN_S: Final = 60.0
+_FATAL: Final = frozenset({UNSUPPORTED_VERSION, CLUSTER_AUTHORIZATION_FAILED})
+_CLOSED: Final = Failure(Kind.CLOSED, -1, "PRODUCER_CLOSED", "the producer was closed before this was sent")
+
+
+class JoinedLimits(NamedTuple):
+    """Bounds of a producer in one process. `buffer_bytes`: encoded batches of all nodes."""
+
+    table: Limits
+    delivery_timeout_s: float
+    buffer_bytes: int
+    idempotent: bool = True
+
+
+class HintTold(NamedTuple):
+    """An answer named another leader; `leader` -1: only that metadata is stale."""
+
+    topic: str
+    index: int  # type: ignore[assignment]
+    leader: int
+    leader_epoch: int
+
+
+class Joined:
+    """Sequencer, grants and outcomes over one `LeaseTable`, whose `wall` is to be told the time.
+
+    `is_connected` tells whether requests can be sent to a node; only messages about expired records say so.
+    """
+
+    def __init__(
+        self,
+        limits: JoinedLimits,
+        accumulator: Accumulator,
+        rules_of: Callable[[str], BatchRules],
+        *,
+        is_connected: Callable[[int], bool],
+    ) -> None:
+        self.limits: Final = limits
+        self.table: Final = LeaseTable(limits.table, accumulator, rules_of, _NO_CREDIT)
+        self.journal: Final = UnboundedJournal()
+        self.failure: Failure | None = None
+        """Why nothing is taken any more."""
+        self._is_connected: Final = is_connected
+        self._placing: Final = Placing(self.table, limits.buffer_bytes, self._listen, idempotent=limits.idempotent)
+        self._open: set[Partition] = set()
+        self._deadlines: Final = Deadlines(limits.delivery_timeout_s)
+        self._outcomes: list[Outcome] = []
+        self._hints: list[HintTold] = []
+        self._close_at: float | None = None
+
+    # --- told by the shell -------------------------------------------------------------------------------------------
+
+    def number_of(self, topic: str, index: int) -> int:
+        """The partition's number, made on first use."""
+        return self._placing.partition(topic, index).number
+
+    def topic_of(self, number: int) -> tuple[str, int]:
+        """Topic and index of a partition number."""
+        found = self._placing.partitions[number]
+        return found.topic, found.index
+
+    def submit(
+        self,
+        partition: int,
+        segment: int,
+        length: int,
+        first: int,
+        count: int,
+        created_ms: int,
+        max_ts: int,
+        *,
+        now: float,
+    ) -> None:
+        """A sealed chunk, created at `created_ms` (CLOCK_MONOTONIC); `first` follows the last one's end."""
+        part = self._placing.partitions[partition]
+        ref = SliceRef(partition, part.generation, segment, 0, length, first, count, created_ms, max_ts)
+        part.submit(ref)
+        self._open.add(part)
+        if self.failure is not None:
+            self._fail(part, [(part.mark, part.end)], self.failure)
+            return
+        self._deadlines.watch(part)
+        if part.held:
+            self.table.apply(Slices([ref]), now=now)
+        else:
+            self._placing.reconsider(part)
+
+    @property
+    def wants_producer_id(self) -> bool:
+        """An id is to be asked for: the first, or one for a partition whose epochs are used up."""
+        return self.failure is None and self._placing.wants_producer_id
+
+    def producer_id_known(self, producer_id: int, epoch: int, *, now: float) -> None:
+        """The brokers gave an id. A new one begins at epoch 0."""
+        assert epoch == 0, f"a new producer id with epoch {epoch}"
+        self._placing.producer_id_known(producer_id)
+        self._placing.place(now)
+
+    def cluster_changed(self, cluster: Cluster, change: ClusterChange, *, now: float) -> None:
+        """Nodes, leaders or topics are others. Where nodes are, the connections are to follow the table's."""
+        self._placing.cluster_changed(cluster, change, now)
+        self._placing.place(now)
+
+    def flush(self, *, now: float) -> None:
+        """What was submitted does not linger."""
+        through = [(part.number, part.end - 1) for part in self._open]
+        if through:
+            self.table.apply(Flush(through), now=now)
+
+    def close(self, deadline: float, *, now: float) -> None:
+        """Go on until everything is resolved or the deadline is over; then everything left fails."""
+        self._close_at = deadline
+        self._placing.flushing = True
+        self.flush(now=now)
+
+    def abort(self, failure: Failure, *, now: float) -> None:
+        """Everything left fails, and what comes later too. What may be in the log is told so."""
+        if self.failure is None:
+            self.failure = failure
+        unsure = failure._replace(kind=Kind.MAY_BE_WRITTEN, message=f"{failure.message}; it may have been written")
+        for part in sorted(self._open, key=lambda one: one.number):
+            ends = [cut.first + cut.count for cut in part.cuts]
+            lease = self.table.leases.get(part.number)
+            if lease is not None:
+                ends = [one.end for one in lease.unresolved if one.flight or one.doubtful]
+                self._placing.recall(part, now)
+            self._fail(part, [(part.mark, max(ends, default=part.mark))], unsure)
+            self._fail(part, [(part.mark, part.end)], failure)
+        self._placing.blocked.clear()
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def upkeep(self, *, now: float) -> None:
+        """Act on what the lease table says, then on time. To be called before the connections send: what expires in a round is
+        not sent in it."""
+        self._listen(now)
+        for part in self._deadlines.expired(now):
+            self._expire(part, now)
+            self._deadlines.watch(part)
+        placing = self._placing
+        for part in [one for one in placing.blocked if one.retry_at is not None and now >= one.retry_at]:
+            placing.unblock(part)
+        placing.place(now)
+        if self._close_at is not None and now >= self._close_at and self._open:
+            self.abort(_CLOSED, now=now)
+
+    def next_deadline(self, now: float) -> float | None:
+        """When `upkeep` has something to do; in the past: at once."""
+        wanted = [self._deadlines.next_deadline(), self._close_at if self._open else None]
+        wanted += [part.retry_at for part in self._placing.blocked]
+        if self._placing.has_work or self.table.outbox.has_words:
+            wanted.append(now)
+        return min((at for at in wanted if at is not None), default=None)
+
+    def take_outcomes(self) -> list[Outcome]:
+        """What was decided since the last call."""
+        taken, self._outcomes = self._outcomes, []
+        return taken
+
+    def take_hints(self) -> list[HintTold]:
+        """What answers told of leaders."""
+        taken, self._hints = self._hints, []
+        return taken
+
+    def take_notices(self) -> list[Notice]:
+        """What a person should know."""
+        taken, self._placing.notices = self._placing.notices, []
+        return taken
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is unresolved, ghosts included."""
+        return not self._open
+
+    # --- what the lease table says -----------------------------------------------------------------------------------
+
+    def _listen(self, now: float) -> None:
+        for said in self.table.outbox.take():
+            self._heard(said.message, now)
+
+    def _heard(self, message: ShardMessage, now: float) -> None:
+        match message:
+            case Done():
+                for item in message.items:
+                    self._done(item, now)
+            case Revoked():
+                part = self._placing.partitions[message.partition]
+                part.held = False
+                part.cuts = list(message.cuts)
+                self._placing.reconsider(part)
+            case Hint():
+                topic, index = self.topic_of(message.partition)
+                self._hints.append(HintTold(topic, index, message.leader, message.leader_epoch))
+            case Refused() | Gap() | Halt() | Unreadable():
+                part = self._placing.partitions[message.partition]
+                if part.held and part.generation == message.generation:
+                    self._stuck(part, message, now)
+            case _:
+                raise AssertionError(f"a lease table said {type(message).__name__}")
+
+    def _done(self, item: DoneItem, now: float) -> None:
+        part = self._placing.partitions[item.partition]
+        if not part.held or item.generation != part.generation or item.first + item.count <= part.mark:
+            return
+        self._outcomes += part.delivered(item.first, item.first + item.count, item.base_offset, item.log_append_ms)
+        part.anchor = self.table.leases[part.number].anchor
+        moved = item.log_start > part.log_start
+        part.log_start = max(part.log_start, item.log_start)
+        part.failures = 0
+        if part.pace != OPEN or moved or now - part.pace_told_at >= _PACE_AGAIN_S:
+            part.pace = self._placing.pace(part, now)
+            part.pace_told_at = now
+            pace = Pace(part.number, part.generation, part.pace, part.anchor, part.log_start)
+            self.table.apply(pace, now=now)
+        self._resolved(part)
+
+    def _resolved(self, part: Partition) -> None:
+        if not part.slices:
+            self._open.discard(part)
+            self._placing.blocked.discard(part)
+
+    def _stuck(self, part: Partition, message: Refused | Gap | Halt | Unreadable, now: float) -> None:
+        """The lease waits for what is decided here."""
+        match message:
+            case Refused():
+                self._refused(part, message, now)
+            case Gap():
+                self._gap(part, message, now)
+            case Halt():
+                if message.code in _FATAL:
+                    text = f"{error_name(message.code)}: {message.message}"
+                    self.abort(Failure(Kind.FATAL, message.code, error_name(message.code), text), now=now)
+                    return
+                self._wait(part, "partition_halted", message.message, now)
+            case Unreadable():
+                raise AssertionError(f"records in memory are not what was put there: {message.what}")
+
+    def _refused(self, part: Partition, refused: Refused, now: float) -> None:
+        """Records fail, the others go on under a new epoch (ERR-3)."""
+        if refused.ambiguous and part.pace != FIRST:
+            self._wait(part, "refusal_unsettled", refused.message, now)
+            return
+        self._placing.recall(part, now)
+        for refusal in refusals_of(refused, topic=part.topic, index=part.index):
+            self._fail(part, [refusal.span], refusal.failure)
+        self._bump(part)
+
+    def _gap(self, part: Partition, gap: Gap, now: float) -> None:
+        """All unresolved batches were refused as out of order (10.4)."""
+        self._wait(part, "gap", gap.error, now)
+
+    def _bump(self, part: Partition) -> None:
+        """A new epoch: nothing of the old one can be in the log any more, so its ghosts end too."""
+        self._fail(part, list(part.ghosts), _CLOSED)
+        if part.bump():
+            self._placing.unblock(part)
+        else:
+            self._placing.block(part, None)
+        self._resolved(part)
+
+    def _wait(self, part: Partition, event: str, text: str, now: float) -> None:
+        """Nothing can be done here: tried again after a while, until the records expire."""
+        lease = self.table.leases[part.number]
+        part.attempts, part.last_error = _tries(lease)
+        end = lease.unresolved[-1].end if lease.unresolved else part.mark
+        if part.failures == 0:
+            self._placing.note(event, part, end, text)
+        self._placing.recall(part, now)
+        self._placing.block(part, now + self.table.limits.backoff.wait_s(part.failures, 0.5))
+        part.failures += 1
+
+    # --- records that fail -------------------------------------------------------------------------------------------
+
+    def _fail(self, part: Partition, spans: list[Span], failure: Failure) -> None:
+        self._outcomes += part.leave_out(spans, failure)
+        self._resolved(part)
+
+    def _expire(self, part: Partition, now: float) -> None:
+        """Oldest first: what may be in the log becomes a ghost, what was never sent is left out (XPY-2, XPY-3)."""
+        end = self._deadlines.end_of(part, now)
+        lease = self.table.leases.get(part.number)
+        sent_to = part.sent_to
+        attempts, last_error = part.attempts, part.last_error
+        if lease is not None:
+            sent_to = lease.unresolved[-1].end if lease.unresolved else part.mark
+            attempts, last_error = _tries(lease)
+        timeout_s = self.limits.delivery_timeout_s
+        maybe_sent, never_sent = split(part, end, sent_to)
+        part.expired_to = end
+        if maybe_sent[0] < maybe_sent[1]:
+            phase = self._phase(part, lease, sent=True)
+            why = expiry_failure(
+                part, Kind.MAY_BE_WRITTEN, phase, timeout_s=timeout_s, attempts=attempts, last_error=last_error
+            )
+            self._outcomes += part.haunt(maybe_sent, why)
+        if never_sent[0] < never_sent[1]:
+            phase = self._phase(part, lease, sent=False)
+            why = expiry_failure(part, Kind.EXPIRED, phase, timeout_s=timeout_s, attempts=0, last_error=last_error)
+            self._placing.recall(part, now)
+            part.skip([never_sent])
+            self._fail(part, [never_sent], why)
+            self._placing.reconsider(part)
+
+    def _phase(self, part: Partition, lease: Lease | None, *, sent: bool) -> str:
+        """Where the time went, in words."""
+        if not self._placing.has_producer_id:
+            return "waiting for a producer id"
+        if part.leader not in self.table.nodes:
+            return "no leader is known"
+        if not self._is_connected(part.leader):
+            return f"no connection to node {part.leader}"
+        if sent and lease is not None and lease.on_wire:
+            return f"in flight to node {part.leader}"
+        return "waiting to be sent again" if sent else "queued"
+
+
+def _tries(lease: Lease) -> tuple[int, str]:
+    return lease.unresolved[0].attempts if lease.unresolved else 0, lease.last_error

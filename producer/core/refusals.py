@@ -1,0 +1,38 @@
+"""Which records of a refused batch fail, and with what text (ERR-3, KIP-467)."""
+
+from typing import NamedTuple
+
+from ...wire.messages import Refused
+from .outcomes import Failure, Kind
+from .stamp_rows import Span
+from .verdicts import error_name, judge_produce
+
+
+class Refusal(NamedTuple):
+    """Records [first, end) that fail in one way."""
+
+    span: Span
+    failure: Failure
+
+
+def refusals_of(refused: Refused, *, topic: str, index: int) -> list[Refusal]:
+    """The records that the broker named, each with its own text, or all of the batch when it named none. A batch that may be in
+    the log all the same fails whole: its other records must not be written again either."""
+    name = error_name(refused.code)
+    where = f"{topic}-{index}"
+    message = refused.message or f"{name}: {judge_produce(refused.code, record_count=1, log_start=-1).reason}"
+    if refused.ambiguous:
+        text = f"{where}: {message}; an earlier attempt may have written it"
+        failure = Failure(Kind.MAY_BE_WRITTEN, refused.code, name, text)
+        return [Refusal((refused.first, refused.first + refused.count), failure)]
+    listed = sorted({place: text for place, text in refused.record_errors if 0 <= place < refused.count}.items())
+    if not listed:
+        failure = Failure(Kind.REFUSED, refused.code, name, f"{where}: {message}")
+        return [Refusal((refused.first, refused.first + refused.count), failure)]
+    return [
+        Refusal(
+            (refused.first + place, refused.first + place + 1),
+            Failure(Kind.REFUSED, refused.code, name, f"{where}: {text or message}"),
+        )
+        for place, text in listed
+    ]
