@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Final, Literal, NamedTuple, Self, cast, get_args, get_origin
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from .bootstrap import parse_bootstrap
-from .errors import ConfigError
+from .errors import ConfigError, what_is_wanted
 from .kafka_names import DIRECT_REFUSED
 from .producer import INT_MAX, ProducerSettings
 
@@ -33,7 +32,9 @@ def _number_of(acks: Acks) -> Acks:
 
 
 class DirectSettings(ProducerSettings):
-    """The direct producer, under Kafka's names. Made by `direct_settings`, which checks what this declaration cannot say."""
+    """The direct producer, under Kafka's names."""
+
+    # Made by `direct_settings`, which checks what the declarations cannot say.
 
     client_id: str = ""
     """Name told to the brokers, for their logs and quotas. Empty: `producer-` and a number that counts in this process."""
@@ -64,14 +65,6 @@ class DirectSettings(ProducerSettings):
     """When none of the known brokers can be reached: begin again with `bootstrap.servers`, or (`none`) go on trying them."""
     metadata_recovery_rebootstrap_trigger_ms: int = Field(default=300_000, ge=0)
     """Begin again with `bootstrap.servers` also when metadata could not be had for so long, in ms."""
-    partitioner_adaptive_partitioning_enable: bool = True
-    """Send fewer of the records without a key to partitions whose broker is slow."""
-    partitioner_availability_timeout_ms: int = Field(default=0, ge=0)
-    """Send no records without a key to a broker that took nothing for so long, in ms; 0: never mind."""
-    partitioner_rack_aware: bool = False
-    """Send records without a key to partitions whose leader is in `client.rack`, where there are any."""
-    client_rack: str = ""
-    """The rack this program runs in, as brokers name theirs."""
 
     @model_validator(mode="after")
     def _time_to_deliver(self) -> Self:
@@ -205,17 +198,12 @@ def _checked(values: Mapping[str, object], problems: list[str], wrong: set[str])
     except ValidationError as error:
         details = error.errors()
     names = {str(detail["loc"][0]) for detail in details}
-    problems += (_sentence(detail) for detail in details)
+    problems += (f"{detail['loc'][0]} = {detail['input']!r}: {what_is_wanted(detail)}" for detail in details)
     wrong |= names
     stand_ins = {"bootstrap.servers": _PLACEHOLDER} if "bootstrap.servers" in names else {}
     return DirectSettings.model_validate(
         {name: value for name, value in values.items() if name not in names} | stand_ins
     )
-
-
-def _sentence(detail: ErrorDetails) -> str:
-    text = str(detail["ctx"]["error"]) if detail["type"] == "value_error" and "ctx" in detail else detail["msg"]
-    return f"{detail['loc'][0]} = {detail['input']!r}: {text[:1].lower()}{text[1:]}"
 
 
 class _Broken(NamedTuple):

@@ -1,5 +1,7 @@
 """What is wrong with the settings, all of it at once."""
 
+from pydantic_core import ErrorDetails
+
 
 class ConfigError(Exception):
     """The operator's: nothing was started. `problems` are sentences that say what to change, and where."""
@@ -7,3 +9,14 @@ class ConfigError(Exception):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+def what_is_wanted(detail: ErrorDetails) -> str:
+    """What a wrong value should have been, as the end of a sentence."""
+    context = detail.get("ctx", {})
+    if detail["type"] == "value_error" and "error" in context:
+        return str(context["error"])
+    if detail["type"] == "literal_error":
+        expected = str(context["expected"])
+        return f"only {expected.lower() if expected in ('True', 'False') else expected} is taken"
+    return detail["msg"][:1].lower() + detail["msg"][1:]

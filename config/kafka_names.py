@@ -164,21 +164,13 @@ _EXPORTER: Final = "metrics are counters over HTTP, see [exporter]: they need no
 
 DAEMON_REFUSED: Final = _refused(
     {
-        "client.rack": "the choice of partitions by rack is not built yet",
         "delivery.timeout.ms": _FOR_EVER,
         "interceptor.classes": "there is no code of yours inside the daemon",
         "key.serializer": "keys arrive as bytes",
-        "metadata.max.idle.ms": "a topic is remembered as long as the router runs",
-        "metadata.recovery.rebootstrap.trigger.ms": "the router turns to bootstrap.servers whenever the known brokers fail it",
-        "metadata.recovery.strategy": "the router turns to bootstrap.servers whenever the known brokers fail it",
         "metric.reporters": _EXPORTER,
         "metrics.num.samples": _EXPORTER,
         "metrics.recording.level": _EXPORTER,
         "metrics.sample.window.ms": _EXPORTER,
-        "partitioner.adaptive.partitioning.enable": "the choice of partitions by load is not built yet",
-        "partitioner.availability.timeout.ms": "the choice of partitions by load is not built yet",
-        "partitioner.class": "keyed records go where the Java producer sends them, keyless ones stick to a partition",
-        "partitioner.rack.aware": "the choice of partitions by rack is not built yet",
         "retries": _FOR_EVER,
         "value.serializer": "values arrive as bytes",
     }

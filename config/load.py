@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from .bootstrap import parse_bootstrap
-from .errors import ConfigError
+from .errors import ConfigError, what_is_wanted
 from .kafka_names import DAEMON_REFUSED
 from .model import Settings
 
@@ -155,8 +155,7 @@ def _sentence(detail: ErrorDetails, source: str) -> str:
         )
     if name == "kafka.security.protocol":
         return f"{source}: {name} = {detail['input']!r}: only PLAINTEXT is built so far"
-    text = detail["msg"][:1].lower() + detail["msg"][1:]
-    return f"{source}: {name} = {detail['input']!r}: {text}"
+    return f"{source}: {name} = {detail['input']!r}: {what_is_wanted(detail)}"
 
 
 def _unknown(place: list[str]) -> str:
@@ -207,6 +206,8 @@ def _across(settings: Settings, source: str) -> Iterator[str]:
         yield f"{source}: kafka.batch.size must not exceed kafka.max.request.size"
     if settings.kafka.buffer_memory < 4 * settings.kafka.batch_size:
         yield f"{source}: kafka.buffer.memory must be at least four times kafka.batch.size"
+    if settings.kafka.partitioner_rack_aware and not settings.kafka.client_rack:
+        yield f"{source}: kafka.partitioner.rack.aware needs kafka.client.rack: the rack that the daemon stands in"
     try:
         _ = parse_bootstrap(settings.kafka.bootstrap_servers)
     except ValueError as error:

@@ -11,6 +11,7 @@ from pydantic import ByteSize, Field
 from .producer import Codec, KafkaSection, ProducerSettings, Section
 
 OnRefusal = Literal["block", "park"]
+RoundRobinName = Literal["round_robin", "org.apache.kafka.clients.producer.RoundRobinPartitioner"]
 
 
 class Kafka(ProducerSettings):
@@ -32,6 +33,9 @@ class Kafka(ProducerSettings):
     """Bytes of one Produce request, and so of the largest record."""
     max_block_ms: int = Field(default=60_000, ge=0)
     """How long a frame waits for metadata of its topic, in ms, before it is refused with `no_metadata`."""
+    partitioner_class: RoundRobinName | None = None
+    """How records that name no partition are dealt. Unset: by key as in Java, without a key a partition for a batch's worth at a
+    time. `round_robin`, also under Java's name: each frame's go to the next partition, whatever their keys, racks and loads."""
 
 
 class Spool(Section):

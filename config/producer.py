@@ -76,10 +76,25 @@ class ProducerSettings(KafkaSection):
     """SO_RCVBUF of connections to brokers; -1 leaves it to the kernel."""
     metadata_max_age_ms: int = Field(default=300_000, ge=1_000)
     """Ask for metadata at least this often, in ms."""
+    metadata_max_idle_ms: int = Field(default=300_000, ge=5_000)
+    """Stop asking for a topic that nothing was sent to for so long, in ms; the next record asks again."""
+    metadata_recovery_strategy: Literal["rebootstrap", "none"] = "rebootstrap"
+    """When none of the known brokers can be reached: begin again with `bootstrap.servers`, or (`none`) go on trying them."""
+    metadata_recovery_rebootstrap_trigger_ms: int = Field(default=300_000, ge=0)
+    """Begin again with `bootstrap.servers` also when metadata could not be had for so long, in ms."""
     allow_auto_create_topics: bool = False
     """Let brokers make a topic that is asked for and does not exist."""
     partitioner_ignore_keys: bool = False
     """Choose partitions as if records had no keys."""
+    partitioner_adaptive_partitioning_enable: bool = True
+    """Send fewer of the records without a key to partitions for which much waits."""
+    partitioner_availability_timeout_ms: int = Field(default=0, ge=0)
+    """Send no records without a key to a broker that took nothing for so long, in ms, though something waited for it; 0: never
+    mind. Looked at with the loads only."""
+    partitioner_rack_aware: bool = False
+    """Send records without a key to partitions whose leader is in `client.rack`, as long as there are any that take them."""
+    client_rack: str = ""
+    """The rack that records are sent from, as brokers name theirs."""
     enable_metrics_push: Literal[False] = False
     """Only `false` so far: brokers are not sent metrics of their clients."""
 

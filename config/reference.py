@@ -1,6 +1,6 @@
-"""The reference page of the settings, made from their declarations."""
+"""The reference pages of the settings, made from their declarations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin
 
@@ -8,7 +8,8 @@ from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from .kafka_names import EVERY_DEFAULT
+from .direct import DirectSettings
+from .kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT, NEWER_DEFAULTS
 from .model import Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
 
 _HEAD = """# Settings
@@ -22,8 +23,21 @@ bytes or texts such as `"64MiB"`.
 """
 
 
+_DIRECT_HEAD = """# Settings of the direct producer
+
+Made from the declarations in `config/direct.py` and `config/producer.py` by `make docs`; do not edit. The daemon's are on
+[a page of their own](settings.md).
+
+A mapping of Kafka's names to values, as `KafkaProducer` in Java takes them: a number may be a number or its text, as in a
+properties file. Names may be written with underscores instead of dots. Unknown names, wrong values and settings that contradict
+each other are errors, told all at once; nothing is started.
+"""
+
+_FAMILIES = ("sasl.", "ssl.")
+
+
 def page() -> str:
-    """The whole page, Markdown."""
+    """The daemon's page, Markdown."""
     parts = [_HEAD, *_section("Top level", Settings, skip=(BaseModel,))]
     parts += _section("[kafka]", Kafka, kafka=True)
     parts += _section("[spool]", Spool)
@@ -31,7 +45,41 @@ def page() -> str:
     parts += _section("[limits]", Limits)
     parts += _section("[timeouts]", Timeouts)
     parts += _section('[topics."pattern"]', Topic)
+    parts += _not_kept(DAEMON_REFUSED)
     return "\n".join(parts)
+
+
+def direct_page() -> str:
+    """The direct producer's page, Markdown."""
+    parts = [_DIRECT_HEAD, *_section("The settings", DirectSettings, kafka=True), *_not_kept(DIRECT_REFUSED)]
+    return "\n".join(parts)
+
+
+def _not_kept(reasons: Mapping[str, str]) -> Iterator[str]:
+    """What Kafka's producer has and this one refuses, by reason."""
+    yield "## Kafka's settings that are not kept\n"
+    yield "Each is refused by its name, with this reason.\n"
+    yield "| settings | why |"
+    yield "|---|---|"
+    names_of: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        label = next((f"`{family}*`" for family in _FAMILIES if name.startswith(family)), f"`{name}`")
+        names = names_of.setdefault(reason, [])
+        if label not in names:
+            names.append(label)
+    for reason, names in sorted(names_of.items(), key=lambda item: item[1]):
+        yield f"| {', '.join(names)} | {reason} |"
+    yield ""
+
+
+def _kafka_default(name: str) -> str:
+    value = EVERY_DEFAULT.get(name)
+    if value is None:
+        return "not a setting of Kafka's producer"
+    later = " (newer than 4.3)" if name in NEWER_DEFAULTS else ""
+    return (
+        f"`{value}`" if value not in ("", "null", "required") else {"": "empty", "null": "none"}.get(value, value)
+    ) + later
 
 
 def _section(title: str, model: type[BaseModel], *, kafka: bool = False, skip: tuple[type, ...] = ()) -> Iterator[str]:
@@ -48,9 +96,9 @@ def _section(title: str, model: type[BaseModel], *, kafka: bool = False, skip: t
             continue
         label = field.alias or name
         meaning = " ".join((field.description or "").split())
-        cells = [f"`{label}`", _default(field)]
+        cells = [f"`{label}`", "none" if kafka and field.default is None else _default(field)]
         if kafka:
-            cells.append(EVERY_DEFAULT.get(label, "none"))
+            cells.append(_kafka_default(label))
         yield "| " + " | ".join([*cells, _values(field), meaning]) + " |"
     yield ""
 

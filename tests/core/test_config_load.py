@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from penstock.config import handover
 from penstock.config.errors import ConfigError
+from penstock.config.kafka_names import DAEMON_REFUSED
 from penstock.config.load import load
 
 GOOD = '[kafka]\nbootstrap.servers = "localhost:9092"\n'
@@ -42,6 +43,16 @@ def test_a_setting_that_is_not_kept_is_refused_with_the_reason(tmp_path: Path) -
     (found,) = problems(write(tmp_path, GOOD + "retries = 5\n"))
     assert "kafka.retries is not kept" in found
     assert "retries for ever" in found
+
+
+@pytest.mark.parametrize("name", sorted(DAEMON_REFUSED))
+def test_every_setting_of_kafkas_producer_that_is_not_kept_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    (found,) = problems(write(tmp_path, GOOD + f'"{name}" = "x"\n'))
+    assert f"kafka.{name} is not kept: {DAEMON_REFUSED[name]}" in found
+
+
+def test_a_first_reconnect_wait_alone_is_the_longest_one_too(tmp_path: Path) -> None:
+    assert load(write(tmp_path, GOOD + "reconnect.backoff.ms = 5000\n")).kafka.reconnect_backoff_max_ms == 5000
 
 
 def test_security_that_is_not_built_is_refused_by_name(tmp_path: Path) -> None:
@@ -126,3 +137,22 @@ def test_digests_tell_settings_apart(tmp_path: Path) -> None:
     two = load(write(tmp_path, GOOD + "linger.ms = 6\n"))
     assert handover.digest(one) != handover.digest(two)
     assert handover.digest(one) == handover.digest(load(write(tmp_path, GOOD)))
+
+
+def test_preferring_a_rack_needs_to_know_the_own_one(tmp_path: Path) -> None:
+    (found,) = problems(write(tmp_path, GOOD + "partitioner.rack.aware = true\n"))
+    assert "kafka.partitioner.rack.aware needs kafka.client.rack" in found
+    settings = load(write(tmp_path, GOOD + 'partitioner.rack.aware = true\nclient.rack = "r1"\n'))
+    assert settings.kafka.client_rack == "r1"
+
+
+@pytest.mark.parametrize("name", ["round_robin", "org.apache.kafka.clients.producer.RoundRobinPartitioner"])
+def test_round_robin_is_named_as_in_java_or_in_short(tmp_path: Path, name: str) -> None:
+    settings = load(write(tmp_path, GOOD + f'partitioner.class = "{name}"\n'))
+    assert settings.kafka.partitioner_class == name
+
+
+def test_a_partitioner_class_of_ones_own_is_refused(tmp_path: Path) -> None:
+    (found,) = problems(write(tmp_path, GOOD + 'partitioner.class = "com.example.Mine"\n'))
+    assert "kafka.partitioner.class = 'com.example.Mine'" in found
+    assert "round_robin" in found

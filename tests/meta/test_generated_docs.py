@@ -1,10 +1,15 @@
 """Pages made from declarations are up to date."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from penstock.config import reference
+from penstock.config.direct import DirectSettings
+from penstock.config.kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT
 from penstock.config.load import load
 from penstock.config.model import Kafka
+from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -14,12 +19,40 @@ def test_the_settings_page_is_what_the_declarations_say() -> None:
     assert page == reference.page(), "run `make docs`"
 
 
-def test_every_kafka_setting_states_kafkas_own_default() -> None:
-    page = reference.page()
-    for name, field in Kafka.model_fields.items():
-        row = next(line for line in page.splitlines() if line.startswith(f"| `{field.alias}` |"))
-        kafka_default = row.split("|")[3].strip()
-        assert kafka_default != "required" or name == "bootstrap_servers", f"{field.alias} lacks Kafka's default"
+def test_the_page_of_the_direct_producers_settings_is_what_the_declarations_say() -> None:
+    page = (ROOT / "docs/reference/direct-settings.md").read_text()
+    assert page == reference.direct_page(), "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("page", "model", "refused"),
+    [
+        pytest.param(reference.page(), Kafka, DAEMON_REFUSED, id="daemon"),
+        pytest.param(reference.direct_page(), DirectSettings, DIRECT_REFUSED, id="direct"),
+    ],
+)
+def test_each_setting_of_kafkas_producer_is_kept_or_refused_and_said_so(
+    page: str, model: type[BaseModel], refused: Mapping[str, str]
+) -> None:
+    kept = {field.alias for field in model.model_fields.values()}
+    assert kept & set(refused) == set()
+    assert set(EVERY_DEFAULT) - kept - set(refused) == set()
+    assert set(refused) - set(EVERY_DEFAULT) == set()
+    rows = page.splitlines()
+    for name, default in EVERY_DEFAULT.items():
+        family = f"`{name.split('.')[0]}.*`"
+        if name in kept:
+            row = next(row for row in rows if row.startswith(f"| `{name}` |"))
+            assert default in ("", "null", "required") or f"`{default}`" in row.split("|")[3], row
+        else:
+            assert any(
+                (f"`{name}`" in row or family in row) and row.endswith(f"| {refused[name]} |") for row in rows
+            ), name
+
+
+def test_a_setting_that_kafkas_producer_lacks_says_so() -> None:
+    own = {field.alias for field in [*Kafka.model_fields.values(), *DirectSettings.model_fields.values()]}
+    assert own - set(EVERY_DEFAULT) == {"allow.auto.create.topics"}
 
 
 def test_the_shipped_settings_file_is_accepted() -> None:
