@@ -93,6 +93,8 @@ class Metadata:
         self._resolver = Resolver(loop) if resolver is None else resolver
         self._log = logs.get()
         self._connection: Connection[Ask] | None = None
+        self._turns: dict[tuple[str, int], AddressTurns] = {}
+        """By host and port: which address of a name is next outlives the connection."""
         self._problems: dict[str, str] = {}
         self._topic_settings: dict[str, TopicSettings] = {}
         options = CacheOptions(settings.allow_auto_create_topics, topic_settings, in_use)

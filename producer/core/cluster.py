@@ -4,7 +4,7 @@ Leader epochs never go back within one topic id (HO-16): an older answer, an old
 nothing. Partial answers replace only what they tell.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -50,6 +50,8 @@ class TopicView(NamedTuple):
     internal: bool
     former_ids: frozenset[bytes] = frozenset()
     """Ids the name had before: a broker that still tells one of them lags behind."""
+    told: int = 0
+    """Version of the snapshot whose answer last said something of it."""
 
     @property
     def partition_count(self) -> int:
@@ -101,6 +103,8 @@ class ClusterChange:
     """The error of the topic is new or another one."""
     topics_missing: tuple[str, ...] = ()
     """Brokers have said more than once that there is no such topic; told once, by whoever asks, not by a merge."""
+    topics_dropped: tuple[str, ...] = ()
+    """Nobody used them for long, so nobody asks for them any more; told by whoever asks, not by a merge."""
     topics_recovered: tuple[str, ...] = ()
     """The topic had an error and has none now."""
     leaders: tuple[tuple[str, int], ...] = ()
@@ -119,7 +123,12 @@ class Cluster:
     nodes: Mapping[int, BrokerAddress] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
     floors: Mapping[tuple[str, bytes | None, int], int] = field(default_factory=lambda: MappingProxyType({}))
-    """Newest leader epoch recorded elsewhere (in the spool) by (topic, topic id, index): nothing older is believed."""
+    """Newest leader epoch seen in an earlier life, or before a topic was dropped, by (topic, topic id, index): nothing older
+    is believed."""
+    dropped: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
+    """Topics nobody asks for any more, without their partitions: what their ids were still counts when they come back."""
+    version: int = 0
+    """How many answers were merged."""
 
     def topic(self, name: str) -> TopicView | None:
         return self.topics.get(name)
@@ -146,18 +155,46 @@ class Cluster:
             floors[key] = max(epoch, floors.get(key, NO_EPOCH))
         return replace(self, floors=MappingProxyType(floors))
 
-    def without_topic(self, name: str) -> "Cluster":
-        """Nobody asks for it any more."""
-        return replace(self, topics=MappingProxyType({key: view for key, view in self.topics.items() if key != name}))
+    def without_topics(self, names: Iterable[str]) -> "Cluster":
+        """Nobody asks for them any more. Their ids and leader epochs stay known: neither goes back when they return."""
+        topics, dropped, floors = dict(self.topics), dict(self.dropped), dict(self.floors)
+        for name in names:
+            view = topics.pop(name, None)
+            if view is None:
+                continue
+            dropped[name] = view._replace(partitions=MappingProxyType({}), code=NONE)
+            for index, known in view.partitions.items():
+                key = (name, view.topic_id, index)
+                if known.leader_epoch > floors.get(key, NO_EPOCH):
+                    floors[key] = known.leader_epoch
+        return replace(
+            self,
+            topics=MappingProxyType(topics),
+            dropped=MappingProxyType(dropped),
+            floors=MappingProxyType(floors),
+        )
+
+    def is_settled(self, name: str) -> bool:
+        """Nothing about the topic needs to be asked again soon: no error, and every partition has a leader that some broker
+        answers to."""
+        view = self.topics.get(name)
+        if view is None or not view.partitions or judge_topic(view.code) is not TopicVerdict.FINE:
+            return False
+        return all(
+            part.leader in self.nodes and judge_topic(part.code) is TopicVerdict.FINE
+            for part in view.partitions.values()
+        )
 
     def merge(self, answer: MetadataAnswer) -> tuple["Cluster", ClusterChange]:
         """Take over what an answer without an error of its own tells."""
         nodes = {broker.node: broker for broker in answer.brokers}
         topics = dict(self.topics)
         for told in answer.topics:
-            topics[told.name] = self._merge_topic(self.topics.get(told.name), told)
+            topics[told.name] = self._merge_topic(self.topics.get(told.name) or self.dropped.get(told.name), told)
         merged = replace(
             self,
+            version=self.version + 1,
+            dropped=MappingProxyType({name: view for name, view in self.dropped.items() if name not in topics}),
             cluster_id=answer.cluster_id or self.cluster_id,
             controller=answer.controller,
             nodes=MappingProxyType(nodes),
@@ -197,9 +234,8 @@ class Cluster:
         for partition in told.partitions:
             before = kept.get(partition.index)
             merged[partition.index] = self._merge_partition(told.name, topic_id, before, partition)
-        return TopicView(
-            told.name, topic_id, MappingProxyType(dict(sorted(merged.items()))), told.code, told.internal, former
-        )
+        partitions = MappingProxyType(dict(sorted(merged.items())))
+        return TopicView(told.name, topic_id, partitions, told.code, told.internal, former, self.version + 1)
 
     def _merge_partition(
         self, topic: str, topic_id: bytes | None, before: PartitionView | None, told: PartitionView
@@ -259,18 +295,11 @@ def read_metadata(response: MetadataResponse) -> MetadataAnswer:
     )
 
 
-def has_all_leaders(topic: TopicView) -> bool:
-    """Nothing about the topic needs to be asked again soon."""
-    if judge_topic(topic.code) is not TopicVerdict.FINE:
-        return False
-    return all(
-        part.leader != NO_NODE and judge_topic(part.code) is TopicVerdict.FINE for part in topic.partitions.values()
-    )
-
-
 def _difference(before: Cluster, after: Cluster, names: Sequence[str]) -> ClusterChange:
     both = before.nodes.keys() & after.nodes.keys()
-    pairs = [(name, before.topics.get(name), after.topics[name]) for name in dict.fromkeys(names)]
+    pairs = [
+        (name, before.topics.get(name) or before.dropped.get(name), after.topics[name]) for name in dict.fromkeys(names)
+    ]
     replaced = [
         TopicReplaced(name, old.topic_id, new.topic_id)
         for name, old, new in pairs

@@ -1,21 +1,21 @@
-"""What the router asks the brokers next, of whom, and when. One control connection at a time; no sockets here.
+"""What is asked of the brokers next, of whom, and when. One control connection at a time; no sockets here.
 
 Topics are asked for by name, those not yet known at once, all of them when something is stale or old. A question that
 keeps bringing nothing new is asked less and less often.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from .backoff import Backoff
 from .cluster import BrokerAddress
+from .node_choice import NEVER, Standing, least_loaded
 
 BOOTSTRAP: Final = -1
 _TOPICS_MAX: Final = 1_000
 """Topics in one request: a cap on the size of its answer; the rest follows."""
 _SETTINGS_MAX: Final = 100
-_NO_JITTER: Final = 0.5
 _WATCH_S: Final = 30.0
 """Longer than an election takes after a broker's death, and than a broker lags behind the controller."""
 _MISSING_ANSWERS: Final = 2
@@ -73,11 +73,16 @@ class PlanLimits(NamedTuple):
     patient: Backoff
     """For what an operator must change first: permissions."""
     max_age_s: float
+    max_idle_s: float
+    """A topic that nobody used for so long is not asked for any more (MET-8)."""
+    rebootstrap_after_s: float | None
+    """With nothing but failures for so long only the bootstrap addresses count (MET-18). None: they never come back."""
 
 
 class _Failure(NamedTuple):
     attempts: int
     not_before: float
+    at: float
 
 
 class _Chore:
@@ -109,7 +114,7 @@ class _Chore:
 
 
 class MetadataPlan:
-    """The decisions of the router's metadata client."""
+    """The decisions of a metadata client."""
 
     def __init__(self, limits: PlanLimits, bootstrap: Sequence[tuple[str, int]], *, now: float) -> None:
         assert bootstrap, "at least one address to begin with"
@@ -118,7 +123,8 @@ class MetadataPlan:
         self._nodes: dict[int, BrokerAddress] = {}
         self._current: Target | None = None
         self._failures: dict[tuple[str, int], _Failure] = {}
-        self._wanted: dict[str, None] = {}
+        self._wanted: dict[str, float] = {}
+        """When each was last used."""
         self._new: dict[str, None] = {}
         self._unsettled: set[str] = set()
         self._missing: dict[str, int] = {}
@@ -130,6 +136,9 @@ class MetadataPlan:
         self._broker_settings = _Chore()
         self._broker_settings.wanted(now)
         self._answered_at = now
+        self._allowed_at = now
+        """Before it nothing is asked again; a topic never asked for does not wait for it."""
+        self._trying_since: float | None = None
         self._full = False
         self._futile = 0
         self._watch_until = 0.0
@@ -140,13 +149,31 @@ class MetadataPlan:
         return topic in self._wanted
 
     def want(self, topic: str, now: float) -> bool:
-        """Ask for this topic from now on. True: it was not asked for before."""
-        if topic in self._wanted:
+        """Ask for this topic from now on; its idle time begins anew. True: it was not asked for before."""
+        known = topic in self._wanted
+        self._wanted[topic] = now
+        if known:
             return False
-        self._wanted[topic] = None
         self._new[topic] = None
         self._metadata.wanted(now)
         return True
+
+    def request(self, topic: str, now: float) -> None:
+        """Somebody waits for this topic, and what is known of it does not do: one that was not told of yet is on its way; else
+        everything is asked for, as soon as the backoff allows (MET-3)."""
+        if self.want(topic, now) or topic in self._new:
+            return
+        self._full = self._full or topic not in self._unsettled
+        self._metadata.wanted(max(now, self._allowed_at))
+
+    def expired(self, now: float, in_use: Callable[[str], bool]) -> list[str]:
+        """Topics that nobody used for long, forgotten by now. One that no broker told of yet is not idle (MET-8)."""
+        idle_since = now - self._limits.max_idle_s
+        candidates = [topic for topic, at in self._wanted.items() if at <= idle_since and topic not in self._new]
+        idle = [topic for topic in candidates if not in_use(topic)]
+        for topic in idle:
+            self.forget(topic)
+        return idle
 
     def forget(self, topic: str) -> None:
         """Do not ask for it any more."""
@@ -161,7 +188,7 @@ class MetadataPlan:
         while: who is asked may know less than who complained."""
         self._full = True
         self._watch_until = now + _WATCH_S
-        self._metadata.wanted(max(now, self._answered_at + self._pause(_NO_JITTER)))
+        self._metadata.wanted(max(now, self._allowed_at))
 
     def request_producer_id(self, now: float) -> None:
         """An id is needed; asked until it is granted."""
@@ -186,15 +213,20 @@ class MetadataPlan:
     def target(self, now: float, chance: float) -> Target | None:
         """Whom to be connected with. None: everybody failed lately; `next_deadline` tells when to look again.
 
-        A node that did not fail is taken before one that did; which of several equals is a matter of chance. Bootstrap
-        addresses are used until nodes are known, and again when every node has failed (KIP-899).
+        A node that did not fail is taken before one that did, then the one left alone longest; which of several equals is a
+        matter of chance. Bootstrap addresses are used until nodes are known, and again when every node has failed (MET-17).
         """
         if self._current is None:
             allowed = [target for target in self._candidates() if now >= self._failure(target).not_before]
             if allowed:
                 least = min(self._failure(target).attempts for target in allowed)
-                equals = [target for target in allowed if self._failure(target).attempts == least]
-                self._current = equals[int(chance * len(equals))]
+                equals = [
+                    (target, Standing(may_connect=True, last_attempt=self._failure(target).at))
+                    for target in allowed
+                    if self._failure(target).attempts == least
+                ]
+                self._current = least_loaded(equals, chance).node
+                self._try(now)
         return self._current
 
     def nodes_known(self, nodes: Mapping[int, BrokerAddress]) -> bool:
@@ -216,18 +248,25 @@ class MetadataPlan:
             return
         attempts = self._failure(self._current).attempts
         wait_s = self._limits.reconnect.wait_s(attempts, chance)
-        self._failures[self._current.host, self._current.port] = _Failure(attempts + 1, now + wait_s)
+        self._failures[self._current.host, self._current.port] = _Failure(attempts + 1, now + wait_s, now)
         self._current = None
         # Where one broker went, leaders move; and a bootstrap address is of no use before it has told the nodes.
         self._full = True
         self._watch_until = now + _WATCH_S
-        self._metadata.wanted(now)
+        self._metadata.wanted(max(now, self._allowed_at))
+        limit_s, since = self._limits.rebootstrap_after_s, self._trying_since
+        if limit_s is not None and since is not None and now - since > limit_s:
+            _ = self.rebootstrap()
 
-    def rebootstrap(self) -> None:
-        """A broker sent us back to the bootstrap addresses: only they count until one of them has answered (KIP-1102)."""
+    def rebootstrap(self) -> bool:
+        """Only the bootstrap addresses count until one of them has answered (MET-18). False: the settings do not want it."""
+        if self._limits.rebootstrap_after_s is None:
+            return False
         self._nodes = {}
         self._current = None
         self._full = True
+        self._trying_since = None
+        return True
 
     # --- what to ask -------------------------------------------------------------------------------------------------
 
@@ -236,6 +275,7 @@ class MetadataPlan:
         asks: list[Ask] = []
         if self._metadata.is_due(now):
             self._metadata.asked = True
+            self._try(now)
             asks.append(self._topics_to_ask(now))
         if self._current is None or self._current.node == BOOTSTRAP:
             # Dropped as soon as it has told the nodes; everything else is asked of one of them.
@@ -262,6 +302,7 @@ class MetadataPlan:
                     self._full = self._full or full or bool(self._rest)
                     self._rest = []
                     self._metadata.again(now, self._limits.retry, chance)
+                    self._allowed_at = self._metadata.due or now
                 case AskProducerId():
                     self._producer_id.again(now, self._limits.retry, chance)
                 case AskTopicSettings(topics):
@@ -274,6 +315,7 @@ class MetadataPlan:
     ) -> None:
         """A Metadata answer was merged. `changed`: it told something new."""
         self._answered_at = now
+        self._trying_since = None
         self._failures.clear()
         for topic in ask.topics:
             if topic not in self._wanted:
@@ -290,7 +332,8 @@ class MetadataPlan:
             else:
                 self._missing.pop(topic, None)
         self._futile = 0 if changed else self._futile + 1
-        self._metadata.done(self._next_metadata(now, chance))
+        self._allowed_at = now + self._limits.retry.wait_s(max(self._futile - 1, 0), chance)
+        self._metadata.done(self._next_metadata(now))
 
     def answered_producer_id(self) -> None:
         """The id was granted."""
@@ -328,34 +371,39 @@ class MetadataPlan:
 
     def _candidates(self) -> list[Target]:
         nodes = [Target(node.node, node.host, node.port) for _, node in sorted(self._nodes.items())]
-        if not nodes or all((node.host, node.port) in self._failures for node in nodes):
+        failed = all((node.host, node.port) in self._failures for node in nodes)
+        if not nodes or (failed and self._limits.rebootstrap_after_s is not None):
             taken = {(node.host, node.port) for node in nodes}
             return [*nodes, *(target for target in self._bootstrap if (target.host, target.port) not in taken)]
         return nodes
 
     def _failure(self, target: Target) -> _Failure:
-        return self._failures.get((target.host, target.port), _Failure(0, 0.0))
+        return self._failures.get((target.host, target.port), _Failure(0, 0.0, NEVER))
 
     def _topics_to_ask(self, now: float) -> AskTopics:
         full = False
         if not self._rest:
-            full = self._full or now >= self._answered_at + self._limits.max_age_s
-            self._full = False
+            old = now >= self._answered_at + self._limits.max_age_s
+            full, self._full = self._full or old, False
+            if old:
+                # That it brings nothing new is what one hopes for (MET-6).
+                self._futile = 0
             self._rest = [topic for topic in self._wanted if full or topic in self._new or topic in self._unsettled]
         topics, self._rest = self._rest[:_TOPICS_MAX], self._rest[_TOPICS_MAX:]
         return AskTopics(tuple(topics), full)
 
-    def _next_metadata(self, now: float, chance: float) -> float:
+    def _next_metadata(self, now: float) -> float:
         if self._rest or self._new:
             return now
         if now < self._watch_until:
             self._full = True
         if self._full or self._unsettled:
-            return now + self._pause(chance)
-        return now + self._limits.max_age_s
+            return self._allowed_at
+        return max(self._allowed_at, now + self._limits.max_age_s)
 
-    def _pause(self, chance: float) -> float:
-        return self._limits.retry.wait_s(max(self._futile - 1, 0), chance)
+    def _try(self, now: float) -> None:
+        if self._trying_since is None:
+            self._trying_since = now
 
     def _each(self, topics: Iterable[str], now: float, chance: float) -> None:
         for topic in topics:

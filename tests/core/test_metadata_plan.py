@@ -17,7 +17,14 @@ from penstock.producer.core.metadata_plan import (
 )
 
 MIDDLE = 0.5
-LIMITS = PlanLimits(retry=Backoff(0.1, 1.0), reconnect=Backoff(0.05, 1.0), patient=Backoff(1.0, 30.0), max_age_s=300.0)
+LIMITS = PlanLimits(
+    retry=Backoff(0.1, 1.0),
+    reconnect=Backoff(0.05, 1.0),
+    patient=Backoff(1.0, 30.0),
+    max_age_s=300.0,
+    max_idle_s=3_600.0,
+    rebootstrap_after_s=300.0,
+)
 NODES = {node: BrokerAddress(node, f"broker-{node}", 9092, "") for node in (1, 2, 3)}
 
 

@@ -16,7 +16,14 @@ from penstock.producer.core.metadata_plan import (
     TopicNews,
 )
 
-LIMITS = PlanLimits(retry=Backoff(0.1, 1.0), reconnect=Backoff(0.05, 1.0), patient=Backoff(1.0, 30.0), max_age_s=300.0)
+LIMITS = PlanLimits(
+    retry=Backoff(0.1, 1.0),
+    reconnect=Backoff(0.05, 1.0),
+    patient=Backoff(1.0, 30.0),
+    max_age_s=300.0,
+    max_idle_s=3_600.0,
+    rebootstrap_after_s=300.0,
+)
 TOPICS = ["a", "b", "c", "d"]
 ALL = {node: BrokerAddress(node, f"broker-{node}", 9092, "") for node in range(4)}
 MIDDLE = 0.5
