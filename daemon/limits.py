@@ -1,7 +1,10 @@
 """The settings as the limits that the router's parts declare, in the units they use."""
 
+from collections.abc import Callable
+
 from ..config import handover
-from ..config.model import Settings
+from ..config.model import Kafka, Settings
+from ..producer.core.partitioners import Keyless, RoundRobin, Sticky
 from .bus import BusSettings
 from .core.intake_ports import IntakeLimits
 from .identity import Identity
@@ -20,7 +23,7 @@ def intake_limits(settings: Settings) -> IntakeLimits:
         told,
         limits.header_count_max,
         settings.kafka.max_block_ms / 1_000,
-        settings.kafka.partitioner_ignore_keys,
+        settings.kafka.partitioner_ignore_keys or settings.kafka.partitioner_class is not None,
         settings.spool.when_full == "reject",
     )
 
@@ -50,3 +53,15 @@ def bus_settings(settings: Settings, identity: Identity, expiration_ms: int) -> 
         expiration_ms=expiration_ms,
         silence_ms=settings.timeouts.shard_silence_ms,
     )
+
+
+def keyless_choice(kafka: Kafka, draw: Callable[[], int]) -> Callable[[], Keyless]:
+    """What makes the choice of partitions for each topic. `draw` gives random numbers of 31 bits."""
+    if kafka.partitioner_class is not None:
+        return RoundRobin
+    return lambda: Sticky(kafka.batch_size, draw)
+
+
+def preferred_rack(kafka: Kafka) -> str:
+    """The rack whose leaders are preferred; "" none: round robin, as in Java, looks at no racks."""
+    return kafka.client_rack if kafka.partitioner_rack_aware and kafka.partitioner_class is None else ""

@@ -22,7 +22,6 @@ from ..config import handover
 from ..config.model import Settings
 from ..producer.core.batch import SlowChecksumError, self_check
 from ..producer.core.cluster import ClusterChange
-from ..producer.core.partitioners import Sticky
 from ..producer.metadata import Metadata
 from ..runtime import logs
 from ..runtime.clock import monotonic
@@ -42,7 +41,7 @@ from .core.routing import Routing
 from .ending import Ending
 from .frame_store import FrameStore, SpoolBrokenError
 from .journals import JournalError
-from .limits import bus_settings, intake_limits, listener_limits
+from .limits import bus_settings, intake_limits, keyless_choice, listener_limits, preferred_rack
 from .listener import Listener, ListenError, descriptors_max, inherited
 from .parking import Parking
 from .room import Room
@@ -96,9 +95,14 @@ class Router:
         self.topics = KnownTopics(self.metadata)
         self.answers = Answers(self.counts)
         self.routing = self._new_routing(chance)
-        self.loads = Loads(self.leases, batch_bytes=settings.kafka.batch_size, availability_timeout_ms=0)
+        self.loads = Loads(
+            self.leases,
+            batch_bytes=settings.kafka.batch_size,
+            availability_timeout_ms=settings.kafka.partitioner_availability_timeout_ms,
+        )
+        adaptive = settings.kafka.partitioner_adaptive_partitioning_enable
         self.cluster = ClusterFollower(
-            self.metadata, self.topics, self.routing, self.leases, changes, loads=self.loads, adaptive=True
+            self.metadata, self.topics, self.routing, self.leases, changes, loads=self.loads, adaptive=adaptive
         )
         self.cluster.recover(self.ledger)
         self.intake = self._new_intake()
@@ -121,13 +125,13 @@ class Router:
         self.loop.add(self.spool.sync_fd, READ, self._sync_ended)
 
     def _new_routing(self, chance: random.Random) -> Routing:
-        kafka = self.settings.kafka
         return Routing(
             self.ledger,
             self.store,
             checksum=crc32c,
-            keyless=lambda: Sticky(kafka.batch_size, lambda: chance.getrandbits(31)),
-            record_bytes_max=kafka.max_request_size,
+            keyless=keyless_choice(self.settings.kafka, lambda: chance.getrandbits(31)),
+            record_bytes_max=self.settings.kafka.max_request_size,
+            rack=preferred_rack(self.settings.kafka),
         )
 
     def _new_intake(self) -> Intake:

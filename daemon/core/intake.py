@@ -309,7 +309,8 @@ class Intake:
         self._answers.owe(session, frame, now_ms=clock.mono_ms)
         self._push(session, frame, entries, place)
         if scattered.keyless:
-            route.keyless(scattered.record_bytes)
+            # Of a mixed frame in proportion: what went by key does not count (BIP-6).
+            route.keyless(scattered.record_bytes * scattered.keyless // scattered.count)
 
     def _seal(self, route: Route, slices_rows: list[SliceRows]) -> list[SliceEntry]:
         """Fill the slices' headers; a checksum comes last, as it covers the rest."""
