@@ -9,19 +9,23 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
-
-import zmq
+from typing import TYPE_CHECKING, Final, Protocol
 
 from .clock import monotonic
+
+if TYPE_CHECKING:
+    # An application's process has a loop without ZeroMQ.
+    import zmq
 
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 GONE: Final = select.EPOLLHUP | select.EPOLLERR
 _WAIT_MAX_S: Final = 1.0
 _EVENTS_MAX: Final = 256
-# As plain numbers: pyzmq's flags are enumerations, whose arithmetic costs more than the question.
-_POLLIN: Final = int(zmq.POLLIN)
+# ZeroMQ's, as plain numbers: pyzmq's flags are enumerations, whose arithmetic costs more than the question.
+_POLLIN: Final = 1
+_FD: Final = 14
+_EVENTS: Final = 15
 
 GAP_S: Final = 0.003
 """While much is moved, rounds begin at least so far apart: each handles more, and neighbours are woken less often."""
@@ -73,14 +77,14 @@ class Loop:
 
     def add_zmq(self, socket: "zmq.Socket[bytes]", callback: Callable[[], None]) -> None:
         """Watch a ZeroMQ socket for messages; the callback reads until EAGAIN or some bound of its own."""
-        fd = socket.getsockopt(zmq.FD)
+        fd = socket.getsockopt(_FD)
         assert isinstance(fd, int)
         self._zmq[socket] = callback
         self._zmq_fds[fd] = socket
         self.add(fd, READ, _nothing)
 
     def remove_zmq(self, socket: "zmq.Socket[bytes]") -> None:
-        fd = socket.getsockopt(zmq.FD)
+        fd = socket.getsockopt(_FD)
         assert isinstance(fd, int)
         self._zmq.pop(socket, None)
         self._zmq_fds.pop(fd, None)
@@ -173,7 +177,7 @@ class Loop:
 def _has_messages(socket: "zmq.Socket[bytes]") -> bool:
     if socket.closed:
         return False
-    events = socket.getsockopt(zmq.EVENTS)
+    events = socket.getsockopt(_EVENTS)
     assert isinstance(events, int)
     return events & _POLLIN != 0
 
