@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from ..config.model import Kafka
 from ..producer.core.cluster import ClusterChange
 from ..producer.metadata import Metadata, TopicSettings
 from .core.leases import Leases
@@ -25,16 +26,19 @@ class ClusterFollower:
         leases: Leases,
         changes: list[ClusterChange],
         *,
-        loads: Loads,
-        adaptive: bool,
+        kafka: Kafka,
     ) -> None:
         self._metadata = metadata
         self._topics = topics
         self._routing = routing
         self._leases = leases
         self._changes = changes
-        self._loads = loads
-        self._adaptive = adaptive
+        self._adaptive = kafka.partitioner_adaptive_partitioning_enable
+        self._loads = Loads(
+            leases,
+            batch_bytes=kafka.batch_size,
+            availability_timeout_ms=kafka.partitioner_availability_timeout_ms,
+        )
         self._settings: dict[str, TopicSettings] = {}
         self._expiration_ms = EXPIRATION_MS
 

@@ -101,6 +101,9 @@ def _brokers(nodes: list[Stats]) -> Iterator[Family]:
     yield _family(
         "penstock_broker_throttle_seconds", [((str(node["node"]),), node["throttle_ms"] / 1e3) for node in known]
     )
+    yield _family(
+        "penstock_broker_wanting_seconds", [((str(node["node"]),), node["wanting_ms"] / 1e3) for node in known]
+    )
 
 
 def _shards(shards: list[Stats]) -> Iterator[Family]:

@@ -36,7 +36,6 @@ from .core.counts import Counts
 from .core.entries import Lsn
 from .core.intake import Intake
 from .core.lifecycle import Lifecycle, Phase
-from .core.loads import Loads
 from .core.routing import Routing
 from .ending import Ending
 from .frame_store import FrameStore, SpoolBrokenError
@@ -95,14 +94,8 @@ class Router:
         self.topics = KnownTopics(self.metadata)
         self.answers = Answers(self.counts)
         self.routing = self._new_routing(chance)
-        self.loads = Loads(
-            self.leases,
-            batch_bytes=settings.kafka.batch_size,
-            availability_timeout_ms=settings.kafka.partitioner_availability_timeout_ms,
-        )
-        adaptive = settings.kafka.partitioner_adaptive_partitioning_enable
         self.cluster = ClusterFollower(
-            self.metadata, self.topics, self.routing, self.leases, changes, loads=self.loads, adaptive=adaptive
+            self.metadata, self.topics, self.routing, self.leases, changes, kafka=settings.kafka
         )
         self.cluster.recover(self.ledger)
         self.intake = self._new_intake()

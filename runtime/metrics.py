@@ -74,6 +74,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("penstock_broker_up", "gauge", ("node",), "1 while the shard's connection to the broker is ready."),
     Metric("penstock_broker_rtt_seconds", "gauge", ("node",), "Last round trip of a Produce request."),
     Metric("penstock_broker_throttle_seconds", "gauge", ("node",), "Throttle the broker asked for last (KIP-219)."),
+    Metric(
+        "penstock_broker_wanting_seconds",
+        "gauge",
+        ("node",),
+        "For how long something has been ready for the broker and could not be sent.",
+    ),
     Metric("penstock_batches", "counter", ("outcome",), "Answers to batches, by what they meant."),
     Metric(
         "penstock_batch_bytes", "counter", ("state",), "Bytes of acknowledged batches, raw and as sent (compressed)."

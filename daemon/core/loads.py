@@ -34,6 +34,7 @@ class Loads:
         self._batch_bytes: Final = batch_bytes
         self._timeout_ms: Final = availability_timeout_ms
         self._heard: dict[int, _Heard] = {}
+        self._fresh: dict[int, _Heard] = {}
 
     def look(self, now: float) -> None:
         """Take what came since the last look."""
@@ -46,8 +47,7 @@ class Loads:
                 self._heard[seat] = _Heard(
                     load, now, {part.partition: part for part in load.partitions}, frozenset(self._late(load))
                 )
-            elif now > known.at + FRESH_S:
-                del self._heard[seat]
+        self._fresh = {seat: heard for seat, heard in self._heard.items() if now <= heard.at + FRESH_S}
 
     def _late(self, load: Load) -> Iterable[int]:
         if self._timeout_ms:
@@ -55,18 +55,13 @@ class Loads:
                 if node.wanting_ms > self._timeout_ms:
                     yield node.node
 
-    @property
-    def late(self) -> int:
-        """How many connections to nodes are too late by now."""
-        return sum(len(heard.late) for heard in self._heard.values())
-
     def waiting(self, leaders: Iterable[Leader], states: list[PartitionState]) -> list[Waiting]:
         """Of every partition with a leader of one topic. Where the shard that holds it said nothing of late, what the router
         knows itself counts."""
         found: list[Waiting] = []
         for leader in leaders:
             queue = self._leases.queue(states[leader.partition].number)
-            heard = self._heard.get(queue.seat)
+            heard = self._fresh.get(queue.seat)
             part = None if heard is None else heard.partitions.get(states[leader.partition].number)
             # What was handed out is counted by the router too, and up to date: the shard knows better how many batches it makes.
             batches = max(part.queued_batches if part is not None else 0, self._batches(queue.handed_bytes))

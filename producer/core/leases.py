@@ -122,14 +122,16 @@ class LeaseTable:
     def _grant(self, grant: Grant, now: float) -> None:
         assert grant.partition not in self.leases, f"partition {grant.partition} granted twice (HO-4)"
         cut_to = grant.cuts[-1].first + grant.cuts[-1].count if grant.cuts else grant.next_ordinal
+        rules = self._rules_of(grant.topic)
         queue = PartitionQueue(
             Tag(grant.partition, grant.generation, cut_to),
             grant.topic,
             grant.index,
             node=grant.node,
-            rules=self._rules_of(grant.topic),
+            rules=rules,
             pool=self.accumulator.pool,
             source=self.accumulator.source,
+            ratio=self.accumulator.ratios.of(grant.topic, rules.compressor.codec),
             row_starts=sorted(row.start for row in grant.rows),
             holes=holes_between(grant.rows),
         )
@@ -320,8 +322,8 @@ class LeaseTable:
         return [
             PartitionLoad(
                 lease.partition,
-                lease.queue.closed_count + len(lease.unresolved),
-                lease.queue.closed_count == 0,
+                lease.queue.batch_count + len(lease.unresolved),
+                lease.queue.open_has_room,
                 lease.mode.value,
                 lease.unresolved[0].attempts if lease.unresolved else 0,
                 lease.last_error,

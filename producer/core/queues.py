@@ -5,28 +5,27 @@ pace, for the cuts of an earlier holder, and when a batch is split. A batch is n
 or a hole (IDN-4).
 """
 
-import struct
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ...wire.errors import FrameError
 from ...wire.messages import SliceRef
-from ...wire.slices import CRC_FROM, HEADER, HEADER_BYTES, OWN_TIMESTAMPS, VERSION, crc_prefix, read_header
+from ...wire.slices import HEADER_BYTES
 from .batch import HEADER_BYTES as BATCH_HEADER_BYTES
-from .batch import BatchBuilder, Stamp, crc32c, record_bytes
+from .batch import BatchBuilder, Stamp, growth_of, record_bytes
 from .buffers import Buffer, BufferPool, Tag
-from .codecs import Compressor
+from .codecs import Compressor, Ratio
 from .cuts import Batch
+from .rereading import Damage, DamageError, SliceReader, Source, skip_rows
 
 CLOSED_MAX: Final = 5
 """Full batches of a partition that wait to be cut: one that cannot send must not take its node's memory (DRN-4)."""
-_RECORD_OVERHEAD_MAX: Final = 21
-_ROW_SIZE: Final = struct.Struct("<I")
 _ANY_COUNT: Final = (1 << 31) - 1
-_RATIO_MARGIN: Final = 1.05
+_UNPACKED_MAX: Final = 8
+"""A batch that is going to be compressed takes memory of so many batches at most, until it is."""
 
 
 class Fed(Enum):
@@ -39,23 +38,8 @@ class Fed(Enum):
     """The partition has as many batches as it may send next."""
 
 
-class Damage(NamedTuple):
-    """A slice that is not what was spooled."""
-
-    ref: SliceRef
-    what: str
-
-
-class Source(Protocol):
-    """Where slices are read."""
-
-    def read(self, segment: int, offset: int, length: int) -> memoryview | str:
-        """The bytes, valid until the next call; or what is wrong, in words."""
-        ...
-
-
 class BatchRules(NamedTuple):
-    """How batches of a partition are made. `batch_bytes`: of a batch before compression."""
+    """How batches of a partition are made. `batch_bytes`: of a batch on the wire, by the estimate of its compression."""
 
     batch_bytes: int
     linger_s: float
@@ -83,6 +67,7 @@ class PartitionQueue:
         rules: BatchRules,
         pool: BufferPool,
         source: Source,
+        ratio: Ratio,
         row_starts: list[int],
         holes: Sequence[tuple[int, int]] = (),
     ) -> None:
@@ -100,12 +85,12 @@ class PartitionQueue:
         self.returned: list[Buffer] = []
         """Buffers that nothing reads any more; the accumulator gives them back."""
         self._pool: Final = pool
-        self._source: Final = source
+        self._reader: Final = SliceReader(source, topic, index)
+        self._ratio: Final = ratio
         self._row_starts: Final = row_starts
         self._holes: Final = holes
         self._breaks: Final = sorted({*row_starts, *(first for first, _ in holes)})
         self._batch_bytes = rules.batch_bytes
-        self._prefix_crc: Final = crc32c(crc_prefix(topic, index))
         self._refs_end = -1
         self._consumed: deque[SliceRef] = deque()
         self._unread: deque[SliceRef] = deque()
@@ -116,7 +101,6 @@ class PartitionQueue:
         self._open_since = 0.0
         self._closed: deque[Closed] = deque()
         self._lent_bytes = 0
-        self._ratio = 1.0
 
     # --- slices in ---------------------------------------------------------------------------------------------------
 
@@ -139,6 +123,16 @@ class PartitionQueue:
     def has_open(self) -> bool:
         """A batch is being filled or full: a sign of life for `sendable_at`."""
         return self._open is not None or bool(self._closed)
+
+    @property
+    def open_has_room(self) -> bool:
+        """A batch is being filled, and would take more."""
+        return self._open is not None
+
+    @property
+    def batch_count(self) -> int:
+        """Batches not cut yet, the one being filled among them."""
+        return len(self._closed) + (self._open is not None)
 
     @property
     def closed_count(self) -> int:
@@ -166,24 +160,11 @@ class PartitionQueue:
         """Encode the records of the next slice, as far as there is room. Sets `damage` where it is not what was spooled."""
         assert self._unread[0] is ref
         try:
-            base_ts, own = self._verify(ref, data)
+            base_ts, own = self._reader.verify(ref, data)
             return self._fill(ref, data, base_ts, own=own)
         except FrameError as error:
             self.damage = Damage(ref, str(error))
             return Fed.PAUSED
-
-    def _verify(self, ref: SliceRef, data: memoryview) -> tuple[int, bool]:
-        """Timestamp of the slice, and whether its rows have their own. The checksum names topic and partition: those of this
-        lease, not of the slice (MEM-2)."""
-        if len(data) >= HEADER_BYTES:
-            crc, version, flags, zero, first, count, rows_bytes, _, base_ts, _ = HEADER.unpack_from(data)
-            whole = version == VERSION and zero == 0 and rows_bytes == len(data) - HEADER_BYTES
-            if whole and first == ref.first and count == ref.count:
-                if crc32c(data[CRC_FROM:], self._prefix_crc) != crc:
-                    raise FrameError("wrong checksum")
-                return base_ts, bool(flags & OWN_TIMESTAMPS)
-        header = read_header(data)
-        raise FrameError(f"slice of {header.count} records at {header.first}, not {ref.count} at {ref.first}")
 
     def _fill(self, ref: SliceRef, data: memoryview, base_ts: int, *, own: bool) -> Fed:
         end = len(data)
@@ -212,7 +193,9 @@ class PartitionQueue:
                 continue
             self._position = took.position
             self._taken += took.records
-            if took.records < left or builder.count == self._open_count_max:
+            if took.records < left and self._grow(building):
+                continue
+            if took.records < left or builder.count == self._open_count_max or builder.is_full:
                 self._close_open()
         _ = self._unread.popleft()
         self._consumed.append(ref)
@@ -237,17 +220,29 @@ class PartitionQueue:
         buffer = self._pool.take(self.node, size, tag)
         if buffer is None:
             return None
-        self._lent_bytes += len(buffer.data)
+        self._lent_bytes += buffer.size
         limit = size if exactly else min(size, self._batch_bytes)
-        builder = BatchBuilder(buffer.data, first, limit=limit)
+        growth = growth_of(self.rules.compressor, self._ratio.value)
+        builder = BatchBuilder(buffer.data, first, limit=limit, growth=growth)
         self._open = Closed(builder, buffer, buffer.uses)
         self._open_since = since
         self._open_count_max = self._count_max(first)
         return self._open
 
+    def _grow(self, building: Closed) -> bool:
+        """More memory for a batch that compression will make small enough, as long as there is plenty."""
+        buffer = building.buffer
+        size = min(2 * len(buffer.data), _UNPACKED_MAX * self._batch_bytes)
+        more = size - len(buffer.data)
+        if more <= 0 or not building.builder.is_cramped or not self._pool.grow(buffer, more):
+            return False
+        self._lent_bytes += more
+        return True
+
     def _begin_larger(self, ref: SliceRef, data: memoryview, *, own: bool, base_ts: int) -> bool:
         """A record larger than a batch gets a batch of its own size."""
         assert self._open is not None
+        self._open.builder.abort()
         self._give(self._open.buffer)
         self._open = None
         need = record_bytes(data, self._position, len(data), own_timestamps=own, slice_ts=base_ts)
@@ -282,7 +277,8 @@ class PartitionQueue:
         following = self._closed[0] if self._closed else self._open
         if following is None:
             return 0
-        return BATCH_HEADER_BYTES + int(following.builder.record_bytes * min(1.0, self._ratio * _RATIO_MARGIN))
+        growth = growth_of(self.rules.compressor, self._ratio.value)
+        return BATCH_HEADER_BYTES + int(following.builder.record_bytes * growth)
 
     def next_max_ts(self) -> int:
         """Largest record timestamp of the next batch, ms since 1970; -1: there is none."""
@@ -304,6 +300,7 @@ class PartitionQueue:
         """Compress, write stamp and header."""
         assert closed.buffer.belongs_to(self.tag._replace(first=batch.first), closed.uses), "a foreign buffer (MEM-3)"
         self._finish(closed.builder, batch)
+        self._lent_bytes -= self._pool.shrunk(closed.buffer)
         batch.buffer = closed.buffer
         batch.uses = closed.uses
 
@@ -313,12 +310,8 @@ class PartitionQueue:
         batch.max_ts = builder.max_ts
         batch.data = builder.close(stamp, self.rules.compressor)
         batch.size = len(batch.data)
-        seen = (batch.size - BATCH_HEADER_BYTES) / batch.record_bytes
-        self._ratio = max(self._ratio + 0.05, seen) if seen > self._ratio else max(self._ratio - 0.005, seen)
-
-    def limit_batches(self, size: int) -> None:
-        """The broker takes no larger ones here."""
-        self._batch_bytes = max(min(self._batch_bytes, size + BATCH_HEADER_BYTES), BATCH_HEADER_BYTES + 1)
+        if self.rules.compressor.compress is not None:
+            self._ratio.seen((batch.size - BATCH_HEADER_BYTES) / batch.record_bytes)
 
     # --- batches made anew -------------------------------------------------------------------------------------------
 
@@ -333,34 +326,37 @@ class PartitionQueue:
             return True
         if not self.covers(batch) or self.damage is not None:
             return False
-        refs = [ref for ref in (*self._consumed, *self._unread) if self._overlaps(ref, batch)]
-        room = BATCH_HEADER_BYTES + sum(ref.length + _RECORD_OVERHEAD_MAX * ref.count for ref in refs)
-        builder = BatchBuilder(bytearray(room), batch.first, limit=room)
-        for ref in refs:
-            data = self._source.read(ref.segment, ref.offset, ref.length)
-            if isinstance(data, str):
-                self.damage = Damage(ref, data)
-                return False
-            try:
-                self._append_part(builder, batch, ref, data)
-            except FrameError as error:
-                self.damage = Damage(ref, str(error))
-                return False
-        assert builder.count == batch.count, "a cut whose records are not all there"
+        try:
+            builder = self._reader.make((*self._consumed, *self._unread), batch.first, batch.end)
+        except DamageError as error:
+            self.damage = error.damage
+            return False
         self._finish(builder, batch)
         return True
 
-    def _append_part(self, builder: BatchBuilder, batch: Batch, ref: SliceRef, data: memoryview) -> None:
-        base_ts, own = self._verify(ref, data)
-        skipped = max(0, batch.first - ref.first)
-        position = skip_rows(data, HEADER_BYTES, skipped, own_timestamps=own)
-        wanted = min(ref.count - skipped, batch.end - max(ref.first, batch.first))
-        took = builder.append(data, position, len(data), wanted, own_timestamps=own, slice_ts=base_ts)
-        assert took.records == wanted, "a batch made anew does not fit"
-
-    @staticmethod
-    def _overlaps(ref: SliceRef, batch: Batch) -> bool:
-        return ref.first < batch.end and batch.first < ref.first + ref.count
+    def split(self, parent: Batch) -> list[int]:
+        """Record counts of the batches, two at least, that take the place of one that a broker finds too large (PBT-9)."""
+        assert parent.count > 1, "one record cannot be split"
+        packed = parent.size - BATCH_HEADER_BYTES
+        if self.rules.compressor.compress is not None:
+            self._ratio.too_large(packed / parent.record_bytes)
+        if parent.size > self._batch_bytes:
+            limit = self._batch_bytes
+            growth = growth_of(self.rules.compressor, self._ratio.value)
+        else:
+            # The broker takes no larger ones here.
+            limit, growth = BATCH_HEADER_BYTES + parent.record_bytes // 2, 1.0
+            self._batch_bytes = BATCH_HEADER_BYTES + max(packed // 2, 1)
+        refs = (*self._consumed, *self._unread)
+        try:
+            counts = self._reader.parts(
+                refs, parent.first, parent.end, record_bytes=parent.record_bytes, limit=limit, growth=growth
+            )
+        except DamageError as error:
+            self.damage = error.damage
+            counts = [parent.count]
+        half = parent.count // 2
+        return counts if len(counts) > 1 else [half, parent.count - half]
 
     # --- letting go --------------------------------------------------------------------------------------------------
 
@@ -374,6 +370,7 @@ class PartitionQueue:
 
     def _rewind(self) -> None:
         for filled in (*self._closed, *([self._open] if self._open is not None else [])):
+            filled.builder.abort()
             self._give(filled.buffer)
         self._closed.clear()
         self._open = None
@@ -410,7 +407,7 @@ class PartitionQueue:
             batch.data = None
 
     def _give(self, buffer: Buffer) -> None:
-        self._lent_bytes -= len(buffer.data)
+        self._lent_bytes -= buffer.size
         self.returned.append(buffer)
 
     def drop(self) -> None:
@@ -418,20 +415,3 @@ class PartitionQueue:
         self._rewind()
         self._unread.clear()
         self._consumed.clear()
-
-
-def skip_rows(data: memoryview, position: int, count: int, *, own_timestamps: bool) -> int:
-    """Position behind `count` rows; only ever needed where a batch begins inside a slice.
-
-    Raises:
-        FrameError: there are fewer.
-    """
-    before = 8 if own_timestamps else 0
-    for _ in range(count):
-        if position + before + _ROW_SIZE.size > len(data):
-            raise FrameError("the rows end inside a row's head")
-        (size,) = _ROW_SIZE.unpack_from(data, position + before)
-        position += before + _ROW_SIZE.size + size
-    if position > len(data):
-        raise FrameError("the rows end inside a row's body")
-    return position
