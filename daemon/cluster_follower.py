@@ -1,10 +1,12 @@
 """Tells leases and routing what the metadata client finds out: nodes, leaders, topics that grow, vanish or come back."""
 
+from collections.abc import Callable
 from typing import Final
 
 from ..config.model import Kafka
 from ..producer.core.cluster import ClusterChange
 from ..producer.metadata import Metadata, TopicSettings
+from ..runtime.loop import Loop
 from .core.leases import Leases
 from .core.ledger import Ledger
 from .core.loads import Loads
@@ -13,6 +15,26 @@ from .topics import KnownTopics
 
 EXPIRATION_MS: Final = 24 * 3_600_000
 """`producer.id.expiration.ms` where brokers may not be asked: Kafka's default."""
+
+
+def ask_brokers(
+    loop: Loop,
+    kafka: Kafka,
+    leases: Leases,
+    changes: list[ClusterChange],
+    rng: Callable[[], float],
+    *,
+    on_producer_id: Callable[[int, int], None],
+) -> Metadata:
+    """The router's metadata client; `changes` is what a `ClusterFollower` is given. Topics with records or leases are never idle."""
+    return Metadata(
+        loop,
+        kafka,
+        on_change=changes.append,
+        rng=rng,
+        on_producer_id=on_producer_id,
+        in_use=leases.topics_in_use,
+    )
 
 
 class ClusterFollower:
@@ -75,6 +97,10 @@ class ClusterFollower:
             if told is not None:
                 self._leases.leaders(topic, told[0], told[1], now)
             self._learn(topic)
+        for topic in change.topics_dropped:
+            route = self._routing.find(topic)
+            if route is not None:
+                route.idle = True
         for topic in change.topics_missing:
             self._leases.topic_gone(topic, now)
             route = self._routing.find(topic)

@@ -22,14 +22,13 @@ from ..config import handover
 from ..config.model import Settings
 from ..producer.core.batch import SlowChecksumError, self_check
 from ..producer.core.cluster import ClusterChange
-from ..producer.metadata import Metadata
 from ..runtime import logs
 from ..runtime.clock import monotonic
 from ..runtime.loop import READ, Loop
 from ..runtime.notify import Notifier
 from ..runtime.process import Exit, has_lost_parent, refuse_optimised, take_journal, tie_to_parent
 from .bus import Bus
-from .cluster_follower import EXPIRATION_MS, ClusterFollower
+from .cluster_follower import EXPIRATION_MS, ClusterFollower, ask_brokers
 from .control import Control
 from .core.answers import Answers, SyncProof, WriteProof
 from .core.counts import Counts
@@ -88,8 +87,8 @@ class Router:
         self._exit = Exit.OK
         chance = random.Random()  # noqa: S311 - jitter and sticky partitions
         changes: list[ClusterChange] = []
-        self.metadata = Metadata(
-            self.loop, settings.kafka, on_change=changes.append, rng=chance.random, on_producer_id=self._producer_id
+        self.metadata = ask_brokers(
+            self.loop, settings.kafka, self.leases, changes, chance.random, on_producer_id=self._producer_id
         )
         self.topics = KnownTopics(self.metadata)
         self.answers = Answers(self.counts)

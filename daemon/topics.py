@@ -1,7 +1,7 @@
 """Topics as the router's cores want to know them, out of what the metadata client knows."""
 
 from ..producer.core.partitioners import Leader
-from ..producer.core.verdicts import TopicVerdict, error_name, judge_topic
+from ..producer.core.verdicts import INVALID_TOPIC, TopicVerdict, error_name, judge_topic
 from ..producer.metadata import Metadata
 from ..wire.frames import PartitionInfo
 from ..wire.messages import Node
@@ -50,6 +50,13 @@ class KnownTopics:
         if found is None or judge_topic(found.code) is not TopicVerdict.MISSING:
             return None
         return f"topic {topic} does not exist ({error_name(found.code)}), and allow_auto_create_topics is off"
+
+    def invalid(self, topic: str) -> str | None:
+        """That a broker said that no topic may have this name."""
+        found = self._metadata.cluster.topic(topic)
+        if found is None or found.code != INVALID_TOPIC:
+            return None
+        return f"no topic may be named {topic} ({error_name(found.code)})"
 
     def trouble(self, topic: str) -> str | None:
         """What stands in the way of knowing the topic, in words."""

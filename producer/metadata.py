@@ -5,6 +5,7 @@ What to ask of whom and when is decided in `core/metadata_plan.py`, what is know
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -64,8 +65,8 @@ class Metadata:
     """What a process knows of the cluster, and how it comes to know.
 
     Call `tick` in every round of the loop and wake up for `next_deadline`. Callbacks come from `tick`, from the loop's
-    events, and from `hint`: `on_change` where something is new, `on_update` after every answer. `in_use` names topics that
-    are never idle. `topic_settings` False: settings of topics are of no use.
+    events, and from `hint`: `on_change` where something is new, `on_update` after every answer. `in_use` names the
+    topics that are not idle although nobody wanted them lately. `topic_settings` False: settings of topics are of no use.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Metadata:
         rng: Callable[[], float],
         on_producer_id: Callable[[int, int], None] | None = None,
         on_update: Callable[[], None] | None = None,
-        in_use: Callable[[str], bool] = lambda _topic: False,
+        in_use: Callable[[], AbstractSet[str]] = frozenset,
         topic_settings: bool = True,
         resolver: Resolver | None = None,
     ) -> None:

@@ -192,10 +192,10 @@ class Intake:
             self._release(session)
             self._answers.tell(session, frames.done(asked.seq, found))
             return True
-        error = self._topics.error(asked.topic)
-        if error is not None:
+        refusal = self._no_topic(asked.topic)
+        if refusal is not None:
             self._release(session)
-            self._answers.refuse(session, asked.seq, Code.UNKNOWN_TOPIC, error)
+            self._answers.refuse(session, asked.seq, *refusal)
             return True
         return self._await_topic(session, asked.seq, asked.topic, 0, now)
 
@@ -219,9 +219,9 @@ class Intake:
             return self._no_room(session, head, buffer, end, now)
         route = self._route(head.topic)
         if route is None or route.gone is not None:
-            error = route.gone if route is not None else self._topics.error(head.topic)
-            if error is not None:
-                return self._refuse(session, head, buffer, end, Code.UNKNOWN_TOPIC, error)
+            refusal = self._no_topic(head.topic) if route is None else (Code.UNKNOWN_TOPIC, route.gone or "")
+            if refusal is not None:
+                return self._refuse(session, head, buffer, end, *refusal)
             return self._await_topic(session, head.seq, head.topic, frame_records(buffer, head.position, end), now)
         try:
             scattered = self._scatter(route, head, buffer, start, end)
@@ -246,12 +246,24 @@ class Intake:
             return self._refuse(session, head, buffer, end, Code.BUSY, "the spool is full")
         return self._hold(session, Wait.SPOOL, head.topic, now)
 
+    def _no_topic(self, topic: str) -> tuple[Code, str] | None:
+        """Live brokers have said that nothing can go there."""
+        invalid = self._topics.invalid(topic)
+        if invalid is not None:
+            return Code.BAD_TOPIC, invalid
+        error = self._topics.error(topic)
+        return None if error is None else (Code.UNKNOWN_TOPIC, error)
+
     def _route(self, topic: str) -> Route | None:
         route = self._routing.find(topic)
         if route is None:
             facts = self._topics.facts(topic)
             if facts is not None:
                 route = self._routing.learn(facts)
+        elif route.idle:
+            # Nobody asks for its leaders any more; the frame need not wait for them.
+            self._topics.want(topic)
+            route.idle = False
         return route
 
     def _scatter(self, route: Route, head: SendHead, buffer: bytearray, start: int, end: int) -> Scattered:

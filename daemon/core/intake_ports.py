@@ -40,6 +40,10 @@ class Topics(Protocol):
         """What a live broker said when it did not know the topic."""
         ...
 
+    def invalid(self, topic: str) -> str | None:
+        """What a live broker said when no topic may have this name."""
+        ...
+
     def trouble(self, topic: str) -> str | None:
         """What stands in the way of knowing the topic, in words."""
         ...

@@ -394,6 +394,11 @@ class Leases:
         """Nothing is unresolved."""
         return not any(lease.backlog.unresolved for lease in self._table.leases.values())
 
+    def topics_in_use(self) -> set[str]:
+        """Topics that a shard holds a partition of, or that have records: their leaders must be known."""
+        leases = self._table.leases.values()
+        return {lease.durable.topic for lease in leases if lease.state in HOLDING or lease.backlog.unresolved}
+
     # --- to look at --------------------------------------------------------------------------------------------------
 
     @property

@@ -52,6 +52,8 @@ class Route:
     weak: bool = True
     gone: str | None = None
     """What a live broker said when it did not know the topic any more."""
+    idle: bool = False
+    """Brokers are not asked for it any more, because nothing came for so long."""
 
     @property
     def partition_count(self) -> int:

@@ -5,6 +5,7 @@ else belongs to the thread that talks to the brokers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,8 +24,8 @@ class CacheOptions(NamedTuple):
     """Brokers may make topics that are asked for: "unknown" is then never the last word."""
     topic_settings: bool
     """Settings of topics are wanted too."""
-    in_use: Callable[[str], bool]
-    """A topic that is never idle, however long ago it was wanted."""
+    in_use: Callable[[], AbstractSet[str]]
+    """Topics that are not idle, however long ago they were wanted."""
 
 
 class Merged(NamedTuple):

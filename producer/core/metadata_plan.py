@@ -5,6 +5,7 @@ keeps bringing nothing new is asked less and less often.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -166,13 +167,18 @@ class MetadataPlan:
         self._full = self._full or topic not in self._unsettled
         self._metadata.wanted(max(now, self._allowed_at))
 
-    def expired(self, now: float, in_use: Callable[[str], bool]) -> list[str]:
+    def expired(self, now: float, in_use: Callable[[], AbstractSet[str]]) -> list[str]:
         """Topics that nobody used for long, forgotten by now. One that no broker told of yet is not idle (MET-8)."""
         idle_since = now - self._limits.max_idle_s
         candidates = [topic for topic, at in self._wanted.items() if at <= idle_since and topic not in self._new]
-        idle = [topic for topic in candidates if not in_use(topic)]
+        if not candidates:
+            return []
+        used = in_use()
+        idle = [topic for topic in candidates if topic not in used]
         for topic in idle:
             self.forget(topic)
+        # Their idle time begins when their use ends.
+        self._wanted.update((topic, now) for topic in candidates if topic in used)
         return idle
 
     def forget(self, topic: str) -> None:

@@ -60,6 +60,7 @@ class FakeTopics:
 
     known: dict[str, TopicFacts] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    invalids: dict[str, str] = field(default_factory=dict)
     wanted: list[str] = field(default_factory=list)
 
     def want(self, topic: str) -> None:
@@ -70,6 +71,9 @@ class FakeTopics:
 
     def error(self, topic: str) -> str | None:
         return self.errors.get(topic)
+
+    def invalid(self, topic: str) -> str | None:
+        return self.invalids.get(topic)
 
     def trouble(self, topic: str) -> str | None:
         return None

@@ -421,3 +421,28 @@ def test_what_was_received_is_refused_or_pending_or_at_its_end() -> None:
     w.deliver(w.delivery.pushed[1], parked=((0, 1, "INVALID_RECORD"),))
     in_flight = w.delivery.pushed[2].count
     assert w.counts.received == sum(w.counts.refused.values()) + w.counts.ended + in_flight == 12
+
+
+@pytest.mark.row("H17")
+def test_a_frame_for_a_name_that_no_topic_may_have_is_refused_at_once() -> None:
+    w = world()
+    w.topics.invalids["__cluster_metadata"] = "no topic may be named __cluster_metadata (INVALID_TOPIC_EXCEPTION)"
+    session = w.connect("app")
+    w.told(session)
+    assert w.offer(session, send(1, topic="__cluster_metadata"))
+    told = refusal(w, session)
+    assert (told.seq, told.code, told.text) == (1, Code.BAD_TOPIC, w.topics.invalids["__cluster_metadata"])
+    assert w.store.entries == []
+
+
+def test_a_topic_that_brokers_are_not_asked_for_any_more_is_asked_for_again_with_its_next_frame() -> None:
+    w = world()
+    session = w.connect("app")
+    assert w.offer(session, send(1))
+    route = w.routing.find("t")
+    assert route is not None
+    route.idle = True
+    assert w.topics.wanted == []
+    assert w.offer(session, send(2))
+    assert w.offer(session, send(3))
+    assert w.topics.wanted == ["t"]
