@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from .buffers import Buffer
 
@@ -75,10 +75,13 @@ class CutJournal(Protocol):
 class UnboundedJournal:
     """The journal of a process whose cuts end with it: nobody would read them, so they are only counted."""
 
-    free_slots: Final = 1 << 30
-
     def __init__(self) -> None:
         self._slots = 0
+
+    @property
+    def free_slots(self) -> int:
+        """As `CutJournal`: there are always enough."""
+        return 1 << 30
 
     def record(self, partition: int, generation: int, first: int, count: int, *, producer_id: int, epoch: int) -> int:  # noqa: ARG002
         """As `CutJournal`."""

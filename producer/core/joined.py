@@ -215,6 +215,10 @@ class Joined:
         """Nothing is unresolved, ghosts included."""
         return not self._open
 
+    def topics_in_use(self) -> set[str]:
+        """Topics with something unresolved."""
+        return {part.topic for part in self._open}
+
     # --- what the lease table says -----------------------------------------------------------------------------------
 
     def _listen(self, now: float) -> None:

@@ -15,7 +15,7 @@ OURS = [
     *(f"daemon/core/{name}.py" for name in ("leases", "grants", "outcomes", "lease_table", "lease", "lease_states")),
     *(
         f"daemon/core/{name}.py"
-        for name in ("backlog", "cuts", "handout", "pace", "parking", "placement", "search", "seats", "stamps")
+        for name in ("backlog", "cuts", "handout", "parking", "placement", "search", "seats", "stamps")
     ),
 ]
 

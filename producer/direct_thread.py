@@ -1,0 +1,360 @@
+"""The one thread of a direct producer: its loop, connections and metadata, and `Joined` in the router's place.
+
+Everything but the methods marked "any thread" runs on this thread; callbacks of records too.
+"""
+
+import math
+import os
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from ..config.direct import DirectSettings
+from ..runtime import logs
+from ..runtime.clock import monotonic, wall_ms
+from ..runtime.loop import READ, Loop
+from .core.accumulator import Accumulator
+from .core.arena import Arena, Sealed
+from .core.backoff import Backoff
+from .core.batch import HEADER_BYTES, self_check
+from .core.buffers import BufferPool
+from .core.cluster import Cluster, ClusterChange
+from .core.codecs import Levels, make_compressor
+from .core.joined import Joined, JoinedLimits
+from .core.modes import Limits
+from .core.outcomes import Failure, Kind, Outcome
+from .core.queues import BatchRules
+from .core.topic_waits import TopicKnown
+from .links import LinkRules, Links
+from .metadata import Metadata
+from .sockets import produce_options
+
+_EXPIRATION_MS: Final = 86_400_000
+"""Kafka's default of `producer.id.expiration.ms`, until the brokers' own is known."""
+_WALL_S: Final = 1.0
+_FAULT: Final = Failure(Kind.FATAL, -1, "SENDER_FAILED", "the sender thread ended by a fault of its own; see the log")
+_CLOSED: Final = Failure(Kind.CLOSED, -1, "PRODUCER_CLOSED", "the producer was closed forcefully before this was sent")
+
+
+class FrontPort(Protocol):
+    """What the thread asks of the producer's front, and tells it. Called on the thread only."""
+
+    @property
+    def flushing(self) -> bool:
+        """Somebody flushes, closes or waits for memory: nothing is to linger."""
+        ...
+
+    def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
+        """Chunks that are full or have lingered, sealed in the order of their records; or all there are."""
+        ...
+
+    def next_due(self, now: float) -> float | None:
+        """When the next chunk has lingered; None: none is open."""
+        ...
+
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of records."""
+        ...
+
+    def cluster_changed(self, cluster: Cluster) -> None:
+        """A Metadata answer came, or a leader moved."""
+        ...
+
+    def ended(self, failure: Failure | None) -> None:
+        """The thread is over, by a close (None) or because nothing can be sent any more. What is still open fails."""
+        ...
+
+
+class SenderThread:
+    """See the module. `start` makes everything that has a descriptor; nothing is left of it when `ended` was told."""
+
+    def __init__(self, settings: DirectSettings, front: FrontPort, arena: Arena) -> None:
+        self._settings: Final = settings
+        self._front: Final = front
+        self._arena: Final = arena
+        self._commands: deque[Callable[[], None]] = deque()
+        self._engine: _Engine | None = None
+        self._thread: threading.Thread | None = None
+        self._wake_fd = -1
+        self._awake = False
+        """It will look at everything before it sleeps: nobody needs to write."""
+
+    def start(self) -> None:
+        """Start the thread.
+
+        Raises:
+            SlowChecksumError: the checksum library is unfit.
+            OSError: no descriptor was left.
+        """
+        self_check(monotonic)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._engine = _Engine(self._settings, self._front, self._arena, self._wake_fd, self._take_commands)
+        self._thread = threading.Thread(target=self._run, name="penstock-sender", daemon=True)
+        self._thread.start()
+
+    # --- any thread --------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There is something to look at."""
+        if not self._awake:
+            self._awake = True
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
+
+    def want_topic(self, topic: str) -> None:
+        """Keep this topic's metadata; to be said again now and then while it is in use."""
+        self._tell(lambda engine: engine.metadata.want(topic))
+
+    def request_topic(self, topic: str) -> None:
+        """What is known of the topic does not do: ask again."""
+        self._tell(lambda engine: engine.metadata.request(topic))
+
+    def known(self, topic: str) -> TopicKnown:
+        """What the newest snapshot says of a topic."""
+        assert self._engine is not None, "not started"
+        return self._engine.metadata.known(topic)
+
+    def close(self, timeout_s: float | None) -> None:
+        """End when everything is resolved, at the latest after so long (None: however long it takes); 0: at once. Does not
+        wait for it."""
+        self._tell(lambda engine: engine.close(timeout_s))
+
+    @property
+    def is_current(self) -> bool:
+        """The caller runs on this thread: in a callback."""
+        return threading.current_thread() is self._thread
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end. False: it has not come yet."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def forget(self) -> None:
+        """In a forked child, where the thread does not exist: let go of its descriptors."""
+        if self._engine is not None:
+            self._engine.end()
+            self._engine = None
+        self._thread = None
+        self._close_wake()
+
+    def _tell(self, command: "Callable[[_Engine], None]") -> None:
+        engine = self._engine
+        if engine is not None:
+            self._commands.append(lambda: command(engine))
+            self.wake()
+
+    # --- the thread --------------------------------------------------------------------------------------------------
+
+    def topic_of(self, number: int) -> tuple[str, int]:
+        """Topic and index of a partition number in an outcome."""
+        assert self._engine is not None, "not started"
+        return self._engine.joined.topic_of(number)
+
+    def _run(self) -> None:
+        assert self._engine is not None
+        failure: Failure | None = _FAULT
+        try:
+            failure = self._engine.run()
+        finally:
+            # Nobody writes into a descriptor that may be another's by then.
+            self._awake = True
+            self._engine.end()
+            self._front.ended(failure)
+
+    def _take_commands(self) -> None:
+        self._awake = False
+        while self._commands:
+            self._commands.popleft()()
+
+    def _close_wake(self) -> None:
+        if self._wake_fd >= 0:
+            os.close(self._wake_fd)
+            self._wake_fd = -1
+
+    def __del__(self) -> None:
+        # Kept as long as somebody could wake the thread.
+        self._close_wake()
+
+
+class _Engine:
+    """What lives on the thread."""
+
+    def __init__(
+        self, settings: DirectSettings, front: FrontPort, arena: Arena, wake_fd: int, commands: Callable[[], None]
+    ) -> None:
+        self._front: Final = front
+        self._commands: Final = commands
+        self._wake_fd: Final = wake_fd
+        self._log: Final = logs.get()
+        self._loop: Final = Loop()
+        self.joined: Final = _joined(settings, arena, self._is_connected)
+        self.metadata: Final = Metadata(
+            self._loop,
+            settings,
+            on_change=self._cluster_changed,
+            rng=random.random,
+            on_producer_id=self._producer_id_known,
+            on_update=self._cluster_told,
+            in_use=self.joined.topics_in_use,
+            topic_settings=False,
+        )
+        self._links: Final = _links(self._loop, settings, self.joined)
+        self._id_asked = False
+        self._closing = False
+        self._told_wall_at = -math.inf
+        self._loop.add(wake_fd, READ, self._woken)
+        self._loop.add_upkeep(self._round)
+
+    def run(self) -> Failure | None:
+        """Until closed, or until nothing can be sent any more: then why."""
+        self._loop.run()
+        return None if self._closing else self.joined.failure
+
+    def end(self) -> None:
+        """Close everything."""
+        self._links.close()
+        self.metadata.close()
+        self._loop.close()
+
+    def close(self, timeout_s: float | None) -> None:
+        """See `SenderThread.close`."""
+        now = monotonic()
+        self._closing = True
+        if timeout_s is not None and timeout_s <= 0:
+            self._submit(now)
+            self.joined.abort(_CLOSED, now=now)
+        else:
+            self.joined.close(math.inf if timeout_s is None else now + timeout_s, now=now)
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _woken(self, _events: int) -> None:
+        _ = os.eventfd_read(self._wake_fd)
+
+    def _cluster_changed(self, change: ClusterChange) -> None:
+        self.joined.cluster_changed(self.metadata.cluster, change, now=monotonic())
+        if change.nodes_added or change.nodes_moved or change.nodes_gone:
+            self._links.follow()
+        self._front.cluster_changed(self.metadata.cluster)
+
+    def _cluster_told(self) -> None:
+        self._front.cluster_changed(self.metadata.cluster)
+
+    def _producer_id_known(self, producer_id: int, epoch: int) -> None:
+        self._id_asked = False
+        self.joined.producer_id_known(producer_id, epoch, now=monotonic())
+
+    def _is_connected(self, node: int) -> bool:
+        link = self._links.by_node.get(node)
+        return link is not None and link.connection.ready
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def _round(self, now: float) -> float | None:
+        joined = self.joined
+        if now >= self._told_wall_at + _WALL_S:
+            self._tell_wall(now)
+        self._commands()
+        self._submit(now)
+        joined.upkeep(now=now)
+        self._loop.moved(joined.table.fill(now=now))
+        self._links.tick(now)
+        if joined.table.outbox.has_words:
+            joined.upkeep(now=now)
+        self._pass_on()
+        self.metadata.tick(now)
+        if joined.failure is not None or (self._closing and joined.idle):
+            self._loop.stop()
+        wanted = [
+            self._front.next_due(now),
+            joined.next_deadline(now),
+            self._links.next_deadline(now),
+            self.metadata.next_deadline(),
+            self._told_wall_at + _WALL_S,
+            now if joined.table.accumulator.has_line else None,
+        ]
+        return min((at for at in wanted if at is not None), default=None)
+
+    def _submit(self, now: float) -> None:
+        for chunk in self._front.take_due(now, all_chunks=self._closing):
+            self.joined.submit(
+                self.joined.number_of(chunk.topic, chunk.index),
+                chunk.segment,
+                chunk.length,
+                chunk.first,
+                chunk.count,
+                chunk.created_ms,
+                chunk.max_ts,
+                now=now,
+            )
+        if self._closing or self._front.flushing:
+            self.joined.flush(now=now)
+
+    def _pass_on(self) -> None:
+        """Tell everybody what was decided in this round."""
+        for hint in self.joined.take_hints():
+            if hint.leader < 0:
+                self.metadata.refresh()
+            else:
+                _ = self.metadata.hint(hint.topic, hint.index, hint.leader, hint.leader_epoch)
+        if self.joined.wants_producer_id and not self._id_asked:
+            self._id_asked = True
+            self.metadata.request_producer_id()
+        for notice in self.joined.take_notices():
+            self._log.warning(
+                notice.event,
+                topic=notice.topic,
+                partition=notice.index,
+                first=notice.first,
+                end=notice.end,
+                reason=notice.text,
+            )
+        outcomes = self.joined.take_outcomes()
+        if outcomes:
+            self._front.settle(outcomes)
+
+    def _tell_wall(self, now: float) -> None:
+        self._told_wall_at = now
+        self.joined.table.wall.tell(wall_ms(), now=now)
+        expiration_ms = self.metadata.producer_id_expiration_ms
+        if expiration_ms is not None and expiration_ms > 0:
+            self.joined.table.limits = self.joined.table.limits._replace(expiration_ms=expiration_ms)
+
+
+def _joined(settings: DirectSettings, arena: Arena, is_connected: Callable[[int], bool]) -> Joined:
+    levels = Levels(settings.compression_gzip_level, settings.compression_lz4_level, settings.compression_zstd_level)
+    batch_bytes = max(settings.batch_size, HEADER_BYTES + 1)
+    rules = BatchRules(batch_bytes, settings.linger_ms / 1000, make_compressor(settings.compression_type, levels))
+    # A batch of one largest record must fit into the pool.
+    total = max(settings.buffer_memory, batch_bytes, 2 * settings.max_request_size)
+    backoff = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+    limits = JoinedLimits(
+        Limits(backoff, _EXPIRATION_MS),
+        settings.delivery_timeout_ms / 1000,
+        total,
+        idempotent=settings.enable_idempotence,
+    )
+
+    def rules_of(_topic: str) -> BatchRules:
+        return rules
+
+    accumulator = Accumulator(BufferPool(total, batch_bytes), arena)
+    return Joined(limits, accumulator, rules_of, is_connected=is_connected)
+
+
+def _links(loop: Loop, settings: DirectSettings, joined: Joined) -> Links:
+    acks = int(settings.acks)
+    rules = LinkRules(
+        client_id=settings.client_id,
+        request_bytes_max=settings.max_request_size,
+        request_timeout_ms=settings.request_timeout_ms,
+        in_flight_max=settings.max_in_flight_requests_per_connection,
+        zstd=settings.compression_type == "zstd",
+        rng=random.random,
+        acks=acks,
+    )
+    return Links(loop, produce_options(settings, acks=acks), rules, joined.table, joined.journal)

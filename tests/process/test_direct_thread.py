@@ -1,0 +1,118 @@
+"""The sender thread of the direct producer against Penstock's own broker, with a front that only seals chunks."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pytest
+from penstock.config.direct import direct_settings
+from penstock.producer.core.arena import Arena, Sealed
+from penstock.producer.core.cluster import Cluster
+from penstock.producer.core.outcomes import Delivered, Failure, Outcome
+from penstock.producer.direct_thread import SenderThread
+
+from tests.fakes.segments import Row, slice_bytes
+from tests.harness.embedded import EmbeddedCluster
+
+WAIT_S = 20.0
+
+
+class SealingFront:
+    """Every chunk it is given is due at once."""
+
+    def __init__(self) -> None:
+        self.arena = Arena(1 << 14, 1 << 20)
+        self.changed = threading.Condition()
+        self.outcomes: list[Outcome] = []
+        self.cluster = Cluster()
+        self.over = False
+        self.failure: Failure | None = None
+        self._due: deque[Sealed] = deque()
+        self._next: dict[tuple[str, int], int] = {}
+
+    @property
+    def flushing(self) -> bool:
+        return False
+
+    def put(self, topic: str, index: int, values: Sequence[bytes]) -> None:
+        first = self._next.get((topic, index), 0)
+        self._next[topic, index] = first + len(values)
+        now_ms = time.time_ns() // 1_000_000
+        data = bytearray(slice_bytes(topic, index, first, [Row(value) for value in values], wall_ms=now_ms))
+        segment = self.arena.put(data, len(data))
+        created_ms = int(time.monotonic() * 1000)
+        self._due.append(Sealed(topic, index, segment, len(data), first, len(values), created_ms, now_ms))
+
+    def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
+        taken: list[Sealed] = []
+        while self._due:
+            taken.append(self._due.popleft())
+        return taken
+
+    def next_due(self, now: float) -> float | None:
+        return None
+
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        with self.changed:
+            self.outcomes += outcomes
+            self.changed.notify_all()
+
+    def cluster_changed(self, cluster: Cluster) -> None:
+        with self.changed:
+            self.cluster = cluster
+            self.changed.notify_all()
+
+    def ended(self, failure: Failure | None) -> None:
+        with self.changed:
+            self.over, self.failure = True, failure
+            self.changed.notify_all()
+
+    def wait_for(self, count: int) -> list[Outcome]:
+        """Until so many records have their outcome."""
+        with self.changed:
+            done = self.changed.wait_for(lambda: sum(one.count for one in self.outcomes) >= count, WAIT_S)
+        assert done, self.outcomes
+        return self.outcomes
+
+
+@contextmanager
+def started(
+    cluster: EmbeddedCluster, settings: Mapping[str, object] | None = None
+) -> Iterator[tuple[SealingFront, SenderThread]]:
+    front = SealingFront()
+    given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, **(settings or {})}
+    thread = SenderThread(direct_settings(given), front, front.arena)
+    thread.start()
+    try:
+        yield front, thread
+    finally:
+        thread.close(0)
+        assert thread.join(WAIT_S)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(2) as nodes:
+        yield nodes
+
+
+def test_records_go_to_their_leaders_and_come_back_with_offsets(cluster: EmbeddedCluster) -> None:
+    topic = cluster.create_topic("joined", 4)
+    with started(cluster) as (front, thread):
+        thread.want_topic(topic)
+        for index in range(4):
+            for part in range(50):
+                front.put(topic, index, [f"{index}-{part}-{n}".encode() for n in range(20)])
+        thread.wake()
+        outcomes = front.wait_for(4000)
+        assert all(isinstance(one, Delivered) for one in outcomes)
+        for index in range(4):
+            told = [one for one in outcomes if thread.topic_of(one.partition) == (topic, index)]
+            assert [one.first for one in told] == [sum(prior.count for prior in told[:n]) for n in range(len(told))]
+            assert all(isinstance(one, Delivered) and one.base_offset == one.first for one in told)
+        thread.close(None)
+        assert thread.join(WAIT_S)
+        assert front.over
+        assert front.failure is None
