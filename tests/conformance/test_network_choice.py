@@ -1,0 +1,118 @@
+"""Row I16: which node is asked what any node can answer."""
+
+from collections.abc import Mapping
+
+import pytest
+from penstock.producer.core.backoff import Backoff
+from penstock.producer.core.connections import ConnectionCore, ConnectionLimits, Due
+from penstock.producer.core.node_choice import Choice, Standing, least_loaded
+
+LIMITS = ConnectionLimits(reconnect=Backoff(10.0, 100.0), in_flight_max=2)
+CHANCES = [0.0, 0.34, 0.67, 0.999]
+MIDDLE = 0.5
+
+
+def chosen(cores: Mapping[str, ConnectionCore[str]], now: float, chance: float = 0.0) -> Choice[str]:
+    return least_loaded([(name, core.standing(now)) for name, core in cores.items()], chance)
+
+
+def begin(core: ConnectionCore[str], now: float) -> None:
+    core.want()
+    assert core.due(now, MIDDLE) is Due.CONNECT
+    core.connecting(now)
+
+
+def ready(now: float = 0.0) -> ConnectionCore[str]:
+    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    begin(core, now)
+    core.established()
+    core.agreed({}, now)
+    return core
+
+
+def send(core: ConnectionCore[str], now: float = 0.0) -> None:
+    core.sent(core.next_correlation_id(), "r", 10, now)
+
+
+@pytest.mark.row("I16")
+def test_a_single_node_is_chosen_while_it_is_connected_with_and_not_while_it_backs_off() -> None:
+    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    nodes = {"one": core}
+    assert chosen(nodes, 0.0) == Choice("one", connected=False)
+    begin(core, 0.0)
+    assert chosen(nodes, 0.0) == Choice("one", connected=False)
+    core.established()
+    core.agreed({}, 0.0)
+    assert chosen(nodes, 0.0) == Choice("one", connected=True)
+    _ = core.ended(1.0, MIDDLE, "gone")
+    assert chosen(nodes, 1.0) == Choice(None, connected=False)
+    assert chosen(nodes, 10.999) == Choice(None, connected=False)
+    assert chosen(nodes, 11.0) == Choice("one", connected=False)
+
+
+@pytest.mark.row("I16")
+@pytest.mark.parametrize("chance", CHANCES)
+def test_a_throttled_node_is_not_chosen(chance: float) -> None:
+    core = ready()
+    core.throttle(100, 0.0)
+    assert chosen({"one": core}, 0.05, chance) == Choice(None, connected=False)
+    assert chosen({"one": core, "two": ready()}, 0.05, chance) == Choice("two", connected=True)
+    assert chosen({"one": core}, 0.1, chance) == Choice("one", connected=True)
+
+
+@pytest.mark.row("I16")
+def test_a_node_whose_connection_is_full_is_not_chosen_but_known_to_be_connected() -> None:
+    core = ready()
+    send(core)
+    send(core)
+    assert chosen({"one": core}, 0.0) == Choice(None, connected=True)
+
+
+@pytest.mark.row("I16")
+def test_nodes_that_fail_take_turns_by_their_last_attempt() -> None:
+    cores: dict[str, ConnectionCore[str]] = {name: ConnectionCore(LIMITS) for name in ("one", "two", "three")}
+    now = 0.0
+    for turn in range(10):
+        tried: list[str] = []
+        for chance in (0.9, 0.1, 0.5):
+            name = chosen(cores, now, chance).node
+            assert name is not None
+            tried.append(name)
+            begin(cores[name], now)
+            _ = cores[name].ended(now + 0.1, MIDDLE, "refused")
+            now += 1.0
+        assert sorted(tried) == ["one", "three", "two"], turn
+        now += 1000.0
+
+
+@pytest.mark.row("I16")
+@pytest.mark.parametrize("chance", CHANCES)
+def test_an_idle_node_comes_first_then_a_busy_one_then_one_on_its_way_then_one_left_alone(chance: float) -> None:
+    idle, busy, busier = ready(), ready(), ConnectionCore[str](LIMITS._replace(in_flight_max=3))
+    begin(busier, 0.0)
+    busier.established()
+    busier.agreed({}, 0.0)
+    send(busy)
+    send(busier)
+    send(busier)
+    connecting: ConnectionCore[str] = ConnectionCore(LIMITS)
+    begin(connecting, 0.0)
+    untried: ConnectionCore[str] = ConnectionCore(LIMITS)
+    ended = ready()
+    _ = ended.ended(0.0, MIDDLE, "gone")
+    left = {
+        "ended": ended, "untried": untried, "connecting": connecting, "busier": busier, "busy": busy, "idle": idle,
+    }  # fmt: skip
+    order: list[str] = []
+    while left:
+        name = chosen(left, 20.0, chance).node
+        assert name is not None
+        order.append(name)
+        del left[name]
+    assert order == ["idle", "busy", "busier", "connecting", "untried", "ended"]
+
+
+@pytest.mark.row("I16")
+def test_chance_decides_between_equals() -> None:
+    equals = [(name, Standing(usable=True, connected=True)) for name in ("one", "two", "three")]
+    assert [least_loaded(equals, chance).node for chance in CHANCES] == ["one", "two", "three", "three"]
