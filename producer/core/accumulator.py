@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from ...wire.messages import SliceRef
 from .buffers import BufferPool
+from .codecs import Ratios
 from .queues import Damage, Fed, PartitionQueue, Source
 
 RUN_BYTES_MAX: Final = 256 << 10
@@ -34,6 +35,7 @@ class Accumulator:
     def __init__(self, pool: BufferPool, source: Source) -> None:
         self.pool: Final = pool
         self.source: Final = source
+        self.ratios: Final = Ratios()
         self.handed: dict[int, int] = {}
         self.consumed: dict[int, int] = {}
         self._line: list[tuple[int, int, int, PartitionQueue]] = []

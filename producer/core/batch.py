@@ -26,6 +26,9 @@ MAGIC: Final = 2
 TRANSACTIONAL: Final = 0x10
 _HEAD: Final = struct.Struct(">qiibI")
 _TAIL: Final = struct.Struct(">hiqqqhii")
+RECORD_OVERHEAD_MAX: Final = 21
+"""Bytes of a record besides key, value and headers, at most: its length, attributes and two deltas."""
+_RATIO_MARGIN: Final = 1.05
 _CRC_FROM: Final = 21
 _LENGTH_FROM: Final = 12
 _CHECK_VALUE: Final = 0xE3069283
@@ -62,16 +65,21 @@ class SlowChecksumError(RuntimeError):
 
 
 class BatchBuilder:
-    """An open batch over `data`, of at most `limit` bytes (header included, before compression).
+    """An open batch in `data`, meant to have `limit` bytes on the wire at most (header included).
 
-    It holds records of consecutive ordinals from `first` on; the caller sees to it that they are. One record always fits if
-    `data` was made for it (`record_bytes`).
+    While it is open its size is estimated: bytes of records before compression, times `growth` (1.0 without compression). A
+    first record is taken whatever the limit; later ones as long as estimate and record stay within it. `data` holds the records
+    before compression and bounds them too: when it `is_cramped`, its owner may make it longer.
+
+    It holds records of consecutive ordinals from `first` on; the caller sees to it that they are.
     """
 
     __slots__ = (
         "_closed",
         "_data",
         "_end",
+        "_growth",
+        "_length",
         "_limit",
         "attributes",
         "base_ts",
@@ -81,8 +89,8 @@ class BatchBuilder:
         "record_bytes",
     )
 
-    def __init__(self, data: bytearray, first: int, *, limit: int) -> None:
-        assert HEADER_BYTES < limit <= len(data), "a batch does not fit in its buffer"
+    def __init__(self, data: bytearray, first: int, *, limit: int, growth: float = 1.0) -> None:
+        assert len(data) > HEADER_BYTES, "a buffer has room for a header and records"
         self.first: Final = first
         self.count = 0
         self.base_ts = -1
@@ -90,19 +98,34 @@ class BatchBuilder:
         self.attributes = 0
         self.record_bytes = 0
         self._data: Final = data
+        self._length: Final = len(data)
         self._limit: Final = limit
+        self._growth: Final = growth
         self._end = HEADER_BYTES
         self._closed: memoryview | None = None
 
     @property
     def size(self) -> int:
-        """Bytes so far, header included; before compression while the batch is open."""
-        return self._end if self._closed is None else len(self._closed)
+        """Bytes on the wire: an estimate while the batch is open."""
+        return self._estimate() if self._closed is None else len(self._closed)
 
     @property
     def room(self) -> int:
-        """Bytes of records that still fit; 0 once closed."""
-        return 0 if self._closed is not None else self._limit - self._end
+        """Bytes of a next record that the limit allows; 0 once closed. An empty batch takes any record."""
+        return 0 if self._closed is not None else max(0, self._limit - self._estimate())
+
+    @property
+    def is_full(self) -> bool:
+        """Not one more byte: closed, or the limit is reached."""
+        return self._closed is not None or (self.count > 0 and self._limit <= self._estimate())
+
+    @property
+    def is_cramped(self) -> bool:
+        """The limit allows another record; whether there is place for it in `data` is not known."""
+        return self.room > len(self._data) - self._end
+
+    def _estimate(self) -> int:
+        return HEADER_BYTES + (self.record_bytes if self._growth == 1.0 else int(self.record_bytes * self._growth))
 
     def append(
         self,
@@ -120,39 +143,72 @@ class BatchBuilder:
             FrameError: the rows are damaged; the batch must not be sent.
         """
         assert self._closed is None, "a closed batch takes no records"
-        done = kernel.append_rows(
-            rows,
-            position,
-            end,
-            records_left,
-            self._data,
-            self._end,
-            self._limit,
-            base_ts=max(self.base_ts, 0),
-            first_delta=self.count,
-            has_base=self.count > 0,
-            own_timestamps=own_timestamps,
-            slice_ts=slice_ts,
-        )
-        if done.records:
-            self.base_ts = done.base_ts
-            self.max_ts = max(self.max_ts, done.max_ts)
-            self.count += done.records
-            self.record_bytes += done.out_position - self._end
-            self._end = done.out_position
-        return Taken(done.records, done.position)
+        taken = 0
+        whole = False
+        while taken < records_left:
+            length = len(self._data)
+            # Of several records only the last may use up the estimate: the others count as what they will be compressed to.
+            step = self.room if whole or self._growth <= 1.0 else int(self.room / self._growth)
+            done = kernel.append_rows(
+                rows,
+                position,
+                end,
+                1 if whole else records_left - taken,
+                self._data,
+                self._end,
+                length if whole and not self.count else min(length, self._end + step),
+                base_ts=max(self.base_ts, 0),
+                first_delta=self.count,
+                has_base=self.count > 0,
+                own_timestamps=own_timestamps,
+                slice_ts=slice_ts,
+            )
+            if done.records:
+                self.base_ts = done.base_ts
+                self.max_ts = max(self.max_ts, done.max_ts)
+                self.count += done.records
+                self.record_bytes += done.out_position - self._end
+                self._end = done.out_position
+                position = done.position
+                taken += done.records
+                if self._growth == 1.0:
+                    break
+            elif whole or (self.count and self._growth <= 1.0):
+                break
+            whole = not done.records
+        return Taken(taken, position)
 
     def close(self, stamp: Stamp, compressor: Compressor, *, transactional: bool = False) -> memoryview:
-        """Compress and write the header; the batch's bytes, which stay valid as long as its buffer is not given back."""
+        """Compress and write the header; the batch's bytes, which stay valid as long as its buffer is not given back. Nothing
+        of an empty batch. `data` is no longer afterwards than it was at first, or than the batch is.
+
+        Raises:
+            ValueError: a stamp of which a part is missing, or a transaction without one.
+        """
         assert self._closed is None, "a batch is closed once"
-        assert self.count > 0, "an empty batch is never sent"
         self.attributes = compressor.attributes | (TRANSACTIONAL if transactional else 0)
+        _check_stamp(stamp, transactional=transactional)
+        if not self.count:
+            self._closed = memoryview(b"")
+            return self._closed
         self._closed = self._compressed(compressor)
         return self.restamp(stamp)
 
+    def abort(self) -> None:
+        """Nothing becomes of it, and its buffer may go back."""
+        self._closed = memoryview(b"")
+        self.count = self.record_bytes = 0
+        self._end = HEADER_BYTES
+
     def restamp(self, stamp: Stamp) -> memoryview:
-        """Write the header of a closed batch under another stamp; the records stay as they are."""
+        """Write the header of a closed batch under another stamp; the records stay as they are.
+
+        Raises:
+            ValueError: as for `close`.
+        """
         assert self._closed is not None, "only a closed batch has a stamp"
+        assert self.count > 0, "an empty batch has no stamp"
+        _check_stamp(stamp, transactional=bool(self.attributes & TRANSACTIONAL))
         seal_header(
             self._closed,
             attributes=self.attributes,
@@ -164,16 +220,35 @@ class BatchBuilder:
         return self._closed
 
     def _compressed(self, compressor: Compressor) -> memoryview:
-        view = memoryview(self._data)
         if compressor.compress is None:
-            return view[: self._end]
-        packed = compressor.compress(view[HEADER_BYTES : self._end])
+            return memoryview(self._data)[: self._end]
+        with memoryview(self._data) as whole, whole[HEADER_BYTES : self._end] as records:
+            packed = compressor.compress(records)
         end = HEADER_BYTES + len(packed)
         if end > len(self._data):
             # Records that do not compress may grow past the buffer by a little.
+            del self._data[self._length :]
             return memoryview(bytearray(HEADER_BYTES) + packed)
-        view[HEADER_BYTES:end] = packed
-        return view[:end]
+        self._data[HEADER_BYTES:end] = packed
+        if len(self._data) > self._length:
+            del self._data[max(end, self._length) :]
+        return memoryview(self._data)[:end]
+
+
+def growth_of(compressor: Compressor, ratio: float) -> float:
+    """Bytes on the wire for each byte of records, by an estimate of their compression; a little more, to be safe."""
+    return 1.0 if compressor.compress is None else ratio * _RATIO_MARGIN
+
+
+def bytes_max(body_bytes: int, count: int = 1) -> int:
+    """Size that a batch never exceeds, header included, before compression. `body_bytes`: keys, values and headers with the
+    varints before them, of all its records; a field that is null has one byte."""
+    return HEADER_BYTES + body_bytes + RECORD_OVERHEAD_MAX * count
+
+
+def _check_stamp(stamp: Stamp, *, transactional: bool) -> None:
+    if (transactional or stamp != NO_STAMP) and min(stamp) < 0:
+        raise ValueError(f"a batch cannot be closed under producer id, epoch and sequence {tuple(stamp)}")
 
 
 def record_bytes(

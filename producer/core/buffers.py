@@ -32,10 +32,12 @@ class Tag(NamedTuple):
 class Buffer:
     """Bytes lent to one batch. `uses` counts how often they were lent; `tag` is None while nobody has them."""
 
-    __slots__ = ("data", "node", "tag", "uses")
+    __slots__ = ("data", "node", "size", "tag", "uses")
 
     def __init__(self, data: bytearray, node: int, tag: Tag | None) -> None:
         self.data: Final = data
+        self.size = len(data)
+        """Bytes that the pool counts for it."""
         self.node = node
         self.tag = tag
         self.uses = 1
@@ -316,26 +318,49 @@ class BufferPool:
         else:
             buffer = Buffer(bytearray(size), node, tag)
         self._starved.discard(node)
-        self._lent[node] = self._lent.get(node, 0) + size
-        self._lent_bytes += size
+        self._count(node, size)
         self._trim()
         return buffer
 
     def give(self, buffer: Buffer) -> None:
         """Take a buffer back. Nothing may read it afterwards."""
         assert buffer.tag is not None, "a buffer came back twice"
-        size = len(buffer.data)
-        left = self._lent[buffer.node] - size
-        assert left >= 0, "more came back than was lent"
-        if left:
-            self._lent[buffer.node] = left
-        else:
-            del self._lent[buffer.node]
-        self._lent_bytes -= size
+        size = buffer.size
+        self._count(buffer.node, -size)
         buffer.tag = None
-        if size == self.poolable_bytes and size <= self.unallocated_bytes:
+        if size == len(buffer.data) == self.poolable_bytes and size <= self.unallocated_bytes:
             self._free.append(buffer)
         self._feed()
+
+    def grow(self, buffer: Buffer, more: int) -> bool:
+        """Make a lent buffer longer, as long as that takes half of what the node may still be lent, at most."""
+        if 2 * more > self.room(buffer.node):
+            return False
+        buffer.data.extend(bytes(more))
+        self._resize(buffer)
+        self._trim()
+        return True
+
+    def shrunk(self, buffer: Buffer) -> int:
+        """A lent buffer may have become shorter; by how much."""
+        less = buffer.size - len(buffer.data)
+        if less:
+            self._resize(buffer)
+            self._feed()
+        return less
+
+    def _resize(self, buffer: Buffer) -> None:
+        self._count(buffer.node, len(buffer.data) - buffer.size)
+        buffer.size = len(buffer.data)
+
+    def _count(self, node: int, more: int) -> None:
+        left = self._lent.get(node, 0) + more
+        assert left >= 0, "more came back than was lent"
+        if left:
+            self._lent[node] = left
+        else:
+            del self._lent[node]
+        self._lent_bytes += more
 
     def _trim(self) -> None:
         """Let free buffers go that are not covered any more."""

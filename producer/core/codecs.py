@@ -21,6 +21,8 @@ LZ4_FAST: Final = 9
 _LZ4_LEVEL_MIN: Final = 3
 _LZ4_LEVEL_MAX: Final = 12
 _GZIP_WBITS: Final = 31
+_WORSE_STEP: Final = 0.05
+_BETTER_STEP: Final = 0.005
 _XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 << 10
 _XERIAL_LENGTH: Final = struct.Struct(">i")
@@ -93,3 +95,35 @@ def _xerial(data: memoryview) -> bytes:
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
         parts += (_XERIAL_LENGTH.pack(len(block)), block)
     return b"".join(parts)
+
+
+class Ratio:
+    """What batches of a topic compress to, as a part of their size before: worse is believed fast, better slowly. It is never
+    below what was seen last."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 1.0
+
+    def seen(self, observed: float) -> None:
+        """A batch was compressed."""
+        if observed > self.value:
+            self.value = max(self.value + _WORSE_STEP, observed)
+        else:
+            self.value = max(self.value - _BETTER_STEP, observed)
+
+    def too_large(self, observed: float) -> None:
+        """A batch was refused for its size: nothing is hoped for from compression for now."""
+        self.value = max(1.0, observed)
+
+
+class Ratios:
+    """The estimates of this process: one for each topic and codec, shared by the topic's partitions."""
+
+    def __init__(self) -> None:
+        self._ratios: dict[tuple[str, Codec], Ratio] = {}
+
+    def of(self, topic: str, codec: Codec) -> Ratio:
+        """The same object for the same topic and codec."""
+        return self._ratios.setdefault((topic, codec), Ratio())

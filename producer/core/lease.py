@@ -27,8 +27,7 @@ from .outbox import Outbox
 from .probes import Probe
 from .queues import PartitionQueue
 from .sender import Permit
-
-SEQUENCES: Final = 1 << 31
+from .sequences import sequence_after
 
 
 class Lease:
@@ -111,7 +110,7 @@ class Lease:
 
     def _stamp(self, first: int, count: int) -> Batch:
         row = self.row_of(first)
-        return Batch(first, count, row.producer_id, row.epoch, (first - row.base) % SEQUENCES)
+        return Batch(first, count, row.producer_id, row.epoch, sequence_after(0, first - row.base))
 
     def cut_again(self, first: int, count: int, parent: Batch) -> Batch:
         """A part of a batch that was refused whole: same epoch, hence the same sequences."""

@@ -246,15 +246,13 @@ def _refused(lease: Lease, batch: Batch, outcome: ProduceOutcome, judged: Judgem
 
 
 def _split(lease: Lease, parent: Batch) -> None:
-    """Two halves of the same stamps take its place. Their cuts are journaled before either is sent, then its own is freed
-    (8.5); a half that is still too large is split again."""
-    assert parent.count > 1
-    half = parent.count // 2
-    children = [
-        lease.cut_again(parent.first, half, parent),
-        lease.cut_again(parent.first + half, parent.count - half, parent),
-    ]
-    lease.queue.limit_batches(max(parent.record_bytes // 2, 1))
+    """Parts of the same stamps take its place. Their cuts are journaled before the first is sent, then its own is freed
+    (8.5); a part that is still too large is split again."""
+    children: list[Batch] = []
+    first = parent.first
+    for count in lease.queue.split(parent):
+        children.append(lease.cut_again(first, count, parent))
+        first += count
     lease.queue.let_go(parent)
     _ = lease.unresolved.popleft()
     lease.unresolved.extendleft(reversed(children))

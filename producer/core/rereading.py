@@ -1,0 +1,140 @@
+"""Slices of a partition: checked, and read again where a batch is made anew or cut into parts."""
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+
+from ...wire.errors import FrameError
+from ...wire.messages import SliceRef
+from ...wire.slices import CRC_FROM, HEADER, HEADER_BYTES, OWN_TIMESTAMPS, VERSION, crc_prefix, read_header
+from .batch import BatchBuilder, bytes_max, crc32c
+
+_ROW_SIZE: Final = struct.Struct("<I")
+_Take = Callable[[memoryview, int, int, bool, int], None]
+"""Data, position, count, whether rows have own timestamps, and the slice's."""
+
+
+class Source(Protocol):
+    """Where slices are read."""
+
+    def read(self, segment: int, offset: int, length: int) -> memoryview | str:
+        """The bytes, valid until the next call; or what is wrong, in words."""
+        ...
+
+
+class Damage(NamedTuple):
+    """A slice that is not what was spooled."""
+
+    ref: SliceRef
+    what: str
+
+
+class DamageError(Exception):
+    """Raised inside these modules only."""
+
+    def __init__(self, damage: Damage) -> None:
+        super().__init__(damage.what)
+        self.damage = damage
+
+
+class SliceReader:
+    """Reads slices of one partition."""
+
+    def __init__(self, source: Source, topic: str, index: int) -> None:
+        self._source: Final = source
+        self._prefix_crc: Final = crc32c(crc_prefix(topic, index))
+
+    def verify(self, ref: SliceRef, data: memoryview) -> tuple[int, bool]:
+        """Timestamp of the slice, and whether its rows have their own. The checksum names topic and partition: those of this
+        lease, not of the slice (MEM-2).
+
+        Raises:
+            FrameError: it is another slice, or a damaged one.
+        """
+        if len(data) >= HEADER_BYTES:
+            crc, version, flags, zero, first, count, rows_bytes, _, base_ts, _ = HEADER.unpack_from(data)
+            whole = version == VERSION and zero == 0 and rows_bytes == len(data) - HEADER_BYTES
+            if whole and first == ref.first and count == ref.count:
+                if crc32c(data[CRC_FROM:], self._prefix_crc) != crc:
+                    raise FrameError("wrong checksum")
+                return base_ts, bool(flags & OWN_TIMESTAMPS)
+        header = read_header(data)
+        raise FrameError(f"slice of {header.count} records at {header.first}, not {ref.count} at {ref.first}")
+
+    def make(self, refs: Iterable[SliceRef], first: int, end: int) -> BatchBuilder:
+        """An open batch of records `first` to `end` - 1, outside any pool.
+
+        Raises:
+            DamageError: a slice cannot be read, or is not what was spooled.
+        """
+        overlapping = _overlapping(refs, first, end)
+        room = bytes_max(sum(ref.length for ref in overlapping), sum(ref.count for ref in overlapping))
+        builder = BatchBuilder(bytearray(room), first, limit=room)
+
+        def take(data: memoryview, position: int, count: int, own: bool, base_ts: int) -> None:
+            took = builder.append(data, position, len(data), count, own_timestamps=own, slice_ts=base_ts)
+            assert took.records == count, "a batch made anew does not fit"
+
+        self._each(overlapping, first, end, take)
+        assert builder.count == end - first, "a cut whose records are not all there"
+        return builder
+
+    def parts(
+        self, refs: Iterable[SliceRef], first: int, end: int, *, record_bytes: int, limit: int, growth: float
+    ) -> list[int]:
+        """Counts of the batches that records `first` to `end` - 1, of `record_bytes` in all, make under a limit.
+
+        Raises:
+            DamageError: as for `make`.
+        """
+        counts: list[int] = []
+        # A record that comes first has other deltas than inside the batch, but never more bytes than the bound allows.
+        room = bytearray(bytes_max(record_bytes))
+        builder = BatchBuilder(room, first, limit=limit, growth=growth)
+
+        def take(data: memoryview, position: int, count: int, own: bool, base_ts: int) -> None:
+            nonlocal builder
+            while count:
+                took = builder.append(data, position, len(data), count, own_timestamps=own, slice_ts=base_ts)
+                count -= took.records
+                position = took.position
+                if count:
+                    counts.append(builder.count)
+                    builder = BatchBuilder(room, first + sum(counts), limit=limit, growth=growth)
+
+        self._each(_overlapping(refs, first, end), first, end, take)
+        return [*counts, builder.count]
+
+    def _each(self, refs: list[SliceRef], first: int, end: int, take: _Take) -> None:
+        for ref in refs:
+            data = self._source.read(ref.segment, ref.offset, ref.length)
+            if isinstance(data, str):
+                raise DamageError(Damage(ref, data))
+            try:
+                base_ts, own = self.verify(ref, data)
+                skipped = max(0, first - ref.first)
+                position = skip_rows(data, HEADER_BYTES, skipped, own_timestamps=own)
+                take(data, position, min(ref.count - skipped, end - max(ref.first, first)), own, base_ts)
+            except FrameError as error:
+                raise DamageError(Damage(ref, str(error))) from None
+
+
+def _overlapping(refs: Iterable[SliceRef], first: int, end: int) -> list[SliceRef]:
+    return [ref for ref in refs if ref.first < end and first < ref.first + ref.count]
+
+
+def skip_rows(data: memoryview, position: int, count: int, *, own_timestamps: bool) -> int:
+    """Position behind `count` rows; only ever needed where a batch begins inside a slice.
+
+    Raises:
+        FrameError: there are fewer.
+    """
+    before = 8 if own_timestamps else 0
+    for _ in range(count):
+        if position + before + _ROW_SIZE.size > len(data):
+            raise FrameError("the rows end inside a row's head")
+        (size,) = _ROW_SIZE.unpack_from(data, position + before)
+        position += before + _ROW_SIZE.size + size
+    if position > len(data):
+        raise FrameError("the rows end inside a row's body")
+    return position
