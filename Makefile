@@ -56,6 +56,7 @@ docs: $(STAMPS)/test-env
 	$(BIN)/python -c "from penstock.config import reference; print(reference.direct_page(), end='')" > docs/reference/direct-settings.md
 	$(BIN)/python -c "from penstock.runtime import metrics; print(metrics.page(), end='')" > docs/reference/metrics.md
 	$(BIN)/python -c "from penstock.cli import reference; print(reference.page(), end='')" > docs/reference/command-line.md
+	$(BIN)/python -m tests.conformance.page
 
 # The compiled module, in place; made again when it or its build changes.
 $(STAMPS)/kernel: $(SOURCES) | $(STAMPS)/demo-env
