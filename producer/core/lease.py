@@ -131,7 +131,10 @@ class Lease:
         self.queue.set_one_record(one_record=pace.pace == FIRST)
 
     def move(self, node: int, leader_epoch: int) -> None:
-        """Another node leads, and this shard serves it: what is on the wire becomes an orphan and is sent again there."""
+        """Another node leads, and this shard serves it: what is on the wire becomes an orphan and is sent again there. Only a
+        newer epoch proves a change that ends the wait after a failure; the wait after the next failure goes on growing."""
+        if leader_epoch > self.leader_epoch:
+            self.retry_at = 0.0
         self.node = node
         self.leader_epoch = leader_epoch
         for batch in self.unresolved:
@@ -139,8 +142,6 @@ class Lease:
                 batch.flight = 0
                 batch.doubtful = True
         self.on_wire = 0
-        self.failures = 0
-        self.retry_at = 0.0
         self.probe = None
         self._ask_epoch_end()
         refused = bool(self.unresolved) and self.unresolved[0].refusal is not None
