@@ -41,12 +41,19 @@ class KeptLogs:
     """A log store that outlives its node, as a folder would."""
 
     batches: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
+    starts: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def load(self, topic: Topic, partition: int) -> list[bytes]:
         return list(self.batches.get((topic.id.hex, partition), []))
 
     def append(self, topic: Topic, partition: int, data: bytes) -> None:
         self.batches.setdefault((topic.id.hex, partition), []).append(data)
+
+    def start_offset(self, topic: Topic, partition: int) -> int:
+        return self.starts.get((topic.id.hex, partition), 0)
+
+    def keep_start(self, topic: Topic, partition: int, offset: int) -> None:
+        self.starts[topic.id.hex, partition] = offset
 
     def discard(self, topic: Topic) -> None:
         for key in [key for key in self.batches if key[0] == topic.id.hex]:

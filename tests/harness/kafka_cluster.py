@@ -157,6 +157,12 @@ class Cluster:
         finally:
             client.close()
 
+    def active_controller(self) -> int:
+        """The node that leads the quorum of controllers."""
+        with self._mover() as asker:
+            quorum = asker.describe_metadata_quorum()
+        return int(quorum["topics"][0]["partitions"][0]["leader_id"])
+
     def rotate_leaders(self, topic: str) -> None:
         """Give each partition to the next of its replicas."""
         replicas = self.replicas_of(topic)

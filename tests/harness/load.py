@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
@@ -18,8 +19,8 @@ from .processes import Deadline, end, start_tied, tail
 class _Running:
     """One client process and the last progress it told."""
 
-    def __init__(self, job: Job, process: subprocess.Popen[bytes], errors: Path) -> None:
-        self.job = job
+    def __init__(self, jobs: Sequence[Job], process: subprocess.Popen[bytes], errors: Path) -> None:
+        self.jobs = jobs
         self.process = process
         self.errors = errors
         self.sent = 0
@@ -41,22 +42,28 @@ class _Running:
 class Load:
     """Runs jobs side by side. Use it in a `with`: whatever still runs at the end is ended."""
 
-    def __init__(self, jobs: Iterable[Job], folder: Path) -> None:
-        """Start one process a job; their standard error goes to files in `folder`."""
+    def __init__(self, jobs: Iterable[Job], folder: Path, *, together: bool = False) -> None:
+        """Start one process a job, or one for all of them `together`; their standard error goes to files in `folder`."""
         self._selector = selectors.DefaultSelector()
         self._clients: list[_Running] = []
-        for job in jobs:
-            errors = folder / f"{job.client}.stderr"
-            text = json.dumps({**job._asdict(), "shape": job.shape._asdict()})
+        every = list(jobs)
+        for group in [every] if together else [[job] for job in every]:
+            errors = folder / f"{group[0].client}.stderr"
+            text = json.dumps([{**job._asdict(), "shape": job.shape._asdict()} for job in group])
             with errors.open("wb") as file:
                 process = start_tied(
                     [sys.executable, "-m", "tests.harness.load_client", text], stdout=subprocess.PIPE, stderr=file
                 )
-            client = _Running(job, process, errors)
+            client = _Running(group, process, errors)
             assert process.stdout is not None
             os.set_blocking(process.stdout.fileno(), False)
             _ = self._selector.register(process.stdout, selectors.EVENT_READ, client)
             self._clients.append(client)
+
+    @property
+    def pids(self) -> list[int]:
+        """The client processes."""
+        return [client.process.pid for client in self._clients]
 
     @property
     def sent(self) -> int:
@@ -85,6 +92,11 @@ class Load:
         while self.answered < count and not self.finished:
             self._read(deadline)
 
+    def read_until(self, at: float) -> None:
+        """Follow the clients until that moment (CLOCK_MONOTONIC seconds), or until they are done."""
+        while (left := at - monotonic()) > 0 and not self.finished:
+            self._read(Deadline(left + 1.0, "the time is over"), wait_s=left)
+
     def wait_done(self, *, seconds: float) -> None:
         """Wait until every client has all its outcomes. Raise TooLateError."""
         deadline = Deadline(seconds, "the clients are done")
@@ -94,8 +106,8 @@ class Load:
         for client in self._clients:
             assert client.process.wait(30) == 0, self._failure(client)
 
-    def _read(self, deadline: Deadline) -> None:
-        for key, _ in self._selector.select(min(1.0, deadline.left())):
+    def _read(self, deadline: Deadline, *, wait_s: float = 1.0) -> None:
+        for key, _ in self._selector.select(min(1.0, wait_s, deadline.left())):
             client = key.data
             assert isinstance(client, _Running)
             data = os.read(key.fd, 1 << 16)
@@ -106,11 +118,11 @@ class Load:
 
     @staticmethod
     def _failure(client: _Running) -> str:
-        return f"client {client.job.client} ended early:\n{tail(client.errors)}"
+        return f"client {client.jobs[0].client} ended early:\n{tail(client.errors)}"
 
     def ledgers(self) -> list[Ledger]:
         """What the clients wrote down."""
-        return [read_ledger(Path(client.job.ledger)) for client in self._clients]
+        return [read_ledger(Path(job.ledger)) for client in self._clients for job in client.jobs]
 
     def close(self) -> None:
         """End every process."""
@@ -132,7 +144,7 @@ class Load:
         if raised is not None:
             for client in self._clients:
                 if client.errors.stat().st_size:
-                    raised.add_note(f"client {client.job.client} said:\n{tail(client.errors)}")
+                    raised.add_note(f"client {client.jobs[0].client} said:\n{tail(client.errors)}")
 
 
 def spread(total: int, parts: int) -> Sequence[int]:

@@ -1,14 +1,16 @@
-"""A client process with a ledger: `python -m tests.harness.load_client JOB-AS-JSON`.
+"""A client process with a ledger for each of its jobs: `python -m tests.harness.load_client JOBS-AS-JSON`.
 
-Sends the job's records through the client library (or, to prove the harness itself, through confluent-kafka), writes down
-each outcome, and tells its progress on standard output: a line `SENT ANSWERED` after every few calls, `done` at the end.
+Sends each job's records in a thread of its own, through the client library, the direct producer, or (to prove the harness
+itself) confluent-kafka, writes down each outcome, and tells its progress on standard output: a line `SENT ANSWERED` after every
+few calls, `done` at the end. Jobs of one process share one producer, made with the settings of the first.
 """
 
 import json
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -22,7 +24,7 @@ class Job(NamedTuple):
     """What one client process does."""
 
     through: str
-    """`penstock` or `confluent`."""
+    """`penstock`, `direct` or `confluent`."""
     address: str
     """The daemon's socket, or the cluster's bootstrap servers."""
     client: str
@@ -41,6 +43,8 @@ class Job(NamedTuple):
     finish_s: float = 120.0
     """How long the outcomes may take after the last call."""
     shape: Shape = Shape()
+    settings: Mapping[str, str | int] = {}
+    """Of the direct producer, under Kafka's names."""
 
 
 class Tally:
@@ -88,41 +92,58 @@ class Sender(Protocol):
         """Wait for the outcomes, at most so long, and close."""
 
 
-def sender_of(job: Job, ledger: LedgerWriter, tally: Tally) -> Sender:
-    """The way that the job names."""
-    if job.through == "confluent":
+def senders_of(jobs: Sequence[Job], ledgers: Sequence[LedgerWriter], tally: Tally) -> list[Sender]:
+    """The way that the jobs name; they share what sends."""
+    if jobs[0].through == "confluent":
         from .load_confluent import ConfluentSender  # (a client of ours must work without it)
 
-        return ConfluentSender(job, ledger, tally)
-    from .load_penstock import PenstockSender
+        return [ConfluentSender(job, ledger, tally) for job, ledger in zip(jobs, ledgers, strict=True)]
+    from .load_penstock import PenstockSender, direct_producer, session
 
-    return PenstockSender(job, ledger, tally)
+    producer = direct_producer(jobs[0]) if jobs[0].through == "direct" else session(jobs[0])
+    return [PenstockSender(job, ledger, tally, producer) for job, ledger in zip(jobs, ledgers, strict=True)]
 
 
-def run(job: Job) -> None:
-    """Send all of it at the job's rate, then wait for the outcomes."""
-    tally = Tally()
+def call(job: Job, ledger: LedgerWriter, tally: Tally, sender: Sender) -> None:
+    """Send all of a job's records at its rate."""
     pace = threading.Event()
-    with LedgerWriter(Path(job.ledger), job.client, job.shape) as ledger:
-        sender = sender_of(job, ledger, tally)
-        begin = time.monotonic()
-        for frame, first in enumerate(range(0, job.records, job.frame_records)):
-            count = min(job.frame_records, job.records - first)
-            records = [record_of(RecordId(job.client, frame, index), job.shape) for index in range(count)]
-            if job.rate and (early := begin + first / job.rate - time.monotonic()) > 0:
-                _ = pace.wait(early)
-            ledger.sent(frame, count)
-            tally.sent(count)
-            sender.send(frame, records)
-        sender.finish(job.finish_s)
+    begin = time.monotonic()
+    for frame, first in enumerate(range(0, job.records, job.frame_records)):
+        count = min(job.frame_records, job.records - first)
+        records = [record_of(RecordId(job.client, frame, index), job.shape) for index in range(count)]
+        if job.rate and (early := begin + first / job.rate - time.monotonic()) > 0:
+            _ = pace.wait(early)
+        ledger.sent(frame, count)
+        tally.sent(count)
+        sender.send(frame, records)
+
+
+def run(jobs: Sequence[Job]) -> None:
+    """Do all jobs side by side, then wait for the outcomes."""
+    tally = Tally()
+    with ExitStack() as stack:
+        ledgers = [stack.enter_context(LedgerWriter(Path(job.ledger), job.client, job.shape)) for job in jobs]
+        senders = senders_of(jobs, ledgers, tally)
+        work = list(zip(jobs, ledgers, senders, strict=True))
+        threads = [threading.Thread(target=call, args=(job, ledger, tally, sender)) for job, ledger, sender in work[1:]]
+        for thread in threads:
+            thread.start()
+        job, ledger, sender = work[0]
+        call(job, ledger, tally, sender)
+        for thread in threads:
+            thread.join()
+        for sender in senders:
+            sender.finish(jobs[0].finish_s)
         tally.last()
 
 
 def main() -> None:
-    """Read the job from the command line."""
-    fields = json.loads(sys.argv[1])
-    fields["shape"] = Shape(**fields["shape"])
-    run(Job(**fields))
+    """Read the jobs from the command line."""
+    jobs: list[Job] = []
+    for fields in json.loads(sys.argv[1]):
+        fields["shape"] = Shape(**fields["shape"])
+        jobs.append(Job(**fields))
+    run(jobs)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The load client's way through the daemon: `penstock.client.Producer`, as an application uses it."""
+"""The load client's ways through our own libraries, as applications use them: `penstock.client.Producer` to the daemon, and
+`penstock.producer.DirectProducer` to the brokers."""
 
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
 from penstock.client import (
     BufferExhaustedError,
@@ -27,19 +28,35 @@ NAMES: Final[dict[Level, Literal["accepted", "spooled", "delivered"]]] = {
 LEVELS: Final[dict[str, Level]] = {str(name): level for level, name in NAMES.items()}
 
 
-class PenstockSender:
-    """A session, with a client id unless the job is anonymous."""
+def session(job: Job) -> Producer:
+    """A session of the daemon, with a client id unless the job is anonymous."""
+    # As long as the job may last: a daemon that is away for a while is no reason to give a record up.
+    client_id = None if job.anonymous else job.client
+    return Producer(job.address, client_id=client_id, max_block_ms=1000 * job.finish_s)
 
-    def __init__(self, job: Job, ledger: LedgerWriter, tally: Tally) -> None:
+
+def direct_producer(job: Job) -> Any:
+    """A direct producer with the job's settings; whatever the brokers do, records have as long as the job may last."""
+    from penstock.producer import DirectProducer  # (a client of the daemon must work without it)
+
+    patient_ms = int(1000 * job.finish_s)
+    settings = {"delivery.timeout.ms": max(patient_ms, 120_000), "max.block.ms": patient_ms}
+    return DirectProducer({"bootstrap.servers": job.address, **settings, **job.settings})
+
+
+class PenstockSender:
+    """Sends through a producer, which several senders may share."""
+
+    def __init__(self, job: Job, ledger: LedgerWriter, tally: Tally, producer: Any) -> None:
         """Nothing is connected yet: the library does it with the first record."""
         self._job = job
         self._ledger = ledger
         self._tally = tally
-        self._level = NAMES[Level(job.level)]
+        # Kafka knows one level only.
+        daemon = isinstance(producer, Producer)
+        self._level: Mapping[str, Any] = {"level": NAMES[Level(job.level)]} if daemon else {}
         self._partition = job.partition if job.partition >= 0 else None
-        # As long as the job may last: a daemon that is away for a while is no reason to give a record up.
-        client_id = None if job.anonymous else job.client
-        self._producer = Producer(job.address, client_id=client_id, max_block_ms=1000 * job.finish_s)
+        self._producer = producer
 
     def send(self, frame: int, records: Sequence[Record]) -> None:
         """One record by `send`, several by `send_many`."""
@@ -67,7 +84,7 @@ class PenstockSender:
             headers=record.headers or None,
             partition=self._partition,
             timestamp_ms=record.timestamp_ms,
-            level=self._level,
+            **self._level,
             on_ack=done,
         )
 
@@ -88,7 +105,7 @@ class PenstockSender:
             headers=[record.headers for record in records] if shape.headers else None,
             partitions=self._partition,
             timestamps_ms=[record.timestamp_ms for record in records] if shape.timestamps else None,
-            level=self._level,
+            **self._level,
             on_ack=done,
         )
 
