@@ -306,12 +306,13 @@ class _Engine:
             self.metadata.request_producer_id()
         for notice in self.joined.take_notices():
             self._log.warning(
-                notice.event,
+                "partition_alarm",
+                why=notice.event,
                 topic=notice.topic,
                 partition=notice.index,
                 first=notice.first,
                 end=notice.end,
-                reason=notice.text,
+                what=notice.text,
             )
         outcomes = self.joined.take_outcomes()
         if outcomes:
