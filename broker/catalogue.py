@@ -45,8 +45,9 @@ class MemoryCatalogue:
         """Return the topics that exist."""
         return list(self._topics.values())
 
-    def create(self, name: str, partitions: int, settings: Settings) -> Topic | None:
+    def create(self, name: str, partitions: int, settings: Settings, replicas: int = 1) -> Topic | None:
         """Add a topic, or return None when one of that name exists."""
+        assert replicas == 1
         if name in self._topics:
             return None
         incarnation = self._incarnations.get(name, -1) + 1
@@ -105,8 +106,9 @@ class FolderCatalogue:
                     topics.append(topic)
         return topics
 
-    def create(self, name: str, partitions: int, settings: Settings) -> Topic | None:
+    def create(self, name: str, partitions: int, settings: Settings, replicas: int = 1) -> Topic | None:
         """Add a topic, or return None when one of that name exists."""
+        assert replicas == 1
         with self._lock():
             entries = [path.name for path in self._folder.iterdir()]
             lives = [entry.rpartition("@") for entry in entries if entry.startswith(f"{name}@")]

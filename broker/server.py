@@ -26,7 +26,7 @@ from .connection import Connection, OversizedError
 from .control import LINE_BYTES_MAX, obey
 from .core.node import STARTS_MAX, Node, Peer
 from .core.ports import Moment
-from .core.requests import Reply, RequestError, apply, decode
+from .core.requests import Reply, RequestError, again, apply, decode
 from .settings import BrokerSettings, SettingsError
 from .storage import FolderInUseError, FolderLogs, MemoryLogs
 
@@ -61,7 +61,7 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._connections: set[Connection] = set()
         self._waiting: set[Connection] = set()
-        self._seen_appends = node.appends
+        self._seen_changes = node.changes
         self._commands = bytearray()
         self._stopping = False
         self._log = logs.get()
@@ -95,8 +95,8 @@ class Server:
     def _upkeep(self) -> None:
         now = moment()
         self._node.upkeep(now)
-        moved = self._node.appends != self._seen_appends
-        self._seen_appends = self._node.appends
+        moved = self._node.changes != self._seen_changes
+        self._seen_changes = self._node.changes
         for connection in [one for one in self._waiting if moved or one.deadline <= now.now]:
             self._guard(connection, self._resume)
 
@@ -167,17 +167,18 @@ class Server:
         except OSError as error:
             raise StoreFailedError(str(error)) from error
         if not isinstance(outcome, Reply):
+            connection.waiting = again(request, outcome)
             connection.deadline = outcome.deadline
             self._waiting.add(connection)
             return
-        again = connection in self._waiting
+        waited = connection in self._waiting
         self._waiting.discard(connection)
         connection.waiting = None
         connection.closing = outcome.close
         if outcome.why:
             self._log.warning("answer_withheld", reason=outcome.why, close=outcome.close)
         connection.send(outcome.data)
-        if again:
+        if waited:
             self._serve_requests(connection)
 
     def _watch(self, connection: Connection) -> None:

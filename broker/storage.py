@@ -3,6 +3,7 @@
     <folder>/lock                     held (flock) by the process that uses the folder
     <folder>/start                    number of the last start of this node, in digits
     <folder>/<topic id>/<index>.log   record batches, one behind the other, each beginning with its offset
+    <folder>/<topic id>/<index>.start offset before which everything was deleted, in digits; none: nothing was
 
 A batch is written with `write` before it is answered, and never synced: it survives `kill -9` of the broker, and not a power
 cut. A crash inside a write leaves a torn batch at the end, which is cut off when the log is loaded.
@@ -25,6 +26,7 @@ from .core.batches import CRC_FROM, HEAD, MAGIC, read_head
 from .core.topics import Topic
 
 OPEN_FILES_MAX: Final = 256
+START_SUFFIX: Final = ".start"
 
 
 class FolderInUseError(Exception):
@@ -40,6 +42,14 @@ class MemoryLogs:
         return []
 
     def append(self, topic: Topic, partition: int, data: bytes) -> None:
+        """Do nothing."""
+
+    def start_offset(self, topic: Topic, partition: int) -> int:
+        """Return 0."""
+        _ = topic, partition
+        return 0
+
+    def keep_start(self, topic: Topic, partition: int, offset: int) -> None:
         """Do nothing."""
 
     def discard(self, topic: Topic) -> None:
@@ -96,6 +106,23 @@ class FolderLogs:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
+
+    def start_offset(self, topic: Topic, partition: int) -> int:
+        """Where a log begins."""
+        path = self._path(topic, partition).with_suffix(START_SUFFIX)
+        return int(path.read_text()) if path.exists() else 0
+
+    def keep_start(self, topic: Topic, partition: int, offset: int) -> None:
+        """Write down where a log begins; the batches before it stay in their file, unread.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        path = self._path(topic, partition).with_suffix(START_SUFFIX)
+        path.parent.mkdir(exist_ok=True)
+        aside = path.with_suffix(".tmp")
+        _ = aside.write_text(str(offset))
+        _ = aside.rename(path)
 
     def discard(self, topic: Topic) -> None:
         """Delete the logs of a topic."""

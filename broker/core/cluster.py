@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from typing import Final, TypeAlias
 
@@ -11,10 +12,11 @@ from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
 from .errors import ErrorCode
-from .log import LEADER_EPOCH
 from .node import NO_ID, Node, Peer
-from .outcomes import Answer, Outcome
-from .ports import Moment
+from .outcomes import Answer, Call, Outcome
+from .permissions import Operation, Resource
+from .placement import NO_LEADER
+from .ports import CutOffError
 from .topics import Topic, name_is_legal
 
 METADATA_KEY: Final = 3
@@ -24,21 +26,25 @@ NULL_NAMES: Final = 12
 
 GROUP: Final = 0
 _TopicAnswer: TypeAlias = MetadataResponse.MetadataResponseTopic
+_PartitionAnswer: TypeAlias = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
 _Coordinator: TypeAlias = FindCoordinatorResponse.Coordinator
 
 
-def metadata(node: Node, request: MetadataRequest, version: int, moment: Moment) -> Outcome:
-    """Serve Metadata: by name, by topic id, or all topics."""
+def metadata(node: Node, request: MetadataRequest, call: Call) -> Outcome:
+    """Serve Metadata: by name, by topic id, or all topics that the client may know of."""
+    version = call.version
+    live = set(node.placements.live())
     if request.topics is None or (version == 0 and not request.topics):
-        answers = [_described(node, topic) for topic in node.topics()]
+        answers = [_described(node, topic) for topic in node.topics() if _visible(node, topic.name, call)]
     else:
         create = node.limits.auto_create_topics and (version < 4 or request.allow_auto_topic_creation)
-        answers = [_asked(node, entry, version, create=create, moment=moment) for entry in request.topics]
+        answers = [_asked(node, entry, call, create=create) for entry in request.topics]
     return Answer(
         MetadataResponse(
             brokers=[
                 MetadataResponse.MetadataResponseBroker(node_id=peer.node_id, host=peer.host, port=peer.port)
                 for peer in node.peers
+                if peer.node_id in live
             ],
             cluster_id=node.cluster_id,
             # Every node can make topics, so each names itself: that one is up for sure.
@@ -48,20 +54,26 @@ def metadata(node: Node, request: MetadataRequest, version: int, moment: Moment)
     )
 
 
-def _asked(
-    node: Node, entry: MetadataRequest.MetadataRequestTopic, version: int, *, create: bool, moment: Moment
-) -> _TopicAnswer:
+def _visible(node: Node, name: str, call: Call) -> bool:
+    return node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.TOPIC, name)
+
+
+def _asked(node: Node, entry: MetadataRequest.MetadataRequestTopic, call: Call, *, create: bool) -> _TopicAnswer:
     if entry.name is None or (entry.topic_id and entry.topic_id != NO_ID):
         topic = node.topic_by_id(entry.topic_id)
-        name = None if version >= NULL_NAMES else ""
-        if topic is None:
+        name = None if call.version >= NULL_NAMES else ""
+        if topic is None or not _visible(node, topic.name, call):
             return _TopicAnswer(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=entry.topic_id, partitions=[]
             )
         return _described(node, topic)
+    if not _visible(node, entry.name, call):
+        forbidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return _TopicAnswer(error_code=forbidden, name=entry.name, topic_id=NO_ID, partitions=[])
     topic = node.topic(entry.name)
     if topic is None and create and name_is_legal(entry.name):
-        _ = node.create_topic(entry.name, node.limits.default_partitions, (), moment)
+        with contextlib.suppress(CutOffError):
+            _ = node.create_topic(entry.name, node.limits.default_partitions, (), call.moment)
         topic = node.topic(entry.name)
     if topic is None:
         legal = name_is_legal(entry.name)
@@ -74,23 +86,27 @@ def _asked(
 
 
 def _described(node: Node, topic: Topic) -> _TopicAnswer:
+    live = set(node.placements.live())
     return _TopicAnswer(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.id,
         is_internal=False,
-        partitions=[
-            _TopicAnswer.MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
-                partition_index=index,
-                leader_id=node.leader(topic, index).node_id,
-                leader_epoch=LEADER_EPOCH,
-                replica_nodes=[node.leader(topic, index).node_id],
-                isr_nodes=[node.leader(topic, index).node_id],
-                offline_replicas=[],
-            )
-            for index in range(topic.partitions)
-        ],
+        partitions=[_partition(node, topic, index, live) for index in range(topic.partitions)],
+    )
+
+
+def _partition(node: Node, topic: Topic, index: int, live: set[int]) -> _PartitionAnswer:
+    placement = node.placements.placement(topic, index)
+    lost = placement.leader == NO_LEADER or placement.leader not in live
+    return _PartitionAnswer(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if lost else ErrorCode.NONE,
+        partition_index=index,
+        leader_id=NO_LEADER if lost else placement.leader,
+        leader_epoch=placement.epoch,
+        replica_nodes=list(placement.replicas),
+        isr_nodes=list(placement.in_sync),
+        offline_replicas=[one for one in placement.replicas if one not in live],
     )
 
 
@@ -103,12 +119,13 @@ def describe_cluster(node: Node, _request: DescribeClusterRequest) -> Outcome:
             brokers=[
                 DescribeClusterResponse.DescribeClusterBroker(broker_id=peer.node_id, host=peer.host, port=peer.port)
                 for peer in node.peers
+                if peer.node_id in node.placements.live()
             ],
         )
     )
 
 
-def init_producer_id(node: Node, request: InitProducerIdRequest) -> Outcome:
+def init_producer_id(node: Node, request: InitProducerIdRequest, call: Call) -> Outcome:
     """Serve InitProducerId: always a new id with epoch 0; transactions are not offered."""
     error = ErrorCode.NONE
     producer_id = None
@@ -117,6 +134,8 @@ def init_producer_id(node: Node, request: InitProducerIdRequest) -> Outcome:
         error = fault.error
     elif request.transactional_id is not None:
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not node.permissions.may_produce_idempotently(call.client_id):
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     else:
         producer_id = node.new_producer_id()
         if producer_id is None:

@@ -49,6 +49,29 @@ class CutAnswer:
     """Then close the connection; else go on with the next request, and the client waits for ever."""
 
 
+@dataclass(slots=True)
+class DelayAnswer:
+    """Do the work and keep the answer back for a while; the next request of the connection waits behind it."""
+
+    api: int
+    times: int
+    """How often; -1 for ever."""
+
+    seconds: float
+
+
+@dataclass(slots=True)
+class RepeatAnswer:
+    """Do the work and send the answer twice."""
+
+    api: int
+    times: int
+    """How often; -1 for ever."""
+
+
+AnswerRule = CutAnswer | DelayAnswer | RepeatAnswer
+
+
 class Verdict(NamedTuple):
     """What a rule wants for one partition."""
 
@@ -61,25 +84,25 @@ class Faults:
 
     def __init__(self) -> None:
         self._fail: list[FailNext] = []
-        self._cut: list[CutAnswer] = []
+        self._answers: list[AnswerRule] = []
 
-    def add(self, rule: FailNext | CutAnswer) -> None:
+    def add(self, rule: FailNext | AnswerRule) -> None:
         """Let a rule wait for its requests.
 
         Raises:
             TooManyRulesError: `RULES_MAX` wait already.
         """
-        if len(self._fail) + len(self._cut) >= RULES_MAX:
+        if len(self._fail) + len(self._answers) >= RULES_MAX:
             raise TooManyRulesError(f"{RULES_MAX} rules wait already")
         if isinstance(rule, FailNext):
             self._fail.append(rule)
         else:
-            self._cut.append(rule)
+            self._answers.append(rule)
 
     def clear(self) -> None:
         """Drop every rule."""
         self._fail.clear()
-        self._cut.clear()
+        self._answers.clear()
 
     def for_partition(self, api: int, topic: str, partition: int) -> Verdict | None:
         """Return what is to go wrong here, and count it as done."""
@@ -91,12 +114,12 @@ class Faults:
                 return Verdict(rule.error, rule.applied)
         return None
 
-    def for_answer(self, api: int) -> CutAnswer | None:
+    def for_answer(self, api: int) -> AnswerRule | None:
         """Return what is to become of an answer, or None when it may be sent."""
-        for rule in self._cut:
+        for rule in self._answers:
             if rule.api == api:
                 rule.times -= 1
                 if rule.times == 0:
-                    self._cut.remove(rule)
+                    self._answers.remove(rule)
                 return rule
         return None

@@ -15,10 +15,10 @@ from kafka.protocol.consumer import (
 
 from .codecs import CodecError
 from .errors import ErrorCode
-from .log import LEADER_EPOCH, PartitionLog
+from .log import PartitionLog
 from .node import Node, Partition
-from .outcomes import Answer, Outcome, Wait
-from .ports import Moment
+from .outcomes import Answer, Call, Outcome, Wait
+from .permissions import Operation, Resource
 from .records import RecordError
 from .topics import Topic
 
@@ -40,15 +40,15 @@ _Offset: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPar
 _EpochEnd: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
 
 
-def fetch(node: Node, request: FetchRequest, version: int, arrived: float, moment: Moment) -> Outcome:
+def fetch(node: Node, request: FetchRequest, call: Call) -> Outcome:
     """Serve a Fetch, or have it wait until `min_bytes` are there or `max_wait_ms` have passed since it arrived.
 
     Sessions are never opened: every request names all its partitions.
     """
     if request.session_id != 0:
         return Answer(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[]))
-    deadline = arrived + max(request.max_wait_ms, 0) / 1000
-    if moment.now < deadline and not _enough(node, request, version):
+    deadline = call.arrived + max(request.max_wait_ms, 0) / 1000
+    if call.moment.now < deadline and not _enough(node, request, call):
         return Wait(deadline)
     room = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
     answers: list[_TopicAnswer] = []
@@ -56,7 +56,8 @@ def fetch(node: Node, request: FetchRequest, version: int, arrived: float, momen
     for entry in request.topics:
         parts: list[_PartitionAnswer] = []
         for part in entry.partitions:
-            answer, size = _read(node, _topic(node, entry, version), part, room=room, first=first, version=version)
+            found = _find(node, _topic(node, entry, call.version), part.partition, part.current_leader_epoch, call)
+            answer, size = _read(node, found, part, room=room, first=first)
             room -= size
             first = first and size == 0
             parts.append(answer)
@@ -68,14 +69,14 @@ def _topic(node: Node, entry: FetchRequest.FetchTopic, version: int) -> Topic | 
     return node.topic_by_id(entry.topic_id) if version >= BY_ID else node.topic(entry.topic)
 
 
-def _enough(node: Node, request: FetchRequest, version: int) -> bool:
+def _enough(node: Node, request: FetchRequest, call: Call) -> bool:
     """Whether there is something to say at once: enough bytes, or any error."""
     wanted: int = min(request.min_bytes, request.max_bytes)
     size = 0
     for entry in request.topics:
-        topic = _topic(node, entry, version)
+        topic = _topic(node, entry, call.version)
         for part in entry.partitions:
-            found = _find(node, topic, part.partition, part.current_leader_epoch, version)
+            found = _find(node, topic, part.partition, part.current_leader_epoch, call)
             if isinstance(found, ErrorCode) or _out_of_range(found.log, part.fetch_offset):
                 return True
             size += found.log.size_from(part.fetch_offset, wanted - size)
@@ -85,40 +86,48 @@ def _enough(node: Node, request: FetchRequest, version: int) -> bool:
 
 
 def _out_of_range(log: PartitionLog, offset: int) -> bool:
-    return not log.start_offset <= offset <= log.end_offset
+    return not log.start_offset <= offset <= max(log.high_watermark, log.start_offset)
 
 
-def _find(node: Node, topic: Topic | None, index: int, epoch: int, version: int) -> Partition | ErrorCode:
+def _find(node: Node, topic: Topic | None, index: int, epoch: int, call: Call) -> Partition | ErrorCode:
+    """The partition that is to be read, if this node leads it and the client believes in the same leader epoch (-1: none)."""
     if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID if version >= BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    found = node.partition(topic, index)
-    if isinstance(found, ErrorCode):
-        return found
-    return _epoch_error(epoch) or found
+        return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not node.permissions.allow(call.client_id, Operation.READ, Resource.TOPIC, topic.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _led(node, topic, index, epoch)
 
 
-def _epoch_error(epoch: int) -> ErrorCode | None:
-    """Compare the leader epoch that a client believes in (-1: none) with the only one there is."""
-    if epoch > LEADER_EPOCH:
+def _led(node: Node, topic: Topic, index: int, epoch: int) -> Partition | ErrorCode:
+    replica = node.replica(topic, index)
+    if isinstance(replica, ErrorCode):
+        return replica
+    if epoch > replica.placement.epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
-    if 0 <= epoch < LEADER_EPOCH:
+    if 0 <= epoch < replica.placement.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    return None
+    return node.partition(topic, index)
+
+
+def _described(node: Node, name: str, index: int, epoch: int, call: Call) -> Partition | ErrorCode:
+    """The partition whose offsets are asked for, as `_find`."""
+    if not node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = node.topic(name)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else _led(node, topic, index, epoch)
 
 
 def _read(
     node: Node,
-    topic: Topic | None,
+    found: Partition | ErrorCode,
     part: FetchRequest.FetchTopic.FetchPartition,
     *,
     room: int,
     first: bool,
-    version: int,
 ) -> tuple[_PartitionAnswer, int]:
     """The answer for one partition, and how many bytes of records are in it."""
-    found = _find(node, topic, part.partition, part.current_leader_epoch, version)
-    if not isinstance(found, ErrorCode) and topic is not None:
-        fault = node.faults.for_partition(FETCH_KEY, topic.name, part.partition)
+    if not isinstance(found, ErrorCode):
+        fault = node.faults.for_partition(FETCH_KEY, found.topic.name, part.partition)
         found = fault.error if fault is not None else found
     if isinstance(found, ErrorCode):
         failed = _PartitionAnswer(
@@ -131,7 +140,7 @@ def _read(
     if _out_of_range(log, part.fetch_offset):
         error = ErrorCode.OFFSET_OUT_OF_RANGE
     elif room > 0 or first:
-        records = log.read(part.fetch_offset, min(room, max(part.partition_max_bytes, 0)))
+        records = log.read(part.fetch_offset, min(room, max(part.partition_max_bytes, 0)), below=log.high_watermark)
         # Only the first batch of an answer may be larger than what was asked for.
         if not first and records and len(records[0]) > room:
             records = []
@@ -139,8 +148,8 @@ def _read(
     answer = _PartitionAnswer(
         partition_index=part.partition,
         error_code=error,
-        high_watermark=log.end_offset,
-        last_stable_offset=log.end_offset,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.high_watermark,
         log_start_offset=log.start_offset,
         aborted_transactions=None,
         records=data,
@@ -148,13 +157,13 @@ def _read(
     return answer, len(data)
 
 
-def list_offsets(node: Node, request: ListOffsetsRequest) -> Outcome:
+def list_offsets(node: Node, request: ListOffsetsRequest, call: Call) -> Outcome:
     """Serve ListOffsets: first, last, by time, and the newest record."""
     return Answer(
         ListOffsetsResponse(
             topics=[
                 ListOffsetsResponse.ListOffsetsTopicResponse(
-                    name=entry.name, partitions=[_offset(node, entry.name, part) for part in entry.partitions]
+                    name=entry.name, partitions=[_offset(node, entry.name, part, call) for part in entry.partitions]
                 )
                 for entry in request.topics
             ]
@@ -162,9 +171,11 @@ def list_offsets(node: Node, request: ListOffsetsRequest) -> Outcome:
     )
 
 
-def _offset(node: Node, name: str, part: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition) -> _Offset:
+def _offset(
+    node: Node, name: str, part: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition, call: Call
+) -> _Offset:
     index = part.partition_index
-    found = _find(node, node.topic(name), index, part.current_leader_epoch, 0)
+    found = _described(node, name, index, part.current_leader_epoch, call)
     fault = node.faults.for_partition(LIST_OFFSETS_KEY, name, index)
     if fault is not None:
         found = fault.error
@@ -177,14 +188,14 @@ def _offset(node: Node, name: str, part: ListOffsetsRequest.ListOffsetsTopic.Lis
     if isinstance(place, ErrorCode):
         return _Offset(partition_index=index, error_code=place, timestamp=-1, offset=-1, leader_epoch=-1)
     offset, time = place or (-1, -1)
-    epoch = LEADER_EPOCH if place else -1
+    epoch = found.placement.epoch if place else -1
     return _Offset(partition_index=index, error_code=ErrorCode.NONE, timestamp=time, offset=offset, leader_epoch=epoch)
 
 
 def _place(log: PartitionLog, timestamp: int) -> tuple[int, int] | ErrorCode | None:
     """Offset and timestamp of what a ListOffsets timestamp means; None when there is no such record."""
     if timestamp == LATEST:
-        return log.end_offset, -1
+        return log.high_watermark, -1
     if timestamp == EARLIEST:
         return log.start_offset, -1
     if timestamp == MAX_TIMESTAMP:
@@ -192,13 +203,14 @@ def _place(log: PartitionLog, timestamp: int) -> tuple[int, int] | ErrorCode | N
     return log.first_at(timestamp) if timestamp >= 0 else ErrorCode.UNSUPPORTED_VERSION
 
 
-def offset_for_leader_epoch(node: Node, request: OffsetForLeaderEpochRequest) -> Outcome:
-    """Serve OffsetForLeaderEpoch: the only epoch ends where the log ends."""
+def offset_for_leader_epoch(node: Node, request: OffsetForLeaderEpochRequest, call: Call) -> Outcome:
+    """Serve OffsetForLeaderEpoch: where an epoch ended in this leader's log."""
     return Answer(
         OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-                    topic=entry.topic, partitions=[_epoch_end(node, entry.topic, part) for part in entry.partitions]
+                    topic=entry.topic,
+                    partitions=[_epoch_end(node, entry.topic, part, call) for part in entry.partitions],
                 )
                 for entry in request.topics
             ]
@@ -207,18 +219,13 @@ def offset_for_leader_epoch(node: Node, request: OffsetForLeaderEpochRequest) ->
 
 
 def _epoch_end(
-    node: Node, name: str, part: OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+    node: Node, name: str, part: OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition, call: Call
 ) -> _EpochEnd:
-    found = _find(node, node.topic(name), part.partition, part.current_leader_epoch, 0)
+    found = _described(node, name, part.partition, part.current_leader_epoch, call)
     fault = node.faults.for_partition(EPOCH_KEY, name, part.partition)
     if fault is not None:
         found = fault.error
     if isinstance(found, ErrorCode):
         return _EpochEnd(error_code=found, partition=part.partition, leader_epoch=-1, end_offset=-1)
-    known = part.leader_epoch == LEADER_EPOCH
-    return _EpochEnd(
-        error_code=ErrorCode.NONE,
-        partition=part.partition,
-        leader_epoch=LEADER_EPOCH if known else -1,
-        end_offset=found.log.end_offset if known else -1,
-    )
+    epoch, end = found.log.end_of_epoch(part.leader_epoch)
+    return _EpochEnd(error_code=ErrorCode.NONE, partition=part.partition, leader_epoch=epoch, end_offset=end)

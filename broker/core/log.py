@@ -1,11 +1,8 @@
-"""One partition: its batches in order of their offsets, and its producers.
-
-There is one replica, so the end of the log is its high watermark, and the leader epoch is always 0.
-"""
+"""One replica of a partition: its batches in order of their offsets, where leader epochs began, and its producers."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
 import crc32c
@@ -15,7 +12,8 @@ from .errors import ErrorCode, Refusal
 from .producer_state import Append, Duplicate, OutOfOrder, ProducerTable, StaleEpoch, Stored
 from .topics import TimestampType
 
-LEADER_EPOCH: Final = 0
+FIRST_EPOCH: Final = 0
+UNKNOWN_EPOCH: Final = -1
 OFFSET_BYTES: Final = 8
 EPOCH_AT: Final = 12
 EPOCH_BYTES: Final = 4
@@ -36,6 +34,7 @@ class Appended(NamedTuple):
     """The batch is new; `data` is what the log keeps."""
 
     base_offset: int
+    last_offset: int
     log_append_time: int
     """Milliseconds; -1 on a topic with create time."""
 
@@ -46,6 +45,7 @@ class Known(NamedTuple):
     """The batch was in the log already."""
 
     base_offset: int
+    last_offset: int
     log_append_time: int
     """The stored batch's largest timestamp, whatever the topic's timestamp type."""
 
@@ -54,11 +54,25 @@ class BrokenLogError(ValueError):
     """A stored batch does not follow the one before it."""
 
 
-def stored_bytes(data: bytes, base_offset: int, append_time: int | None) -> bytes:
-    """Return a checked batch as it is stored: with its offset, and with `append_time` (ms) where the topic wants that."""
+class EpochStart(NamedTuple):
+    """The first offset that a leader of this epoch wrote or would have written."""
+
+    epoch: int
+    start_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """The newest epoch of a log that is not newer than the one asked for, and the offset behind its last record."""
+
+    epoch: int
+    end_offset: int
+
+
+def stored_bytes(data: bytes, base_offset: int, append_time: int | None, epoch: int = FIRST_EPOCH) -> bytes:
+    """Return a checked batch as it is stored: with its offset, its leader's epoch, and `append_time` (ms) if the topic wants it."""
     placed = bytearray(data)
     placed[:OFFSET_BYTES] = base_offset.to_bytes(OFFSET_BYTES, "big")
-    placed[EPOCH_AT : EPOCH_AT + EPOCH_BYTES] = LEADER_EPOCH.to_bytes(EPOCH_BYTES, "big")
+    placed[EPOCH_AT : EPOCH_AT + EPOCH_BYTES] = epoch.to_bytes(EPOCH_BYTES, "big")
     if append_time is not None:
         placed[ATTRIBUTES_AT + 1] |= TIMESTAMP_TYPE_BIT
         placed[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = append_time.to_bytes(8, "big", signed=True)
@@ -68,24 +82,57 @@ def stored_bytes(data: bytes, base_offset: int, append_time: int | None) -> byte
 
 
 class PartitionLog:
-    """Batches and producer state of one partition.
+    """Batches and producer state of one replica.
 
     `append` is split in two, so that the caller can write the bytes down between them: `place` decides, `add` keeps.
     """
 
     def __init__(self) -> None:
         self._batches: list[Batch] = []
+        self._epochs: list[EpochStart] = []
+        self._loaded_to = 0
+        """Batches before this offset were there when the replica last started: it remembers the last of each producer."""
+
         self.producers = ProducerTable()
         self.start_offset = 0
+        self.high_watermark = 0
+        """All records before it are on every in-sync replica, as far as this replica knows; readers see no others."""
+
         self.size = 0
         """Bytes of all batches."""
 
     @property
     def end_offset(self) -> int:
-        """Offset of the next record; all below it is visible."""
-        return self._batches[-1].last_offset + 1 if self._batches else self.start_offset
+        """Offset of the next record."""
+        return max(self.start_offset, self._batches[-1].last_offset + 1 if self._batches else 0)
 
-    def place(self, head: Head, data: bytes, kind: TimestampType, *, wall_ms: int) -> Appended | Known | Refusal:
+    # Leader epochs
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest epoch that the log knows of, or -1."""
+        return self._epochs[-1].epoch if self._epochs else UNKNOWN_EPOCH
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note that a leader of this epoch goes on from the end of the log."""
+        if epoch > self.last_epoch:
+            self._epochs.append(EpochStart(epoch, self.end_offset))
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd:
+        """Where an epoch ended; (-1, -1) when the log knows nothing as old or has not heard of one as new."""
+        if not self._epochs or epoch > self.last_epoch or epoch < 0:
+            return EpochEnd(UNKNOWN_EPOCH, -1)
+        if epoch < self._epochs[0].epoch:
+            return EpochEnd(epoch, self._epochs[0].start_offset)
+        at = bisect_right(self._epochs, epoch, key=lambda one: one.epoch) - 1
+        last = at == len(self._epochs) - 1
+        return EpochEnd(self._epochs[at].epoch, self.end_offset if last else self._epochs[at + 1].start_offset)
+
+    # Appending
+
+    def place(
+        self, head: Head, data: bytes, kind: TimestampType, *, wall_ms: int, epoch: int = FIRST_EPOCH
+    ) -> Appended | Known | Refusal:
         """Decide on a checked batch; nothing changes until `add`."""
         if head.producer_id >= 0:
             known = self._by_producer(head)
@@ -93,7 +140,8 @@ class PartitionLog:
                 return known
         time = wall_ms if kind is TimestampType.LOG_APPEND else None
         base = self.end_offset
-        return Appended(base, -1 if time is None else time, stored_bytes(data, base, time))
+        last = base + head.last_offset_delta
+        return Appended(base, last, -1 if time is None else time, stored_bytes(data, base, time, epoch))
 
     def _by_producer(self, head: Head) -> Known | Refusal | None:
         verdict = self.producers.judge(head.producer_id, head.producer_epoch, head.base_sequence, head.last_sequence)
@@ -101,7 +149,7 @@ class PartitionLog:
             case Append():
                 return None
             case Duplicate(stored):
-                return Known(stored.base_offset, stored.timestamp)
+                return Known(stored.base_offset, stored.last_offset, stored.timestamp)
             case OutOfOrder(expected):
                 why = f"sequence {head.base_sequence}, expected {expected}"
                 return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, why, tells_log_start=True)
@@ -116,23 +164,96 @@ class PartitionLog:
             BrokenLogError: it does not.
         """
         head = read_head(data)
-        if not self._batches:
+        if not self._batches and self.end_offset == 0:
             self.start_offset = head.base_offset
         elif head.base_offset != self.end_offset:
             raise BrokenLogError(f"a batch at offset {head.base_offset}, expected {self.end_offset}")
+        if head.leader_epoch > self.last_epoch:
+            self._epochs.append(EpochStart(head.leader_epoch, head.base_offset))
         last = head.base_offset + head.last_offset_delta
         self._batches.append(Batch(last, head.base_offset, head.max_timestamp, data))
         self.size += len(data)
+        self._remember(head)
+
+    def _remember(self, head: Head) -> None:
         if head.producer_id >= 0:
+            last = head.base_offset + head.last_offset_delta
             stored = Stored(head.base_sequence, head.last_sequence, head.base_offset, last, head.max_timestamp)
             self.producers.appended(head.producer_id, head.producer_epoch, stored)
 
-    def read(self, offset: int, limit: int) -> list[bytes]:
-        """Return batches from the one that holds `offset`, together at most `limit` bytes but at least one if there is one."""
+    # Losing records and memory
+
+    def truncate(self, end: int) -> None:
+        """Cut off what begins at `end` or behind: it was never committed, or its leader was lost."""
+        end = max(end, self.start_offset)
+        # An epoch may have begun here without a record.
+        self._epochs = [one for one in self._epochs if one.start_offset < end]
+        if end >= self.end_offset:
+            return
+        at = bisect_left(self._batches, (end,))
+        self.size -= sum(len(batch.data) for batch in self._batches[at:])
+        del self._batches[at:]
+        self.high_watermark = min(self.high_watermark, self.end_offset)
+        self._loaded_to = min(self._loaded_to, self.end_offset)
+        forgotten = self.producers.cut(end)
+        if forgotten:
+            self._rebuild()
+
+    def restart_at(self, offset: int) -> None:
+        """Drop everything: the leader's log begins behind the end of this one."""
+        self._batches.clear()
+        self._epochs.clear()
+        self.producers = ProducerTable()
+        self.size = 0
+        self.start_offset = self.high_watermark = self._loaded_to = offset
+
+    def delete_before(self, offset: int) -> None:
+        """Move the log's start; producers are remembered although their batches are gone."""
+        if offset <= self.start_offset:
+            return
+        at = bisect_left(self._batches, (offset,))
+        self.size -= sum(len(batch.data) for batch in self._batches[:at])
+        del self._batches[:at]
+        self.start_offset = offset
+        self.high_watermark = max(self.high_watermark, self.start_offset)
+
+    def reload(self, *, clean: bool, wall_ms: int, after_ms: int) -> None:
+        """Come back after the end of the process that held it, which it did in order if `clean`.
+
+        What a snapshot told that lies at or below the start of the log is not believed; an orderly end leaves one at the end.
+        """
+        if not (clean and self.end_offset > self.start_offset):
+            self._loaded_to = self.end_offset
+            self._rebuild()
+        self._loaded_to = self.end_offset
+        self.producers.shrink_to_last()
+        self.producers.expire(wall_ms=wall_ms, after_ms=after_ms)
+
+    def _rebuild(self) -> None:
+        """Learn the producers from the batches that are left."""
+        self.producers = ProducerTable()
+        shrunk = False
+        for batch in self._batches:
+            if not shrunk and batch.base_offset >= self._loaded_to:
+                self.producers.shrink_to_last()
+                shrunk = True
+            self._remember(read_head(batch.data))
+        if not shrunk:
+            self.producers.shrink_to_last()
+
+    # Reading
+
+    def read(self, offset: int, limit: int, *, below: int) -> list[bytes]:
+        """Return batches from the one that holds `offset` up to the offset `below`.
+
+        Together they have at most `limit` bytes, but there is at least one if the log has one.
+        """
         found: list[bytes] = []
         size = 0
         # The list is in order of last offsets, which the tuples begin with.
         for at in range(bisect_left(self._batches, (offset,)), len(self._batches)):
+            if self._batches[at].last_offset >= below:
+                break
             data = self._batches[at].data
             size += len(data)
             if found and size > limit:
@@ -141,21 +262,25 @@ class PartitionLog:
         return found
 
     def size_from(self, offset: int, limit: int) -> int:
-        """Bytes that are there to be read from `offset`, counted no further than `limit`."""
+        """Bytes that readers see from `offset`, counted no further than `limit`."""
         size = 0
         for at in range(bisect_left(self._batches, (offset,)), len(self._batches)):
+            if self._batches[at].last_offset >= self.high_watermark:
+                break
             size += len(self._batches[at].data)
             if size >= limit:
                 break
         return size
 
     def first_at(self, timestamp: int) -> tuple[int, int] | None:
-        """Offset and timestamp (ms) of the first record not older than `timestamp`.
+        """Offset and timestamp (ms) of the first record that readers see not older than `timestamp`.
 
         Raises:
             CodecError, RecordError: a batch was stored unlooked at, and its records do not decode.
         """
         for batch in self._batches:
+            if batch.last_offset >= self.high_watermark:
+                break
             if batch.max_timestamp >= timestamp:
                 for offset, time in _times(batch):
                     if time >= timestamp:
@@ -163,14 +288,15 @@ class PartitionLog:
         return None
 
     def newest(self) -> tuple[int, int] | None:
-        """Offset and timestamp (ms) of the record with the largest timestamp, the first of them.
+        """Offset and timestamp (ms) of the record that readers see with the largest timestamp, the first of them.
 
         Raises:
             CodecError, RecordError: as `first_at`.
         """
-        if not self._batches:
+        seen = [batch for batch in self._batches if batch.last_offset < self.high_watermark]
+        if not seen:
             return None
-        batch = max(self._batches, key=lambda candidate: candidate.max_timestamp)
+        batch = max(seen, key=lambda candidate: candidate.max_timestamp)
         return max(_times(batch), key=lambda pair: (pair[1], -pair[0]))
 
 

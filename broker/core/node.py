@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .batches import Verify
 from .errors import ErrorCode
 from .faults import Faults
 from .log import PartitionLog
+from .permissions import Permissions
+from .placement import FixedPlacements, Placement, Placements
 from .ports import LogStore, Moment, TopicStore
-from .topics import Topic, TopicRules, leader_index
+from .quotas import Quotas
+from .topics import Topic, TopicRules
 
 NODES_MAX: Final = 1024
 PRODUCER_ID_BLOCK: Final = 1 << 20
@@ -34,6 +38,7 @@ class Limits(NamedTuple):
 
     auto_create_topics: bool = False
     default_partitions: int = 1
+    default_replicas: int = 1
     log_bytes_max: int = 4 << 30
     """All logs of this node together; above it, batches are refused."""
 
@@ -46,11 +51,31 @@ class Limits(NamedTuple):
 
 @dataclass(slots=True)
 class Partition:
-    """A partition that this node leads."""
+    """A replica on this node, and what the node believes of the others."""
 
     topic: Topic
     rules: TopicRules
     log: PartitionLog
+    placement: Placement
+    diverged: bool = False
+    """A follower that has not yet compared its log with that of its leader."""
+
+    ends: dict[int, int] = field(default_factory=dict)
+    """As leader: how far the others have copied the log."""
+
+    caught_up: dict[int, float] = field(default_factory=dict)
+    """As leader: when the others last had all of it (seconds)."""
+
+    @property
+    def in_sync_wanted(self) -> int:
+        """How many in-sync replicas a batch with acks -1 needs: never more than there are replicas."""
+        return min(self.rules.min_insync_replicas, len(self.placement.replicas))
+
+    def advance(self) -> None:
+        """As leader: move the high watermark to what all in-sync replicas have."""
+        others = self.placement.in_sync
+        end = min((self.ends.get(other, 0) for other in others), default=0)
+        self.log.high_watermark = max(self.log.high_watermark, min(end, self.log.end_offset))
 
 
 class Node:
@@ -66,8 +91,13 @@ class Node:
         topic_store: TopicStore,
         log_store: LogStore,
         moment: Moment,
+        placements: Placements | None = None,
+        logs: Mapping[tuple[uuid.UUID, int], PartitionLog] | None = None,
     ) -> None:
-        """Take part as `node_id`; `start` is a number that no earlier start of this node used."""
+        """Take part as `node_id`; `start` is a number that no earlier start of this node used.
+
+        Without `placements` there is one replica of everything. `logs` were held by an earlier start; they were reloaded.
+        """
         self.peers = tuple(sorted(peers))
         self.by_id = {peer.node_id: peer for peer in self.peers}
         assert node_id in self.by_id
@@ -77,18 +107,21 @@ class Node:
         self.node_id = node_id
         self.limits = limits
         self.faults = Faults()
-        self.appends = 0
-        """Counts batches; readers that wait look again when it moves."""
+        self.permissions = Permissions()
+        self.quotas = Quotas()
+        self.changes = 0
+        """Counts appends and moves of the high watermark; requests that wait look again when it moves."""
 
         self.offsets: dict[tuple[str, str, int], tuple[int, str | None]] = {}
         """Committed (offset, metadata) by (group, topic, partition)."""
 
+        self.placements: Placements = placements or FixedPlacements([peer.node_id for peer in self.peers])
         self._topic_store = topic_store
         self._log_store = log_store
         self._topics: dict[str, Topic] = {}
         self._ids: dict[uuid.UUID, Topic] = {}
         self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
-        self._bytes = 0
+        self._logs = dict(logs or {})
         self._next_producer_id = (start * NODES_MAX + node_id) * PRODUCER_ID_BLOCK
         self._last_producer_id = self._next_producer_id + PRODUCER_ID_BLOCK - 1
         self._next_expiry = moment.now + limits.producer_id_check_interval_s
@@ -110,25 +143,52 @@ class Node:
         self._topics = {topic.name: topic for topic in self._topic_store.all()}
         self._ids = {topic.id: topic for topic in self._topics.values()}
         for key in [key for key in self._partitions if key[0] not in self._ids]:
-            gone = self._partitions.pop(key)
-            self._bytes -= gone.log.size
-            self._log_store.discard(gone.topic)
+            self._log_store.discard(self._partitions.pop(key).topic)
         for topic in self._topics.values():
-            self._load(topic, moment)
+            for index in range(topic.partitions):
+                self._place(topic, index, moment)
+        self.changes += 1
 
-    def _load(self, topic: Topic, moment: Moment) -> None:
-        for index in range(topic.partitions):
-            known = self._partitions.get((topic.id, index))
-            if known is not None:
-                known.topic, known.rules = topic, topic.rules
-            elif self.leader(topic, index).node_id == self.node_id:
-                log = PartitionLog()
-                for data in self._log_store.load(topic, index):
-                    log.add(data)
-                log.producers.shrink_to_last()
-                log.producers.expire(wall_ms=moment.wall_ms, after_ms=self.limits.producer_id_expiration_ms)
-                self._bytes += log.size
-                self._partitions[topic.id, index] = Partition(topic, topic.rules, log)
+    def _place(self, topic: Topic, index: int, moment: Moment) -> None:
+        """Hold a replica that was given to this node, in the role that was given to it, or let it go."""
+        placement = self.placements.placement(topic, index)
+        key = (topic.id, index)
+        if self.node_id not in placement.replicas:
+            _ = self._partitions.pop(key, None)
+            return
+        known = self._partitions.get(key)
+        if known is None:
+            log = self._logs.pop(key, None) or self._load(topic, index, moment)
+            known = self._partitions[key] = Partition(topic, topic.rules, log, placement, diverged=True)
+            self._begin(known, moment)
+            return
+        moved = known.placement.epoch != placement.epoch or known.placement.leader != placement.leader
+        known.topic, known.rules, known.placement = topic, topic.rules, placement
+        if moved:
+            self._begin(known, moment)
+        elif placement.leader == self.node_id:
+            known.advance()
+
+    def _begin(self, partition: Partition, moment: Moment) -> None:
+        """Start to lead or to follow."""
+        leads = partition.placement.leader == self.node_id
+        partition.diverged = not leads
+        partition.ends.clear()
+        partition.caught_up = dict.fromkeys(partition.placement.replicas, moment.now)
+        if leads:
+            partition.log.begin_epoch(partition.placement.epoch)
+            partition.ends[self.node_id] = partition.log.end_offset
+            partition.advance()
+
+    def _load(self, topic: Topic, index: int, moment: Moment) -> PartitionLog:
+        log = PartitionLog()
+        for data in self._log_store.load(topic, index):
+            log.add(data)
+        log.delete_before(self._log_store.start_offset(topic, index))
+        # What a store keeps was acknowledged by the only replica there is.
+        log.high_watermark = log.end_offset
+        log.reload(clean=False, wall_ms=moment.wall_ms, after_ms=self.limits.producer_id_expiration_ms)
+        return log
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
@@ -143,10 +203,14 @@ class Node:
         return self._ids.get(topic_id)
 
     def create_topic(
-        self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], moment: Moment
+        self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], moment: Moment, replicas: int = 1
     ) -> Topic | None:
-        """Make a topic, or return None when there is one of that name."""
-        topic = self._topic_store.create(name, partitions, settings)
+        """Make a topic, or return None when there is one of that name.
+
+        Raises:
+            CutOffError: this node does not reach the controller.
+        """
+        topic = self._topic_store.create(name, partitions, settings, replicas)
         self.refresh(moment)
         return topic
 
@@ -164,26 +228,50 @@ class Node:
 
     # Partitions
 
-    def leader(self, topic: Topic, partition: int) -> Peer:
-        """Who leads a partition."""
-        return self.peers[leader_index(topic.name, partition, len(self.peers))]
+    def leader(self, topic: Topic, partition: int) -> Peer | None:
+        """Who leads a partition, as far as this node knows; None when nobody does."""
+        return self.by_id.get(self.placements.placement(topic, partition).leader)
 
     def partition(self, topic: Topic, index: int) -> Partition | ErrorCode:
         """The partition, if it exists and this node leads it."""
+        found = self.replica(topic, index)
+        if isinstance(found, ErrorCode) or found.placement.leader == self.node_id:
+            return found
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def replica(self, topic: Topic, index: int) -> Partition | ErrorCode:
+        """The partition, if it exists and this node has a replica of it."""
         if not 0 <= index < topic.partitions:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return self._partitions.get((topic.id, index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def find(self, key: tuple[uuid.UUID, int]) -> Partition | None:
+        """The replica of this topic id and partition, if this node has one."""
+        return self._partitions.get(key)
+
+    def held(self) -> Iterator[tuple[tuple[uuid.UUID, int], Partition]]:
+        """All replicas of this node, by topic id and partition."""
+        return iter(list(self._partitions.items()))
+
     def has_room(self, size: int) -> bool:
         """Whether `size` more bytes of log may be held."""
-        return self._bytes + size <= self.limits.log_bytes_max
+        held = sum(partition.log.size for partition in self._partitions.values())
+        return held + size <= self.limits.log_bytes_max
 
     def write(self, partition: Partition, index: int, data: bytes) -> None:
         """Append a stored batch: to the store first, so that nothing is answered that a restart would forget."""
         self._log_store.append(partition.topic, index, data)
         partition.log.add(data)
-        self._bytes += len(data)
-        self.appends += 1
+        if partition.placement.leader == self.node_id:
+            partition.ends[self.node_id] = partition.log.end_offset
+            partition.advance()
+        self.changes += 1
+
+    def delete_before(self, partition: Partition, index: int, offset: int) -> None:
+        """Move the start of a log."""
+        self._log_store.keep_start(partition.topic, index, offset)
+        partition.log.delete_before(offset)
+        self.changes += 1
 
     # Producers
 

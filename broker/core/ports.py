@@ -18,6 +18,10 @@ class Moment(NamedTuple):
     """Time of day, milliseconds since 1970."""
 
 
+class CutOffError(Exception):
+    """A node cannot reach the controller, which alone may do what was asked."""
+
+
 class LogStore(Protocol):
     """Where logs survive the process."""
 
@@ -27,6 +31,14 @@ class LogStore(Protocol):
 
     def append(self, topic: Topic, partition: int, data: bytes) -> None:
         """Write one batch behind the others; when this returns, it survives the end of this process."""
+        ...
+
+    def start_offset(self, topic: Topic, partition: int) -> int:
+        """Where the log begins: what lies before was deleted."""
+        ...
+
+    def keep_start(self, topic: Topic, partition: int, offset: int) -> None:
+        """Note that what lies before `offset` is deleted."""
         ...
 
     def discard(self, topic: Topic) -> None:
@@ -45,8 +57,14 @@ class TopicStore(Protocol):
         """Return the topics that exist."""
         ...
 
-    def create(self, name: str, partitions: int, settings: tuple[tuple[str, str], ...]) -> Topic | None:
-        """Add a topic, or return None when one of that name exists."""
+    def create(
+        self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], replicas: int = 1
+    ) -> Topic | None:
+        """Add a topic, or return None when one of that name exists.
+
+        Raises:
+            CutOffError: nobody who decides can be reached; `alter` and `delete` raise it, too.
+        """
         ...
 
     def alter(self, topic: Topic, settings: tuple[tuple[str, str], ...]) -> bool:

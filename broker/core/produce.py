@@ -1,18 +1,19 @@
-"""Produce: check a batch, ask the log what to do with it, write it, and say where it lies."""
+"""Produce: check a batch, ask the log what to do with it, write it, wait for its replicas, and say where it lies."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, TypeAlias, assert_never
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from .batches import Head, check
 from .errors import ErrorCode, Refusal
-from .log import LEADER_EPOCH, Appended, Known
+from .log import Appended, Known
 from .node import Node, Partition
-from .outcomes import Answer, HangUp, Outcome, Silence
-from .ports import Moment
+from .outcomes import Answer, Call, HangUp, Outcome, Silence, Wait
+from .permissions import Operation, Resource
 from .topics import Topic
 
 API_KEY: Final = 0
@@ -21,39 +22,88 @@ BY_ID: Final = 13
 
 ZSTD: Final = 7
 HINTS: Final = 10
+ALL: Final = -1
+"""`acks` of a request that is answered when all in-sync replicas have it."""
 
 _TopicAnswer: TypeAlias = ProduceResponse.TopicProduceResponse
 _PartitionAnswer: TypeAlias = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+_Part: TypeAlias = ProduceRequest.TopicProduceData.PartitionProduceData
 
 
-def produce(node: Node, request: ProduceRequest, version: int, moment: Moment) -> Outcome:
+class Expected(NamedTuple):
+    """A batch in the log, new or not, whose replicas the answer waits for."""
+
+    answer: _PartitionAnswer
+    topic: Topic
+    end_offset: int
+    """What the high watermark must reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A request whose batches are in the log and whose answer waits."""
+
+    answers: list[_TopicAnswer]
+    waiting: list[Expected]
+    mute_s: float
+
+
+def produce(node: Node, request: ProduceRequest, call: Call) -> Outcome:
     """Serve a Produce request; with `acks` 0 there is no answer, and an error closes the connection."""
     named = Counter(
         (entry.name, entry.topic_id, part.index) for entry in request.topic_data for part in entry.partition_data
     )
-    answers = [
-        _TopicAnswer(
-            name=entry.name,
-            topic_id=entry.topic_id,
-            partition_responses=[
-                _partition(
-                    node,
-                    request,
-                    entry,
-                    part,
-                    repeated=named[entry.name, entry.topic_id, part.index] > 1,
-                    version=version,
-                    moment=moment,
-                )
-                for part in entry.partition_data
-            ],
-        )
-        for entry in request.topic_data
-    ]
+    waiting: list[Expected] = []
+    answers: list[_TopicAnswer] = []
+    for entry in request.topic_data:
+        parts: list[_PartitionAnswer] = []
+        for part in entry.partition_data:
+            repeated = named[entry.name, entry.topic_id, part.index] > 1
+            found = _partition(node, request, entry, part, repeated=repeated, call=call)
+            if isinstance(found, Expected):
+                waiting.append(found)
+                found = found.answer
+            parts.append(found)
+        answers.append(_TopicAnswer(name=entry.name, topic_id=entry.topic_id, partition_responses=parts))
+    size = sum(len(part.records or b"") for entry in request.topic_data for part in entry.partition_data)
+    mute_s = node.quotas.throttle_s(call.client_id, size, call.moment.now)
     if request.acks == 0:
         failed = [part.error_code for answer in answers for part in answer.partition_responses if part.error_code]
         return HangUp(f"acks 0, error {failed[0]}") if failed else Silence()
-    return Answer(ProduceResponse(responses=answers, node_endpoints=_hints(node, answers) if version >= HINTS else []))
+    return finish(node, request, call, Written(answers, waiting, mute_s))
+
+
+def finish(node: Node, request: ProduceRequest, call: Call, written: Written) -> Outcome:
+    """Answer when every batch is where it must be, or cannot get there any more, or the time is up."""
+    deadline = call.arrived + max(request.timeout_ms, 0) / 1000
+    left = [expected for expected in written.waiting if not _settled(node, expected, call.version)]
+    if left and call.moment.now < deadline:
+        return Wait(deadline, Written(written.answers, left, written.mute_s))
+    for expected in left:
+        expected.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        expected.answer.error_message = "the in-sync replicas are too slow"
+    hints = _hints(node, written.answers) if call.version >= HINTS else []
+    throttle_ms = round(written.mute_s * 1000)
+    response = ProduceResponse(responses=written.answers, node_endpoints=hints, throttle_time_ms=throttle_ms)
+    return Answer(response, written.mute_s)
+
+
+def _settled(node: Node, expected: Expected, version: int) -> bool:
+    """Whether a batch needs no more waiting; its answer then says how it went, with its offset in every case."""
+    answer = expected.answer
+    known = node.topic_by_id(expected.topic.id)
+    found = ErrorCode.NOT_LEADER_OR_FOLLOWER if known is None else node.partition(known, answer.index)
+    if isinstance(found, ErrorCode):
+        answer.error_code, answer.error_message = found, "another node leads by now"
+        if known is not None and version >= HINTS:
+            _hint(node, known, answer)
+        return True
+    if found.log.high_watermark < expected.end_offset:
+        return False
+    if len(found.placement.in_sync) < found.in_sync_wanted:
+        answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        answer.error_message = "replicas were lost after the append"
+    return True
 
 
 def _hints(node: Node, answers: list[_TopicAnswer]) -> list[ProduceResponse.NodeEndpoint]:
@@ -71,41 +121,51 @@ def _partition(
     node: Node,
     request: ProduceRequest,
     entry: ProduceRequest.TopicProduceData,
-    part: ProduceRequest.TopicProduceData.PartitionProduceData,
+    part: _Part,
     *,
     repeated: bool,
-    version: int,
-    moment: Moment,
-) -> _PartitionAnswer:
-    topic = node.topic_by_id(entry.topic_id) if version >= BY_ID else node.topic(entry.name)
+    call: Call,
+) -> _PartitionAnswer | Expected:
+    by_id = call.version >= BY_ID
+    topic = node.topic_by_id(entry.topic_id) if by_id else node.topic(entry.name)
+    name = entry.name if topic is None else topic.name
+    # Without a name there is nothing that a right could be missing for.
+    if name and not node.permissions.allow(call.client_id, Operation.WRITE, Resource.TOPIC, name):
+        return _refused(part.index, Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no right to write"))
     if topic is None:
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(part.index, Refusal(unknown, "no such topic"))
-    if request.acks not in {-1, 0, 1}:
+    if request.acks not in {ALL, 0, 1}:
         return _refused(part.index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}"))
     fault = node.faults.for_partition(API_KEY, topic.name, part.index)
     if fault is not None and not fault.applied:
         return _refused(part.index, Refusal(fault.error, "on command"))
     partition = node.partition(topic, part.index)
     if isinstance(partition, ErrorCode):
-        return _elsewhere(node, topic, part.index, partition, version)
+        return _elsewhere(node, topic, part.index, partition, call.version)
     if repeated:
         return _refused(part.index, Refusal(ErrorCode.INVALID_RECORD, "the partition is twice in the request"))
-    answer = _append(node, partition, part.index, bytes(part.records or b""), version=version, moment=moment)
-    if fault is not None:
-        answer.error_code = fault.error
+    found = _append(node, partition, part, acks=request.acks, call=call)
+    if fault is None:
+        return found
+    answer = found.answer if isinstance(found, Expected) else found
+    answer.error_code = fault.error
     return answer
 
 
-def _append(
-    node: Node, partition: Partition, index: int, data: bytes, *, version: int, moment: Moment
-) -> _PartitionAnswer:
-    # With one replica the smallest number of in-sync replicas is always there.
-    head = check(data, partition.rules, verify=node.limits.verify, wall_ms=moment.wall_ms, zstd=version >= ZSTD)
-    if not isinstance(head, Head):
-        return _refused(index, head, partition.log.start_offset)
+def _append(node: Node, partition: Partition, part: _Part, *, acks: int, call: Call) -> _PartitionAnswer | Expected:
+    """Check and append one batch; in this order, so that a batch that is in the log can be refused all the same."""
+    index = part.index
+    if acks == ALL and len(partition.placement.in_sync) < partition.in_sync_wanted:
+        return _refused(index, Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas are in sync"))
+    data = bytes(part.records or b"")
+    wall_ms = call.moment.wall_ms
+    head = check(data, partition.rules, verify=node.limits.verify, wall_ms=wall_ms, zstd=call.version >= ZSTD)
     log = partition.log
-    placed = log.place(head, data, partition.rules.timestamp_type, wall_ms=moment.wall_ms)
+    if not isinstance(head, Head):
+        return _refused(index, head, log.start_offset)
+    kind = partition.rules.timestamp_type
+    placed = log.place(head, data, kind, wall_ms=wall_ms, epoch=partition.placement.epoch)
     match placed:
         case Refusal():
             return _refused(index, placed, log.start_offset)
@@ -117,21 +177,27 @@ def _append(
             node.write(partition, index, stored)
         case _:
             assert_never(placed)
-    return _PartitionAnswer(
+    answer = _PartitionAnswer(
         index=index,
         error_code=ErrorCode.NONE,
         base_offset=placed.base_offset,
         log_append_time_ms=placed.log_append_time,
         log_start_offset=log.start_offset,
     )
+    return Expected(answer, partition.topic, placed.last_offset + 1) if acks == ALL else answer
 
 
 def _elsewhere(node: Node, topic: Topic, index: int, error: ErrorCode, version: int) -> _PartitionAnswer:
     answer = _refused(index, Refusal(error, "this node does not have the partition"))
     if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= HINTS:
-        leader = node.leader(topic, index)
-        answer.current_leader = _PartitionAnswer.LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=LEADER_EPOCH)
+        _hint(node, topic, answer)
     return answer
+
+
+def _hint(node: Node, topic: Topic, answer: _PartitionAnswer) -> None:
+    """Say who leads, as far as this node knows."""
+    placement = node.placements.placement(topic, answer.index)
+    answer.current_leader = _PartitionAnswer.LeaderIdAndEpoch(leader_id=placement.leader, leader_epoch=placement.epoch)
 
 
 def _refused(index: int, refusal: Refusal, log_start: int = -1) -> _PartitionAnswer:

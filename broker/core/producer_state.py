@@ -97,6 +97,17 @@ class ProducerTable:
             while len(producer.batches) > 1:
                 _ = producer.batches.popleft()
 
+    def cut(self, end: int) -> bool:
+        """Forget batches that begin at offset `end` or behind; tell whether there were any."""
+        found = False
+        for key, producer in list(self._producers.items()):
+            while producer.batches and producer.last.base_offset >= end:
+                _ = producer.batches.pop()
+                found = True
+            if not producer.batches:
+                del self._producers[key]
+        return found
+
     def expire(self, *, wall_ms: int, after_ms: int) -> None:
         """Forget ids whose last batch is older than `after_ms` by its records' own time."""
         old = [key for key, producer in self._producers.items() if wall_ms - producer.last.timestamp >= after_ms]

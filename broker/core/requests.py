@@ -6,12 +6,13 @@ is answered whatever its version, so that a client can find out what is offered.
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Final, NamedTuple
 
 from kafka.protocol.admin.cluster import DescribeClusterRequest
 from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
-from kafka.protocol.admin.topics import CreateTopicsRequest, DeleteTopicsRequest
+from kafka.protocol.admin.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
@@ -27,15 +28,17 @@ from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from . import nulls
-from .admin import alter_configs, create_topics, delete_topics, describe_configs, describe_producers
+from .admin import alter_configs, create_topics, delete_records, delete_topics, describe_configs
 from .cluster import describe_cluster, find_coordinator, init_producer_id, metadata
 from .errors import ErrorCode
+from .faults import CutAnswer, DelayAnswer
 from .fetch import fetch, list_offsets, offset_for_leader_epoch
 from .groups import offset_commit, offset_fetch
 from .node import Node
-from .outcomes import Answer, HangUp, Outcome, Wait
-from .ports import Moment
-from .produce import produce
+from .outcomes import Answer, Call, HangUp, Outcome, Wait
+from .ports import CutOffError, Moment
+from .produce import Written, finish, produce
+from .producers import describe_producers
 
 HEAD: Final = struct.Struct(">hhi")
 API_VERSIONS_KEY: Final = 18
@@ -62,6 +65,7 @@ APIS: Final[dict[int, Api]] = {
     18: Api(ApiVersionsRequest, 0, 4),
     19: Api(CreateTopicsRequest, 2, 7),
     20: Api(DeleteTopicsRequest, 1, 6),
+    21: Api(DeleteRecordsRequest, 0, 2),
     22: Api(InitProducerIdRequest, 0, 5),
     23: Api(OffsetForLeaderEpochRequest, 2, 4),
     32: Api(DescribeConfigsRequest, 1, 4),
@@ -83,6 +87,10 @@ class Request(NamedTuple):
     body: ApiMessage | None
     """None: ApiVersions of a version that is not offered."""
 
+    client_id: str = ""
+    pending: object = None
+    """What a `Wait` said was done already."""
+
 
 class RequestError(ValueError):
     """The bytes are not a request that this broker serves."""
@@ -97,6 +105,17 @@ class Reply(NamedTuple):
 
     why: str = ""
     """Why something is kept back."""
+
+    mute_s: float = 0.0
+    """Take nothing more from this connection for so long (seconds)."""
+
+
+class Delayed(NamedTuple):
+    """An answer that is kept back."""
+
+    reply: Reply
+    until: float
+    """Seconds."""
 
 
 def decode(data: bytes, *, arrived: float) -> Request:
@@ -120,73 +139,96 @@ def decode(data: bytes, *, arrived: float) -> Request:
         nulls.check(body, version)
     except DECODE_FAILURES as error:
         raise RequestError(f"API {key} version {version} does not decode: {error!r}") from error
-    return Request(key, version, correlation_id, arrived, body)
+    return Request(key, version, correlation_id, arrived, body, body.header.client_id or "")
 
 
 def apply(node: Node, request: Request, moment: Moment) -> Reply | Wait:
-    """Serve a request, or say until when it waits; a waiting request is given in again, and had no effect."""
+    """Serve a request, or say until when it waits; it is then given in again, with what the `Wait` says is done already."""
+    if isinstance(request.pending, Delayed):
+        kept = request.pending
+        return kept.reply if moment.now >= kept.until else Wait(kept.until, kept)
     node.refresh(moment)
-    outcome = _serve(node, request, moment)
+    try:
+        outcome = _serve(node, request, moment)
+    except CutOffError:
+        # As a real one: it forwards the request, and hears nothing until the way is free again.
+        return Wait(math.inf)
     match outcome:
         case Wait():
             return outcome
         case HangUp(why):
             return Reply(b"", close=True, why=why)
-        case Answer(response):
-            return _reply(node, request, response)
+        case Answer(response, mute_s):
+            return _reply(node, request, response, moment, mute_s)
         case _:
             return Reply(b"")
 
 
-def _reply(node: Node, request: Request, response: ApiMessage) -> Reply:
+def again(request: Request, wait: Wait) -> Request:
+    """The request as it is to be given in the next time."""
+    return request._replace(pending=wait.pending)
+
+
+def _reply(node: Node, request: Request, response: ApiMessage, moment: Moment, mute_s: float) -> Reply | Wait:
     response.API_VERSION = request.version
     response.with_header(request.correlation_id)
     data = response.encode(header=True, framed=True)
-    cut = node.faults.for_answer(request.api)
-    return Reply(data) if cut is None else Reply(data[: cut.keep], close=cut.close, why="on command")
+    match node.faults.for_answer(request.api):
+        case None:
+            return Reply(data, mute_s=mute_s)
+        case CutAnswer() as cut:
+            return Reply(data[: cut.keep], close=cut.close, why="on command")
+        case DelayAnswer() as delay:
+            until = moment.now + delay.seconds
+            return Wait(until, Delayed(Reply(data, mute_s=mute_s), until))
+        case _:
+            return Reply(data * 2, why="on command, twice", mute_s=mute_s)
 
 
 def _serve(node: Node, request: Request, moment: Moment) -> Outcome:
-    version = request.version
+    call = Call(request.version, request.client_id, request.arrived, moment)
     match request.body:
         case None:
             return Answer(_versions(ErrorCode.UNSUPPORTED_VERSION))
         case ProduceRequest() as body:
-            return produce(node, body, version, moment)
+            written = request.pending
+            return finish(node, body, call, written) if isinstance(written, Written) else produce(node, body, call)
         case FetchRequest() as body:
-            return fetch(node, body, version, request.arrived, moment)
+            return fetch(node, body, call)
         case MetadataRequest() as body:
-            return metadata(node, body, version, moment)
+            return metadata(node, body, call)
         case ListOffsetsRequest() as body:
-            return list_offsets(node, body)
+            return list_offsets(node, body, call)
         case InitProducerIdRequest() as body:
-            return init_producer_id(node, body)
+            return init_producer_id(node, body, call)
         case ApiVersionsRequest():
             return Answer(_versions(ErrorCode.NONE))
         case FindCoordinatorRequest() as body:
-            return find_coordinator(node, body, version)
+            return find_coordinator(node, body, request.version)
         case OffsetForLeaderEpochRequest() as body:
-            return offset_for_leader_epoch(node, body)
+            return offset_for_leader_epoch(node, body, call)
         case DescribeProducersRequest() as body:
-            return describe_producers(node, body)
+            return describe_producers(node, body, call)
         case OffsetCommitRequest() as body:
             return offset_commit(node, body)
         case OffsetFetchRequest() as body:
-            return offset_fetch(node, body, version)
+            return offset_fetch(node, body, request.version)
         case body:
-            return _administer(node, body, version, moment)
+            return _administer(node, body, call)
 
 
-def _administer(node: Node, body: ApiMessage, version: int, moment: Moment) -> Outcome:
+def _administer(node: Node, body: ApiMessage, call: Call) -> Outcome:
     match body:
         case CreateTopicsRequest():
-            return create_topics(node, body, moment)
+            return create_topics(node, body, call)
         case DeleteTopicsRequest():
-            return delete_topics(node, body, version, moment)
+            return delete_topics(node, body, call)
+        case DeleteRecordsRequest():
+            return delete_records(node, body, call)
         case DescribeConfigsRequest():
-            return describe_configs(node, body)
+            return describe_configs(node, body, call)
         case IncrementalAlterConfigsRequest():
-            return alter_configs(node, body, moment)
+            return alter_configs(node, body, call)
         case DescribeClusterRequest():
             return describe_cluster(node, body)
         case _:

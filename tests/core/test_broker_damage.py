@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol.admin.cluster import DescribeClusterRequest
 from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
-from kafka.protocol.admin.topics import CreateTopicsRequest, DeleteTopicsRequest
+from kafka.protocol.admin.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
@@ -66,6 +66,9 @@ def samples() -> Iterator[ApiMessage]:
     )
     state = DeleteTopicsRequest.DeleteTopicState(name="u", topic_id=uuid.UUID(int=0))
     yield DeleteTopicsRequest(topics=[state], topic_names=["u"], timeout_ms=1)
+    trimmed = DeleteRecordsRequest.DeleteRecordsTopic
+    until = trimmed.DeleteRecordsPartition(partition_index=0, offset=0)
+    yield DeleteRecordsRequest(topics=[trimmed(name="t", partitions=[until])], timeout_ms=1)
     yield InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
     epochs = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     epoch = epochs(topic="t", partitions=[epochs.OffsetForLeaderPartition(partition=0, leader_epoch=0)])
