@@ -180,6 +180,9 @@ class Metadata:
         """Connect and ask, as far as it is due."""
         if self._connection is not None:
             self._connection.tick(now)
+        connection = self._connection
+        if connection is not None and self._plan.leaves(connection.standing(now), connection.throttled_until, now):
+            self._drop(now)
         if self._connection is None:
             target = self._plan.target(now, self._rng())
             if target is not None:
@@ -197,9 +200,12 @@ class Metadata:
         connection = self._connection
         if connection is None:
             return self._plan.next_deadline(connected=False)
-        # Throttled: nothing can be asked before its end, which the connection's own deadline covers.
-        connected = connection.has_room(monotonic())
-        deadlines = [connection.next_deadline(), self._plan.next_deadline(connected=connected)]
+        now = monotonic()
+        planned = self._plan.next_deadline(connected=connection.ready)
+        if planned is not None and planned <= now and not connection.has_room(now):
+            # Throttled, and nobody else to ask: the end of that is among the connection's own deadlines.
+            planned = None
+        deadlines = [connection.next_deadline(), planned]
         return min((at for at in deadlines if at is not None), default=None)
 
     def close(self) -> None:

@@ -264,6 +264,20 @@ class MetadataPlan:
         if limit_s is not None and since is not None and now - since > limit_s:
             _ = self.rebootstrap()
 
+    def leaves(self, standing: Standing, throttled_until: float, now: float) -> bool:
+        """True: the current broker wants silence while something is due, and another one can be asked instead. Until the
+        throttle is over it is not chosen again. `standing` is that of the connection to it."""
+        waits = standing.connected or standing.connecting or standing.may_connect or standing.in_flight > 0
+        if self._current is None or waits or not (self._metadata.is_due(now) or self._producer_id.is_due(now)):
+            return False
+        current = self._current
+        if not any(now >= self._failure(other).not_before for other in self._candidates() if other != current):
+            return False
+        place = (current.host, current.port)
+        self._failures[place] = _Failure(self._failure(current).attempts, throttled_until, now)
+        self._current = None
+        return True
+
     def rebootstrap(self) -> bool:
         """Only the bootstrap addresses count until one of them has answered (MET-18). False: the settings do not want it."""
         if self._limits.rebootstrap_after_s is None:
