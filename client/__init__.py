@@ -12,6 +12,7 @@ from ..api.errors import (
 )
 from ..api.futures import Future
 from ..api.metadata import FrameMetadata, OffsetRun, PartitionMetadata, RecordMetadata
+from ..api.partitioning import Partitioner
 from .client import Producer
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "OffsetRun",
     "OutcomeUnknownError",
     "PartitionMetadata",
+    "Partitioner",
     "PenstockError",
     "Producer",
     "RecordMetadata",

@@ -20,6 +20,7 @@ from ..api.errors import (
 )
 from ..api.futures import FrameFuture, Future, RecordFuture
 from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
+from ..api.partitioning import Partitioner
 from ..wire.errors import FrameError
 from ..wire.frames import Code, Detail, Level, PartitionInfo, valid_client_id
 from .core.columns import (
@@ -32,6 +33,7 @@ from .core.columns import (
     pack_many,
 )
 from .core.window import Ask, Window, WindowLimits, columns_size
+from .partitions import Choice, Learn
 from .worker import Session, Worker
 
 log: Final = logging.getLogger("penstock.client")
@@ -64,6 +66,9 @@ class Producer:
     buffer_bytes_max: what may be held here without an answer; at the limit `send` waits, for at most max_block_ms.
     detail: what answers at "delivered" tell: "records" (partition and offset of each), "slices" (runs of offsets) or "none".
     on_error: called with every error of records or of the session, for programs that look at no future.
+    partitioner: chooses the partition of records that name none: `partitioner(topic, key, value, partitions)` answers with a
+        number, or None to leave it to the daemon. It is called by `send` and `send_many`, which wait for the topic's partitions
+        before its first record, for at most max_block_ms, and raise what it raises.
 
     The daemon need not run yet: records wait for it here. After a fork the child has a session of its own, begun with its
     first record; what the parent had not got answers for stays the parent's. A client id gets the child's process id appended
@@ -85,6 +90,7 @@ class Producer:
         max_block_ms: float = 60_000,
         detail: Literal["records", "slices", "none"] = "records",
         on_error: Callable[[PenstockError], None] | None = None,
+        partitioner: Partitioner | None = None,
     ) -> None:
         if client_id is not None and not valid_client_id(client_id):
             raise ValueError(f"client_id {client_id!r} is not 1 to 128 characters of A-Z a-z 0-9 . _ -")
@@ -97,6 +103,7 @@ class Producer:
         self._max_block_s: Final = max_block_ms / 1000
         self._detail: Final = Detail(detail)
         self._on_error: Final = on_error
+        self._partitioner: Final = partitioner
         self._begin()
         _producers.add(self)
 
@@ -112,6 +119,7 @@ class Producer:
         session = Session(self._path, self._client_id, self._detail)
         self._worker = Worker(session, self._window, self._shared, self._on_error)
         self._started = False
+        self._choice = None if self._partitioner is None else Choice(self._partitioner)
         # A producer nobody holds any more ends by itself once everything is answered.
         self._finalizer = weakref.finalize(self, self._worker.let_go)
         self._finalizer.atexit = False
@@ -135,8 +143,8 @@ class Producer:
         `on_ack` is called with the record's metadata, or with None and the error.
 
         Raises:
-            TypeError, ValueError: the record is not one.
-            RefusedError: it is too large for any frame.
+            TypeError, ValueError: the record is not one, or the partitioner chose no partition of the topic.
+            RefusedError: it is too large for any frame, or a partitioner wants to know a topic that does not exist.
             BufferExhaustedError: the buffer stayed full for `max_block_ms`.
             ClosedError: the producer is closed or cannot go on.
         """
@@ -153,6 +161,8 @@ class Producer:
         if headers is not None:
             flat = flatten(headers)
             size += flat_bytes(flat)
+        if partition is None and self._choice is not None:
+            partition = self._choice.one(self, topic, key, value)
         if partition is not None or timestamp_ms is not None:
             _check_numbers(partition, timestamp_ms)
         number = self._level if level is None else _level(level)
@@ -190,8 +200,9 @@ class Producer:
         Columns are lists or tuples of the same length; `partitions` and `timestamps_ms` may be one number for all.
 
         Raises:
-            TypeError, ValueError: the columns are not records, or more than the buffer holds.
-            RefusedError: a record is too large for any frame.
+            TypeError, ValueError: the columns are not records, or more than the buffer holds, or the partitioner chose no partition
+                of the topic.
+            RefusedError: a record is too large for any frame, or a partitioner wants to know a topic that does not exist.
             BufferExhaustedError: the buffer stayed full for `max_block_ms`.
             ClosedError: the producer is closed or cannot go on.
         """
@@ -199,6 +210,8 @@ class Producer:
         flat = None if headers is None else [flatten(one) for one in headers]
         columns = [_column(partitions), _column(keys), _column(values), flat, _column(timestamps_ms)]
         count = columns_size(columns)
+        if self._choice is not None:
+            columns[0] = self._choice.many(self, topic, columns, count)
         try:
             with self._packing:
                 parts = pack_many(
@@ -293,6 +306,17 @@ class Producer:
         if error is not None:
             raise error
         return [PartitionMetadata(*row) for row in found or ()]
+
+    def ask_partitions(self, topic: str, learn: Learn) -> None:
+        """As `partitions_for`, without waiting; what goes wrong is asked again later."""
+
+        def answer(found: Sequence[PartitionInfo] | None, _: PenstockError | None) -> None:
+            if found is not None:
+                learn([PartitionMetadata(*row) for row in found])
+
+        with self._shared:
+            self._window.ask(Ask(topic, answer))
+            self._worker.wake()
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is held, wait for the answers (at most `timeout` seconds), and end the session.

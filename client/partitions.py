@@ -1,0 +1,83 @@
+"""An application's own partitioner, and what it needs to know."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, cast
+
+from ..api.metadata import PartitionMetadata
+from ..api.partitioning import Partitioner, chosen
+from .core.partitions import PartitionCache
+
+MAX_AGE_S: Final = 30.0
+TOPICS_MAX: Final = 1_024
+
+Learn = Callable[[Sequence[PartitionMetadata]], None]
+
+
+class Source(Protocol):
+    """Who knows the partitions of topics."""
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
+        """Wait for them."""
+        ...
+
+    def ask_partitions(self, topic: str, learn: Learn) -> None:
+        """Have them told later, on another thread, if all goes well."""
+
+
+class Choice:
+    """Calls the partitioner. What it raises, and what is wrong with its answer, goes to whoever sends."""
+
+    def __init__(self, partitioner: Partitioner) -> None:
+        self._partitioner: Final = partitioner
+        self._cache: Final = PartitionCache(max_age_s=MAX_AGE_S, topics_max=TOPICS_MAX)
+
+    def one(self, source: Source, topic: str, key: bytes | None, value: bytes | None) -> int | None:
+        """The partition of one record; None: the daemon chooses.
+
+        Raises:
+            TypeError, ValueError: the answer is no partition of the topic.
+            RefusedError, WaitTimeoutError, ClosedError, RuntimeError: its partitions are not known, see `partitions_for`.
+        """
+        return chosen(self._partitioner, topic, key, value, self._partitions(source, topic))
+
+    def many(self, source: Source, topic: str, columns: Sequence[object], count: int) -> object:
+        """The column of partitions for `count` records, whose columns are partitions, keys, values, and what else there is:
+        chosen where none is given.
+
+        Raises:
+            TypeError, ValueError, RefusedError, WaitTimeoutError, ClosedError, RuntimeError: as `one`.
+        """
+        given = columns[0]
+        if isinstance(given, int):
+            return given
+        named = cast("Sequence[int | None]", given or (None,) * count)
+        keys = cast("Sequence[object]", columns[1] or (None,) * count)
+        values = cast("Sequence[object]", columns[2])
+        partitions = self._partitions(source, topic)
+        return [
+            chosen(self._partitioner, topic, _bytes(key), _bytes(value), partitions) if number is None else number
+            for number, key, value in zip(named, keys, values, strict=True)
+        ]
+
+    def _partitions(self, source: Source, topic: str) -> Sequence[PartitionMetadata]:
+        known = self._cache.get(topic)
+        if known is None:
+            known = source.partitions_for(topic)
+            self._cache.learn(topic, known, time.monotonic())
+        elif self._cache.is_due(topic, time.monotonic()):
+            source.ask_partitions(topic, lambda found: self._cache.learn(topic, found, time.monotonic()))
+        return known
+
+
+def _bytes(given: object) -> bytes | None:
+    """As a partitioner sees it.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(f"keys and values are bytes or None, not {type(given).__name__}")
