@@ -337,8 +337,10 @@ class Cluster:
         self.settle(moment)
 
     def delay_news(self, node_id: int, seconds: float) -> None:
-        """Let a node hear of decisions so much later than the others."""
-        self._place(node_id).news_delay_s = seconds
+        """Let a node hear of decisions so much later than the others, counted from now for those it has not heard of yet."""
+        place = self._place(node_id)
+        place.news_delay_s = seconds
+        place.news_due = None
 
     def elect(self, topic: str, index: int, node_id: int, moment: Moment, *, unclean: bool = False) -> None:
         """Make a node lead a partition.
