@@ -310,7 +310,8 @@ class PartitionQueue:
         batch.max_ts = builder.max_ts
         batch.data = builder.close(stamp, self.rules.compressor)
         batch.size = len(batch.data)
-        if self.rules.compressor.compress is not None:
+        if self.rules.compressor.compress is not None and not self.one_record:
+            # One record alone says little of what batches compress to.
             self._ratio.seen((batch.size - BATCH_HEADER_BYTES) / batch.record_bytes)
 
     # --- batches made anew -------------------------------------------------------------------------------------------

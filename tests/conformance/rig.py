@@ -79,6 +79,9 @@ class Rig(ShardBench):
             self.answer()
             assert self.mode(partition) is Mode.RUNNING
         self.started = len(self.done)
+        self.ratio = self.table.accumulator.ratios.of(TOPIC, codec)
+        """The estimate of compression, without what the small batches of the beginning told."""
+        self.ratio.value = 1.0
 
     @property
     def told(self) -> list[DoneItem]:

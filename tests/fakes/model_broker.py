@@ -7,6 +7,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.broker.core.codecs import Codec, decompress
+
 HEADER = struct.Struct(">qiibIhiqqqhii")
 NONE = 0
 MESSAGE_TOO_LARGE = 10
@@ -69,7 +71,7 @@ class Log:
         if state is None or state.epoch != epoch:
             state = self.states[producer_id] = State(epoch)
         offset = max(self.start, self.base) + len(self.records)
-        values = read_values(batch[HEADER.size :], count)
+        values = read_values(decompress(Codec(head[5] & 7), batch[HEADER.size :], 1 << 24), count)
         self.records += values
         self.batches.append(count)
         state.last_five = [*state.last_five, Kept(sequence, last, offset, max_ts)][-5:]
@@ -106,7 +108,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_values(data: bytes, count: int) -> list[bytes]:
-    """Values of uncompressed records."""
+    """Values of records, in order."""
     values: list[bytes] = []
     at = 0
     for index in range(count):
