@@ -6,7 +6,16 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-KERNEL = ("kernel_msgpack", "kernel_columns", "kernel_slices", "kernel_records", "kernel")
+KERNEL = (
+    "kernel_msgpack",
+    "kernel_columns",
+    "kernel_slices",
+    "kernel_records",
+    "kernel_given",
+    "kernel_chunks",
+    "kernel_front",
+    "kernel",
+)
 BUILD = Path("build/cython")
 
 

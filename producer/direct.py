@@ -1,0 +1,171 @@
+"""The producer without a daemon: `DirectProducer`, whole in an application's process."""
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from ..api.metadata import PartitionMetadata
+from ..api.partitioning import Partitioner
+from ..config.direct import DirectSettings, direct_settings
+from .core.partitioners import RoundRobin
+from .direct_thread import SenderThread
+from .front import Front
+from .kernel_front import Sends
+from .rooms import real_seams
+
+ATEXIT_S: Final = 5.0
+"""How long the end of the program waits for producers that were not closed."""
+
+_producers: "weakref.WeakSet[DirectProducer]" = weakref.WeakSet()
+
+
+class DirectProducer(Sends):
+    """Sends records to Kafka from this process, without a daemon. Any thread may use it; callbacks run on its sender thread.
+
+    Settings have Kafka's names and defaults, in a mapping or, with underscores, as keywords:
+    `DirectProducer({"bootstrap.servers": "broker-1:9092"}, linger_ms=20)`.
+
+    partitioner: chooses the partition of records that name none: a callable (`api.partitioning`), or "round_robin"; else records
+        with a key go by its hash, others stay with one partition for a batch's worth.
+
+    `send(topic, value, key=None, *, headers, partition, timestamp_ms, on_ack)` takes one record and answers a future of its
+    metadata; `send_many(topic, values, keys, …)` takes whole columns at a fraction of the cost. What can go wrong with a record
+    (no metadata in time, no memory in time, too large, a topic of no such name or not for this user) comes in the future and to
+    `on_ack`, never as an exception; `on_ack(metadata, None)` or `on_ack(None, error)` runs before `result()` returns, in the
+    records' order in each partition. Both may wait, for metadata and memory together at most `max.block.ms`; from a callback
+    they never wait. Raised are TypeError and ValueError for what is no record, ClosedError, and what a partitioner raises.
+
+    After a fork the child has a producer of its own, begun with its first record; what the parent had no answers for stays the
+    parent's.
+
+    Raises:
+        ConfigError: with every problem of the settings.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        partitioner: Partitioner | Literal["round_robin"] | None = None,
+        **settings: object,
+    ) -> None:
+        self._settings: Final[DirectSettings] = direct_settings({**(config or {}), **settings})
+        self._partitioner: Final = partitioner
+        self._begin()
+        _producers.add(self)
+
+    def _begin(self) -> None:
+        """Everything that belongs to this process."""
+        turns = self._partitioner == "round_robin"
+        custom = None if isinstance(self._partitioner, str) else self._partitioner
+        self._rows = Front(self._settings, real_seams(), custom, RoundRobin if turns else None)
+        self._rows.ignore_keys = turns or self._settings.partitioner_ignore_keys
+        self._front = self._rows
+        self._thread = SenderThread(self._settings, self._rows, self._rows.arena)
+        self._rows.use(self._thread)
+        # A producer nobody holds any more ends by itself once everything is settled.
+        self._finalizer = weakref.finalize(self, self._thread.close, None)
+        self._finalizer.atexit = False
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Have nothing wait for company any more, and return when everything sent before has ended, well or not.
+
+        Records that expired and may be written count as ended.
+
+        Raises:
+            WaitTimeoutError: not within `timeout` seconds; the records keep going.
+            RuntimeError: called by a callback, which would wait for itself.
+        """
+        self._forbid_callback("flush")
+        self._rows.flush(timeout)
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
+        """The topic's partitions; waits at most `timeout` seconds, `max.block.ms` by default.
+
+        Raises:
+            TypeError: the topic is not text.
+            MetadataTimeoutError, InvalidTopicError, TopicForbiddenError: why nothing is known of it.
+            ClosedError: the producer is closed or cannot go on.
+        """
+        return self._rows.partitions(topic, timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is held, wait for the answers (at most `timeout` seconds), and end.
+
+        What has no answer by then fails: with ClosedError if it certainly was never sent, else with ExpiredMayBeWrittenError.
+        Closing twice does nothing. Called by a callback it waits for nothing, as with a timeout of 0.
+
+        Raises:
+            ValueError: a negative timeout.
+        """
+        if timeout is not None and timeout < 0:
+            raise ValueError(f"a timeout of {timeout} s is negative")
+        callback = self._thread.is_current
+        if not self._rows.stop():
+            return
+        _producers.discard(self)
+        if not self._rows.started:
+            return
+        self._thread.close(0 if callback else timeout)
+        if callback:
+            return
+        try:
+            if not self._thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
+                self._thread.close(0)
+                _ = self._thread.join()
+        except BaseException:
+            # Interrupted: the rest is given up, and the thread does not stay behind.
+            self._thread.close(0)
+            _ = self._thread.join()
+            raise
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of records that wait or are on their way, of `buffer.memory`."""
+        return self._rows.pool.reserved_bytes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _forbid_callback(self, name: str) -> None:
+        if self._thread.is_current:
+            raise RuntimeError(f"{name} would wait for itself: it was called by a callback of this producer")
+
+    # --- fork --------------------------------------------------------------------------------------------------------
+
+    def after_fork(self) -> None:
+        """In the child: leave the parent's connections alone and be ready to begin with some of its own."""
+        rows, thread = self._rows, self._thread
+        closed = rows.refusal is not None
+        _ = self._finalizer.detach()
+        self._begin()
+        if closed:
+            _ = self._rows.stop()
+        rows.orphan()
+        thread.forget()
+
+
+def _in_child() -> None:
+    for producer in list(_producers):
+        producer.after_fork()
+
+
+def _at_exit() -> None:
+    deadline = time.monotonic() + ATEXIT_S
+    for producer in list(_producers):
+        producer.close(max(0.0, deadline - time.monotonic()))
+
+
+os.register_at_fork(after_in_child=_in_child)
+_ = atexit.register(_at_exit)

@@ -1,0 +1,443 @@
+"""The direct producer's front as callers and the sender thread see it: finding topics, waiting, futures and callbacks, the end.
+
+Callers come from any thread; `settle`, `cluster_changed` and `ended` are the sender thread's. Everything shared changes under one
+lock, callbacks run without it. An outcome is told in this order: it is fixed, callbacks run, then who waits may go on (PBT-3).
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Never, Protocol
+
+from ..api.errors import (
+    BrokerError,
+    ClosedError,
+    ExpiredError,
+    ExpiredMayBeWrittenError,
+    FatalError,
+    InvalidTopicError,
+    MetadataTimeoutError,
+    OutcomeUnknownError,
+    PenstockError,
+    TopicForbiddenError,
+    WaitTimeoutError,
+)
+from ..api.futures import Future
+from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
+from ..api.partitioning import Partitioner
+from ..config.direct import DirectSettings
+from .columns_future import ColumnsFuture
+from .core.cluster import Cluster
+from .core.outcomes import Delivered, Failed, Failure, Kind, Outcome, Released
+from .core.partitioners import Keyless
+from .core.topic_waits import TopicKnown, TopicWait, TopicWaits, WaitFailure, WaitReason
+from .kernel_chunks import Chunk, Part, Span, Topic, failed_future
+from .rooms import WAIT_MAX_S, Rooms, Seams, Wake
+
+if TYPE_CHECKING:
+    from .kernel_chunks import Watcher  # a shape that only the declarations have
+
+log: Final = logging.getLogger("penstock.producer")
+
+TOPIC_CHARS_MAX: Final = 249
+_TOPIC_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_ALL: Final = 1 << 62
+RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
+FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
+
+
+class Thread(Wake, Protocol):
+    """What is asked of the sender thread."""
+
+    def start(self) -> None: ...
+    def request_topic(self, topic: str) -> None: ...
+    def known(self, topic: str) -> TopicKnown: ...
+    def topic_of(self, number: int) -> tuple[str, int]: ...
+    def close(self, timeout_s: float | None) -> None: ...
+    def join(self, timeout_s: float | None = None) -> bool: ...
+    def forget(self) -> None: ...
+
+
+class Front(Rooms):
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: DirectSettings,
+        seams: Seams,
+        partitioner: Partitioner | None = None,
+        keyless: Callable[[], Keyless] | None = None,
+    ) -> None:
+        super().__init__(settings, seams, partitioner, keyless)
+        self.started = False
+        self.over = False
+        """The sender thread has ended."""
+        self._sender: Thread | None = None
+        self._waits: Final = TopicWaits(self._known)
+        self._telling: set[Chunk] = set()
+        self._numbered: Final[dict[int, Part]] = {}
+        self._waiting = 0
+
+    @property
+    def sender(self) -> Thread:
+        """The sender thread."""
+        assert self._sender is not None, "the front has no sender thread"
+        return self._sender
+
+    def _known(self, topic: str) -> TopicKnown:
+        return self.sender.known(topic)
+
+    def use(self, thread: Thread) -> None:
+        """Both need each other: the thread is made with the front, then shown to it."""
+        self._sender = thread
+        self.attach(thread)
+
+    # --- callers -----------------------------------------------------------------------------------------------------
+
+    def refuse(self) -> Never:
+        """
+        Raises:
+            ClosedError: why no record is taken.
+        """
+        assert self.refusal is not None
+        raise self.refusal.with_traceback(None)
+
+    def find(
+        self, name: str, partition: int | None, timeout_s: float | None = None
+    ) -> tuple[float, Topic | PenstockError]:
+        """Wait for a topic, and for this partition of it. Returns when that began, and the topic or why there is none.
+
+        Raises:
+            TypeError: a name is text.
+            ClosedError: the producer was closed meanwhile, or cannot go on.
+        """
+        began = self.seams.now()
+        if type(name) is not str:
+            raise TypeError(f"a topic is {type(name).__name__}, not str")
+        if not 1 <= len(name) <= TOPIC_CHARS_MAX or name in {".", ".."} or not _TOPIC_ALPHABET.issuperset(name):
+            text = f"{name!r} is not a topic: 1 to {TOPIC_CHARS_MAX} characters of A-Z a-z 0-9 . _ -"
+            return began, InvalidTopicError(text)
+        limit_ms = self.settings.max_block_ms if timeout_s is None else int(timeout_s * 1000)
+        with self.shared:
+            self._start()
+            if self.refusal is not None:
+                self.refuse()
+            wait = self._waits.begin(name, partition, max_block_ms=limit_ms, now=began)
+            if wait.outcome is None and self.sender.is_current:
+                self._waits.cancel(wait)
+                return began, MetadataTimeoutError(
+                    f"nothing is known of topic {name}, and a callback cannot wait for it"
+                )
+            self.sender.want_topic(name)
+            self._ask()
+            self._await(wait)
+            view = self.cluster.topic(name)
+            if isinstance(wait.outcome, int) and view is not None:
+                topic = self.place(name, view)
+                topic.used_at = began
+                return began, topic
+        assert isinstance(wait.outcome, WaitFailure), "the snapshot has what was waited for"
+        return began, self._no_topic(wait.outcome)
+
+    def _await(self, wait: TopicWait) -> None:
+        try:
+            while wait.outcome is None:
+                _ = self.shared.wait(min(WAIT_MAX_S, max(0.0, wait.deadline - self.seams.now())))
+                _ = self._waits.expire(self.seams.now())
+        finally:
+            self._waits.cancel(wait)
+
+    def _ask(self) -> None:
+        for topic in self._waits.take_requests():
+            self.sender.request_topic(topic)
+
+    def _no_topic(self, failure: WaitFailure) -> PenstockError:
+        match failure.reason:
+            case WaitReason.TIMEOUT:
+                return MetadataTimeoutError(failure.text, failure.cause)
+            case WaitReason.INVALID_TOPIC:
+                return InvalidTopicError(failure.text)
+            case WaitReason.FORBIDDEN:
+                return TopicForbiddenError(failure.text)
+            case WaitReason.CLOSED | WaitReason.FATAL:
+                raise self.refusal or ClosedError(failure.text)
+
+    def _start(self) -> None:
+        if not self.started:
+            self.started = True
+            self.sender.start()
+
+    def failed(
+        self, topic: str, partition: int, error: PenstockError, on_ack: RecordCallback | None
+    ) -> Future[RecordMetadata]:
+        """The future of a record that was not taken; its callback runs here (SND-14)."""
+        error.topic, error.partition = topic, partition
+        future = failed_future(Part(self, topic, partition), -1, error)
+        if on_ack is not None:
+            _call(on_ack, None, error)
+        return future
+
+    def columns_future(
+        self,
+        topic: str,
+        spans: list[Span],
+        partitions: bytearray | None,
+        count: int,
+        error: PenstockError | None,
+        on_ack: FrameCallback | None,
+    ) -> Future[FrameMetadata]:
+        """The future of a `send_many`. `error`: of the records that are in no span."""
+        if error is not None:
+            error.topic = topic
+            taken = sum(span.count for span in spans)
+            rest = Chunk(Part(self, topic, -1))
+            rest.count = count - taken
+            _ = rest.resolve(0, rest.count, -1, -1, error)
+            rest.told = rest.count
+            spans = [*spans, Span(rest, 0, rest.count, None)]
+            marks = memoryview(partitions or bytearray(4 * count)).cast("i")
+            for i in range(taken, count):
+                marks[i] = -1
+            partitions = bytearray(marks)
+        assert partitions is not None
+        future = ColumnsFuture(topic, spans, partitions, self, self.seams.now)
+        if on_ack is not None:
+            callback = on_ack
+            future.add_done_callback(lambda done: _call(callback, *_result(done)))
+        return future
+
+    def wait(self, chunk: Chunk, index: int, timeout: float | None) -> None:
+        """
+        Raises:
+            WaitTimeoutError: the record's outcome is still open after that time.
+            RuntimeError: called by a callback, for a record whose outcome it would hold up.
+        """
+        if chunk.is_told(index):
+            return
+        if self._sender is not None and self._sender.is_current:
+            raise RuntimeError("a callback would wait for itself: this record is settled after it")
+        with self.shared, self._counted():
+            if not self._wait_until(lambda: chunk.is_told(index), timeout):
+                raise WaitTimeoutError(f"no answer within {timeout} s")
+
+    def _wait_until(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        """Under the lock."""
+        deadline = None if timeout is None else self.seams.now() + timeout
+        while not done():
+            left = WAIT_MAX_S if deadline is None else deadline - self.seams.now()
+            if left <= 0:
+                return False
+            _ = self.shared.wait(min(WAIT_MAX_S, left))
+        return True
+
+    def _counted(self) -> "_Waiting":
+        return _Waiting(self)
+
+    def watch(self, chunk: Chunk, watcher: "Watcher") -> bool:
+        """Have a record's outcome told. False: it is known already."""
+        with self.shared:
+            if chunk.piece(watcher[0].index) is not None:
+                return False
+            if chunk.watchers is None:
+                chunk.watchers = []
+            chunk.watchers.append(watcher)
+        return True
+
+    def has_told(self, chunk: Chunk) -> bool:
+        """Whether callbacks of what is resolved in a chunk have run, as far as the caller is concerned."""
+        return chunk not in self._telling or self.sender.is_current
+
+    def flush(self, timeout: float | None) -> None:
+        """See `DirectProducer.flush`."""
+        with self.shared, self._counted():
+            self.close_all()
+            mark = self.last_serial
+            self.flushes += 1
+            try:
+                if self.unsettled:
+                    self.rouse()
+                if not self._wait_until(lambda: not self.unsettled or next(iter(self.unsettled)) > mark, timeout):
+                    raise WaitTimeoutError(f"not everything was settled within {timeout} s")
+            finally:
+                self.flushes -= 1
+
+    def partitions(self, topic: str, timeout: float | None) -> list[PartitionMetadata]:
+        """See `DirectProducer.partitions_for`."""
+        _, found = self.find(topic, None, timeout)
+        if not isinstance(found, Topic):
+            found.topic = topic
+            raise found
+        return self.partitions_of(topic)
+
+    def stop(self) -> bool:
+        """Take no more records, and release who waits (CLS-5). False: that was done before."""
+        with self.shared:
+            if self.refusal is not None:
+                return False
+            self.refusal = ClosedError("the producer is closed")
+            self.close_all()
+            self.pool.close()
+            _ = self._waits.close()
+            self.shared.notify_all()
+        return True
+
+    def orphan(self) -> None:
+        """In a forked child: nobody will tell what becomes of the parent's records. Its lock may be held by nobody."""
+        error = OutcomeUnknownError("the record is the parent process's")
+        self.refusal = ClosedError("the producer is the parent process's")
+        for chunk in list(self.unsettled.values()):
+            chunk.fail_open(_ALL, error)
+            chunk.told = _ALL
+        self._telling = set()
+
+    # --- the sender thread -------------------------------------------------------------------------------------------
+
+    def cluster_changed(self, cluster: Cluster) -> None:
+        """Partitions come, leaders move, and who waits for a topic may go on."""
+        with self.shared:
+            self.cluster = cluster
+            for name in list(self.topics):
+                view = cluster.topic(name)
+                if view is None or not view.partitions:
+                    # Nobody asked for it for long: the next record waits for it again.
+                    del self.topics[name]
+                else:
+                    _ = self.place(name, view)
+            _ = self._waits.updated(self.seams.now())
+            self._ask()
+            self.shared.notify_all()
+
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Resolve futures, run callbacks, wake who waits, and give back memory."""
+        with self.shared:
+            touched: dict[Chunk, None] = {}
+            for outcome in outcomes:
+                self._apply(outcome, touched)
+            self._telling = set(touched)
+        self._tell(touched)
+
+    def _apply(self, outcome: Outcome, touched: dict[Chunk, None]) -> None:
+        error = _error(outcome.failure) if isinstance(outcome, Failed) else None
+        end = outcome.first + outcome.count
+        for chunk in self._chunks(outcome.partition, outcome.first, end):
+            first, last = max(outcome.first, chunk.first), min(end, chunk.first + chunk.count)
+            touched[chunk] = None
+            match outcome:
+                case Delivered(_, _, _, base_offset, log_append_ms):
+                    offset = base_offset + first - outcome.first if base_offset >= 0 else -1
+                    _ = chunk.resolve(first - chunk.first, last - first, offset, log_append_ms, None)
+                    chunk.held -= last - first
+                case Failed(released=released):
+                    _ = chunk.resolve(first - chunk.first, last - first, -1, -1, error)
+                    chunk.held -= last - first if released else 0
+                case Released():
+                    chunk.held -= last - first
+
+    def _chunks(self, number: int, first: int, end: int) -> list[Chunk]:
+        """Those with any of these ordinals."""
+        part = self._numbered.get(number)
+        if part is None:
+            part = self._numbered[number] = self.part_at(*self.sender.topic_of(number))
+        found: list[Chunk] = []
+        for chunk in part.sealed:
+            if chunk.first >= end:
+                break
+            if chunk.first + chunk.count > first:
+                found.append(chunk)
+        return found
+
+    def _tell(self, touched: Iterable[Chunk]) -> None:
+        for chunk in touched:
+            for future, callback, plain in self._watchers_of(chunk):
+                if plain:
+                    _call(callback, *_result(future))
+                else:
+                    _call(callback, future)
+        with self.shared:
+            for chunk in touched:
+                chunk.told = chunk.resolved
+                if chunk.resolved == chunk.count:
+                    _ = self.unsettled.pop(chunk.serial, None)
+                if chunk.held == 0 and chunk.charge:
+                    self._let_go(chunk)
+            self._telling = set()
+            if self._waiting:
+                self.shared.notify_all()
+
+    def _watchers_of(self, chunk: Chunk) -> "Sequence[Watcher]":
+        with self.shared:
+            return chunk.take_watchers()
+
+    def _let_go(self, chunk: Chunk) -> None:
+        """Nobody reads its bytes any more."""
+        part = chunk.part
+        if part.sealed[0] is chunk:
+            _ = part.sealed.popleft()
+        else:
+            part.sealed.remove(chunk)
+        self.arena.drop(chunk.segment)
+        self.pool.release(chunk.charge)
+        chunk.charge = 0
+
+    def ended(self, failure: Failure | None) -> None:
+        """Nothing is sent any more: what is still open fails."""
+        error = ClosedError("the producer was closed before this was sent") if failure is None else _error(failure)
+        with self.shared:
+            if failure is not None and failure.kind is Kind.FATAL:
+                self.refusal = error
+            elif self.refusal is None:
+                self.refusal = ClosedError("the producer's thread has ended")
+            self.close_all()
+            self.pool.close()
+            _ = self._waits.close()
+            chunks = list(self.unsettled.values())
+            for chunk in chunks:
+                chunk.fail_open(chunk.count, error)
+                chunk.held = 0 if chunk.segment else -1
+            self._telling = set(chunks)
+            self._waiting += 1
+        if failure is not None and failure.kind is Kind.FATAL:
+            log.error("producer_failed error=%s", error)
+        self._tell(chunks)
+        with self.shared:
+            self.over = True
+            self._waiting -= 1
+            self.shared.notify_all()
+
+
+class _Waiting:
+    """Counts who waits, so that nobody is woken where nobody is; under the lock."""
+
+    def __init__(self, front: Front) -> None:
+        self._front: Final = front
+
+    def __enter__(self) -> None:
+        self._front._waiting += 1  # noqa: SLF001 - its own other half  # pyright: ignore[reportPrivateUsage]
+
+    def __exit__(self, *_error: object) -> None:
+        self._front._waiting -= 1  # noqa: SLF001 - its own other half  # pyright: ignore[reportPrivateUsage]
+
+
+def _error(failure: Failure) -> PenstockError:
+    match failure.kind:
+        case Kind.REFUSED:
+            return BrokerError(failure.code, failure.name, failure.message)
+        case Kind.EXPIRED:
+            return ExpiredError(failure.message)
+        case Kind.MAY_BE_WRITTEN:
+            return ExpiredMayBeWrittenError(failure.message)
+        case Kind.FATAL:
+            return FatalError(failure.name, failure.message)
+        case Kind.CLOSED:
+            return ClosedError(failure.message)
+
+
+def _result(done: Future[Any]) -> tuple[Any, PenstockError | None]:
+    error = done.exception()
+    return (None, error) if error is not None else (done.result(), None)
+
+
+def _call(callback: Callable[..., object], *arguments: object) -> None:
+    try:
+        _ = callback(*arguments)
+    except Exception:
+        log.exception("callback_failed")

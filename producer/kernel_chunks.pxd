@@ -1,0 +1,56 @@
+cdef class Chunk:
+    cdef public object part
+    cdef public object data
+    cdef public Py_ssize_t end
+    cdef public Py_ssize_t room
+    cdef public Py_ssize_t limit
+    cdef public Py_ssize_t charge
+    cdef public Py_ssize_t count
+    cdef public double created
+    cdef public long long base_ts
+    cdef public long long max_ts
+    cdef public long long serial
+    cdef public long long first
+    cdef public long long segment
+    cdef public Py_ssize_t resolved
+    cdef public Py_ssize_t told
+    cdef public Py_ssize_t held
+    cdef public list pieces
+    cdef public list watchers
+    cdef public object span
+    cdef unsigned char *out
+
+cdef class Part:
+    cdef public object front
+    cdef public str topic
+    cdef public Py_ssize_t index
+    cdef public Chunk chunk
+    cdef public object sealed
+    cdef public long long next_ordinal
+    cdef public Py_ssize_t open_bytes
+
+cdef class Topic:
+    cdef public str name
+    cdef public list parts
+    cdef public Py_ssize_t count
+    cdef public object keyless
+    cdef public Py_ssize_t sticky
+    cdef public Py_ssize_t allowance
+    cdef public Py_ssize_t used
+    cdef public double used_at
+
+cimport cython
+
+@cython.final
+@cython.freelist(512)
+@cython.no_gc
+cdef class RecordFuture:
+    cdef Chunk _chunk
+    cdef Py_ssize_t _index
+    cdef long long _stamp
+
+cdef class Span:
+    cdef public Chunk chunk
+    cdef public Py_ssize_t first
+    cdef public Py_ssize_t count
+    cdef public object owner

@@ -1,0 +1,417 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The hot path of the direct producer: a record becomes a row in the open chunk of its partition, and a future.
+
+Part of the kernel (see `kernel`): Cython in pure Python mode, the same bytes uncompiled. Rows are written under the front's lock.
+What happens once per chunk (`find`, `open`, `grow`, `close`, `rotate`) is the front's, in Python (`front.Front`).
+"""
+
+from time import time_ns
+
+import cython
+
+from .kernel_given import byte_column, check_numbers, column, frozen, number_column
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+    from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
+    from cython.cimports.penstock.producer.kernel_chunks import Chunk, Part, RecordFuture, Span, Topic
+    from cython.cimports.penstock.producer.kernel_slices import hash31
+else:
+    from .kernel_chunks import Chunk, Part, RecordFuture, Span, Topic
+    from .kernel_slices import hash31
+
+ROW_HEAD_BYTES = cython.declare(cython.Py_ssize_t, 12)
+ROW_BYTES_MIN = cython.declare(cython.Py_ssize_t, 15)
+BATCH_BYTES = cython.declare(cython.Py_ssize_t, 61)
+RECORD_BYTES = cython.declare(cython.Py_ssize_t, 21)
+_empty = cython.declare(bytes, b"")
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _size_bytes(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Bytes of a size as zig-zag varint; of -1, too."""
+    value: cython.ulonglong = 2 * size if size >= 0 else 1
+    n: cython.Py_ssize_t = 1
+    while value >= 0x80:
+        value >>= 7
+        n += 1
+    return n
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_field(
+    out: cython.p_uchar, at: cython.Py_ssize_t, field: cython.p_const_uchar, size: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """A key or value behind its size; -1 is null."""
+    value: cython.ulonglong = 2 * size if size >= 0 else 1
+    while value >= 0x80:
+        out[at] = (value & 0x7F) | 0x80
+        value >>= 7
+        at += 1
+    out[at] = value
+    at += 1
+    if size > 0:
+        if cython.compiled:
+            memcpy(out + at, field, size)
+        else:
+            out[at : at + size] = field[0:size]
+        at += size
+    return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _bytes_of(field: bytes) -> cython.p_const_uchar:
+    if cython.compiled:
+        return cython.cast(cython.p_const_uchar, field)
+    else:
+        return memoryview(field)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _wall_ms() -> cython.longlong:
+    if cython.compiled:
+        moment: timespec
+        clock_gettime(CLOCK_REALTIME, cython.address(moment))
+        return cython.cast(cython.longlong, moment.tv_sec) * 1000 + moment.tv_nsec // 1000000
+    else:
+        return time_ns() // 1000000
+
+
+def header_bytes(headers) -> bytes:
+    """Headers as a record has them: their count, then names and values behind their sizes.
+
+    Raises:
+        TypeError: a name is not text, or a value neither bytes nor None.
+    """
+    parts: list = []
+    count: cython.Py_ssize_t = 0
+    for name, value in headers:
+        if not isinstance(name, str):
+            raise TypeError(f"the header name {name!r} is {type(name).__name__}, not str")
+        encoded = name.encode()
+        if value is not None:
+            value = frozen(value, f"the value of header {name!r}")
+        parts += (_size(len(encoded)), encoded, _size(-1 if value is None else len(value)), value or _empty)
+        count += 1
+    return _empty.join([_size(count), *parts])
+
+
+@cython.cfunc
+def _size(size: cython.Py_ssize_t):
+    scratch: bytearray = bytearray(10)
+    out: cython.p_uchar
+    if cython.compiled:
+        out = cython.cast(cython.p_uchar, scratch)
+    else:
+        out = memoryview(scratch)
+    value: cython.ulonglong = 2 * size if size >= 0 else 1
+    at: cython.Py_ssize_t = 0
+    while value >= 0x80:
+        out[at] = (value & 0x7F) | 0x80
+        value >>= 7
+        at += 1
+    out[at] = value
+    return bytes(scratch[: at + 1])
+
+
+@cython.cclass
+class Rows:
+    """What every record needs of the front. `acquire` and `release`: of its lock. `refusal`: why no record is taken any more.
+    `wall`: a clock to use instead of the system's, ms since 1970. `stir`: the sender thread is to be woken."""
+
+    topics = cython.declare(dict, visibility="public")
+    acquire = cython.declare(object, visibility="public")
+    release = cython.declare(object, visibility="public")
+    refusal = cython.declare(object, visibility="public")
+    wall = cython.declare(object, visibility="public")
+    partitioner = cython.declare(object, visibility="public")
+    stir = cython.declare(cython.bint, visibility="public")
+    ignore_keys = cython.declare(cython.bint, visibility="public")
+    weak = cython.declare(cython.bint, visibility="public")
+    record_max = cython.declare(cython.Py_ssize_t, visibility="public")
+
+    @cython.cfunc
+    def _chunk_for(self, place: Topic, index: cython.Py_ssize_t, row: cython.Py_ssize_t, began: object):
+        """Under the lock: an open chunk with room for the row, or the error for it. `index` -1: the sticky partition."""
+        part: Part
+        chunk: Chunk
+        while True:
+            part = place.parts[index if index >= 0 else place.sticky]
+            if index < 0 and part.chunk is None:
+                self.rotate(place, True)
+                part = place.parts[place.sticky]
+            chunk = part.chunk
+            if chunk is not None:
+                if chunk.end + row <= chunk.room or self.grow(chunk, row):
+                    return chunk
+                continue
+            error = self.open(part, row, began)
+            if error is not None:
+                return error
+            chunk = part.chunk
+            if chunk is not None and chunk.end + row <= chunk.room:
+                return chunk
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _put(
+        self,
+        chunk: Chunk,
+        stamp: cython.longlong,
+        body: cython.Py_ssize_t,
+        key: bytes,
+        key_size: cython.Py_ssize_t,
+        value: bytes,
+        value_size: cython.Py_ssize_t,
+        tail: bytes,
+        tail_size: cython.Py_ssize_t,
+    ) -> cython.void:
+        out: cython.p_uchar = chunk.out
+        at: cython.Py_ssize_t = chunk.end
+        i: cython.Py_ssize_t
+        for i in range(8):
+            out[at + i] = (stamp >> (8 * i)) & 0xFF
+        for i in range(4):
+            out[at + 8 + i] = (body >> (8 * i)) & 0xFF
+        at = _put_field(out, at + 12, _bytes_of(key if key_size > 0 else _empty), key_size)
+        at = _put_field(out, at, _bytes_of(value if value_size > 0 else _empty), value_size)
+        if tail_size == 0:
+            out[at] = 0
+            at += 1
+        elif cython.compiled:
+            memcpy(out + at, _bytes_of(tail), tail_size)
+            at += tail_size
+        else:
+            out[at : at + tail_size] = tail
+            at += tail_size
+        if chunk.count == 0:
+            chunk.base_ts = stamp
+        chunk.max_ts = max(chunk.max_ts, stamp)
+        chunk.count += 1
+        chunk.end = at
+
+    @cython.cfunc
+    @cython.inline
+    def _appended(self, place: Topic, chunk: Chunk, grown: cython.Py_ssize_t, keyless: cython.bint):
+        """Close a chunk that is full, and count what the sticky partition got."""
+        if chunk.limit - chunk.end < ROW_BYTES_MIN:
+            self.close(chunk)
+        if keyless:
+            place.used += grown + (BATCH_BYTES if chunk.count == 1 else 0)
+            if place.used >= place.allowance:
+                self.rotate(place, chunk.room == 0)
+
+
+@cython.cclass
+class Sends:
+    """The calls of a producer that are made once per record."""
+
+    _front = cython.declare(Rows, visibility="public")
+
+    def send(self, topic, value, key=None, *, headers=None, partition=None, timestamp_ms=None, on_ack=None):
+        """See `direct.DirectProducer`, where it is documented."""
+        front: Rows = self._front
+        key_bytes: bytes = _empty
+        value_bytes: bytes = _empty
+        tail: bytes = _empty
+        key_size: cython.Py_ssize_t = -1
+        value_size: cython.Py_ssize_t = -1
+        tail_size: cython.Py_ssize_t = 0
+        index: cython.Py_ssize_t = -1
+        body: cython.Py_ssize_t
+        stamp: cython.longlong
+        chunk: Chunk
+        place: Topic
+        if value is not None:
+            value_bytes = value if type(value) is bytes else frozen(value, "value")
+            value_size = len(value_bytes)
+        if key is not None:
+            key_bytes = key if type(key) is bytes else frozen(key, "key")
+            key_size = len(key_bytes)
+        if headers is not None:
+            tail = header_bytes(headers)
+            tail_size = len(tail)
+        if partition is not None or timestamp_ms is not None:
+            check_numbers(partition, timestamp_ms)
+            if partition is not None:
+                index = partition
+        if front.refusal is not None:
+            front.refuse()
+        began = None
+        found = front.topics.get(topic)
+        if found is None or index >= cython.cast(Topic, found).count:
+            began, found = front.find(topic, partition)
+            if not isinstance(found, Topic):
+                return front.failed(topic, index, found, on_ack)
+        place = found
+        if index < 0:
+            if front.partitioner is not None:
+                index = front.ask_partitioner(place, None if key is None else key_bytes, None if value is None else value_bytes)
+            if index < 0 and key_size >= 0 and not front.ignore_keys:
+                index = hash31(_bytes_of(key_bytes), 0, key_size) % place.count
+        body = key_size if key_size > 0 else 0
+        body += value_size if value_size > 0 else 0
+        body += _size_bytes(key_size) + _size_bytes(value_size) + (tail_size if tail_size > 0 else 1)
+        if body + BATCH_BYTES + RECORD_BYTES > front.record_max:
+            return front.failed(topic, index, front.too_large(body + BATCH_BYTES + RECORD_BYTES), on_ack)
+        if timestamp_ms is not None:
+            stamp = timestamp_ms
+        elif front.wall is None:
+            stamp = _wall_ms()
+        else:
+            stamp = front.wall()
+        future: RecordFuture = RecordFuture.__new__(RecordFuture)
+        front.acquire()
+        try:
+            found = front._chunk_for(place, index, body + ROW_HEAD_BYTES, began)
+            if type(found) is not Chunk:
+                chunk = None
+            else:
+                chunk = found
+                front._put(chunk, stamp, body, key_bytes, key_size, value_bytes, value_size, tail, tail_size)
+                future._chunk = chunk
+                future._index = chunk.count - 1
+                future._stamp = stamp
+                if on_ack is not None:
+                    if chunk.watchers is None:
+                        chunk.watchers = []
+                    chunk.watchers.append((future, on_ack, True))
+                front._appended(place, chunk, body + ROW_HEAD_BYTES, index < 0)
+        finally:
+            front.release()
+        if front.stir:
+            front.rouse()
+        if chunk is None:
+            return front.failed(topic, index, found, on_ack)
+        return future
+
+    def send_many(
+        self, topic, values, keys=None, *, headers=None, partitions=None, timestamps_ms=None, on_ack=None
+    ):
+        """See `direct.DirectProducer`, where it is documented."""
+        front: Rows = self._front
+        chunk: Chunk
+        span: Span
+        place: Topic
+        part: Part
+        i: cython.Py_ssize_t
+        index: cython.Py_ssize_t
+        body: cython.Py_ssize_t
+        largest: cython.Py_ssize_t = 0
+        tail_size: cython.Py_ssize_t
+        key_size: cython.Py_ssize_t
+        value_size: cython.Py_ssize_t
+        stamp: cython.longlong
+        now: cython.longlong
+        key_bytes: bytes
+        value_bytes: bytes
+        tail: bytes
+        places: cython.p_int
+        value_list: list = column(values, "values")
+        n: cython.Py_ssize_t = len(value_list)
+        if n == 0:
+            raise ValueError("there is no record")
+        value_list = byte_column(value_list, "value")
+        key_list: list = None if keys is None else byte_column(column(keys, "keys", n), "key")
+        tails: list = None if headers is None else [
+            _empty if one is None else header_bytes(one) for one in column(headers, "headers", n)
+        ]
+        wanted: list = None if partitions is None else number_column(partitions, n, 0)
+        stamps: list = None if timestamps_ms is None else number_column(timestamps_ms, n, 1)
+        if front.refusal is not None:
+            front.refuse()
+        began = None
+        highest = None
+        if wanted is not None:
+            highest = max([number for number in wanted if number is not None], default=None)
+        found = front.topics.get(topic)
+        if found is None or (highest is not None and highest >= cython.cast(Topic, found).count):
+            began, found = front.find(topic, highest)
+            if not isinstance(found, Topic):
+                return front.columns_future(topic, [], None, n, found, on_ack)
+        place = found
+        for i in range(n):
+            value_bytes = value_list[i]
+            body = 0 if value_bytes is None else len(value_bytes)
+            if key_list is not None and key_list[i] is not None:
+                body += len(cython.cast(bytes, key_list[i]))
+            if tails is not None:
+                body += len(cython.cast(bytes, tails[i]))
+            if body > largest:
+                largest = body
+        largest += 3 * _size_bytes(largest) + BATCH_BYTES + RECORD_BYTES
+        if largest > front.record_max:
+            return front.columns_future(topic, [], None, n, front.too_large(largest), on_ack)
+        if front.partitioner is not None:
+            wanted = front.ask_for_each(place, key_list, value_list, wanted)
+        scratch: bytearray = bytearray(4 * n)
+        if cython.compiled:
+            places = cython.cast(cython.p_int, cython.cast(cython.p_char, scratch))
+        else:
+            places = memoryview(scratch).cast("i")
+        now = _wall_ms() if front.wall is None else front.wall()
+        spans: list = []
+        failure = None
+        key_bytes = _empty
+        key_size = -1
+        tail = _empty
+        tail_size = 0
+        front.acquire()
+        try:
+            for i in range(n):
+                value_bytes = value_list[i]
+                value_size = -1
+                if value_bytes is not None:
+                    value_size = len(value_bytes)
+                if key_list is not None:
+                    key_bytes = key_list[i]
+                    key_size = -1
+                    if key_bytes is not None:
+                        key_size = len(key_bytes)
+                if tails is not None:
+                    tail = tails[i]
+                    tail_size = len(tail)
+                index = -1
+                if wanted is not None and wanted[i] is not None:
+                    index = wanted[i]
+                elif key_size >= 0 and not front.ignore_keys:
+                    index = hash31(_bytes_of(key_bytes), 0, key_size) % place.count
+                stamp = now
+                if stamps is not None and stamps[i] is not None:
+                    stamp = stamps[i]
+                body = key_size if key_size > 0 else 0
+                body += value_size if value_size > 0 else 0
+                body += _size_bytes(key_size) + _size_bytes(value_size) + (tail_size if tail_size > 0 else 1)
+                found = front._chunk_for(place, index, body + ROW_HEAD_BYTES, began)
+                if type(found) is not Chunk:
+                    failure = found
+                    break
+                chunk = found
+                span = chunk.span
+                if span is None or span.owner is not spans or span.first + span.count != chunk.count:
+                    span = Span(chunk, chunk.count, 0, spans)
+                    chunk.span = span
+                    spans.append(span)
+                span.count += 1
+                part = chunk.part
+                places[i] = part.index
+                front._put(chunk, stamp, body, key_bytes, key_size, value_bytes, value_size, tail, tail_size)
+                front._appended(place, chunk, body + ROW_HEAD_BYTES, index < 0)
+            for one in spans:
+                span = one
+                span.owner = None
+                span.chunk.span = None
+        finally:
+            front.release()
+        if front.stir:
+            front.rouse()
+        return front.columns_future(topic, spans, scratch, n, failure, on_ack)

@@ -1,0 +1,51 @@
+from collections.abc import Callable, Iterable, Sequence
+
+from ..api.errors import PenstockError
+from ..api.futures import Future
+from ..api.metadata import FrameMetadata, RecordMetadata
+from ..api.partitioning import Partitioner
+from .kernel_chunks import Topic
+
+Bytes = bytes | bytearray | memoryview
+Headers = Iterable[tuple[str, Bytes | None]] | None
+RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
+FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
+
+class Rows:
+    topics: dict[str, Topic]
+    acquire: Callable[[], object]
+    release: Callable[[], object]
+    refusal: PenstockError | None
+    wall: Callable[[], int] | None
+    partitioner: Partitioner | None
+    stir: bool
+    ignore_keys: bool
+    weak: bool
+    record_max: int
+
+class Sends:
+    _front: Rows
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        key: Bytes | None = None,
+        *,
+        headers: Headers = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_ack: RecordCallback | None = None,
+    ) -> Future[RecordMetadata]: ...
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[Bytes | None],
+        keys: Sequence[Bytes | None] | None = None,
+        *,
+        headers: Sequence[Headers] | None = None,
+        partitions: int | Sequence[int | None] | None = None,
+        timestamps_ms: int | Sequence[int | None] | None = None,
+        on_ack: FrameCallback | None = None,
+    ) -> Future[FrameMetadata]: ...
+
+def header_bytes(headers: Iterable[tuple[str, Bytes | None]]) -> bytes: ...

@@ -1,0 +1,67 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""What callers of the direct producer give: arguments and columns, checked and made plain.
+
+Part of the kernel (see `kernel`): Cython in pure Python mode.
+"""
+
+import cython
+
+
+def check_numbers(partition, timestamp_ms):
+    """
+    Raises:
+        TypeError: not whole numbers.
+        ValueError: negative, or out of Kafka's range.
+    """
+    for number, what, limit in ((partition, "partition", 1 << 31), (timestamp_ms, "timestamp_ms", 1 << 63)):
+        if number is None:
+            continue
+        if type(number) is not int:
+            raise TypeError(f"{what} is {type(number).__name__}, not int")
+        if not 0 <= number < limit:
+            raise ValueError(f"{what} {number} is not between 0 and {limit - 1}")
+
+
+def frozen(given, what: str) -> bytes:
+    """Bytes that nobody changes while they are copied.
+
+    Raises:
+        TypeError: something else.
+    """
+    if not isinstance(given, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{what} is {type(given).__name__}, not bytes")
+    return bytes(given)
+
+
+def column(given, what: str, count=None) -> list:
+    """A column as a list.
+
+    Raises:
+        TypeError: not a sequence of records.
+        ValueError: not `count` items.
+    """
+    if isinstance(given, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"a column is a list, not {type(given).__name__}")
+    items = given if type(given) is list else list(given)
+    if count is not None and len(items) != count:
+        raise ValueError(f"{what} has {len(items)} items for {count} values")
+    return items
+
+
+def byte_column(items: list, what: str) -> list:
+    """The items as bytes or None."""
+    i: cython.Py_ssize_t
+    for i in range(len(items)):
+        if items[i] is not None and type(items[i]) is not bytes:
+            return [None if one is None else frozen(one, what) for one in items]
+    return items
+
+
+def number_column(given, count: cython.Py_ssize_t, which: cython.Py_ssize_t) -> list:
+    """Partitions (0) or timestamps (1): one for all, or one for each, None where the record has none."""
+    if isinstance(given, int):
+        given = [given] * count
+    items = column(given, "timestamps" if which else "partitions", count)
+    for one in items:
+        check_numbers(None if which else one, one if which else None)
+    return items

@@ -1,0 +1,342 @@
+"""Where the direct producer's records are put: topics and their partitions, chunks and the memory for them.
+
+The kernel writes rows and calls here when something happens that is not every record's: `open`, `grow`, `close` and `rotate`
+under the producer's lock, the rest without it. The sender thread takes chunks that are due (`take_due`) and seals them: from then
+on they are slices of the arena with ordinals.
+"""
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from ..api.errors import BufferExhaustedError, PenstockError, RecordTooLargeError
+from ..api.metadata import PartitionMetadata
+from ..api.partitioning import Partitioner, chosen
+from ..config.direct import DirectSettings
+from ..runtime.clock import monotonic, wall_ms
+from ..wire.slices import CRC_FROM, HEADER, HEADER_BYTES, OWN_TIMESTAMPS, VERSION, crc_prefix
+from .core.arena import Arena, Sealed
+from .core.batch import crc32c
+from .core.buffers import BufferPool
+from .core.cluster import Cluster, TopicView
+from .core.partitioners import Keyless, Leader, Sticky, choices_of
+from .kernel_chunks import Chunk, Part, Topic
+from .kernel_front import Rows
+
+OPEN_BYTES: Final = 512
+"""A partition's first chunk begins with so much; later ones as large as the one before them."""
+USED_S: Final = 5.0
+"""How often a topic is said to be in use."""
+WAIT_MAX_S: Final = 3600.0
+
+
+class Wake(Protocol):
+    """What is asked of the sender thread."""
+
+    @property
+    def is_current(self) -> bool: ...
+    def wake(self) -> None: ...
+    def want_topic(self, topic: str) -> None: ...
+
+
+class Seams(NamedTuple):
+    """The world as the front sees it. `now`: CLOCK_MONOTONIC seconds; `wall`: ms since 1970, None: the system's clock, read by
+    the kernel; `shared`: the lock of everything here, on which callers wait; `random31`: numbers from 0 to 2^31 - 1."""
+
+    now: Callable[[], float]
+    wall: Callable[[], int] | None
+    shared: threading.Condition
+    random31: Callable[[], int]
+
+
+def real_seams() -> Seams:
+    """The system's clocks and threads."""
+    return Seams(monotonic, None, threading.Condition(threading.Lock()), lambda: random.getrandbits(31))
+
+
+class Rooms(Rows):
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: DirectSettings,
+        seams: Seams,
+        partitioner: Partitioner | None,
+        keyless: Callable[[], Keyless] | None,
+    ) -> None:
+        self.settings: Final = settings
+        self.seams: Final = seams
+        self.shared: Final = seams.shared
+        self.topics = {}
+        self.acquire = seams.shared.acquire
+        self.release = seams.shared.release
+        self.refusal = None
+        self.wall = seams.wall
+        self.partitioner = partitioner
+        self.stir = False
+        self.ignore_keys = settings.partitioner_ignore_keys
+        self.weak = settings.acks != "-1"
+        self.record_max = min(settings.max_request_size, settings.buffer_memory)
+        self.pool: Final = BufferPool(max(settings.buffer_memory, settings.batch_size), settings.batch_size)
+        self.arena: Final = Arena(settings.batch_size, settings.buffer_memory)
+        self.cluster = Cluster()
+        self.unsettled: Final[dict[int, Chunk]] = {}
+        """Chunks with records whose futures are not done, oldest first."""
+        self.last_serial = -1
+        self.flushes = 0
+        self._wake: Wake | None = None
+        self._keyless: Final = keyless or (lambda: Sticky(max(1, settings.batch_size), seams.random31))
+        self._linger_s: Final = settings.linger_ms / 1000
+        self._max_block_s: Final = min(settings.max_block_ms / 1000, threading.TIMEOUT_MAX)
+        self._parts: Final[dict[tuple[str, int], Part]] = {}
+        self._prefixes: Final[dict[Part, int]] = {}
+        self._open: Final[dict[Part, None]] = {}
+        self._full: list[Chunk] = []
+
+    @property
+    def thread(self) -> Wake:
+        """The sender thread."""
+        assert self._wake is not None, "the front has no sender thread"
+        return self._wake
+
+    def attach(self, thread: Wake) -> None:
+        """Both need each other: the thread is made with the front, then shown to it."""
+        self._wake = thread
+
+    def rouse(self) -> None:
+        """The sender thread has something to do."""
+        self.stir = False
+        self.thread.wake()
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def place(self, name: str, view: TopicView) -> Topic:
+        """The topic as the snapshot has it; under the lock."""
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = Topic(name, self._keyless())
+        for index in range(topic.count, view.partition_count):
+            topic.parts.append(self._part(name, index))
+        topic.count = view.partition_count
+        leaders = [
+            Leader(part.index, part.leader, node.rack)
+            for part in view.partitions.values()
+            if (node := self.cluster.nodes.get(part.leader)) is not None
+        ]
+        rack = self.settings.client_rack if self.settings.partitioner_rack_aware else ""
+        topic.keyless.learn(choices_of(topic.count, leaders, None, rack))
+        topic.sticky = topic.keyless.partition
+        topic.allowance = topic.keyless.allowance()
+        return topic
+
+    def _part(self, name: str, index: int) -> Part:
+        """Partitions keep their ordinals, whether or not the topic is forgotten in between."""
+        part = self._parts.get((name, index))
+        if part is None:
+            part = self._parts[name, index] = Part(self, name, index)
+            part.sealed = deque()
+            self._prefixes[part] = crc32c(crc_prefix(name, index))
+        return part
+
+    def part_at(self, name: str, index: int) -> Part:
+        """A partition that had records."""
+        return self._parts[name, index]
+
+    def rotate(self, topic: Topic, full: bool) -> None:
+        """The sticky partition got `used` bytes; `full`: no chunk of it is open."""
+        keyless = topic.keyless
+        keyless.appended(topic.used, all_batches_full=full)
+        topic.used = 0
+        topic.sticky = keyless.partition
+        topic.allowance = keyless.allowance()
+
+    def ask_partitioner(self, topic: Topic, key: bytes | None, value: bytes | None) -> int:
+        """The application's choice, -1 where it leaves it to us.
+
+        Raises:
+            TypeError, ValueError: its answer is no partition of the topic.
+        """
+        assert self.partitioner is not None
+        index = chosen(self.partitioner, topic.name, key, value, self.partitions_of(topic.name))
+        return -1 if index is None else index
+
+    def ask_for_each(
+        self,
+        topic: Topic,
+        keys: Sequence[bytes | None] | None,
+        values: Sequence[bytes | None],
+        wanted: Sequence[int | None] | None,
+    ) -> list[int | None]:
+        """The same for columns; records that name their partition are left alone."""
+        every: list[int | None] = [None] * len(values) if wanted is None else list(wanted)
+        for i, index in enumerate(every):
+            if index is None:
+                answer = self.ask_partitioner(topic, None if keys is None else keys[i], values[i])
+                every[i] = None if answer < 0 else answer
+        return every
+
+    def partitions_of(self, topic: str) -> list[PartitionMetadata]:
+        """What the snapshot has of a topic."""
+        view = self.cluster.topic(topic)
+        if view is None:
+            return []
+        return [
+            PartitionMetadata(part.index, part.leader, part.replicas, part.isr) for part in view.partitions.values()
+        ]
+
+    def too_large(self, size: int) -> RecordTooLargeError:
+        """SND-8: judged by what the record could take in a batch of its own, before compression."""
+        name, limit = "max.request.size", self.settings.max_request_size
+        if size <= limit:
+            name, limit = "buffer.memory", self.settings.buffer_memory
+        return RecordTooLargeError(f"a record of up to {size} bytes before compression is over {name} = {limit}")
+
+    # --- chunks, under the lock --------------------------------------------------------------------------------------
+
+    def open(self, part: Part, row: int, began: float | None) -> PenstockError | None:
+        """Begin a chunk with room for a row; waits for memory, without the lock. An error: there was none in time.
+
+        Raises:
+            ClosedError: the producer was closed meanwhile.
+        """
+        need = HEADER_BYTES + row
+        limit = max(self.settings.batch_size, need)
+        size = max(need, min(limit, part.open_bytes or OPEN_BYTES))
+        if not self.pool.try_reserve(size):
+            size = need
+            if not self.pool.try_reserve(size):
+                error = self._wait_for_memory(size, began)
+                if error is not None:
+                    return error
+                # Others went on meanwhile (ACC-4).
+                if part.chunk is not None:
+                    if part.chunk.end + row <= part.chunk.room:
+                        self.pool.release(size)
+                        return None
+                    self.close(part.chunk)
+        self._begin(part, size, limit)
+        return None
+
+    def _begin(self, part: Part, size: int, limit: int) -> None:
+        chunk = Chunk(part)
+        chunk.limit = limit
+        chunk.charge = size
+        chunk.use(self.arena.make(size))
+        chunk.created = self.seams.now()
+        self.last_serial += 1
+        chunk.serial = self.last_serial
+        self.unsettled[chunk.serial] = chunk
+        part.chunk = chunk
+        if not self._open:
+            self.stir = True
+        self._open[part] = None
+        topic = self.topics.get(part.topic)
+        if topic is not None and chunk.created - topic.used_at > USED_S:
+            topic.used_at = chunk.created
+            self.thread.want_topic(part.topic)
+
+    def _wait_for_memory(self, size: int, began: float | None) -> PenstockError | None:
+        now = self.seams.now()
+        if self.thread.is_current:
+            return BufferExhaustedError("the producer's memory is full, and a callback cannot wait for it")
+        left = self._max_block_s if began is None else max(0.0, began + self._max_block_s - now)
+        try:
+            with self.pool.reserve(size, now=now, max_wait_s=left, wake=self.shared.notify_all) as ticket:
+                self.close_all()
+                self.rouse()
+                while not ticket.poll(now):
+                    _ = self.shared.wait(min(WAIT_MAX_S, ticket.deadline - now))
+                    now = self.seams.now()
+        except BufferExhaustedError as error:
+            return error
+        return None
+
+    def grow(self, chunk: Chunk, row: int) -> bool:
+        """Room for one more row. False: the chunk is closed, it is full or there is no memory for more of it."""
+        need = chunk.end + row
+        if need <= chunk.limit:
+            for size in (min(chunk.limit, max(need, 2 * chunk.charge)), need):
+                if self.pool.try_reserve(size - chunk.charge):
+                    data = self.arena.make(size)
+                    assert chunk.data is not None
+                    data[: chunk.end] = memoryview(chunk.data)[: chunk.end]
+                    chunk.charge = size
+                    chunk.use(data)
+                    return True
+        self.close(chunk)
+        return False
+
+    def close(self, chunk: Chunk) -> None:
+        """No row comes in any more; the sender thread seals it."""
+        part = chunk.part
+        part.chunk = None
+        part.open_bytes = min(self.settings.batch_size, max(OPEN_BYTES, 1 << chunk.end.bit_length()))
+        chunk.room = 0
+        del self._open[part]
+        self._full.append(chunk)
+        self.stir = True
+
+    def close_all(self) -> None:
+        """Nothing waits for company any more."""
+        for part in list(self._open):
+            assert part.chunk is not None
+            self.close(part.chunk)
+
+    # --- the sender thread -------------------------------------------------------------------------------------------
+
+    @property
+    def flushing(self) -> bool:
+        """Whether nothing is to be held for company: somebody flushes, closes or waits for memory."""
+        return self.flushes > 0 or self.pool.waiting > 0 or self.refusal is not None
+
+    def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
+        """Seal the chunks that are full or have waited long enough."""
+        with self.shared:
+            if all_chunks or self.flushing:
+                self.close_all()
+            else:
+                for part in list(self._open):
+                    assert part.chunk is not None
+                    if part.chunk.created + self._linger_s > now:
+                        break
+                    self.close(part.chunk)
+            taken, self._full = self._full, []
+            self.stir = False
+        return [self._seal(chunk) for chunk in taken]
+
+    def next_due(self, now: float) -> float | None:
+        """When `take_due` will find something; None: not before it is woken."""
+        with self.shared:
+            if self._full or (self._open and self.flushing):
+                return now
+            for part in self._open:
+                assert part.chunk is not None
+                return part.chunk.created + self._linger_s
+        return None
+
+    def _seal(self, chunk: Chunk) -> Sealed:
+        """Number the records, in the order of `send`, and complete the slice."""
+        part = chunk.part
+        chunk.first = part.next_ordinal
+        chunk.held = chunk.count
+        part.next_ordinal += chunk.count
+        data, end = chunk.seal(), chunk.end
+        fields = (VERSION, OWN_TIMESTAMPS, 0, chunk.first, chunk.count, end - HEADER_BYTES)
+        stamps = (wall_ms() if self.wall is None else self.wall(), chunk.base_ts, chunk.max_ts)
+        HEADER.pack_into(data, 0, 0, *fields, *stamps)
+        crc = crc32c(memoryview(data)[CRC_FROM:end], self._prefixes[part])
+        data[:CRC_FROM] = crc.to_bytes(CRC_FROM, "little")
+        part.sealed.append(chunk)
+        chunk.segment = self.arena.put(data, end)
+        return Sealed(
+            part.topic,
+            part.index,
+            chunk.segment,
+            end,
+            chunk.first,
+            chunk.count,
+            int(chunk.created * 1000),
+            chunk.max_ts,
+        )
