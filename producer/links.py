@@ -11,10 +11,11 @@ from ..runtime.logs import get
 from ..runtime.loop import Loop
 from ..wire.messages import Node, NodeLoad
 from .core.cuts import Batch, CutJournal
+from .core.gaps import AskedReplica
 from .core.lease import Lease
 from .core.leases import LeaseTable
 from .core.node_times import NodeTimes
-from .core.questions import LEAST_VERSION, Asked, read, request_for
+from .core.questions import LEAST_VERSION, Asked, metadata_request, read, read_replica, request_for
 from .core.requests import (
     API_KEY,
     TOPIC_ID_FROM,
@@ -34,7 +35,7 @@ from .network import Answer, Connection
 from .resolver import Resolver
 from .sockets import ALL_ACKS, NO_ACKS, ConnectionOptions
 
-Tag = Flight[Lease] | Asked
+Tag = Flight[Lease] | Asked | AskedReplica
 """What is in flight on a connection."""
 
 
@@ -99,6 +100,9 @@ class Link:
         if isinstance(tag, Asked):
             self._table.question_answered(tag, read(tag.question, answer), now=now, chance=self._rules.rng())
             return
+        if isinstance(tag, AskedReplica):
+            self._table.replicas.told(self.node, tag, read_replica(answer))
+            return
         assert isinstance(answer, bytes), "Produce is sent as bytes and answered so"
         if self._rules.acks == NO_ACKS:
             self._table.answered(tag, _written(tag), now=now, chance=self._rules.rng())
@@ -132,6 +136,8 @@ class Link:
         for tag in tags:
             if isinstance(tag, Asked):
                 self._table.question_answered(tag, [], now=now, chance=self._rules.rng())
+            elif isinstance(tag, AskedReplica):
+                self._table.replicas.told(self.node, tag, None)
             else:
                 self._table.lost(tag, reason, now=now, chance=self._rules.rng())
 
@@ -143,7 +149,8 @@ class Link:
         has_batches = self._table.sender.has_work(self.node, now=now)
         if has_batches:
             self.times.looked(could_send=self._takes_batch(now), now=now)
-        if not questions and not has_batches:
+        asks_replica = self._table.replicas.wanted(self.node)
+        if not questions and not has_batches and not asks_replica:
             return
         if not self.connection.ready:
             self.connection.connect()
@@ -152,6 +159,9 @@ class Link:
             if self.connection.has_room(now):
                 version = self.connection.send(request_for(asked), asked, least=LEAST_VERSION[asked.question], now=now)
                 self._table.question_sent(asked, known=version is not None, now=now)
+        if asks_replica and self.connection.has_room(now):
+            about = self._table.replicas.take(self.node)
+            _ = self.connection.send(metadata_request(about.topics), about, now=now)
         version = self._produce_version()
         if version is None:
             self._table.halt_node(
@@ -226,7 +236,7 @@ class Link:
             max(0, int((self.connection.throttled_until - now) * 1000)),
             self.connection.last_error,
             # Once nothing is left for the node, how it was says nothing any more: it would never be given anything again.
-            int(self.times.waited_s * 1000) if wanted else 0,
+            round(self.times.waited_s * 1000) if wanted else 0,
         )
 
     def close(self, reason: str) -> None:
