@@ -367,12 +367,12 @@ class MetadataPlan:
         """`told` are known or forbidden, and asked again when they are old; `untold` failed."""
         for topic in told:
             if topic in self._topic_settings:
-                self._topic_settings[topic].done(now + self._limits.max_age_s)
+                self._topic_settings[topic].done(self._settings_again(now))
         self._each(untold, now, chance)
 
     def answered_broker_settings(self, *, told: bool, now: float, chance: float) -> None:
         if told:
-            self._broker_settings.done(now + self._limits.max_age_s)
+            self._broker_settings.done(self._settings_again(now))
         else:
             self._broker_settings.again(now, self._limits.patient, chance)
 
@@ -420,6 +420,9 @@ class MetadataPlan:
         if self._full or self._unsettled:
             return self._allowed_at
         return max(self._allowed_at, now + self._limits.max_age_s)
+
+    def _settings_again(self, now: float) -> float:
+        return now + max(self._limits.max_age_s, self._limits.patient.initial_s)
 
     def _try(self, now: float) -> None:
         if self._trying_since is None:
