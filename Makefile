@@ -47,6 +47,7 @@ soak: $(STAMPS)/test-env $(STAMPS)/kernel jars
 
 bench: $(STAMPS)/test-env $(STAMPS)/kernel jars
 	$(BIN)/python bench/throughput.py
+	$(BIN)/python bench/direct.py
 
 jars: $(STAMPS)/test-packages
 	tests/java/fetch.sh
