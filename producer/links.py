@@ -325,7 +325,12 @@ class Links:
 
     def loads(self, now: float) -> list[NodeLoad]:
         """How every node stands."""
-        wanted = {lease.node for lease in self._table.leases.values() if lease.unresolved or lease.queue.has_open}
+        busy = [lease for lease in self._table.leases.values() if lease.unresolved or lease.queue.has_open]
+        wanted = {lease.node for lease in busy}
+        # What waits behind a full window is not ready to go, and still waits for the node.
+        for node in {lease.node for lease in busy if lease.unresolved and lease.queue.has_open}:
+            if node in self.by_node:
+                self.by_node[node].times.looked(could_send=False, now=now)
         return [link.load(now, wanted=node in wanted) for node, link in self.by_node.items()]
 
     def next_deadline(self, now: float) -> float | None:

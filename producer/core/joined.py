@@ -28,15 +28,16 @@ from .accumulator import Accumulator
 from .cluster import Cluster, ClusterChange
 from .cuts import UnboundedJournal
 from .expiry import Deadlines, expiry_failure, split
+from .gaps import GapCheck
 from .lease import Lease
 from .leases import CreditRule, LeaseTable
-from .modes import Limits
+from .modes import Limits, Question
 from .outcomes import Failure, Kind, Outcome
 from .placing import Notice, Placing
 from .queues import BatchRules
 from .refusals import refusals_of
 from .sequencer import Partition
-from .stamp_rows import Span
+from .stamp_rows import Span, without
 from .verdicts import CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION, error_name
 
 _NO_CREDIT: Final = CreditRule(1, 1)
@@ -90,6 +91,8 @@ class Joined:
         self._outcomes: list[Outcome] = []
         self._hints: list[HintTold] = []
         self._close_at: float | None = None
+        self._checks: dict[int, GapCheck] = {}
+        """By partition number: gaps that are not believed yet."""
 
     # --- told by the shell -------------------------------------------------------------------------------------------
 
@@ -180,6 +183,8 @@ class Joined:
         for part in self._deadlines.expired(now):
             self._expire(part, now)
             self._deadlines.watch(part)
+        if self._checks:
+            self._confirm(now)
         placing = self._placing
         for part in [one for one in placing.blocked if one.retry_at is not None and now >= one.retry_at]:
             placing.unblock(part)
@@ -191,7 +196,12 @@ class Joined:
         """When `upkeep` has something to do; in the past: at once."""
         wanted = [self._deadlines.next_deadline(), self._close_at if self._open else None]
         wanted += [part.retry_at for part in self._placing.blocked]
-        if self._placing.has_work or self.table.outbox.has_words:
+        wanted += [
+            check.ready_at(self.table.lost_at.get(number))
+            for number, check in self._checks.items()
+            if not (check.trying_again or check.unheard or self.table.orphans.get(number))
+        ]
+        if self._placing.has_work or self.table.outbox.has_words or self.table.replicas.has_answers:
             wanted.append(now)
         return min((at for at in wanted if at is not None), default=None)
 
@@ -254,6 +264,7 @@ class Joined:
         moved = item.log_start > part.log_start
         part.log_start = max(part.log_start, item.log_start)
         part.failures = 0
+        _ = self._checks.pop(part.number, None)
         if part.pace != OPEN or moved or now - part.pace_told_at >= _PACE_AGAIN_S:
             part.pace = self._placing.pace(part, now)
             part.pace_told_at = now
@@ -264,7 +275,9 @@ class Joined:
     def _resolved(self, part: Partition) -> None:
         if not part.slices:
             self._open.discard(part)
-            self._placing.blocked.discard(part)
+            if not part.wants_id:
+                self._placing.blocked.discard(part)
+            _ = self._checks.pop(part.number, None)
 
     def _stuck(self, part: Partition, message: Refused | Gap | Halt | Unreadable, now: float) -> None:
         """The lease waits for what is decided here."""
@@ -293,8 +306,50 @@ class Joined:
         self._bump(part)
 
     def _gap(self, part: Partition, gap: Gap, now: float) -> None:
-        """All unresolved batches were refused as out of order (10.4)."""
-        self._wait(part, "gap", gap.error, now)
+        """All unresolved batches were refused as out of order. Twice, and nothing of them is in the log: what was acknowledged may
+        be lost, and what is unresolved goes on in a new epoch (GAP-3)."""
+        check = self._checks.pop(part.number, None)
+        self._placing.recall(part, now)
+        if check is not None and check.trying_again and check.leader_epoch == gap.leader_epoch:
+            self._placing.note(
+                "gap_confirmed", part, part.sent_to, f"refused twice by the leader of epoch {gap.leader_epoch}"
+            )
+            self._bump(part)
+            return
+        text = f"the leader of epoch {gap.leader_epoch} refuses every unresolved batch: {gap.error}"
+        self._placing.note("gap", part, part.sent_to, text)
+        others = self._placing.replicas_of(part) - {part.leader}
+        self._checks[part.number] = GapCheck(part.topic, part.index, gap.leader_epoch, others, now=now)
+        self.table.replicas.ask(others, part.topic)
+        self._hints.append(HintTold(part.topic, part.index, -1, -1))
+        self._placing.block(part, None)
+
+    def _confirm(self, now: float) -> None:
+        """Go on with the checks of gaps."""
+        for node, answer in self.table.replicas.answers():
+            for check in self._checks.values():
+                newer = check.told(node, answer)
+                if newer is not None:
+                    self._hints.append(HintTold(check.topic, check.index, *newer))
+        for number, check in list(self._checks.items()):
+            part = self._placing.partitions[number]
+            if part.leader_epoch > check.leader_epoch:
+                # Another leader: what the old one said is nothing.
+                del self._checks[number]
+                self._placing.unblock(part)
+            elif not check.trying_again and self._may_try_again(check, number, now):
+                check.trying_again = True
+                self._placing.unblock(part)
+                self._placing.place(now)
+                lease = self.table.leases.get(number)
+                if lease is not None:
+                    # Asked under the newest epoch: one that was deposed says so.
+                    lease.ask(Question.START)
+
+    def _may_try_again(self, check: GapCheck, number: int, now: float) -> bool:
+        if check.unheard or self.table.orphans.get(number):
+            return False
+        return now >= check.ready_at(self.table.lost_at.get(number))
 
     def _bump(self, part: Partition) -> None:
         """A new epoch: nothing of the old one can be in the log any more, so its ghosts end too."""
@@ -315,6 +370,18 @@ class Joined:
         self._placing.recall(part, now)
         self._placing.block(part, now + self.table.limits.backoff.wait_s(part.failures, 0.5))
         part.failures += 1
+        self._give_up_ghosts(part)
+
+    def _give_up_ghosts(self, part: Partition) -> None:
+        """Where nothing tells what became of them, and nobody waits for them any more: the partition goes on without them, under
+        another producer id. None of them is sent again."""
+        if not part.cuts or without((part.mark, part.sent_to), part.ghosts):
+            return
+        self._placing.note("ghosts_given_up", part, part.sent_to, part.last_error)
+        part.cuts = []
+        self._fail(part, list(part.ghosts), _CLOSED)
+        part.wants_id = True
+        self._placing.block(part, None)
 
     # --- records that fail -------------------------------------------------------------------------------------------
 
@@ -340,6 +407,8 @@ class Joined:
                 part, Kind.MAY_BE_WRITTEN, phase, timeout_s=timeout_s, attempts=attempts, last_error=last_error
             )
             self._outcomes += part.haunt(maybe_sent, why)
+            if part in self._placing.blocked and part.number not in self._checks:
+                self._give_up_ghosts(part)
         if never_sent[0] < never_sent[1]:
             phase = self._phase(part, lease, sent=False)
             why = expiry_failure(part, Kind.EXPIRED, phase, timeout_s=timeout_s, attempts=0, last_error=last_error)

@@ -28,6 +28,7 @@ from ...wire.messages import (
 from .accumulator import Accumulator
 from .buffers import Tag
 from .cuts import Batch
+from .gaps import ReplicaQuestions
 from .lease import Lease
 from .modes import Limits, Mode, Question, WallClock
 from .outbox import Outbox
@@ -73,6 +74,11 @@ class LeaseTable:
         self.counters: Counter[str] = Counter()
         self.stop_at: float | None = None
         """After STOP: when to give everything back, whatever is still on the wire."""
+        self.orphans: Counter[int] = Counter()
+        """By partition: batches on the wire whose answers do not count any more."""
+        self.lost_at: dict[int, float] = {}
+        """By partition: when a connection with something of it unanswered last ended."""
+        self.replicas: Final = ReplicaQuestions()
         self._rules_of: Final = rules_of
         self._credit: Final = credit
         self._credited: dict[int, int] = {}
@@ -156,6 +162,7 @@ class LeaseTable:
 
     def _move(self, lease: Lease, move: Move, now: float) -> None:
         self.sender.forget(lease)
+        self._orphan(lease)
         self.accumulator.move(lease.queue, move.node)
         lease.move(move.node, move.leader_epoch)
         self.counters["moves"] += 1
@@ -163,11 +170,23 @@ class LeaseTable:
 
     def _revoke(self, lease: Lease) -> None:
         self.sender.forget(lease)
+        self._orphan(lease)
         lease.revoke()
         self.accumulator.forget(lease.queue)
         self._wanting_slot.discard(lease)
         del self.leases[lease.partition]
         self.counters["revokes"] += 1
+
+    def _orphan(self, lease: Lease) -> None:
+        if lease.on_wire:
+            self.orphans[lease.partition] += lease.on_wire
+
+    def _landed(self, lease: Lease, batch: Batch, flight: Flight[Lease]) -> None:
+        lease.queue.landed(batch)
+        if batch.flight != flight.number:
+            self.orphans[lease.partition] -= 1
+            if self.orphans[lease.partition] <= 0:
+                del self.orphans[lease.partition]
 
     def _nodes(self, message: Nodes) -> None:
         for gone in self.nodes.keys() - {node.node for node in message.nodes}:
@@ -232,7 +251,7 @@ class LeaseTable:
     def answered(self, flight: Flight[Lease], outcomes: list[ProduceOutcome], *, now: float, chance: float) -> None:
         """A request came back."""
         for lease, batch, outcome in match(flight, outcomes, _key):
-            lease.queue.landed(batch)
+            self._landed(lease, batch, flight)
             probing = lease.mode is Mode.PROBING
             settled = settle(lease, batch, flight, outcome, now=now, chance=chance)
             if lease.mode is Mode.PROBING and not probing:
@@ -252,7 +271,8 @@ class LeaseTable:
         """The connection ended before the answer."""
         self.counters["requests_lost"] += 1
         for lease, batch in flight.entries:
-            lease.queue.landed(batch)
+            self._landed(lease, batch, flight)
+            self.lost_at[lease.partition] = now
             unanswered(lease, batch, flight, reason, now=now, chance=chance)
             self._after(lease, now)
 

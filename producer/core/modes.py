@@ -44,12 +44,14 @@ class Question(Enum):
 
 
 class Limits(NamedTuple):
-    """Bounds of a lease. `expiration_ms` is the broker's `producer.id.expiration.ms`."""
+    """Bounds of a lease, and what it may leave to who granted it. `expiration_ms` is the broker's `producer.id.expiration.ms`."""
 
     backoff: Backoff
     expiration_ms: int
     unknown_error_attempts: int = 10
     idle_check_s: float = 600.0
+    confirms_gaps: bool = False
+    """Whoever is told of a gap has it confirmed: one may be told where nothing was acknowledged yet."""
 
 
 class Here(NamedTuple):

@@ -59,6 +59,11 @@ class Placing:
             self._begin(found)
         return found
 
+    def replicas_of(self, part: Partition) -> set[int]:
+        """Nodes with a copy of the partition's log, by the newest metadata."""
+        view = self._cluster.partition(part.topic, part.index)
+        return set() if view is None else set(view.replicas)
+
     @property
     def has_work(self) -> bool:
         """`place` has something to look at."""

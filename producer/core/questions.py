@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
+from .cluster import MetadataAnswer, read_metadata
 from .lease import Lease
 from .messages import KafkaRequest
 from .modes import Mode, Question
@@ -58,18 +59,21 @@ def due(leases: Iterable[Lease], node: int, *, now: float) -> list[Asked]:
 def request_for(asked: Asked) -> KafkaRequest:
     """The request, in no version yet."""
     if asked.question is Question.TOPIC:
-        names = sorted({lease.topic for lease in asked.leases})
-        rows = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        topics = MetadataRequest(
-            topics=rows,
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-        return cast("KafkaRequest", topics)
+        return metadata_request(sorted({lease.topic for lease in asked.leases}))
     if asked.question is Question.START:
         return cast("KafkaRequest", _log_starts(asked.leases))
     return cast("KafkaRequest", _epoch_ends(asked.leases))
+
+
+def metadata_request(names: Iterable[str]) -> KafkaRequest:
+    """A question for topics that makes none."""
+    topics = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    return cast("KafkaRequest", topics)
 
 
 def _log_starts(leases: Sequence[Lease]) -> ListOffsetsRequest:
@@ -191,3 +195,11 @@ def _apply(lease: Lease, question: Question, told: Told, *, now: float, chance: 
             f"offset {anchor.base_offset} had been acknowledged"
         )
         lease.halt(-1, text)
+
+
+def read_replica(response: object) -> MetadataAnswer | None:
+    """What a replica says of topics; None: nothing that can be understood."""
+    try:
+        return read_metadata(cast("MetadataResponse", response))
+    except (AttributeError, TypeError, ValueError):
+        return None
