@@ -1,6 +1,6 @@
 """Intake, answers and routing over a fake store, fake topics and a fake delivery; time moves only when a test says so."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import crc32c
@@ -16,7 +16,7 @@ from penstock.daemon.core.live import Peer, Session
 from penstock.daemon.core.model import FramePlace, NoSpaceError, PendingSlice, SliceEnded, SpoolFullError
 from penstock.daemon.core.routing import Routing, TopicFacts
 from penstock.daemon.core.sessions import Sessions
-from penstock.producer.core.partitioners import Leader, Sticky
+from penstock.producer.core.partitioners import Keyless, Leader, Sticky
 from penstock.wire import frames
 from penstock.wire.frames import Ack, PartitionInfo, Run
 
@@ -103,7 +103,15 @@ def facts(topic: str = "t", partitions: int = 3, *, replicas: int = 3, in_sync: 
 class World:
     """Everything together, and what a session was told."""
 
-    def __init__(self, *, reject: bool = False, max_block_s: float = 60.0, bytes_max: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        *,
+        reject: bool = False,
+        max_block_s: float = 60.0,
+        bytes_max: int = 1 << 20,
+        keyless: Callable[[], Keyless] = lambda: Sticky(1_000, lambda: 0),
+        ignore_keys: bool = False,
+    ) -> None:
         self.now = 100.0
         self.store = FakeStore()
         self.topics = FakeTopics()
@@ -117,7 +125,7 @@ class World:
             self.ledger,
             self.store,
             checksum=crc32c.crc32c,
-            keyless=lambda: Sticky(1_000, lambda: 0),
+            keyless=keyless,
             record_bytes_max=10_000,
         )
         self.intake = Intake(
@@ -129,7 +137,7 @@ class World:
             topics=self.topics,
             delivery=self.delivery,
             limits=IntakeLimits(
-                {"frame_bytes_max": 1 << 20}, 10, max_block_s, ignore_keys=False, refuse_when_full=reject
+                {"frame_bytes_max": 1 << 20}, 10, max_block_s, ignore_keys=ignore_keys, refuse_when_full=reject
             ),
             checksum=crc32c.crc32c,
             counts=self.counts,
