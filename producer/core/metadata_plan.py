@@ -136,7 +136,9 @@ class MetadataPlan:
         self._topic_settings: dict[str, _Chore] = {}
         self._broker_settings = _Chore()
         self._broker_settings.wanted(now)
-        self._answered_at = now
+        self._all_at = now
+        """When all topics wanted were last told of: partial answers do not make the others younger."""
+        self._round_is_full = False
         self._allowed_at = now
         """Before it nothing is asked again; a topic never asked for does not wait for it."""
         self._trying_since: float | None = None
@@ -319,7 +321,7 @@ class MetadataPlan:
             match ask:
                 case AskTopics(full=full):
                     self._futile = 0
-                    self._full = self._full or full or bool(self._rest)
+                    self._full = self._full or full or self._round_is_full or bool(self._rest)
                     self._rest = []
                     self._metadata.again(now, self._limits.retry, chance)
                     self._allowed_at = self._metadata.due or now
@@ -334,7 +336,8 @@ class MetadataPlan:
         self, ask: AskTopics, news: Mapping[str, TopicNews], *, changed: bool, now: float, chance: float
     ) -> None:
         """A Metadata answer was merged. `changed`: it told something new."""
-        self._answered_at = now
+        if self._round_is_full and not self._rest:
+            self._all_at = now
         self._trying_since = None
         self._failures.clear()
         for topic in ask.topics:
@@ -403,8 +406,9 @@ class MetadataPlan:
     def _topics_to_ask(self, now: float) -> AskTopics:
         full = False
         if not self._rest:
-            old = now >= self._answered_at + self._limits.max_age_s
+            old = now >= self._all_at + self._limits.max_age_s
             full, self._full = self._full or old, False
+            self._round_is_full = full
             if old:
                 # That it brings nothing new is what one hopes for (MET-6).
                 self._futile = 0
@@ -419,7 +423,7 @@ class MetadataPlan:
             self._full = True
         if self._full or self._unsettled:
             return self._allowed_at
-        return max(self._allowed_at, now + self._limits.max_age_s)
+        return max(self._allowed_at, self._all_at + self._limits.max_age_s)
 
     def _settings_again(self, now: float) -> float:
         return now + max(self._limits.max_age_s, self._limits.patient.initial_s)

@@ -246,6 +246,26 @@ def test_a_lost_question_for_everything_is_asked_for_everything_again() -> None:
     assert world.ask.topics == ("t", "u", "v")
 
 
+def test_a_round_over_many_topics_that_loses_its_last_question_begins_again() -> None:
+    world = World(idle_ms=3_600_000)
+    names = [f"t{number:04}" for number in range(1_500)]
+    for name in names:
+        world.cache.want(name, world.now)
+    while world.wait_ms() < 1_000:
+        assert world.ask is not None
+        _ = world.answer(*(told(name, (1, 1)) for name in world.ask.topics))
+    sizes: list[int] = []
+    for lost in (False, True, False, False):
+        assert world.ask is not None
+        sizes.append(len(world.ask.topics))
+        if lost:
+            world.lose()
+        else:
+            _ = world.answer(*(told(name, (1, 2)) for name in world.ask.topics))
+        _ = world.wait_ms()
+    assert sizes == [1_000, 500, 1_000, 500]
+
+
 def test_a_topic_without_leader_is_asked_for_again_without_the_others() -> None:
     world = World()
     for topic in ("t", "u"):
