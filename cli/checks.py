@@ -26,7 +26,7 @@ class Found:
 
 def host(settings: Settings) -> Found:
     """Directories, file system, descriptors, checksums: without touching what a running daemon holds."""
-    found = Found()
+    found = Found(warnings=[f"kafka.{caution}" for caution in settings.kafka.cautions()])
     for path in (settings.data_dir, settings.runtime_dir):
         _directory(path, found)
     _filesystem(settings, found)

@@ -187,7 +187,7 @@ DIRECT_REFUSED: Final = _refused(
         "metrics.num.samples": _METRICS,
         "metrics.recording.level": _METRICS,
         "metrics.sample.window.ms": _METRICS,
-        "partitioner.class": "a class of Java cannot run here; the partitioner inside chooses as Kafka's own does",
+        "partitioner.class": 'a class of Java cannot run here: give the producer a `partitioner`, a function or "round_robin"',
         "value.serializer": "values are bytes: serializers are not built yet",
     }
 )

@@ -190,6 +190,8 @@ class _Engine:
         self._commands: Final = commands
         self._wake_fd: Final = wake_fd
         self._log: Final = logs.get()
+        for caution in settings.cautions():
+            self._log.warning("doubtful_setting", what=caution)
         self._loop: Final = Loop()
         self.joined: Final = _joined(settings, arena, self._is_connected)
         self.metadata: Final = Metadata(
