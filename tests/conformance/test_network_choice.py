@@ -1,17 +1,13 @@
 """Row I16: which node is asked what any node can answer."""
 
 from collections.abc import Mapping
-from typing import Any, cast
 
 import pytest
-from kafka.protocol.metadata import MetadataResponse
-from penstock.config.direct import direct_settings
 from penstock.producer.core.backoff import Backoff
 from penstock.producer.core.connections import ConnectionCore, ConnectionLimits, Due
 from penstock.producer.core.node_choice import Choice, Standing, least_loaded
-from penstock.producer.metadata import Metadata
 
-from tests.fakes.fake_net import FakeNet
+from tests.fakes.metadata_net import metadata_net
 
 LIMITS = ConnectionLimits(reconnect=Backoff(10.0, 100.0), in_flight_max=2)
 CHANCES = [0.0, 0.34, 0.67, 0.999]
@@ -127,45 +123,30 @@ def test_chance_decides_between_equals() -> None:
 # --- as the metadata client chooses ----------------------------------------------------------------------------------
 
 
-def told(*hosts: str, throttle_ms: int = 0) -> bytes:
-    rows = [
-        MetadataResponse.MetadataResponseBroker(node_id=number, host=host, port=9092, rack=None)
-        for number, host in enumerate(hosts, 1)
-    ]
-    response = MetadataResponse(
-        throttle_time_ms=throttle_ms, brokers=rows, cluster_id="c", controller_id=1, topics=[], error_code=0, version=13,
-    )  # fmt: skip
-    return b"\0" + bytes(response.encode())
+@pytest.mark.row("I16")
+def test_metadata_is_asked_of_another_node_while_the_one_that_was_asked_is_throttled() -> None:
+    with metadata_net(bootstrap="10.0.0.1") as world:
+        first = world.greet()
+        world.answer(1, 2, throttle_ms=60_000)
+        world.metadata.request_producer_id()
+        world.round(1.0)
+        assert world.net.connects == ["10.0.0.1", "10.0.0.2"]
+        assert first.closed
+        _ = world.greet()
+        assert world.net.last.read().api_key == 22
 
 
 @pytest.mark.row("I16")
-@pytest.mark.parametrize("hosts", [("10.0.0.1", "10.0.0.2"), ("10.0.0.1",)], ids=["two brokers", "one broker"])
-def test_metadata_is_asked_of_another_node_while_the_one_that_was_asked_is_throttled(hosts: tuple[str, ...]) -> None:
-    net = FakeNet()
-    net.names.known = {host: [host] for host in hosts}
-    settings = direct_settings({"bootstrap.servers": "10.0.0.1:9092"})
-    with net.patched():
-        metadata = Metadata(
-            cast("Any", net.loop), settings, on_change=lambda _change: None, rng=lambda: 0.0,
-            resolver=cast("Any", net.names), topic_settings=False,
-        )  # fmt: skip
-        metadata.tick(net.now)
-        net.last.accept()
-        _ = net.last.greet()
-        metadata.tick(net.now)
-        net.last.answer(net.last.read(), told(*hosts, throttle_ms=60_000))
-        while net.last.unread():
-            _ = net.last.read()
-        first = net.last
-        net.now += 1.0
-        first.drain()
-        metadata.request_producer_id()
-        metadata.tick(net.now)
-        if len(hosts) == 1:
-            assert net.connects == ["10.0.0.1"]
-            deadline = metadata.next_deadline()
-            assert deadline is not None
-            assert deadline > net.now
-            return
-        assert net.connects == ["10.0.0.1", "10.0.0.2"]
-        assert first.closed
+def test_a_throttled_node_is_waited_for_where_there_is_no_other() -> None:
+    with metadata_net(bootstrap="10.0.0.1") as world:
+        first = world.greet()
+        world.answer(1, throttle_ms=60_000)
+        throttled_at = world.net.now
+        world.metadata.request_producer_id()
+        world.round(1.0)
+        assert world.net.connects == ["10.0.0.1"]
+        while first.unread() == 0:
+            before = world.net.now
+            world.wait()
+            assert world.net.now > before, "it spins"
+        assert world.net.now == pytest.approx(throttled_at + 60.0)
