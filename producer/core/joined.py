@@ -4,7 +4,7 @@ What the lease table says is acted on at once: DONE becomes outcomes and PACE, R
 asks for metadata, GAP is confirmed, HALT waits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ...wire.messages import (
@@ -104,6 +104,11 @@ class Joined:
         """Topic and index of a partition number."""
         found = self._placing.partitions[number]
         return found.topic, found.index
+
+    @property
+    def partitions(self) -> Sequence[Partition]:
+        """All of them, by number."""
+        return self._placing.partitions
 
     def submit(
         self,

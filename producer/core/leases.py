@@ -253,7 +253,10 @@ class LeaseTable:
         for lease, batch, outcome in match(flight, outcomes, _key):
             self._landed(lease, batch, flight)
             probing = lease.mode is Mode.PROBING
+            others = lease.on_wire - (batch.flight == flight.number)
             settled = settle(lease, batch, flight, outcome, now=now, chance=chance)
+            if lease.on_wire < others:
+                self.orphans[lease.partition] += others - lease.on_wire
             if lease.mode is Mode.PROBING and not probing:
                 self.counters["probes"] += 1
             if settled.verdict is None:

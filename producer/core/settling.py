@@ -154,6 +154,9 @@ def _acked(lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOu
         time_ms = outcome.log_append_ms if outcome.log_append_ms >= 0 else batch.max_ts
         lease.anchor = Anchor(outcome.base_offset, time_ms, lease.wall.ms(now), lease.leader_epoch)
     for one in resolved:
+        if one.flight:
+            # Its own answer, if one comes, is no news.
+            _land(lease, one)
         lease.queue.let_go(one)
     lease.queue.resolved_to(batch.end)
     lease.held = True
