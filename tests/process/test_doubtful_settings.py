@@ -13,9 +13,9 @@ NOBODY = "127.0.0.1:1"
 
 def test_the_direct_producer_logs_a_setting_that_does_not_do_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="penstock.producer"):
-        producer = DirectProducer(
-            {"bootstrap.servers": NOBODY, "request.timeout.ms": 130_000, "retry.backoff.ms": 2_000}
-        )
+        doubtful = {"request.timeout.ms": 130_000, "retry.backoff.ms": 2_000}
+        producer = DirectProducer({"bootstrap.servers": NOBODY, "max.block.ms": 0, **doubtful})
+        _ = producer.send("topic", b"value")
         producer.close(0)
     said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("doubtful_setting")]
     assert len(said) == 2
