@@ -332,14 +332,12 @@ class BufferPool:
             self._free.append(buffer)
         self._feed()
 
-    def grow(self, buffer: Buffer, more: int) -> bool:
-        """Make a lent buffer longer, as long as that takes half of what the node may still be lent, at most."""
-        if 2 * more > self.room(buffer.node):
-            return False
+    def grow(self, buffer: Buffer, more: int) -> None:
+        """Make a lent buffer longer, within the room of its node."""
+        assert more <= self.room(buffer.node), "more than there is room for"
         buffer.data.extend(bytes(more))
         self._resize(buffer)
         self._trim()
-        return True
 
     def shrunk(self, buffer: Buffer) -> int:
         """A lent buffer may have become shorter; by how much."""

@@ -26,6 +26,7 @@ CLOSED_MAX: Final = 5
 _ANY_COUNT: Final = (1 << 31) - 1
 _UNPACKED_MAX: Final = 8
 """A batch that is going to be compressed takes memory of so many batches at most, until it is."""
+_GROWTH_BYTES_MIN: Final = 512
 
 
 class Fed(Enum):
@@ -232,10 +233,11 @@ class PartitionQueue:
     def _grow(self, building: Closed) -> bool:
         """More memory for a batch that compression will make small enough, as long as there is plenty."""
         buffer = building.buffer
-        size = min(2 * len(buffer.data), _UNPACKED_MAX * self._batch_bytes)
-        more = size - len(buffer.data)
-        if more <= 0 or not building.builder.is_cramped or not self._pool.grow(buffer, more):
+        length = len(buffer.data)
+        more = min(length, _UNPACKED_MAX * self._batch_bytes - length, self._pool.room(self.node) // 2)
+        if more < _GROWTH_BYTES_MIN or not building.builder.is_cramped:
             return False
+        self._pool.grow(buffer, more)
         self._lent_bytes += more
         return True
 

@@ -15,10 +15,11 @@ two nodes, and partitions that send at once.
 
 Every partition has had one batch acknowledged on its connection (ordinal 0, sequence `next_sequence` - 1) and is at pace OPEN in
 RUNNING, so the next record has ordinal 1 and sequence `next_sequence`. `batch_bytes` is the room for records: the 61 bytes of
-the header come on top. `rig.chance` spreads waits: 0 is 20 % less, 0.5 the middle, just below 1 is 20 % more. `rig.move`,
+the header come on top. Brokers forget nobody, and nodes share half of the pool. `rig.chance` spreads waits: 0 is 20 % less, 0.5 the middle, just below 1 is 20 % more. `rig.move`,
 `rig.pace`, `rig.revoke`, `rig.grant` are the router's (or the joined sequencer's) messages.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -68,6 +69,8 @@ class Rig(ShardBench):
             codec=codec,
             backoff=Backoff(retry_ms[0] / 1000, retry_ms[1] / 1000),
         )
+        self.budget = pool_bytes // (2 * len(set(leaders.values())))
+        self.table.limits = self.table.limits._replace(expiration_ms=1 << 40, idle_check_s=math.inf)
         self.nodes(*sorted(set(leaders.values())))
         for partition, node in leaders.items():
             base = (1 - next_sequence) % SEQUENCES
@@ -123,7 +126,8 @@ class Rig(ShardBench):
     def drain(self, nodes: set[int] | None = None, *, max_bytes: int = 1 << 20) -> dict[int, list[tuple[int, Batch]]]:
         """One request for each of these nodes (all that are ready, if None), on the wire now; by node what is in it."""
         drained: dict[int, list[tuple[int, Batch]]] = {}
-        for node in sorted(self.ready().nodes if nodes is None else nodes):
+        ready = self.ready().nodes
+        for node in sorted(ready if nodes is None else nodes):
             request = self.request(node, bytes_max=max_bytes)
             entries = [] if request is None else request.flight.entries
             drained[node] = [(lease.partition, batch) for lease, batch in entries]
