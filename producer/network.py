@@ -190,6 +190,7 @@ class Connection(Generic[TagT]):
 
         Call only with `has_room`. Returns the version; None: the broker takes none of ours, and nothing was sent.
         """
+        assert self._core.state is State.READY, self._core.state
         chosen = self.version_of(request.API_KEY, max(least, request.valid_versions[0]), request.max_version)
         if chosen is None:
             return None

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from kafka.protocol.metadata import MetadataRequest
 from penstock.producer.core.backoff import Backoff
 from penstock.producer.core.connections import CORRELATION_IDS, ConnectionCore, ConnectionLimits, Due, State
 from penstock.producer.core.streams import StreamError
@@ -232,6 +233,8 @@ def test_sending_to_a_node_that_is_not_ready_is_a_bug_and_sends_nothing() -> Non
         assert not connection.has_room(net.now)
         with pytest.raises(AssertionError):
             client.send(connection, "too early")
+        with pytest.raises(AssertionError):
+            _ = connection.send(MetadataRequest(topics=[]), "too early")
         assert connection.in_flight == 0
         assert not net.last.sent
 

@@ -119,6 +119,7 @@ def _metadata_answer(version: int, throttle_ms: int = 0) -> bytes:
     return flexible_header + bytes(response.encode())
 
 
+@pytest.mark.row("I12")
 def test_a_connection_greets_asks_and_hands_over_the_decoded_answer(client: Client) -> None:
     def script(peer: Peer) -> None:
         greeting = peer.greet()
@@ -241,6 +242,7 @@ def test_a_request_without_answer_is_done_when_it_is_written(client: Client) -> 
     ],
     ids=["readable", "malformed", "only the code"],
 )
+@pytest.mark.row("I12")
 def test_an_old_broker_is_greeted_again_in_a_version_it_knows(client: Client, body: bytes, again: int) -> None:
     def script(peer: Peer) -> None:
         asked = peer.read()
@@ -321,6 +323,7 @@ def test_a_peer_that_is_no_broker_ends_the_connection_with_the_reason(
     ],
     ids=["wrong correlation id", "oversize", "nothing", "half an answer"],
 )
+@pytest.mark.row("I19")
 def test_all_requests_in_flight_are_lost_in_order_when_the_stream_breaks(
     client: Client, answer: Callable[[int], bytes], words: str
 ) -> None:
@@ -370,6 +373,7 @@ def test_a_refused_connection_is_tried_again_after_its_backoff(client: Client) -
     client.until(lambda: len(client.lost) == 2)
 
 
+@pytest.mark.row("I24")
 def test_a_name_with_a_dead_and_a_live_address_reaches_the_live_one(client: Client) -> None:
     def script(peer: Peer) -> None:
         _ = peer.greet()
@@ -390,6 +394,7 @@ def test_a_name_with_a_dead_and_a_live_address_reaches_the_live_one(client: Clie
         _ = connection.close()
 
 
+@pytest.mark.row("I11")
 def test_a_name_nobody_knows_is_an_error_in_words(client: Client) -> None:
     _ = client.open(9092, "no-such-host.invalid")
     client.until(lambda: bool(client.lost))
@@ -418,6 +423,7 @@ def test_a_name_that_hangs_is_given_up_after_the_setup_time_and_its_late_answer_
     assert len(client.lost) == 1
 
 
+@pytest.mark.row("I14")
 def test_a_silent_peer_is_given_up_after_the_setup_time(client: Client) -> None:
     def script(peer: Peer) -> None:
         _ = peer.read()
@@ -429,6 +435,7 @@ def test_a_silent_peer_is_given_up_after_the_setup_time(client: Client) -> None:
         assert "took too long" in client.lost[0][1]
 
 
+@pytest.mark.row("I14")
 def test_an_address_that_swallows_everything_is_given_up_after_the_setup_time(client: Client) -> None:
     # A listener whose queue is full drops what comes: connects neither succeed nor fail.
     full = socket.socket()
@@ -450,6 +457,7 @@ def test_an_address_that_swallows_everything_is_given_up_after_the_setup_time(cl
         full.close()
 
 
+@pytest.mark.row("I13")
 def test_a_request_without_answer_closes_the_connection_and_loses_them_all(client: Client) -> None:
     def script(peer: Peer) -> None:
         _ = peer.greet()
@@ -496,6 +504,7 @@ def test_an_unreadable_answer_to_a_decoded_request_loses_its_tag_too(client: Cli
         assert "no MetadataResponse" in client.lost[0][1]
 
 
+@pytest.mark.row("I23")
 def test_a_request_the_broker_has_no_version_for_is_not_sent(client: Client) -> None:
     def script(peer: Peer) -> None:
         _ = peer.greet({18: (0, 4), 3: (0, 3)})
@@ -509,6 +518,7 @@ def test_a_request_the_broker_has_no_version_for_is_not_sent(client: Client) -> 
         _ = connection.close()
 
 
+@pytest.mark.row("I15")
 def test_a_throttle_in_an_answer_keeps_the_next_request_back(client: Client) -> None:
     def script(peer: Peer) -> None:
         _ = peer.greet()
@@ -572,6 +582,7 @@ def test_a_produce_connection_ends_with_a_reset_and_a_plain_one_in_peace(client:
     assert ends == [True, False]
 
 
+@pytest.mark.row("I20")
 def test_closing_gives_back_what_was_in_flight_and_tells_nobody(client: Client) -> None:
     def script(peer: Peer) -> None:
         _ = peer.greet()

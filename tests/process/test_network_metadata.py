@@ -128,6 +128,7 @@ def test_another_broker_is_asked_when_the_one_that_was_dies() -> None:
             client.until(lambda: bool(client.producer_ids))
 
 
+@pytest.mark.row("I27")
 def test_all_brokers_gone_and_back_are_found_again() -> None:
     with EmbeddedCluster(2, folders=True) as cluster, MetadataClient(cluster.bootstrap) as client:
         client.until(lambda: client.metadata.connected_to is not None and len(client.metadata.cluster.nodes) == 2)
@@ -220,6 +221,7 @@ def test_an_answer_that_is_no_metadata_ends_the_connection_and_the_next_one_is_b
         assert client.metadata.problems == {}
 
 
+@pytest.mark.row("I23")
 def test_a_broker_without_a_version_we_speak_is_named() -> None:
     def script(peer: Peer) -> None:
         _ = peer.greet({3: (0, 2), 18: (0, 4)})
