@@ -1,6 +1,6 @@
 """Topics as the router's cores want to know them, out of what the metadata client knows."""
 
-from ..producer.core.partitioners import Leader
+from ..producer.core.partitioners import leaders_of
 from ..producer.core.verdicts import INVALID_TOPIC, TopicVerdict, error_name, judge_topic
 from ..producer.metadata import Metadata
 from ..wire.frames import PartitionInfo
@@ -27,16 +27,11 @@ class KnownTopics:
         ):
             return None
         settings = self._metadata.topic_settings(topic)
-        nodes = self._metadata.cluster.nodes
         return TopicFacts(
             topic,
             view.topic_id or b"",
             view.partition_count,
-            tuple(
-                Leader(index, found.leader, nodes[found.leader].rack if found.leader in nodes else "")
-                for index, found in sorted(view.partitions.items())
-                if found.leader >= 0
-            ),
+            leaders_of(self._metadata.cluster, view),
             min(len(found.replicas) for found in view.partitions.values()),
             None if settings is None else settings.message_bytes_max,
             None if settings is None else settings.min_insync_replicas,

@@ -34,6 +34,8 @@ from .sockets import produce_options
 _EXPIRATION_MS: Final = 86_400_000
 """Kafka's default of `producer.id.expiration.ms`, until the brokers' own is known."""
 _WALL_S: Final = 1.0
+_WEIGH_S: Final = 0.1
+"""How often what waits for partitions is looked at, in rounds that something else asked for."""
 _FAULT: Final = Failure(Kind.FATAL, -1, "SENDER_FAILED", "the sender thread ended by a fault of its own; see the log")
 _CLOSED: Final = Failure(Kind.CLOSED, -1, "PRODUCER_CLOSED", "the producer was closed forcefully before this was sent")
 
@@ -60,6 +62,10 @@ class FrontPort(Protocol):
 
     def cluster_changed(self, cluster: Cluster) -> None:
         """A Metadata answer came, or a leader moved."""
+        ...
+
+    def weigh(self, waited_s: Callable[[int], float]) -> None:
+        """Let what waits weigh the choice of partitions. `waited_s`: for how long something for a node could not be sent."""
         ...
 
     def ended(self, failure: Failure | None) -> None:
@@ -208,6 +214,7 @@ class _Engine:
         self._id_asked = False
         self._closing = False
         self._told_wall_at = -math.inf
+        self._weigh_at = -math.inf if settings.partitioner_adaptive_partitioning_enable else math.inf
         self._loop.add(wake_fd, READ, self._woken)
         self._loop.add_upkeep(self._round)
 
@@ -268,6 +275,8 @@ class _Engine:
         if joined.table.outbox.has_words:
             joined.upkeep(now=now)
         self._pass_on()
+        if now >= self._weigh_at:
+            self._weigh(now)
         self.metadata.tick(now)
         if joined.failure is not None or (self._closing and joined.idle):
             self._loop.stop()
@@ -319,6 +328,11 @@ class _Engine:
         outcomes = self.joined.take_outcomes()
         if outcomes:
             self._front.settle(outcomes)
+
+    def _weigh(self, now: float) -> None:
+        self._weigh_at = now + _WEIGH_S
+        waited_ms = {load.node: load.wanting_ms for load in self._links.loads(now)}
+        self._front.weigh(lambda node: waited_ms.get(node, 0) / 1000)
 
     def _tell_wall(self, now: float) -> None:
         self._told_wall_at = now

@@ -32,6 +32,7 @@ from .core.partitioners import Keyless
 from .core.topic_waits import TopicKnown, TopicWait, TopicWaits, WaitFailure, WaitReason
 from .kernel_chunks import Chunk, Part, Span, Topic, failed_future
 from .rooms import WAIT_MAX_S, Rooms, Seams, Wake
+from .weighing import weigh
 
 if TYPE_CHECKING:
     from .kernel_chunks import Watcher  # a shape that only the declarations have
@@ -305,6 +306,10 @@ class Front(Rooms):
             _ = self._waits.updated(self.seams.now())
             self._ask()
             self.shared.notify_all()
+
+    def weigh(self, waited_s: Callable[[int], float]) -> None:
+        """See `weighing.weigh`."""
+        weigh(self, waited_s)
 
     def settle(self, outcomes: Sequence[Outcome]) -> None:
         """Resolve futures, run callbacks, wake who waits, and give back memory."""

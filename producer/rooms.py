@@ -21,7 +21,7 @@ from .core.arena import Arena, Sealed
 from .core.batch import crc32c
 from .core.buffers import BufferPool
 from .core.cluster import Cluster, TopicView
-from .core.partitioners import Keyless, Leader, Sticky, choices_of
+from .core.partitioners import Keyless, Sticky, choices_of, leaders_of
 from .kernel_chunks import Chunk, Part, Topic
 from .kernel_front import Rows
 
@@ -120,11 +120,7 @@ class Rooms(Rows):
         for index in range(topic.count, view.partition_count):
             topic.parts.append(self._part(name, index))
         topic.count = view.partition_count
-        leaders = [
-            Leader(part.index, part.leader, node.rack)
-            for part in view.partitions.values()
-            if (node := self.cluster.nodes.get(part.leader)) is not None
-        ]
+        leaders = leaders_of(self.cluster, view)
         rack = self.settings.client_rack if self.settings.partitioner_rack_aware else ""
         topic.keyless.learn(choices_of(topic.count, leaders, None, rack))
         topic.sticky = topic.keyless.partition

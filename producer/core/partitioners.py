@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
+from .cluster import Cluster, TopicView
+
 BATCH_HEADER_BYTES: Final = 61
 
 
@@ -42,6 +44,16 @@ class Choices(NamedTuple):
     partition_count: int
     available: Sequence[int]
     loads: LoadTable | None = None
+
+
+def leaders_of(cluster: Cluster, topic: TopicView) -> tuple[Leader, ...]:
+    """The partitions of a topic whose leader is a node that is known."""
+    nodes = cluster.nodes
+    return tuple(
+        Leader(index, found.leader, nodes[found.leader].rack)
+        for index, found in sorted(topic.partitions.items())
+        if found.leader in nodes
+    )
 
 
 def load_table(queues: Iterable[Queue]) -> LoadTable | None:

@@ -1,0 +1,91 @@
+"""The direct producer's front without its sender thread: one topic whose partitions are known, a clock and chance that the test
+moves, chunks that the test takes."""
+
+import threading
+from collections.abc import Mapping
+from itertools import count
+
+from penstock.config.direct import direct_settings
+from penstock.producer.core.cluster import BrokerAddress, Cluster, PartitionView, TopicView
+from penstock.producer.core.topic_waits import TopicKnown
+from penstock.producer.front import Front
+from penstock.producer.kernel_front import Sends
+from penstock.producer.rooms import Seams
+
+from .segments import NOW_MS
+from .shard_bench import TOPIC
+
+
+class NoThread:
+    """A sender thread that never does anything: the test is it."""
+
+    is_current = False
+
+    def wake(self) -> None: ...
+    def want_topic(self, topic: str) -> None: ...
+    def request_topic(self, topic: str) -> None: ...
+    def start(self) -> None: ...
+    def close(self, timeout_s: float | None) -> None: ...
+    def forget(self) -> None: ...
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        return True
+
+    def known(self, topic: str) -> TopicKnown:
+        raise AssertionError(f"topic {topic} is not known")
+
+    def topic_of(self, number: int) -> tuple[str, int]:
+        raise AssertionError(f"partition {number} has no number")
+
+
+class FrontBench(Sends):
+    """`leaders`: node of each partition, -1 for none. Chance counts 0, 1, 2, …; `draws` says how often it was asked."""
+
+    def __init__(
+        self, leaders: Mapping[int, int], *, racks: Mapping[int, str] | None = None, **settings: object
+    ) -> None:
+        self.now = 1000.0
+        self.draws = 0
+        numbers = count()
+
+        def random31() -> int:
+            self.draws += 1
+            return next(numbers)
+
+        checked = direct_settings({"bootstrap.servers": "broker:1", **settings})
+        shared = threading.Condition(threading.Lock())
+        self.front = Front(checked, Seams(lambda: self.now, lambda: NOW_MS, shared, random31))
+        self.front.use(NoThread())
+        self._front = self.front
+        self.told = Counted(self.front)
+        self.lead(leaders, racks or {})
+
+    def lead(self, leaders: Mapping[int, int], racks: Mapping[int, str]) -> None:
+        """The cluster as metadata has it."""
+        nodes = {node: BrokerAddress(node, "h", 9092, racks.get(node, "")) for node in leaders.values() if node >= 0}
+        partitions = {index: PartitionView(index, node, 0, (node,), (node,), 0) for index, node in leaders.items()}
+        view = TopicView(TOPIC, None, partitions, 0, internal=False)
+        self.front.cluster = Cluster(nodes=nodes, topics={TOPIC: view})
+        with self.front.shared:
+            _ = self.front.place(TOPIC, view)
+
+    def put(self, value: bytes, *, partition: int | None = None, key: bytes | None = None) -> int:
+        """Send a record; returns its partition."""
+        before = self.told.counts()
+        _ = self.send(TOPIC, value, key, partition=partition)
+        after = self.told.counts()
+        (grown,) = [index for index, many in after.items() if many != before.get(index, 0)]
+        return grown
+
+
+class Counted:
+    """How many records each partition has without an outcome."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    def counts(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for chunk in self._front.unsettled.values():
+            found[chunk.part.index] = found.get(chunk.part.index, 0) + chunk.count
+        return found
