@@ -28,6 +28,8 @@ DEFAULT_SOCKET: Final = "/run/penstock/penstock.sock"
 NO_PROGRAMS: Final = {"docs/reference/protocol.md"}
 TOPICS: Final = ("events", "payments", "orders")
 PRODUCE: Final = 0
+BROKERS: Final = "broker-1:9092,broker-2:9092"
+DIRECT: Final = "DirectProducer("
 HOOKS: Final = "def post_fork("
 HOOKS_USED: Final = """
 post_fork(None, None)
@@ -92,7 +94,11 @@ def test_the_readme_and_the_pages_about_clients_have_examples() -> None:
     } <= pages
 
 
-@pytest.mark.parametrize("example", examples(), ids=lambda found: f"{found.page}-{found.number}")
+@pytest.mark.parametrize(
+    "example",
+    [found for found in examples() if DIRECT not in found.text],
+    ids=lambda found: f"{found.page}-{found.number}",
+)
 def test_an_example_does_what_it_says(daemon: Daemon, example: Example) -> None:
     before = stats(daemon)["records"]["received"]
     text = example.text
@@ -107,6 +113,20 @@ def test_an_example_does_what_it_says(daemon: Daemon, example: Example) -> None:
     records = stats(daemon)["records"]
     assert records["received"] > before
     assert records["refused"] == 0
+
+
+@pytest.mark.parametrize(
+    "example",
+    [found for found in examples() if DIRECT in found.text],
+    ids=lambda found: f"{found.page}-{found.number}",
+)
+def test_an_example_of_the_direct_producer_does_what_it_says(cluster: EmbeddedCluster, example: Example) -> None:
+    before = sum(len(list(read_topic(cluster, topic))) for topic in TOPICS)
+    assert BROKERS in example.text
+    command = [sys.executable, "-c", example.text.replace(BROKERS, cluster.bootstrap)]
+    done = subprocess.run(command, text=True, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert sum(len(list(read_topic(cluster, topic))) for topic in TOPICS) > before
 
 
 def test_the_client_by_hand_is_told_where_its_records_are(daemon: Daemon) -> None:
