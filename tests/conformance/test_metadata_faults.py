@@ -189,10 +189,16 @@ def test_a_broker_may_send_us_back_to_the_bootstrap_addresses_unless_the_setting
 
 def test_the_node_left_alone_longest_is_tried_first_among_those_that_failed_as_often() -> None:
     world = World(rebootstrap_ms=None)
-    tried = [target.node for target in fail_until(world, world.now + 10)]
-    rounds = [tried[at : at + 3] for at in range(0, len(tried) - 2, 3)]
-    assert len(rounds) >= 10
-    assert all(set(one) == {1, 2, 3} for one in rounds)
+    tried: list[int] = []
+    for chance in [0.0, 0.9, 0.4, 0.7, 0.2] * 6:
+        world.chance = chance
+        target = world.connect()
+        assert target is not None
+        tried.append(target.node)
+        world.plan.failed(world.now, world.chance)
+        world.pass_ms(2_000)
+    assert set(tried[:3]) == {1, 2, 3}
+    assert tried == tried[:3] * 10
 
 
 def test_a_topic_that_is_asked_for_all_the_time_does_not_keep_the_others_from_growing_old() -> None:
