@@ -11,6 +11,7 @@ from typing import Final
 from . import settings as checks
 from .core.batches import Verify
 from .core.node import Limits
+from .core.replication import Timing
 from .settings import BrokerSettings, SettingsError
 
 WARNING: Final = (
@@ -26,6 +27,9 @@ def parser() -> argparse.ArgumentParser:
     _ = add("--node-id", type=int, default=0)
     _ = add("--listen", default="127.0.0.1:9092", metavar="HOST:PORT")
     _ = add("--nodes", default="", metavar="0@HOST:PORT,…", help="all nodes of the cluster; default: this one alone")
+    _ = add("--cluster", type=int, default=0, metavar="N", help="be N nodes with replicas in one process, in memory")
+    _ = add("--replica-lag-ms", type=int, default=30_000, help="with --cluster: a slower follower is out of sync")
+    _ = add("--session-ms", type=int, default=9_000, help="with --cluster: a node not heard of for so long is dead")
     _ = add("--log-dir", type=Path, help="keep the log in this folder; default: in memory")
     _ = add("--catalogue-dir", type=Path, help="list of topics; several nodes share one")
     _ = add("--topic", action="append", default=[], metavar="NAME:PARTITIONS[:SETTING=VALUE…]")
@@ -58,6 +62,8 @@ def parse(arguments: Sequence[str]) -> BrokerSettings:
             nodes=checks.parse_nodes(given.nodes) if given.nodes else (),
             log_dir=given.log_dir,
             catalogue_dir=given.catalogue_dir,
+            cluster=given.cluster,
+            timing=Timing(session_s=given.session_ms / 1000, lag_s=given.replica_lag_ms / 1000),
             topics=tuple(checks.parse_topic(text) for text in given.topic),
             request_bytes_max=given.request_bytes_max,
             control=given.control,
@@ -68,6 +74,7 @@ def parse(arguments: Sequence[str]) -> BrokerSettings:
     limits = Limits(
         auto_create_topics=given.auto_create_topics,
         default_partitions=given.default_partitions,
+        default_replicas=min(3, max(1, given.cluster)),
         log_bytes_max=given.log_bytes_max,
         verify=Verify(given.verify),
         producer_id_expiration_ms=given.producer_id_expiration_ms,

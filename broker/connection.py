@@ -19,8 +19,13 @@ class OversizedError(Exception):
 class Connection:
     """Requests of a client are served strictly one after the other: the next is taken when the last was answered."""
 
-    def __init__(self, sock: socket.socket, request_bytes_max: int) -> None:
+    def __init__(self, sock: socket.socket, node_id: int, request_bytes_max: int, close_at: int | None = None) -> None:
+        """Serve `sock` for a node; close it when `close_at` bytes came."""
         self.sock = sock
+        self.node_id = node_id
+        self.muted_until = 0.0
+        """Nothing is read before this (seconds)."""
+
         self.waiting: Request | None = None
         """A request that is not answered yet."""
 
@@ -31,6 +36,7 @@ class Connection:
         """Close when all is sent."""
 
         self._max = request_bytes_max
+        self._left = close_at
         self._inbox = bytearray()
         self._outbox = bytearray()
 
@@ -50,9 +56,16 @@ class Connection:
         Raises:
             OSError: the connection broke.
         """
-        data = self.sock.recv(READ_BYTES)
+        data = self.sock.recv(READ_BYTES if self._left is None else min(self._left, READ_BYTES))
         self._inbox += data
+        if self._left is not None:
+            self._left -= len(data)
         return bool(data)
+
+    @property
+    def spent(self) -> bool:
+        """Whether as many bytes came as were to come."""
+        return self._left == 0
 
     def next_request(self) -> bytes | None:
         """Return the next whole request, without its length, or None while none is there.

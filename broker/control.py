@@ -1,12 +1,33 @@
 """Commands of a test, one JSON object a line; each is answered with one JSON object on a line.
 
+Of a node (in a cluster process with `"node": N`):
+
     {"op": "fail_next", "api": 0, "error": "NOT_LEADER_OR_FOLLOWER", "times": 1, "topic": "t", "partition": 3, "applied": false}
     {"op": "cut_answer", "api": 0, "keep": 0, "times": 1}     do the work, send `keep` bytes of the answer, close
     {"op": "drop_answer", "api": 0, "times": 1}                do the work, send nothing, go on with the connection
+    {"op": "delay_answer", "api": 0, "ms": 500, "times": 1}    do the work, send the answer later
+    {"op": "repeat_answer", "api": 0, "times": 1}              do the work, send the answer twice
+    {"op": "close_at", "bytes": 100}                           close the next new connection when so many bytes came
     {"op": "clear"}                                            forget the rules that wait
     {"op": "expire_producers", "after_ms": 0}                  forget producers whose last batch is older than this
+    {"op": "throttle", "client": "c", "bytes_per_s": 1000}     slow a client down; without the number: no more
+    {"op": "allow", "client": "*", "operation": "WRITE", "resource": "TOPIC", "name": "t", "prefix": false}
+    {"op": "deny", …}                                          the same fields; permissions are looked at from now on
+    {"op": "allow_all"}                                        no more
 
 `topic` and `partition` may be left out (any); `applied` true does the work and answers the error all the same.
+
+Of a cluster process:
+
+    {"op": "kill" | "stop" | "pause" | "resume" | "hold" | "release", "node": N}
+    {"op": "start", "node": N, "saved": true}
+    {"op": "cut", "node": N, "from": M}                        M -1: the controller
+    {"op": "heal"}
+    {"op": "delay_news", "node": N, "ms": 1000}
+    {"op": "elect", "topic": "t", "partition": 0, "node": N, "unclean": false}
+    {"op": "reassign", "topic": "t", "partition": 0, "replicas": [1, 2]}
+    {"op": "recreate", "topic": "t"}
+    {"op": "state", "topic": "t", "partition": 0}              answered with leader, epoch, replicas, in_sync
 """
 
 from __future__ import annotations
@@ -14,48 +35,145 @@ from __future__ import annotations
 import json
 from typing import Final, cast
 
+from .core.controller import PlacementError
 from .core.errors import ErrorCode
-from .core.faults import CutAnswer, FailNext, TooManyRulesError
+from .core.faults import CloseAt, CutAnswer, DelayAnswer, FailNext, RepeatAnswer, TooManyRulesError
 from .core.node import Node
+from .core.permissions import CLUSTER_NAME, Grant, Operation, Resource, TooManyGrantsError
 from .core.ports import Moment
+from .core.quotas import QuotaError
+from .core.replication import Cluster, NoNodeError
 
 LINE_BYTES_MAX: Final = 65_536
+OK: Final = b'{"ok": true}\n'
+Command = dict[str, object]
 
 
 class CommandError(ValueError):
     """A line is not a command."""
 
 
+FAILURES: Final = (CommandError, TooManyRulesError, TooManyGrantsError, QuotaError, NoNodeError, PlacementError)
+
+
 def obey(node: Node, line: bytes, moment: Moment) -> bytes:
-    """Carry out one line and return the line that answers it."""
+    """Carry out one line on a node and return the line that answers it."""
     try:
-        _obey(node, line, moment)
-    except (CommandError, TooManyRulesError) as error:
-        return json.dumps({"ok": False, "error": str(error)}).encode() + b"\n"
-    return b'{"ok": true}\n'
+        _of_node(node, _parsed(line), moment)
+    except FAILURES as error:
+        return _failed(error)
+    return OK
 
 
-def _obey(node: Node, line: bytes, moment: Moment) -> None:
+def obey_cluster(cluster: Cluster, line: bytes, moment: Moment) -> bytes:
+    """Carry out one line on a cluster and return the line that answers it."""
     try:
-        command = cast("dict[str, object]", json.loads(line))
+        command = _parsed(line)
+        if command.get("op") == "state":
+            return _state(cluster, command)
+        if not _of_cluster(cluster, command, moment):
+            _of_node(cluster.node(_number(command, "node", -1)), command, moment)
+    except FAILURES as error:
+        return _failed(error)
+    return OK
+
+
+def _parsed(line: bytes) -> Command:
+    try:
+        command: object = json.loads(line)
     except ValueError as error:
         raise CommandError(f"not JSON: {error}") from error
+    if not isinstance(command, dict):
+        raise CommandError("not a JSON object")
+    return cast("Command", command)
+
+
+def _failed(error: Exception) -> bytes:
+    return json.dumps({"ok": False, "error": str(error)}).encode() + b"\n"
+
+
+def _of_node(node: Node, command: Command, moment: Moment) -> None:
+    times = _number(command, "times", 1)
     match command:
         case {"op": "fail_next", "api": int(api), "error": str(name)}:
             node.faults.add(_fail_next(api, name, command))
         case {"op": "cut_answer", "api": int(api)}:
-            node.faults.add(CutAnswer(api, _number(command, "times", 1), _number(command, "keep", 0)))
+            node.faults.add(CutAnswer(api, times, _number(command, "keep", 0)))
         case {"op": "drop_answer", "api": int(api)}:
-            node.faults.add(CutAnswer(api, _number(command, "times", 1), close=False))
+            node.faults.add(CutAnswer(api, times, close=False))
+        case {"op": "delay_answer", "api": int(api), "ms": int(delay)}:
+            node.faults.add(DelayAnswer(api, times, delay / 1000))
+        case {"op": "repeat_answer", "api": int(api)}:
+            node.faults.add(RepeatAnswer(api, times))
+        case {"op": "close_at", "bytes": int(size)} if size > 0:
+            node.faults.add(CloseAt(size))
         case {"op": "clear"}:
             node.faults.clear()
         case {"op": "expire_producers", "after_ms": int(after)}:
             node.expire_producers(moment, after)
+        case {"op": "throttle", "client": str(client)}:
+            rate = _number(command, "bytes_per_s", -1) if "bytes_per_s" in command else None
+            node.quotas.set(client, rate)
+        case {"op": "allow" | "deny", "client": str(), "operation": str(), "resource": str()}:
+            node.permissions.add(_grant(command))
+        case {"op": "allow_all"}:
+            node.permissions.clear()
         case _:
             raise CommandError("not a command that is known")
 
 
-def _fail_next(api: int, name: str, rest: dict[str, object]) -> FailNext:
+def _of_cluster(cluster: Cluster, command: Command, moment: Moment) -> bool:
+    """Carry out what concerns more than one node; False when it is something else."""
+    match command:
+        case {"op": "kill", "node": int(node)}:
+            cluster.kill(node, moment)
+        case {"op": "stop", "node": int(node)}:
+            cluster.stop(node, moment)
+        case {"op": "start", "node": int(node)}:
+            cluster.start(node, moment, saved=_flag(command, "saved", default=True))
+        case {"op": "pause" | "resume" as what, "node": int(node)}:
+            cluster.pause(node, moment, paused=what == "pause")
+        case {"op": "hold" | "release" as what, "node": int(node)}:
+            cluster.hold(node, moment, held=what == "hold")
+        case {"op": "cut", "node": int(node), "from": int(other)}:
+            cluster.cut(node, other, moment)
+        case {"op": "heal"}:
+            cluster.heal(moment)
+        case {"op": "delay_news", "node": int(node), "ms": int(delay)}:
+            cluster.delay_news(node, delay / 1000)
+        case {"op": "elect", "topic": str(topic), "partition": int(index), "node": int(node)}:
+            cluster.elect(topic, index, node, moment, unclean=_flag(command, "unclean", default=False))
+        case {"op": "reassign", "topic": str(topic), "partition": int(index), "replicas": list(replicas)}:
+            cluster.reassign(topic, index, _numbers(cast("list[object]", replicas)), moment)
+        case {"op": "recreate", "topic": str(topic)}:
+            cluster.recreate(topic, moment)
+        case _:
+            return False
+    return True
+
+
+def _state(cluster: Cluster, command: Command) -> bytes:
+    match command:
+        case {"topic": str(topic), "partition": int(index)}:
+            told = cluster.controller.placements[cluster.key(topic, index)]._asdict()
+            return json.dumps({"ok": True} | told).encode() + b"\n"
+        case _:
+            raise CommandError("state needs a topic and a partition")
+
+
+def _grant(command: Command) -> Grant:
+    operation, resource = str(command["operation"]), str(command["resource"])
+    if operation not in Operation.__members__ or resource not in Resource.__members__:
+        raise CommandError("no such operation or resource")
+    kind = Resource[resource]
+    name = command.get("name", "*" if kind is Resource.TOPIC else CLUSTER_NAME)
+    if not isinstance(name, str):
+        raise CommandError("name is a string")
+    prefix = _flag(command, "prefix", default=False)
+    return Grant(str(command["client"]), Operation[operation], kind, name, prefix, deny=command["op"] == "deny")
+
+
+def _fail_next(api: int, name: str, rest: Command) -> FailNext:
     if name not in ErrorCode.__members__:
         raise CommandError(f"unknown error {name}")
     topic = rest.get("topic")
@@ -68,8 +186,22 @@ def _fail_next(api: int, name: str, rest: dict[str, object]) -> FailNext:
     return FailNext(api, ErrorCode[name], _number(rest, "times", 1), topic, partition, applied)
 
 
-def _number(rest: dict[str, object], name: str, default: int) -> int:
+def _number(rest: Command, name: str, default: int) -> int:
     value = rest.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise CommandError(f"{name} is a number")
     return value
+
+
+def _flag(rest: Command, name: str, *, default: bool) -> bool:
+    value = rest.get(name, default)
+    if not isinstance(value, bool):
+        raise CommandError(f"{name} is a boolean")
+    return value
+
+
+def _numbers(values: list[object]) -> tuple[int, ...]:
+    found = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+    if len(found) != len(values):
+        raise CommandError("replicas are numbers")
+    return tuple(found)

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Final
 
 from ..runtime import logs
@@ -23,10 +24,12 @@ from . import settings as checks
 from .arguments import WARNING, parse
 from .catalogue import FolderCatalogue, MemoryCatalogue
 from .connection import Connection, OversizedError
-from .control import LINE_BYTES_MAX, obey
+from .control import LINE_BYTES_MAX
 from .core.node import STARTS_MAX, Node, Peer
 from .core.ports import Moment
-from .core.requests import Reply, RequestError, again, apply, decode
+from .core.replication import Cluster
+from .core.requests import Reply, RequestError, again, decode
+from .hosts import Host, ManyNodes, OneNode
 from .settings import BrokerSettings, SettingsError
 from .storage import FolderInUseError, FolderLogs, MemoryLogs
 
@@ -52,26 +55,29 @@ class StoreFailedError(Exception):
 
 
 class Server:
-    """One thread that owns all sockets and the node."""
+    """One thread that owns all sockets and the nodes behind them."""
 
-    def __init__(self, settings: BrokerSettings, listener: socket.socket, node: Node) -> None:
+    def __init__(self, settings: BrokerSettings, listeners: dict[int, socket.socket], host: Host) -> None:
+        """Serve each node of `host` on its listener; a node that ends and comes back gets a new one on the same address."""
         self._settings = settings
-        self._listener = listener
-        self._node = node
+        self._host = host
+        self._listeners = listeners
+        self._addresses = {node_id: listener.getsockname()[:2] for node_id, listener in listeners.items()}
         self._selector = selectors.DefaultSelector()
         self._connections: set[Connection] = set()
         self._waiting: set[Connection] = set()
-        self._seen_changes = node.changes
+        self._muted: set[Connection] = set()
+        self._seen_changes = host.changes
         self._commands = bytearray()
         self._stopping = False
         self._log = logs.get()
-        _ = self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def serve(self, wake: socket.socket) -> None:
         """Serve until the wake socket tells of a signal, or the commands end."""
         _ = self._selector.register(wake, selectors.EVENT_READ, self._stop)
         if self._settings.control:
             _ = self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._command)
+        self._follow_nodes()
         while not self._stopping:
             for key, mask in self._selector.select(self._patience()):
                 if isinstance(key.data, Connection):
@@ -81,6 +87,8 @@ class Server:
             self._upkeep()
         for connection in list(self._connections):
             self._close(connection)
+        for listener in self._listeners.values():
+            listener.close()
         self._selector.close()
 
     def _stop(self) -> None:
@@ -89,22 +97,54 @@ class Server:
     def _patience(self) -> float:
         now = time.monotonic()
         deadlines = [connection.deadline for connection in self._waiting]
-        deadlines += [self._node.next_deadline(), now + UPKEEP_S]
+        deadlines += [connection.muted_until for connection in self._muted]
+        deadlines += [self._host.next_deadline(), now + UPKEEP_S]
         return max(0.0, min(deadlines) - now)
 
     def _upkeep(self) -> None:
         now = moment()
-        self._node.upkeep(now)
-        moved = self._node.changes != self._seen_changes
-        self._seen_changes = self._node.changes
+        self._host.upkeep(now)
+        moved = self._host.changes != self._seen_changes
+        self._seen_changes = self._host.changes
         for connection in [one for one in self._waiting if moved or one.deadline <= now.now]:
-            self._guard(connection, self._resume)
+            if self._host.serves(connection.node_id):
+                self._guard(connection, self._resume)
+        for connection in [one for one in self._muted if one.muted_until <= now.now]:
+            self._muted.discard(connection)
+            self._guard(connection, self._serve_requests)
+
+    def _follow_nodes(self) -> None:
+        """Close the ports of nodes that ended, open those of nodes that came back, look away from those that are paused."""
+        for node_id, address in self._addresses.items():
+            if self._host.runs(node_id) and node_id not in self._listeners:
+                self._listeners[node_id] = listen(*address)
+            elif not self._host.runs(node_id) and node_id in self._listeners:
+                listener = self._listeners.pop(node_id)
+                self._look(listener, 0, None)
+                listener.close()
+                for connection in [one for one in self._connections if one.node_id == node_id]:
+                    self._close(connection)
+        for node_id, listener in self._listeners.items():
+            events = selectors.EVENT_READ if self._host.serves(node_id) else 0
+            self._look(listener, events, partial(self._accept, node_id))
+        for connection in list(self._connections):
+            self._watch(connection)
+
+    def _look(self, sock: socket.socket, events: int, data: object) -> None:
+        """Have the selector wait for these events of a socket, or for none."""
+        known = sock.fileno() in self._selector.get_map()
+        if events and known:
+            _ = self._selector.modify(sock, events, data)
+        elif events:
+            _ = self._selector.register(sock, events, data)
+        elif known:
+            _ = self._selector.unregister(sock)
 
     # Connections
 
-    def _accept(self) -> None:
+    def _accept(self, node_id: int) -> None:
         try:
-            sock, _ = self._listener.accept()
+            sock, _ = self._listeners[node_id].accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -117,12 +157,13 @@ class Server:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(sock, self._settings.request_bytes_max)
+        close_at = self._host.node(node_id).faults.for_connection()
+        connection = Connection(sock, node_id, self._settings.request_bytes_max, close_at)
         self._connections.add(connection)
         _ = self._selector.register(sock, selectors.EVENT_READ, connection)
 
     def _event(self, connection: Connection, mask: int) -> None:
-        if connection not in self._connections:
+        if connection not in self._connections or not self._host.serves(connection.node_id):
             return
         if mask & selectors.EVENT_WRITE:
             self._guard(connection, self._write_on)
@@ -142,9 +183,12 @@ class Server:
             self._watch(connection)
 
     def _read(self, connection: Connection) -> None:
-        if connection.receive():
-            self._serve_requests(connection)
-        else:
+        if not connection.receive():
+            self._close(connection)
+            return
+        self._serve_requests(connection)
+        if connection.spent:
+            self._log.warning("answer_withheld", reason="on command", close=True)
             self._close(connection)
 
     def _write_on(self, connection: Connection) -> None:
@@ -152,7 +196,7 @@ class Server:
         self._serve_requests(connection)
 
     def _serve_requests(self, connection: Connection) -> None:
-        while not connection.busy:
+        while not connection.busy and connection not in self._muted:
             data = connection.next_request()
             if data is None:
                 return
@@ -163,7 +207,7 @@ class Server:
         request = connection.waiting
         assert request is not None
         try:
-            outcome = apply(self._node, request, moment())
+            outcome = self._host.apply(connection.node_id, request, moment())
         except OSError as error:
             raise StoreFailedError(str(error)) from error
         if not isinstance(outcome, Reply):
@@ -175,6 +219,9 @@ class Server:
         self._waiting.discard(connection)
         connection.waiting = None
         connection.closing = outcome.close
+        if outcome.mute_s > 0:
+            connection.muted_until = time.monotonic() + outcome.mute_s
+            self._muted.add(connection)
         if outcome.why:
             self._log.warning("answer_withheld", reason=outcome.why, close=outcome.close)
         connection.send(outcome.data)
@@ -188,13 +235,16 @@ class Server:
             self._close(connection)
             return
         events = selectors.EVENT_WRITE if connection.unsent else selectors.EVENT_READ
-        _ = self._selector.modify(connection.sock, events, connection)
+        if not self._host.serves(connection.node_id) or (connection in self._muted and not connection.unsent):
+            events = 0
+        self._look(connection.sock, events, connection)
 
     def _close(self, connection: Connection) -> None:
         if connection in self._connections:
             self._connections.discard(connection)
             self._waiting.discard(connection)
-            _ = self._selector.unregister(connection.sock)
+            self._muted.discard(connection)
+            self._look(connection.sock, 0, None)
             connection.sock.close()
 
     # Commands
@@ -205,7 +255,9 @@ class Server:
         *lines, rest = self._commands.split(b"\n")
         self._commands = bytearray(rest)
         for line in lines:
-            _ = sys.stdout.write(obey(self._node, bytes(line), moment()).decode())
+            answer = self._host.obey(bytes(line), moment())
+            self._follow_nodes()
+            _ = sys.stdout.write(answer.decode())
             _ = sys.stdout.flush()
         if not data or len(rest) > LINE_BYTES_MAX:
             self._stopping = True
@@ -295,13 +347,56 @@ def run(settings: BrokerSettings) -> None:
     checks.check(settings)
     _raise_descriptor_limit()
     say(WARNING)
-    with listen(settings.host, settings.port) as listener:
+    with contextlib.ExitStack() as stack:
+        listeners, peers = _listen_all(settings)
+        for listener in listeners.values():
+            _ = stack.enter_context(listener)
+        if settings.cluster:
+            host: Host = ManyNodes(open_cluster(settings, peers))
+        else:
+            node, kept = open_node(settings, peers)
+            host = OneNode(node)
+            if kept is not None:
+                _ = stack.enter_context(contextlib.closing(kept))
+        wake = stack.enter_context(_signals())
+        addresses = ",".join(f"{settings.host}:{one.getsockname()[1]}" for one in listeners.values())
+        _announce(settings, f"ready {addresses}\n".encode())
+        Server(settings, listeners, host).serve(wake)
+
+
+def _listen_all(settings: BrokerSettings) -> tuple[dict[int, socket.socket], tuple[Peer, ...]]:
+    """Listen for every node of this process; return its listeners and all nodes of the cluster.
+
+    Raises:
+        OSError: an address cannot be had.
+    """
+    if not settings.cluster:
+        listener = listen(settings.host, settings.port)
         port: int = listener.getsockname()[1]
-        peers = settings.nodes or (Peer(settings.node_id, settings.host, port),)
-        node, kept = open_node(settings, peers)
-        with contextlib.closing(kept) if kept else contextlib.nullcontext(), _signals() as wake:
-            _announce(settings, f"ready {settings.host}:{port}\n".encode())
-            Server(settings, listener, node).serve(wake)
+        return {settings.node_id: listener}, settings.nodes or (Peer(settings.node_id, settings.host, port),)
+    listeners: dict[int, socket.socket] = {}
+    peers: list[Peer] = []
+    for number in range(settings.cluster):
+        node_id = settings.node_id + number
+        listeners[node_id] = listen(settings.host, settings.port + number if settings.port else 0)
+        peers.append(Peer(node_id, settings.host, listeners[node_id].getsockname()[1]))
+    return listeners, tuple(peers)
+
+
+def open_cluster(settings: BrokerSettings, peers: tuple[Peer, ...]) -> Cluster:
+    """Start all nodes of a cluster with replicas, and make the topics that shall exist."""
+    cluster = Cluster(
+        peers,
+        log_store=MemoryLogs(),
+        moment=moment(),
+        limits=settings.limits,
+        timing=settings.timing,
+        first_start=secrets.randbelow(STARTS_MAX),
+    )
+    for spec in settings.topics:
+        _ = cluster.controller.create(spec.name, spec.partitions, spec.settings, settings.limits.default_replicas)
+    cluster.settle(moment())
+    return cluster
 
 
 def _raise_descriptor_limit() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from .core.node import NODES_MAX, Limits, Peer
+from .core.replication import Timing
 from .core.topics import PARTITIONS_MAX, SettingError, check_settings, name_is_legal
 
 REQUEST_BYTES_MAX: Final = 104_857_600
 """Kafka's default for `socket.request.max.bytes`."""
+CLUSTER_MAX: Final = 16
 
 
 class SettingsError(ValueError):
@@ -50,6 +52,12 @@ class BrokerSettings:
 
     topics: tuple[TopicSpec, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    cluster: int = 0
+    """Nodes with replicas in this one process, from `node_id` on, at neighbouring ports; 0: this is one node with single copies."""
+
+    timing: Timing = field(default_factory=Timing)
+    """Of a cluster."""
+
     request_bytes_max: int = REQUEST_BYTES_MAX
     control: bool = False
     """Take commands for faults as lines of JSON on standard input, and end when it closes."""
@@ -118,6 +126,10 @@ def check(settings: BrokerSettings) -> None:
         problems.append("two nodes have the same id")
     if len(ids) > 1 and settings.catalogue_dir is None:
         problems.append("several nodes need one catalogue folder, in which they find each other's topics")
+    if settings.cluster and (ids or settings.log_dir or settings.catalogue_dir):
+        problems.append("a cluster in one process has no other nodes and keeps its logs in memory")
+    if not 0 <= settings.cluster <= CLUSTER_MAX:
+        problems.append(f"a cluster in one process has at most {CLUSTER_MAX} nodes")
     if len({spec.name for spec in settings.topics}) != len(settings.topics):
         problems.append("a topic is named twice")
     if problems:

@@ -69,6 +69,13 @@ class RepeatAnswer:
     """How often; -1 for ever."""
 
 
+@dataclass(slots=True)
+class CloseAt:
+    """Close the next new connection when this many bytes came; a request that is not whole by then has no effect."""
+
+    size: int
+
+
 AnswerRule = CutAnswer | DelayAnswer | RepeatAnswer
 
 
@@ -85,17 +92,20 @@ class Faults:
     def __init__(self) -> None:
         self._fail: list[FailNext] = []
         self._answers: list[AnswerRule] = []
+        self._closes: list[CloseAt] = []
 
-    def add(self, rule: FailNext | AnswerRule) -> None:
+    def add(self, rule: FailNext | AnswerRule | CloseAt) -> None:
         """Let a rule wait for its requests.
 
         Raises:
             TooManyRulesError: `RULES_MAX` wait already.
         """
-        if len(self._fail) + len(self._answers) >= RULES_MAX:
+        if len(self._fail) + len(self._answers) + len(self._closes) >= RULES_MAX:
             raise TooManyRulesError(f"{RULES_MAX} rules wait already")
         if isinstance(rule, FailNext):
             self._fail.append(rule)
+        elif isinstance(rule, CloseAt):
+            self._closes.append(rule)
         else:
             self._answers.append(rule)
 
@@ -103,6 +113,7 @@ class Faults:
         """Drop every rule."""
         self._fail.clear()
         self._answers.clear()
+        self._closes.clear()
 
     def for_partition(self, api: int, topic: str, partition: int) -> Verdict | None:
         """Return what is to go wrong here, and count it as done."""
@@ -123,3 +134,7 @@ class Faults:
                     self._answers.remove(rule)
                 return rule
         return None
+
+    def for_connection(self) -> int | None:
+        """Return after how many bytes a new connection is to be closed, or None when it may stay."""
+        return self._closes.pop(0).size if self._closes else None

@@ -1,0 +1,138 @@
+"""What a broker process serves: one node with single copies, or a whole cluster with replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from . import control
+from .core.node import Node
+from .core.outcomes import Wait
+from .core.ports import Moment
+from .core.replication import Cluster
+from .core.requests import Reply, Request, apply
+
+
+class Host(Protocol):
+    """Nodes behind the sockets of one process."""
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        """Their ids."""
+        ...
+
+    @property
+    def changes(self) -> int:
+        """Moves when a request that waits may be done."""
+        ...
+
+    def runs(self, node_id: int) -> bool:
+        """Whether a node has an open port."""
+        ...
+
+    def serves(self, node_id: int) -> bool:
+        """Whether a node looks at what comes in."""
+        ...
+
+    def node(self, node_id: int) -> Node:
+        """A node that runs."""
+        ...
+
+    def apply(self, node_id: int, request: Request, moment: Moment) -> Reply | Wait:
+        """Serve a request on a node that runs and serves."""
+        ...
+
+    def obey(self, line: bytes, moment: Moment) -> bytes:
+        """Carry out a command and return the line that answers it."""
+        ...
+
+    def next_deadline(self) -> float:
+        """When `upkeep` has something to do (seconds)."""
+        ...
+
+    def upkeep(self, moment: Moment) -> None:
+        """Let the time do its work."""
+        ...
+
+
+class OneNode:
+    """A process that is one node; its end is the node's."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.nodes: Sequence[int] = (node.node_id,)
+
+    @property
+    def changes(self) -> int:
+        """Moves with every append."""
+        return self._node.changes
+
+    def runs(self, node_id: int) -> bool:
+        """Always: it ends with the process."""
+        return node_id == self._node.node_id
+
+    def serves(self, node_id: int) -> bool:
+        """Always."""
+        return node_id == self._node.node_id
+
+    def node(self, node_id: int) -> Node:
+        """The only node."""
+        assert node_id == self._node.node_id
+        return self._node
+
+    def apply(self, node_id: int, request: Request, moment: Moment) -> Reply | Wait:
+        """Serve a request."""
+        return apply(self.node(node_id), request, moment)
+
+    def obey(self, line: bytes, moment: Moment) -> bytes:
+        """Carry out a command."""
+        return control.obey(self._node, line, moment)
+
+    def next_deadline(self) -> float:
+        """When producers are to be forgotten (seconds)."""
+        return self._node.next_deadline()
+
+    def upkeep(self, moment: Moment) -> None:
+        """Forget old producers."""
+        self._node.upkeep(moment)
+
+
+class ManyNodes:
+    """A process that is a whole cluster; its nodes end and begin by command."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.nodes: Sequence[int] = tuple(cluster.places)
+
+    @property
+    def changes(self) -> int:
+        """Moves with every append, decision and copy."""
+        return self._cluster.changes
+
+    def runs(self, node_id: int) -> bool:
+        """Whether a node was neither killed nor stopped."""
+        return self._cluster.places[node_id].node is not None
+
+    def serves(self, node_id: int) -> bool:
+        """Whether a node is not paused, either."""
+        return self._cluster.serves(node_id)
+
+    def node(self, node_id: int) -> Node:
+        """A node that runs."""
+        return self._cluster.node(node_id)
+
+    def apply(self, node_id: int, request: Request, moment: Moment) -> Reply | Wait:
+        """Serve a request."""
+        return self._cluster.apply(node_id, request, moment)
+
+    def obey(self, line: bytes, moment: Moment) -> bytes:
+        """Carry out a command."""
+        return control.obey_cluster(self._cluster, line, moment)
+
+    def next_deadline(self) -> float:
+        """When the cluster looks at the clock next (seconds)."""
+        return self._cluster.next_deadline()
+
+    def upkeep(self, moment: Moment) -> None:
+        """Copy, end sessions, spread news."""
+        self._cluster.upkeep(moment)
