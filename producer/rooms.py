@@ -200,18 +200,20 @@ class Rooms(Rows):
         need = HEADER_BYTES + row
         limit = max(self.settings.batch_size, need)
         size = max(need, min(limit, part.open_bytes or OPEN_BYTES))
-        if not self.pool.try_reserve(size):
+        while not self.pool.try_reserve(size):
             size = need
-            if not self.pool.try_reserve(size):
-                error = self._wait_for_memory(size, began)
-                if error is not None:
-                    return error
-                # Others went on meanwhile (ACC-4).
-                if part.chunk is not None:
-                    if part.chunk.end + row <= part.chunk.room:
-                        self.pool.release(size)
-                        return None
-                    self.close(part.chunk)
+            if self.pool.try_reserve(size):
+                break
+            began = self.seams.now() if began is None else began
+            error = self._wait_for_memory(size, began)
+            if error is not None:
+                return error
+            # Others went on meanwhile (ACC-4).
+            if part.chunk is None:
+                break
+            self.pool.release(size)
+            if part.chunk.end + row <= part.chunk.room or self.grow(part.chunk, row):
+                return None
         self._begin(part, size, limit)
         return None
 
