@@ -59,6 +59,8 @@ class Loads:
         """Of every partition with a leader of one topic. Where the shard that holds it said nothing of late, what the router
         knows itself counts."""
         found: list[Waiting] = []
+        # By the leader's node: a partition nobody has been granted yet stands behind the same connection.
+        late = {node for heard in self._fresh.values() for node in heard.late}
         for leader in leaders:
             queue = self._leases.queue(states[leader.partition].number)
             heard = self._fresh.get(queue.seat)
@@ -69,7 +71,7 @@ class Loads:
                 Waiting(
                     leader.partition,
                     batches + self._batches(queue.waiting_bytes),
-                    late=heard is not None and queue.node in heard.late,
+                    late=leader.node in late,
                     full=heard is not None and (part is None or not part.open_batch_has_room),
                 )
             )

@@ -71,10 +71,12 @@ class Route:
         self.sticky.learn(choices_of(self.partition_count, leaders, rack=self.rack))
 
     def loads(self, waiting: Sequence[Waiting], *, adaptive: bool) -> None:
-        """What waits, as far as it is known. It weighs the choice once every partition has been written to (ADP-1)."""
+        """What waits, as far as it is known. It weighs the choice once every partition has been written to (ADP-1); a node that
+        takes nothing is left out before that, too."""
         self.full = frozenset(each.partition for each in waiting if each.full)
         queues: list[Queue] | None = None
-        if adaptive and len(waiting) == len(self.leaders) and all(state.next_ordinal for state in self.states):
+        weighs = all(state.next_ordinal for state in self.states) or any(each.late for each in waiting)
+        if adaptive and weighs and len(waiting) == len(self.leaders):
             queues = [Queue(each.partition, each.batches, each.late) for each in waiting]
         self.sticky.learn(choices_of(self.partition_count, self.leaders, queues, self.rack))
 

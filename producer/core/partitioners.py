@@ -86,7 +86,10 @@ def choices_of(
         else:
             queues = close
     available = [leader.partition for leader in leaders if not near or leader.partition in near]
-    return Choices(partition_count, available, None if queues is None else load_table(queues))
+    late = {queue.partition for queue in queues or () if queue.excluded}
+    # Who stays with one of these until it has had a batch's worth would wait as long as its node does.
+    in_time = [partition for partition in available if partition not in late]
+    return Choices(partition_count, in_time or available, None if queues is None else load_table(queues))
 
 
 def choose(choices: Choices, random31: int) -> int:
