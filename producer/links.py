@@ -6,7 +6,6 @@ The order is the point: cut, journal, transport (HO-12).
 from collections.abc import Callable
 from typing import Final
 
-from ..runtime.clock import monotonic
 from ..runtime.logs import get
 from ..runtime.loop import Loop
 from ..wire.messages import Node, NodeLoad
@@ -81,6 +80,7 @@ class Link:
         self._table: Final = table
         self._journal: Final = journal
         self.times: Final = NodeTimes()
+        self._clock: Final = options.system.now
         self.connection: Final[Connection[Tag]] = Connection(
             loop, resolver, node.host, node.port, options=options, owner=self, rng=rules.rng
         )
@@ -96,7 +96,7 @@ class Link:
 
     def connection_answered(self, connection: Connection[Tag], tag: Tag, answer: Answer) -> None:
         """A Produce request came back."""
-        now = monotonic()
+        now = self._clock()
         if isinstance(tag, Asked):
             self._table.question_answered(tag, read(tag.question, answer), now=now, chance=self._rules.rng())
             return
@@ -132,7 +132,7 @@ class Link:
                 break
 
     def _lose(self, tags: list[Tag], reason: str) -> None:
-        now = monotonic()
+        now = self._clock()
         for tag in tags:
             if isinstance(tag, Asked):
                 self._table.question_answered(tag, [], now=now, chance=self._rules.rng())

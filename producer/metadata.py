@@ -15,7 +15,6 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProdu
 from ..config.bootstrap import parse_bootstrap
 from ..config.producer import ProducerSettings
 from ..runtime import logs
-from ..runtime.clock import monotonic
 from ..runtime.loop import Loop
 from .core.addresses import AddressTurns
 from .core.backoff import Backoff
@@ -34,7 +33,7 @@ from .core.topic_waits import TopicKnown
 from .core.verdicts import AnswerVerdict, error_name, judge_control
 from .network import Answer, Connection
 from .resolver import Resolver
-from .sockets import control_options
+from .sockets import OPERATING_SYSTEM, System, control_options
 
 _METADATA_LEAST: Final = 4
 """Below it a broker creates every topic that is asked for, if it is set up to."""
@@ -81,6 +80,7 @@ class Metadata:
         in_use: Callable[[], AbstractSet[str]] = frozenset,
         topic_settings: bool = True,
         resolver: Resolver | None = None,
+        system: System = OPERATING_SYSTEM,
     ) -> None:
         self.producer_id_expiration_ms: int | None = None
         """`producer.id.expiration.ms` of the brokers; None: not told."""
@@ -90,6 +90,8 @@ class Metadata:
         self._on_update = on_update
         self._on_producer_id = on_producer_id
         self._rng = rng
+        self._system = system
+        self._clock = system.now
         self._owns_resolver = resolver is None
         self._resolver = Resolver(loop) if resolver is None else resolver
         self._log = logs.get()
@@ -100,7 +102,7 @@ class Metadata:
         self._topic_settings: dict[str, TopicSettings] = {}
         options = CacheOptions(settings.allow_auto_create_topics, topic_settings, in_use)
         bootstrap = parse_bootstrap(settings.bootstrap_servers)
-        self._cache = MetadataCache(plan_limits(settings), bootstrap, options, now=monotonic())
+        self._cache = MetadataCache(plan_limits(settings), bootstrap, options, now=self._clock())
         self._plan = self._cache.plan
 
     # --- for the owner -----------------------------------------------------------------------------------------------
@@ -116,11 +118,11 @@ class Metadata:
 
     def want(self, topic: str) -> None:
         """Keep this topic's metadata; asked for in the next `tick` if it is new. Cheap to say again, and then it is not idle."""
-        self._cache.want(topic, monotonic())
+        self._cache.want(topic, self._clock())
 
     def request(self, topic: str) -> None:
         """Somebody waits for the topic, and what is known of it does not do (MDW-4)."""
-        self._plan.request(topic, monotonic())
+        self._plan.request(topic, self._clock())
 
     def forget(self, topic: str) -> None:
         """Nobody uses the topic any more."""
@@ -129,7 +131,7 @@ class Metadata:
 
     def refresh(self) -> None:
         """Something known is stale: ask for everything, as soon as the backoff allows."""
-        self._plan.refresh(monotonic())
+        self._plan.refresh(self._clock())
 
     def topic(self, name: str) -> TopicView | None:
         """What is known; None: nothing, or no partition of it yet."""
@@ -152,14 +154,14 @@ class Metadata:
         self, topic: str, index: int, leader: int, leader_epoch: int, address: BrokerAddress | None = None
     ) -> bool:
         """A Produce answer told of another leader. True: it was newer, and `on_change` was told. The truth is asked for anyway."""
-        change = self._cache.hint(topic, index, leader, leader_epoch, address, monotonic())
+        change = self._cache.hint(topic, index, leader, leader_epoch, address, self._clock())
         if change:
             self._on_change(change)
         return bool(change)
 
     def request_producer_id(self) -> None:
         """Ask for a producer id until one is granted; `on_producer_id` is told it and its epoch."""
-        self._plan.request_producer_id(monotonic())
+        self._plan.request_producer_id(self._clock())
 
     @property
     def problems(self) -> Mapping[str, str]:
@@ -200,7 +202,7 @@ class Metadata:
         connection = self._connection
         if connection is None:
             return self._plan.next_deadline(connected=False)
-        now = monotonic()
+        now = self._clock()
         planned = self._plan.next_deadline(connected=connection.ready)
         if planned is not None and planned <= now and not connection.has_room(now):
             # Throttled, and nobody else to ask: the end of that is among the connection's own deadlines.
@@ -225,7 +227,7 @@ class Metadata:
     def connection_lost(self, connection: Connection[Ask], tags: list[Ask], reason: str) -> None:
         if connection is not self._connection:
             return
-        now = monotonic()
+        now = self._clock()
         self._note("brokers", reason)
         _ = connection.close()
         self._connection = None
@@ -234,7 +236,7 @@ class Metadata:
 
     def connection_answered(self, connection: Connection[Ask], tag: Ask, answer: Answer) -> None:
         """The response's class follows from the question, because answers come in order."""
-        now = monotonic()
+        now = self._clock()
         match tag, answer:
             case AskTopics(), MetadataResponse():
                 self._take_topics(connection, tag, answer, now)
@@ -248,7 +250,7 @@ class Metadata:
                 raise AssertionError(f"{type(answer).__name__} answers {tag}")
 
     def _connect(self, target: Target, now: float) -> None:
-        options = control_options(self._settings)
+        options = control_options(self._settings)._replace(system=self._system)
         turns = self._turns.setdefault((target.host, target.port), AddressTurns())
         self._connection = Connection(
             self._loop,

@@ -11,7 +11,6 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from ..runtime.clock import monotonic
 from ..runtime.loop import GONE, READ, WRITE, Loop
 from .core.addresses import Address, AddressTurns
 from .core.connections import ConnectionCore, Due, State
@@ -76,6 +75,7 @@ class Connection(Generic[TagT]):
         self._loop = loop
         self._resolver = resolver
         self._options = options
+        self._clock = options.system.now
         self._owner = owner
         self._rng = rng
         self._core: ConnectionCore[TagT] = ConnectionCore(options.limits)
@@ -182,7 +182,7 @@ class Connection(Generic[TagT]):
 
         Call only with `has_room`. The buffers must not change until the tag is answered or lost.
         """
-        self._core.sent(correlation_id, tag, size, monotonic() if now is None else now, expects_answer=expects_answer)
+        self._core.sent(correlation_id, tag, size, self._clock() if now is None else now, expects_answer=expects_answer)
         self._queue(buffers)
 
     def send(self, request: KafkaRequest, tag: TagT, *, least: int = 0, now: float | None = None) -> int | None:
@@ -200,7 +200,7 @@ class Connection(Generic[TagT]):
         framed = request.encode(header=True, framed=True)
         if request.expect_response():
             self._requests[correlation_id] = request.header.get_response_class()
-        at = monotonic() if now is None else now
+        at = self._clock() if now is None else now
         self._core.sent(correlation_id, tag, len(framed), at, expects_answer=request.expect_response())
         self._queue([framed])
         return chosen
@@ -267,11 +267,10 @@ class Connection(Generic[TagT]):
             self._end(f"cannot resolve {self.host}: {error}")
             return
         self._turns.resolved(addresses)
-        self._try_address(monotonic())
+        self._try_address(self._clock())
 
     def _open(self, address: Address) -> None:
-        """Begin to connect. Sockets of Python are close-on-exec from the start."""
-        self._socket = socket.socket(address.family, socket.SOCK_STREAM)
+        self._socket = self._options.system.open(address.family)
         self._socket.setblocking(False)
         set_options(self._socket, self._options.sockets)
         code = self._socket.connect_ex(address.sockaddr)
@@ -312,7 +311,7 @@ class Connection(Generic[TagT]):
                 self._hello_version = known
                 self._say_hello()
             case Agreed(versions, throttle_ms):
-                now = monotonic()
+                now = self._clock()
                 self._core.agreed(versions, now)
                 self._core.throttle(throttle_ms, now)
                 self._owner.connection_ready(self)
@@ -334,7 +333,7 @@ class Connection(Generic[TagT]):
             if self._broken is not None:
                 self._end(self._broken)
             else:
-                self._settle_silent(monotonic())
+                self._settle_silent(self._clock())
 
     def _receive(self, opened: socket.socket) -> None:
         for _ in range(_READ_ROUNDS_MAX):
@@ -364,7 +363,7 @@ class Connection(Generic[TagT]):
         if self._core.state is State.CHECKING_VERSIONS:
             self._greeted(answer)
             return
-        now = monotonic()
+        now = self._clock()
         self._settle_silent(now)
         correlation_id = correlation_id_of(answer)
         response_class = self._requests.get(correlation_id)
@@ -416,7 +415,7 @@ class Connection(Generic[TagT]):
 
     def _end(self, reason: str) -> None:
         self._drop_socket()
-        lost = self._core.ended(monotonic(), self._rng(), reason)
+        lost = self._core.ended(self._clock(), self._rng(), reason)
         self._owner.connection_lost(self, lost, reason)
 
     def _drop_socket(self) -> None:

@@ -3,9 +3,10 @@
 import socket
 import struct
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ..config.producer import ProducerSettings
+from ..runtime.clock import monotonic
 from .core.backoff import Backoff
 from .core.connections import ConnectionLimits
 
@@ -29,6 +30,36 @@ def _software_version() -> str:
 SOFTWARE_VERSION: Final = _software_version()
 
 
+class System(Protocol):
+    """Where connections have the time and their sockets from."""
+
+    def now(self) -> float:
+        """CLOCK_MONOTONIC seconds."""
+        ...
+
+    def open(self, family: int) -> socket.socket:
+        """A stream socket of this family.
+
+        Raises:
+            OSError: there is none to be had.
+        """
+        ...
+
+
+class _OperatingSystem:
+    """The real one."""
+
+    def now(self) -> float:
+        return monotonic()
+
+    def open(self, family: int) -> socket.socket:
+        # Sockets of Python are close-on-exec from the start.
+        return socket.socket(family, socket.SOCK_STREAM)
+
+
+OPERATING_SYSTEM: Final[System] = _OperatingSystem()
+
+
 class SocketOptions(NamedTuple):
     """What is set on each socket before it connects. -1 leaves a buffer's size to the kernel."""
 
@@ -46,6 +77,7 @@ class ConnectionOptions(NamedTuple):
     client_id: str
     limits: ConnectionLimits
     sockets: SocketOptions
+    system: System = OPERATING_SYSTEM
 
 
 def produce_options(kafka: ProducerSettings, *, acks: int = ALL_ACKS) -> ConnectionOptions:

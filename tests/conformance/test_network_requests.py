@@ -1,7 +1,6 @@
 """Rows of group I about the bytes of a connection: greetings, requests without answer, throttles, and ends."""
 
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,10 +23,8 @@ INVALID_REQUEST = 42
 
 
 @pytest.fixture
-def net() -> Iterator[FakeNet]:
-    made = FakeNet()
-    with made.patched():
-        yield made
+def net() -> FakeNet:
+    return FakeNet()
 
 
 def metadata_answer(version: int, throttle_ms: int = 0) -> bytes:

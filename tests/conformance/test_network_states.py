@@ -227,16 +227,15 @@ def test_connections_that_take_too_long_are_given_up_each_at_its_own_time() -> N
 def test_sending_to_a_node_that_is_not_ready_is_a_bug_and_sends_nothing() -> None:
     net = FakeNet()
     client = FakeClient(net)
-    with net.patched():
-        net.names.known["one"] = ["10.0.0.1"]
-        connection = client.open("one", LIMITS)
-        assert not connection.has_room(net.now)
-        with pytest.raises(AssertionError):
-            client.send(connection, "too early")
-        with pytest.raises(AssertionError):
-            _ = connection.send(MetadataRequest(topics=[]), "too early")
-        assert connection.in_flight == 0
-        assert not net.last.sent
+    net.names.known["one"] = ["10.0.0.1"]
+    connection = client.open("one", LIMITS)
+    assert not connection.has_room(net.now)
+    with pytest.raises(AssertionError):
+        client.send(connection, "too early")
+    with pytest.raises(AssertionError):
+        _ = connection.send(MetadataRequest(topics=[]), "too early")
+    assert connection.in_flight == 0
+    assert not net.last.sent
 
 
 @pytest.mark.row("I17")
@@ -260,22 +259,21 @@ def test_the_wait_for_a_connection_is_nothing_at_first_and_doubles_when_it_ends_
 def test_a_second_disconnect_changes_nothing_and_the_connection_can_be_made_again() -> None:
     net = FakeNet()
     client = FakeClient(net)
-    with net.patched():
-        connection = client.ready("10.0.0.1", LIMITS)
-        client.send(connection, "open")
-        connection.disconnect("we say so")
-        connection.connect()
-        retry_at = connection.next_deadline()
-        assert client.lost == [(["open"], "we say so")]
-        net.now += 1.0
-        connection.disconnect("again")
-        assert connection.next_deadline() == retry_at == pytest.approx(1010.0)
-        assert len(client.lost) == 1
-        net.now = 1010.0
-        connection.tick(net.now)
-        net.last.accept()
-        _ = net.last.greet()
-        assert connection.ready
+    connection = client.ready("10.0.0.1", LIMITS)
+    client.send(connection, "open")
+    connection.disconnect("we say so")
+    connection.connect()
+    retry_at = connection.next_deadline()
+    assert client.lost == [(["open"], "we say so")]
+    net.now += 1.0
+    connection.disconnect("again")
+    assert connection.next_deadline() == retry_at == pytest.approx(1010.0)
+    assert len(client.lost) == 1
+    net.now = 1010.0
+    connection.tick(net.now)
+    net.last.accept()
+    _ = net.last.greet()
+    assert connection.ready
 
 
 @pytest.mark.row("I20")
@@ -283,17 +281,16 @@ def test_a_second_disconnect_changes_nothing_and_the_connection_can_be_made_agai
 def test_closing_never_loses_the_outcome_of_a_request(connecting: bool) -> None:
     net = FakeNet()
     client = FakeClient(net)
-    with net.patched():
-        if connecting:
-            net.names.known["one"] = ["10.0.0.1"]
-            connection = client.open("one", LIMITS)
-        else:
-            connection = client.ready("10.0.0.1", LIMITS)
-            client.send(connection, "a")
-            client.send(connection, "b")
-        assert connection.close() == ([] if connecting else ["a", "b"])
-        assert net.last.closed
-        assert connection.state is State.CLOSED
+    if connecting:
+        net.names.known["one"] = ["10.0.0.1"]
+        connection = client.open("one", LIMITS)
+    else:
+        connection = client.ready("10.0.0.1", LIMITS)
+        client.send(connection, "a")
+        client.send(connection, "b")
+    assert connection.close() == ([] if connecting else ["a", "b"])
+    assert net.last.closed
+    assert connection.state is State.CLOSED
 
 
 @pytest.mark.row("I21")

@@ -1,33 +1,30 @@
 """A network that moves nothing by itself: sockets, a loop and a name server whose every step a test takes, on its own clock.
 
-Real `Connection` objects run on it; `FakeNet.patched` puts its sockets and its clock in their place.
+Real `Connection` objects run on it: `FakeNet.system` is where they have their sockets and their time from.
 """
 
 import errno
 import socket as real_socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, cast
-from unittest.mock import patch
 
 from penstock.producer.core.addresses import Address
 from penstock.producer.core.connections import ConnectionLimits
 from penstock.producer.network import Answer, Connection
-from penstock.producer.sockets import ConnectionOptions, SocketOptions
+from penstock.producer.sockets import ConnectionOptions, SocketOptions, System
 from penstock.runtime.loop import READ, WRITE
 
 from .scripted_broker import RANGES, Asked, versions_body
 
-_MODULES: Final = ("penstock.producer.network", "penstock.producer.links", "penstock.producer.metadata")
 MIDDLE: Final = 0.5
 
 
 class FakeSocket:
     """One end of a connection, and the wire behind it."""
 
-    def __init__(self, net: "FakeNet", family: int, _kind: int) -> None:
+    def __init__(self, net: "FakeNet", family: int) -> None:
         self.net = net
         self.family = family
         self.number = net.add_socket(self)
@@ -177,7 +174,7 @@ class FakeNames:
 
 
 class FakeNet:
-    """Clock, loop, names and sockets. Begin with `with net.patched():`."""
+    """Clock, loop, names and sockets."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
@@ -197,19 +194,15 @@ class FakeNet:
     def last(self) -> FakeSocket:
         return self.sockets[-1]
 
-    @contextmanager
-    def patched(self) -> Iterator["FakeNet"]:
-        names = {name: getattr(real_socket, name) for name in ("SOCK_STREAM", "SOL_SOCKET", "SO_ERROR")}
-        module = SimpleNamespace(socket=lambda family, kind: FakeSocket(self, family, kind), **names)
-        with patch(f"{_MODULES[0]}.socket", module):
-            clocks = [patch(f"{name}.monotonic", lambda: self.now) for name in _MODULES]
-            for clock in clocks:
-                clock.start()
-            try:
-                yield self
-            finally:
-                for clock in clocks:
-                    clock.stop()
+    # --- as `System` -------------------------------------------------------------------------------------------------
+
+    def clock(self) -> float:
+        return self.now
+
+    @property
+    def system(self) -> System:
+        """What connections are given in place of the operating system."""
+        return cast("System", SimpleNamespace(now=self.clock, open=lambda family: FakeSocket(self, family)))
 
 
 class FakeClient:
@@ -223,7 +216,7 @@ class FakeClient:
         self.told: list[str] = []
 
     def open(self, host: str, limits: ConnectionLimits, *, port: int = 9092) -> Connection[str]:
-        options = ConnectionOptions("a-client", limits, SocketOptions())
+        options = ConnectionOptions("a-client", limits, SocketOptions(), self.net.system)
         made: Connection[str] = Connection(
             cast("Any", self.net.loop), cast("Any", self.net.names), host, port, options=options, owner=self,
             rng=lambda: MIDDLE,

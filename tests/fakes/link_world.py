@@ -45,13 +45,14 @@ class LinkWorld:
         self.bench = ShardBench()
         self.net.now = self.bench.now
         kafka = Kafka.model_validate({"bootstrap.servers": "x:1", "request.timeout.ms": request_timeout_ms})
+        options = produce_options(kafka, acks=acks)._replace(system=net.system)
         rules = LinkRules(
             client_id="shard", request_bytes_max=1 << 20, request_timeout_ms=request_timeout_ms, in_flight_max=5,
             zstd=False, rng=lambda: MIDDLE, acks=acks,
         )  # fmt: skip
         self.links = Links(
             cast("Any", net.loop),
-            produce_options(kafka, acks=acks),
+            options,
             rules,
             self.bench.table,
             LoggedJournal(net, self.bench),
@@ -121,10 +122,8 @@ def produce_answer(version: int, parts: Sequence[int], code: int, offset: int, t
 
 @contextmanager
 def link_world(**options: Any) -> Iterator[LinkWorld]:
-    net = FakeNet()
-    with net.patched():
-        world = LinkWorld(net, **options)
-        try:
-            yield world
-        finally:
-            world.links.close()
+    world = LinkWorld(FakeNet(), **options)
+    try:
+        yield world
+    finally:
+        world.links.close()

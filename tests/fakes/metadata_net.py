@@ -43,6 +43,7 @@ class MetadataNet:
             rng=lambda: 0.0,
             resolver=cast("Any", net.names),
             topic_settings=False,
+            system=net.system,
         )
 
     def round(self, seconds: float = 0.0) -> None:
@@ -92,11 +93,9 @@ class MetadataNet:
 
 @contextmanager
 def metadata_net(**settings: object) -> Iterator[MetadataNet]:
-    net = FakeNet()
-    with net.patched():
-        made = MetadataNet(net, **cast("Any", settings))
-        try:
-            made.round()
-            yield made
-        finally:
-            made.metadata.close()
+    made = MetadataNet(FakeNet(), **cast("Any", settings))
+    try:
+        made.round()
+        yield made
+    finally:
+        made.metadata.close()
