@@ -1,9 +1,12 @@
 """Rows of the accumulator: records whose time is over, and what a forced close leaves."""
 
 import pytest
+from penstock.producer.core.modes import Mode
 from penstock.producer.core.outcomes import Kind
+from penstock.wire.messages import Halt
 
 from tests.conformance.joined_rig import REQUEST_TIMED_OUT, UNSUPPORTED_VERSION, JoinedRig
+from tests.fakes.link_world import link_world
 
 INT_MAX = (1 << 31) - 1
 DELIVERY_MS = 3200
@@ -162,3 +165,16 @@ def test_a_batch_is_drained_after_its_linger_however_long_ago_that_was() -> None
     rig.run()
     assert len(rig.on_wire(2)) == 1
     assert kinds(rig, 2) == {}
+
+
+@pytest.mark.row("E21")
+def test_no_batch_goes_to_a_broker_that_takes_old_formats_only() -> None:
+    with link_world() as world:
+        world.bench.grant(0)
+        world.bench.put(0, 1)
+        world.send()
+        world.connect(ranges={0: (0, 2)})
+        (halt,) = [said for said in world.bench.said if isinstance(said, Halt)]
+        assert halt.code == UNSUPPORTED_VERSION
+        assert world.bench.mode() is Mode.WAITING
+        assert world.bench.journal == {}, "nothing was cut"
