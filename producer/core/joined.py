@@ -314,7 +314,7 @@ class Joined:
         """All unresolved batches were refused as out of order. Twice, and nothing of them is in the log: what was acknowledged may
         be lost, and what is unresolved goes on in a new epoch (GAP-3)."""
         check = self._checks.pop(part.number, None)
-        self._placing.recall(part, now)
+        self._take_back(part, now)
         if check is not None and check.trying_again and check.leader_epoch == gap.leader_epoch:
             self._placing.note(
                 "gap_confirmed", part, part.sent_to, f"refused twice by the leader of epoch {gap.leader_epoch}"
@@ -367,15 +367,17 @@ class Joined:
 
     def _wait(self, part: Partition, event: str, text: str, now: float) -> None:
         """Nothing can be done here: tried again after a while, until the records expire."""
-        lease = self.table.leases[part.number]
-        part.attempts, part.last_error = _tries(lease)
-        end = lease.unresolved[-1].end if lease.unresolved else part.mark
+        self._take_back(part, now)
         if part.failures == 0:
-            self._placing.note(event, part, end, text)
-        self._placing.recall(part, now)
+            self._placing.note(event, part, part.sent_to, text)
         self._placing.block(part, now + self.table.limits.backoff.wait_s(part.failures, 0.5))
         part.failures += 1
         self._give_up_ghosts(part)
+
+    def _take_back(self, part: Partition, now: float) -> None:
+        """What the lease knew of its tries is told when its records expire."""
+        part.attempts, part.last_error = _tries(self.table.leases[part.number])
+        self._placing.recall(part, now)
 
     def _give_up_ghosts(self, part: Partition) -> None:
         """Where nothing tells what became of them, and nobody waits for them any more: the partition goes on without them, under
@@ -384,8 +386,9 @@ class Joined:
             return
         self._placing.note("ghosts_given_up", part, part.sent_to, part.last_error)
         part.cuts = []
-        self._fail(part, list(part.ghosts), _CLOSED)
+        _ = self._checks.pop(part.number, None)
         part.wants_id = True
+        self._fail(part, list(part.ghosts), _CLOSED)
         self._placing.block(part, None)
 
     # --- records that fail -------------------------------------------------------------------------------------------
@@ -412,7 +415,7 @@ class Joined:
                 part, Kind.MAY_BE_WRITTEN, phase, timeout_s=timeout_s, attempts=attempts, last_error=last_error
             )
             self._outcomes += part.haunt(maybe_sent, why)
-            if part in self._placing.blocked and part.number not in self._checks:
+            if part in self._placing.blocked:
                 self._give_up_ghosts(part)
         if never_sent[0] < never_sent[1]:
             phase = self._phase(part, lease, sent=False)
@@ -428,6 +431,8 @@ class Joined:
             return "waiting for a producer id"
         if part.leader not in self.table.nodes:
             return "no leader is known"
+        if part.number in self._checks:
+            return "held up by a gap that is not confirmed yet"
         if not self._is_connected(part.leader):
             return f"no connection to node {part.leader}"
         if sent and lease is not None and lease.on_wire:

@@ -221,9 +221,9 @@ def _out_of_order(
         return
     if lease.mode is Mode.WAITING:
         return
-    # A refusal for its sequence shows that the broker has state; alone, the batch is its own probe.
-    alone = lease.limits.confirms_gaps and len(lease.unresolved) == 1
-    if not alone and not lease.anchored_by(outcome.log_start, now):
+    # A refusal for its sequence shows that the broker has state, so nothing is taken out of turn on this connection; but only where
+    # a second pass follows may nothing else than refusals be concluded from.
+    if not lease.limits.confirms_gaps and not lease.anchored_by(outcome.log_start, now):
         lease.halt(outcome.code, f"{judged.name} while nothing acknowledged proves that the broker knows us")
         return
     here = Here(flight.node, flight.incarnation, lease.leader_epoch)
