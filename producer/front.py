@@ -159,7 +159,7 @@ class Front(Rooms):
                 return InvalidTopicError(failure.text)
             case WaitReason.FORBIDDEN:
                 return TopicForbiddenError(failure.text)
-            case WaitReason.CLOSED | WaitReason.FATAL:
+            case WaitReason.CLOSED:
                 raise self.refusal or ClosedError(failure.text)
 
     def _start(self) -> None:

@@ -1,17 +1,15 @@
 """Who waits for a topic's metadata: tickets with deadlines, for `send` and `partitions_for`. Nothing blocks here: whoever
 waits looks at the ticket's outcome, whoever brings metadata tells of it (MDW-1 … MDW-6).
 
-Not locked: application threads and the sender thread call it under the producer's lock.
+Not locked: application threads and the sender thread call it under the producer's lock. Whoever begins a wait wants the topic's
+metadata kept, too (MDW-2).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from .verdicts import INVALID_TOPIC, NONE, TopicVerdict, error_name, judge_topic
-
-CLOSED_TEXT: Final = "Producer closed while send in progress"
-_CLOSED_CAUSE: Final = "Requested metadata update after close"
 
 
 class TopicKnown(NamedTuple):
@@ -32,8 +30,7 @@ class WaitReason(Enum):
     INVALID_TOPIC = auto()
     FORBIDDEN = auto()
     CLOSED = auto()
-    FATAL = auto()
-    """Metadata can never come: said by `release`."""
+    """The producer was closed, or can never go on; the front knows which."""
 
 
 class WaitFailure(NamedTuple):
@@ -44,10 +41,15 @@ class WaitFailure(NamedTuple):
     cause: str | None
 
 
+_CLOSED: Final = WaitFailure(
+    WaitReason.CLOSED, "Producer closed while send in progress", "Requested metadata update after close"
+)
+
+
 class TopicWait:
     """One ticket. `outcome` is the partition count, a failure, or None while it waits."""
 
-    __slots__ = ("_asked", "_begun", "deadline", "max_block_ms", "outcome", "partition", "topic")
+    __slots__ = ("_asked", "deadline", "max_block_ms", "outcome", "partition", "topic")
 
     def __init__(self, topic: str, partition: int | None, max_block_ms: int, now: float) -> None:
         self.topic = topic
@@ -56,12 +58,7 @@ class TopicWait:
         self.deadline = now + max_block_ms / 1000
         """CLOCK_MONOTONIC seconds."""
         self.outcome: int | WaitFailure | None = None
-        self._begun = now
         self._asked = 0
-
-    def waited_ms(self, now: float) -> int:
-        """How long since it began, in whole ms."""
-        return int((now - self._begun) * 1000)
 
     def asked_at(self, version: int) -> None:
         """Only what is told after this version counts as an answer to it."""
@@ -77,7 +74,6 @@ class TopicWaits:
     def __init__(self, lookup: Callable[[str], TopicKnown]) -> None:
         self._lookup = lookup
         self._waits: dict[TopicWait, None] = {}
-        self._used: dict[str, None] = {}
         self._requests: dict[str, None] = {}
         self._closed = False
 
@@ -88,10 +84,9 @@ class TopicWaits:
         sender thread is to be woken for `take_requests`."""
         wait = TopicWait(topic, partition, max_block_ms, now)
         if self._closed:
-            wait.outcome = WaitFailure(WaitReason.CLOSED, CLOSED_TEXT, _CLOSED_CAUSE)
+            wait.outcome = _CLOSED
             return wait
         known = self._lookup(topic)
-        self._used[topic] = None
         if known.code == INVALID_TOPIC:
             wait.outcome = _refusal(topic, known.code)
         elif _has(known, partition):
@@ -105,20 +100,11 @@ class TopicWaits:
             self._requests[topic] = None
         return wait
 
-    def use(self, topic: str) -> None:
-        """Records go to a topic that is known: it is not idle. `begin` says so too."""
-        self._used[topic] = None
-
     def cancel(self, wait: TopicWait) -> None:
         """Nobody waits for it any more (the thread was interrupted)."""
         _ = self._waits.pop(wait, None)
 
     # --- the sender thread -------------------------------------------------------------------------------------------
-
-    def take_used(self) -> list[str]:
-        """Topics used since the last call, each once: their idle time begins anew (MDW-2)."""
-        taken, self._used = list(self._used), {}
-        return taken
 
     def take_requests(self) -> list[str]:
         """Topics whose metadata somebody waits for and that are to be asked for now, each once."""
@@ -133,28 +119,18 @@ class TopicWaits:
         """The waits whose time is over."""
         return self._end(now, self._after_time)
 
-    def release(self, reason: WaitReason, text: str, cause: str | None) -> list[TopicWait]:
-        """Metadata will not come for these waits; later ones may begin."""
-        ended = list(self._waits)
-        self._waits.clear()
-        for wait in ended:
-            wait.outcome = WaitFailure(reason, text, cause)
-        return ended
-
     def close(self) -> list[TopicWait]:
         """Release all; nobody can wait from now on."""
         self._closed = True
-        return self.release(WaitReason.CLOSED, CLOSED_TEXT, _CLOSED_CAUSE)
+        ended = list(self._waits)
+        self._waits.clear()
+        for wait in ended:
+            wait.outcome = _CLOSED
+        return ended
 
     def next_deadline(self) -> float | None:
         """When `expire` is wanted (CLOCK_MONOTONIC seconds)."""
         return min((wait.deadline for wait in self._waits), default=None)
-
-    def __len__(self) -> int:
-        return len(self._waits)
-
-    def __iter__(self) -> Iterator[TopicWait]:
-        return iter(self._waits)
 
     # -----------------------------------------------------------------------------------------------------------------
 

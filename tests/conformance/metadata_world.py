@@ -82,6 +82,8 @@ class World:
         self.cache = MetadataCache(limits, [SEED], options, now=self.now)
         self.plan = self.cache.plan
         self.waits = TopicWaits(self._fetch)
+        self.wanted: dict[str, None] = {}
+        """What records went to since the plan was last told."""
         self.ask: AskTopics | None = None
         self.brokers: dict[str, TopicAnswer] = {}
         """What `update` answers, by topic; what is not here is unknown."""
@@ -148,12 +150,14 @@ class World:
     # --- who waits ---------------------------------------------------------------------------------------------------
 
     def begin(self, topic: str, partition: int | None = None, *, max_block_ms: int = 60_000) -> TopicWait:
+        self.wanted[topic] = None
         return self.waits.begin(topic, partition, max_block_ms=max_block_ms, now=self.now)
 
     def hand_over(self) -> None:
-        """What the sender thread does before its round: what was used and what is wanted goes to the plan."""
-        for topic in self.waits.take_used():
+        """What the sender thread does before its round: what is wanted goes to the plan."""
+        for topic in self.wanted:
             self.cache.want(topic, self.now)
+        self.wanted.clear()
         for topic in self.waits.take_requests():
             self.requests += 1
             self.plan.request(topic, self.now)
@@ -161,7 +165,7 @@ class World:
     def update(self, *, late_ms: int = 0) -> list[TopicWait]:
         """The next question is asked and answered with what `brokers` know, and the waits are told `late_ms` after it."""
         self.hand_over()
-        self.awaits += bool(len(self.waits))
+        self.awaits += self.waits.next_deadline() is not None
         _ = self.wait_ms()
         assert self.ask is not None
         _ = self.answer(*(self.brokers.get(topic, missing(topic)) for topic in self.ask.topics))

@@ -41,7 +41,7 @@ def test_a_topic_that_was_dropped_costs_its_next_record_one_question() -> None:
     _ = world.wait_ms()
     _ = world.answer()
     # Nobody told the plan of the first record, so the topic is idle; its second one waits.
-    _ = world.waits.take_used()
+    world.wanted.clear()
     wait = world.begin("t")
     assert wait.outcome is None
     assert world.update() == [wait]
@@ -225,19 +225,7 @@ def test_the_end_of_the_producer_releases_who_waits_and_lets_nobody_wait() -> No
     )
     assert wait.outcome == closed
     assert world.begin("t").outcome == closed
-    assert len(world.waits) == 0
-
-
-@pytest.mark.row("J3")
-def test_what_makes_metadata_impossible_is_told_to_all_who_wait_and_not_to_who_comes_later() -> None:
-    world = World()
-    waits = [world.begin("t"), world.begin("u", 3)]
-    ended = world.waits.release(WaitReason.FATAL, "brokers do not take our password", "SASL_AUTHENTICATION_FAILED")
-    assert ended == waits
-    assert {wait.outcome for wait in waits} == {
-        WaitFailure(WaitReason.FATAL, "brokers do not take our password", "SASL_AUTHENTICATION_FAILED")
-    }
-    assert world.begin("t").outcome is None
+    assert world.waits.next_deadline() is None
 
 
 def test_a_cancelled_wait_is_told_of_nothing() -> None:
@@ -247,13 +235,3 @@ def test_a_cancelled_wait_is_told_of_nothing() -> None:
     world.waits.cancel(wait)
     assert world.update() == []
     assert wait.outcome is None
-
-
-def test_only_a_wait_that_took_time_counts_as_one() -> None:
-    world = World()
-    world.brokers["t"] = told("t", (1, 1))
-    wait = world.begin("t")
-    world.pass_ms(250)
-    _ = world.update()
-    assert wait.waited_ms(world.now) == 250
-    assert world.begin("t").waited_ms(world.now) == 0
