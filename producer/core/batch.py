@@ -81,6 +81,7 @@ class BatchBuilder:
         "_growth",
         "_length",
         "_limit",
+        "_wall",
         "attributes",
         "base_ts",
         "count",
@@ -102,6 +103,7 @@ class BatchBuilder:
         self._limit: Final = limit
         self._growth: Final = growth
         self._end = HEADER_BYTES
+        self._wall: Final = min(limit, len(data))
         self._closed: memoryview | None = None
 
     @property
@@ -117,6 +119,8 @@ class BatchBuilder:
     @property
     def is_full(self) -> bool:
         """Not one more byte: closed, or the limit is reached."""
+        if self._growth == 1.0:
+            return self._closed is not None or (self._end >= self._limit and self.count > 0)
         return self._closed is not None or (self.count > 0 and self._limit <= self._estimate())
 
     @property
@@ -143,6 +147,36 @@ class BatchBuilder:
             FrameError: the rows are damaged; the batch must not be sent.
         """
         assert self._closed is None, "a closed batch takes no records"
+        if self._growth != 1.0 or not self.count:
+            return self._append_step_by_step(rows, position, end, records_left, own_timestamps, slice_ts)
+        done = kernel.append_rows(
+            rows,
+            position,
+            end,
+            records_left,
+            self._data,
+            self._end,
+            max(self._end, self._wall),
+            base_ts=self.base_ts,
+            first_delta=self.count,
+            has_base=True,
+            own_timestamps=own_timestamps,
+            slice_ts=slice_ts,
+        )
+        if done.records:
+            self._took(done)
+        return Taken(done.records, done.position)
+
+    def _append_step_by_step(
+        self,
+        rows: bytes | bytearray | memoryview,
+        position: int,
+        end: int,
+        records_left: int,
+        own_timestamps: bool,
+        slice_ts: int,
+    ) -> Taken:
+        """Where records count less than their bytes, or the first of all is to be taken whatever its size."""
         taken = 0
         whole = False
         while taken < records_left:
@@ -164,11 +198,7 @@ class BatchBuilder:
                 slice_ts=slice_ts,
             )
             if done.records:
-                self.base_ts = done.base_ts
-                self.max_ts = max(self.max_ts, done.max_ts)
-                self.count += done.records
-                self.record_bytes += done.out_position - self._end
-                self._end = done.out_position
+                self._took(done)
                 position = done.position
                 taken += done.records
                 if self._growth == 1.0:
@@ -177,6 +207,13 @@ class BatchBuilder:
                 break
             whole = not done.records
         return Taken(taken, position)
+
+    def _took(self, done: kernel.Appended) -> None:
+        self.base_ts = done.base_ts
+        self.max_ts = max(self.max_ts, done.max_ts)
+        self.count += done.records
+        self.record_bytes += done.out_position - self._end
+        self._end = done.out_position
 
     def close(self, stamp: Stamp, compressor: Compressor, *, transactional: bool = False) -> memoryview:
         """Compress and write the header; the batch's bytes, which stay valid as long as its buffer is not given back. Nothing
