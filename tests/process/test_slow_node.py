@@ -42,10 +42,7 @@ def led_by(cluster: EmbeddedCluster, topic: str, node: int) -> set[int]:
 
 def sent(producer: Producer | DirectProducer, topic: str, count: int) -> list[Future[RecordMetadata]]:
     """Keyless records, each in a frame and a batch of its own."""
-    futures: list[Future[RecordMetadata]] = []
-    for _ in range(count):
-        futures.append(producer.send(topic, VALUE))
-    return futures
+    return [producer.send(topic, VALUE) for _ in range(count)]
 
 
 def places(futures: Sequence[Future[RecordMetadata]], seconds: float) -> list[int | None]:
