@@ -156,6 +156,15 @@ def test_a_partition_whose_node_is_too_late_gets_nothing() -> None:
     assert chosen(route, 120) == [60, 0, 60]
 
 
+def test_frames_leave_a_node_that_is_too_late_at_once_and_before_every_partition_was_written_to() -> None:
+    world = Setting()
+    route = world.learn(3)
+    now = route.sticky.partition
+    route.loads(waiting(0, 0, 0, late=now), adaptive=True)
+    assert route.sticky.partition != now
+    assert chosen(route, 200)[now] == 0
+
+
 def test_leaders_in_the_own_rack_are_preferred_while_one_of_them_takes_records() -> None:
     world = Setting()
     leaders = tuple(Leader(index, index, rack) for index, rack in enumerate(("a", "b", "b", "c")))
