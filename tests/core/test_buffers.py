@@ -4,7 +4,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from penstock.producer.core.buffers import Buffer, BufferPool, Tag
+from penstock.api.errors import BufferExhaustedError
+from penstock.producer.core.buffers import Buffer, BufferPool, Tag, Ticket
 
 TAG = Tag(1, 1, 0)
 
@@ -98,6 +99,10 @@ class PoolMachine(RuleBasedStateMachine):
         for node, budget in self.budgets.items():
             self.pool.set_budget(node, budget)
         self.out: list[Buffer] = []
+        self.tickets: list[Ticket] = []
+        """Granted ones and those that wait, in the order in which they were asked for."""
+        self.woken = 0
+        self.now = 0.0
 
     @rule(node=st.sampled_from([1, 2, 3]), size=st.integers(1, 400))
     def take(self, node: int, size: int) -> None:
@@ -114,6 +119,57 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def give(self, data: st.DataObject) -> None:
         self.pool.give(self.out.pop(data.draw(st.integers(0, len(self.out) - 1))))
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), more=st.integers(1, 300))
+    def grow_and_shrink(self, data: st.DataObject, more: int) -> None:
+        buffer = data.draw(st.sampled_from(self.out))
+        if more <= self.pool.room(buffer.node):
+            self.pool.grow(buffer, more)
+        else:
+            del buffer.data[max(100, len(buffer.data) - more) :]
+            assert self.pool.shrunk(buffer) <= more
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    @rule(size=st.integers(1, 700), wait_s=st.integers(0, 3))
+    def reserve(self, size: int, wait_s: int) -> None:
+        overtakes = self.pool.waiting > 0
+        ticket = self.pool.reserve(size, now=self.now, max_wait_s=wait_s, wake=self.wake)
+        assert not (overtakes and ticket.granted)
+        self.tickets.append(ticket)
+
+    @rule(seconds=st.integers(0, 2))
+    def poll(self, seconds: int) -> None:
+        self.now += seconds
+        for ticket in list(self.tickets):
+            try:
+                assert ticket.poll(self.now) == ticket.granted
+            except BufferExhaustedError:
+                assert ticket.deadline <= self.now
+                self.tickets.remove(ticket)
+
+    @precondition(lambda self: self.tickets)
+    @rule(data=st.data(), cancels=st.booleans())
+    def end(self, data: st.DataObject, cancels: bool) -> None:
+        ticket = data.draw(st.sampled_from(self.tickets))
+        self.tickets.remove(ticket)
+        waiting, woken = [other for other in self.tickets if not other.granted], self.woken
+        if cancels or not ticket.granted:
+            ticket.cancel()
+        else:
+            self.pool.release(ticket.size)
+        assert self.woken - woken == sum(other.granted for other in waiting)
+
+    @invariant()
+    def tickets_are_served_in_order_and_get_all_there_is(self) -> None:
+        waiting = [ticket for ticket in self.tickets if not ticket.granted]
+        assert self.pool.waiting == len(waiting)
+        assert self.pool.reserved_bytes == sum(ticket.gathered for ticket in self.tickets)
+        if waiting:
+            assert self.pool.reserve_bytes() <= 0
+            assert all(ticket.gathered == 0 for ticket in waiting[1:])
 
     @invariant()
     def everything_adds_up(self) -> None:
