@@ -81,7 +81,7 @@ class World:
         options = CacheOptions(auto_create=False, topic_settings=False, in_use=lambda: self.used)
         self.cache = MetadataCache(limits, [SEED], options, now=self.now)
         self.plan = self.cache.plan
-        self.waits = TopicWaits(self._fetch)
+        self.waits = TopicWaits(self.fetch)
         self.wanted: dict[str, None] = {}
         """What records went to since the plan was last told."""
         self.ask: AskTopics | None = None
@@ -179,6 +179,6 @@ class World:
         address = self.cache.cluster.leader(topic, index)
         return -1 if address is None else address.node, view.leader_epoch
 
-    def _fetch(self, topic: str) -> TopicKnown:
+    def fetch(self, topic: str) -> TopicKnown:
         self.fetches += 1
         return self.cache.known(topic)
