@@ -154,7 +154,8 @@ def _records(head: Head, data: bytes, rules: TopicRules, wall_ms: int) -> Refusa
     except CodecError as error:
         return Refusal(ErrorCode.INVALID_RECORD, str(error))
     except RecordError as error:
-        return Refusal(ErrorCode.INVALID_RECORD, str(error), (BadRecord(error.index, error.why),))
+        # Kafka names records for what they are, not for what cannot be read.
+        return Refusal(ErrorCode.INVALID_RECORD, str(error))
     if seen[0].timestamp_delta != 0:
         return Refusal(ErrorCode.INVALID_RECORD, "base timestamp is not the first record's")
     latest = head.base_timestamp + max(record.timestamp_delta for record in seen)

@@ -65,7 +65,7 @@ def produce(node: Node, request: ProduceRequest, call: Call) -> Outcome:
                 found = found.answer
             parts.append(found)
         answers.append(_TopicAnswer(name=entry.name, topic_id=entry.topic_id, partition_responses=parts))
-    size = sum(len(part.records or b"") for entry in request.topic_data for part in entry.partition_data)
+    size = sum(len(_data(part)) for entry in request.topic_data for part in entry.partition_data)
     mute_s = node.quotas.throttle_s(call.client_id, size, call.moment.now)
     if request.acks == 0:
         failed = [part.error_code for answer in answers for part in answer.partition_responses if part.error_code]
@@ -153,12 +153,17 @@ def _partition(
     return answer
 
 
+def _data(part: _Part) -> bytes:
+    return bytes(part.records or b"")
+
+
 def _append(node: Node, partition: Partition, part: _Part, *, acks: int, call: Call) -> _PartitionAnswer | Expected:
     """Check and append one batch; in this order, so that a batch that is in the log can be refused all the same."""
     index = part.index
     if acks == ALL and len(partition.placement.in_sync) < partition.in_sync_wanted:
-        return _refused(index, Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas are in sync"))
-    data = bytes(part.records or b"")
+        few = Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas are in sync", tells_log_start=True)
+        return _refused(index, few, partition.log.start_offset)
+    data = _data(part)
     wall_ms = call.moment.wall_ms
     head = check(data, partition.rules, verify=node.limits.verify, wall_ms=wall_ms, zstd=call.version >= ZSTD)
     log = partition.log

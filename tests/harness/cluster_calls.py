@@ -76,6 +76,12 @@ class ClusterBench:
         assert partition is not None
         return partition.log.end_offset
 
+    def log(self, node: int) -> list[bytes]:
+        """All batches of a node, seen by readers or not."""
+        partition = self.cluster.node(node).find(self.cluster.key("t", 0))
+        assert partition is not None
+        return partition.log.read(0, 1 << 40, below=1 << 40)
+
     def high_watermark(self, node: int) -> int:
         partition = self.cluster.node(node).find(self.cluster.key("t", 0))
         assert partition is not None

@@ -1,0 +1,137 @@
+"""Recorded exchanges played to the embedded broker's core: what it answers where a real broker answered something else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kafka.protocol.api_header import ResponseClassRegistry
+from penstock.broker.core.node import Limits, Peer
+from penstock.broker.core.outcomes import Wait
+from penstock.broker.core.ports import Moment
+from penstock.broker.core.replication import Cluster, Timing
+from penstock.broker.core.requests import Reply, again, decode
+from penstock.broker.core.topics import SETTINGS, check_settings
+from penstock.broker.storage import MemoryLogs
+
+from .exchanges import REQUESTS, request_of, told_by
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "exchanges"
+TOPIC = "recorded"
+STEP_MS = 250
+
+
+def load() -> dict[str, dict[str, Any]]:
+    """All recorded cases, by version and name."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(FOLDER.glob("*.json")):
+        for case in json.loads(path.read_text()):
+            found[f"{path.stem}: {case['name']}"] = case
+    return found
+
+
+class Replay:
+    """One case."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        self.case = case
+        self.wall_ms = int(case["steps"][0]["at_ms"])
+        peers = tuple(Peer(1 + number, "127.0.0.1", 19090 + number) for number in range(case["nodes"]))
+        expiry = case.get("expiry", {})
+        limits = Limits(
+            default_replicas=len(peers),
+            producer_id_expiration_ms=int(expiry.get("producer.id.expiration.ms", 86_400_000)),
+            producer_id_check_interval_s=int(expiry.get("producer.id.expiration.check.interval.ms", 600_000)) / 1000,
+        )
+        timing = Timing(session_s=4.0)
+        self.cluster = Cluster(peers, log_store=MemoryLogs(), moment=self.moment, limits=limits, timing=timing)
+        self.settings = {name: value for name, value in case["settings"].items() if name in SETTINGS}
+        self._create()
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.wall_ms / 1000, self.wall_ms)
+
+    def _create(self) -> None:
+        nodes = tuple(peer.node_id for peer in self.cluster.peers)
+        _ = self.cluster.controller.create(TOPIC, 1, check_settings(self.settings), len(nodes))
+        key = self.cluster.key(TOPIC, 0)
+        placement = self.cluster.controller.placements[key]
+        # Its first leader is the first node, in the first epoch, whatever the name.
+        self.cluster.controller.placements[key] = placement._replace(leader=nodes[0], replicas=nodes, in_sync=nodes)
+        self.cluster.settle(self.moment)
+
+    def differences(self) -> list[str]:
+        """Play the case; each step that was answered otherwise, in words."""
+        found: list[str] = []
+        for number, step in enumerate(self.case["steps"]):
+            self._pass_until(step["at_ms"])
+            if step["do"] not in REQUESTS:
+                self._do(step)
+                continue
+            told = self._ask(step)
+            wanted = step["told"]
+            if self.settings.get("message.timestamp.type") == "LogAppendTime" and step["do"] in {
+                "produce",
+                "producers",
+            }:
+                told, wanted = _without_times(told), _without_times(wanted)
+            if told != wanted:
+                found.append(f"step {number} {step['do']}: {told}, Kafka {wanted}")
+        return found
+
+    def _pass_until(self, wall_ms: int) -> None:
+        while self.wall_ms < wall_ms:
+            self.wall_ms = min(wall_ms, self.wall_ms + STEP_MS)
+            self.cluster.upkeep(self.moment)
+
+    def _ask(self, step: dict[str, Any]) -> dict[str, Any]:
+        request, version = request_of(step, TOPIC)
+        request.API_VERSION = version
+        request.with_header(1, "replay")
+        asked = decode(request.encode(header=True), arrived=self.moment.now)
+        outcome = self.cluster.apply(step.get("node", 1), asked, self.moment)
+        while isinstance(outcome, Wait):
+            asked = again(asked, outcome)
+            self._pass_until(self.wall_ms + STEP_MS)
+            outcome = self.cluster.apply(step.get("node", 1), asked, self.moment)
+        assert isinstance(outcome, Reply)
+        kind = ResponseClassRegistry.get_response_class(request.header)
+        return told_by(step, kind.decode(outcome.data, version=version, header=True, framed=True))
+
+    def _do(self, step: dict[str, Any]) -> None:
+        cluster, node, moment = self.cluster, int(step.get("node", 1)), self.moment
+        match step["do"]:
+            case "alter":
+                self.settings[step["name"]] = step["value"]
+                _ = cluster.controller.alter(cluster.controller.topic(TOPIC), check_settings(self.settings))
+                cluster.settle(moment)
+            case "recreate":
+                _ = cluster.controller.delete(cluster.controller.topic(TOPIC))
+                cluster.settle(moment)
+                self._create()
+            case "restart":
+                (cluster.stop if step["clean"] else cluster.kill)(node, moment)
+                cluster.start(node, moment)
+            case "elect":
+                cluster.elect(TOPIC, 0, node, moment)
+            case "expelled":
+                while node in cluster.controller.placements[cluster.key(TOPIC, 0)].in_sync:
+                    self._pass_until(self.wall_ms + STEP_MS)
+            case "freeze":
+                cluster.pause(node, moment)
+            case "thaw":
+                cluster.pause(node, moment, paused=False)
+            case "kill":
+                cluster.kill(node, moment)
+            case "start":
+                cluster.start(node, moment)
+            case what:
+                assert what == "sleep"
+
+
+def _without_times(told: dict[str, Any]) -> dict[str, Any]:
+    """Times of the broker's own clock say no more than that there is one."""
+    plain = told | {"log_append_ms": told.get("log_append_ms", -1) >= 0}
+    if "producers" in plain:
+        plain["producers"] = [one[:3] for one in plain["producers"]]
+    return plain
