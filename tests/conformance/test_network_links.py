@@ -150,3 +150,21 @@ def test_a_broker_that_does_not_answer_in_time_makes_who_serves_it_ask_for_new_l
         world.send(world.net.now + 0.001)
         assert world.bench.said == [Hint(0, world.bench.generation[0], -1, -1)]
         assert "did not answer within 1 s" in world.bench.table.leases[0].last_error
+
+
+@pytest.mark.row("I4")
+def test_a_node_that_was_removed_comes_back_without_its_past() -> None:
+    with link_world(nodes=2) as world:
+        world.bench.grant(0)
+        world.bench.put(0, 1)
+        for seconds in (0.0, 5.0, 10.0):
+            world.send(world.net.now + seconds)
+            world.socket().refuse()
+        world.send()
+        assert not world.link().connection.standing(world.net.now).may_connect
+        assert world.net.connects == ["10.0.0.1"] * 3
+        world.place(2)
+        world.place(1, 2)
+        assert world.link().connection.last_error == ""
+        world.send()
+        assert world.net.connects == ["10.0.0.1"] * 4

@@ -118,19 +118,6 @@ def test_nodes_stand_for_themselves() -> None:
 
 
 @pytest.mark.row("I4")
-def test_a_node_that_was_removed_comes_back_without_its_past() -> None:
-    core = ready()
-    _ = send(core, "open", 0.0)
-    core.throttle(100_000, 0.0)
-    assert core.close() == ["open"]
-    # Its owner makes another object when the node comes again.
-    again: ConnectionCore[str] = ConnectionCore(LIMITS)
-    assert wait_after(again, 0.0) == 0.0
-    assert core.state is State.CLOSED
-    assert core.throttled_until == 0.0
-
-
-@pytest.mark.row("I4")
 def test_why_a_connection_failed_is_kept_until_the_next_one_is_ready() -> None:
     core: ConnectionCore[str] = ConnectionCore(LIMITS)
     _ = begun(core, 0.0)
