@@ -52,19 +52,13 @@ class DirectSettings(ProducerSettings):
     linger_ms: Annotated[int, AfterValidator(lambda given: min(given, INT_MAX))] = Field(default=5, ge=0)
     """Hold a part-full batch this long for company, in ms; counts from its first record. Zero sends at once."""
     batch_size: Annotated[int, AfterValidator(lambda given: max(given, 1))] = Field(default=16_384, ge=0, le=INT_MAX)
-    """Bytes of records before compression in one batch. A larger record goes alone; 0 sends each record alone."""
+    """Bytes of one batch, by what its records should compress to. A larger record goes alone; 0 sends each record alone."""
     buffer_memory: int = Field(default=32 << 20, ge=0)
     """Bytes of records that wait or are on their way; `send` waits for room, at most `max.block.ms`. At least `batch.size`."""
     max_request_size: int = Field(default=1_048_576, ge=0, le=INT_MAX)
     """Bytes of one record before compression, and of the batches of one Produce request."""
     max_block_ms: int = Field(default=60_000, ge=0)
     """How long `send` and `partitions_for` may wait for metadata and memory together, in ms."""
-    metadata_max_idle_ms: int = Field(default=300_000, ge=5_000)
-    """Forget a topic that nothing was sent to for so long, in ms."""
-    metadata_recovery_strategy: Literal["rebootstrap", "none"] = "rebootstrap"
-    """When none of the known brokers can be reached: begin again with `bootstrap.servers`, or (`none`) go on trying them."""
-    metadata_recovery_rebootstrap_trigger_ms: int = Field(default=300_000, ge=0)
-    """Begin again with `bootstrap.servers` also when metadata could not be had for so long, in ms."""
 
     @model_validator(mode="after")
     def _time_to_deliver(self) -> Self:

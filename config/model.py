@@ -26,7 +26,7 @@ class Kafka(ProducerSettings):
     linger_ms: int = Field(default=5, ge=0, le=60_000)
     """Hold a part-full batch this long for company, in ms; counts from the moment the router took its first record."""
     batch_size: int = Field(default=262_144, ge=1_024, le=16 << 20)
-    """Bytes of records before compression in one batch. Kafka's default is 16384; a daemon gathers many clients."""
+    """Bytes of one batch, by what its records should compress to. Kafka's default is 16384; a daemon gathers many clients."""
     buffer_memory: int = Field(default=64 << 20, ge=1 << 20)
     """Bytes of batches one shard may hold, all its nodes together."""
     max_request_size: int = Field(default=1_048_576, ge=4_096, le=100 << 20)

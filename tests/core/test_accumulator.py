@@ -3,9 +3,9 @@
 import pytest
 from penstock.producer.core.accumulator import RUN_BYTES_MAX
 from penstock.producer.core.queues import CLOSED_MAX
-from penstock.wire.messages import Row
+from penstock.wire.messages import Flush, Row
 
-from tests.fakes.shard_bench import BATCH_BYTES, PRODUCER_ID, ShardBench, value_of
+from tests.fakes.shard_bench import BATCH_BYTES, PRODUCER_ID, TOPIC, ShardBench, value_of
 
 FULL = 34
 
@@ -55,8 +55,6 @@ def test_a_full_batch_waits_for_nothing() -> None:
 
 
 def test_a_flush_ends_linger_for_what_was_handed_out_up_to_there() -> None:
-    from penstock.wire.messages import Flush
-
     bench = ShardBench(linger_s=60)
     settled(bench)
     bench.put(0, 3)
@@ -235,3 +233,37 @@ def test_a_move_pays_back_what_was_charged_to_the_old_node(bench: ShardBench) ->
     bench.tell()
     bench.run()
     assert bench.table.accumulator.consumed == {1: ref.length, 2: 0}
+
+
+def test_a_batch_that_compresses_well_takes_more_records_and_gives_the_memory_back_when_it_is_packed() -> None:
+    bench = ShardBench(codec="zstd", linger_s=60)
+    settled(bench)
+    bench.table.accumulator.ratios.of(TOPIC, "zstd").value = 0.1
+    bench.put(0, 150, size=50)
+    fill(bench)
+    assert bench.pool.lent_bytes > 4 * BATCH_BYTES, "one batch, still as long as its records"
+    bench.table.apply(Flush([(0, 149)]), now=bench.now)
+    (wire,) = bench.send()
+    assert wire.copies[0][2] == 150
+    assert bench.pool.lent_bytes == BATCH_BYTES
+    assert len(wire.copies[0][3]) < BATCH_BYTES
+    bench.run()
+    assert bench.ordinals() == list(range(150))
+    assert bench.pool.lent_bytes == 0
+
+
+def test_a_batch_grows_only_while_there_is_room_for_others() -> None:
+    bench = ShardBench(codec="zstd", linger_s=60, pool_bytes=3 * BATCH_BYTES)
+    bench.budget = 3 * BATCH_BYTES
+    settled(bench)
+    bench.table.accumulator.ratios.of(TOPIC, "zstd").value = 0.1
+    bench.put(0, 400, size=50)
+    fill(bench)
+    assert bench.pool.lent_bytes <= 3 * BATCH_BYTES
+    bench.grant(1)
+    bench.tell()
+    bench.put(1, 1)
+    bench.table.apply(Flush([(0, 399), (1, 0)]), now=bench.now)
+    bench.run()
+    assert bench.ordinals() == list(range(400))
+    assert bench.ordinals(1) == [0]
