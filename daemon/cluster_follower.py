@@ -1,6 +1,7 @@
 """Tells leases and routing what the metadata client finds out: nodes, leaders, topics that grow, vanish or come back."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ..config.model import Kafka
@@ -55,7 +56,7 @@ class ClusterFollower:
         self._routing = routing
         self._leases = leases
         self._changes = changes
-        self._adaptive = kafka.partitioner_adaptive_partitioning_enable
+        self._adaptive = kafka.partitioner_adaptive_partitioning_enable and kafka.partitioner_class is None
         self._loads = Loads(
             leases,
             batch_bytes=kafka.batch_size,
@@ -118,7 +119,7 @@ class ClusterFollower:
         """How much waits for each partition, for the choice of those that keyless records go to."""
         self._loads.look(now)
         for route in self._routing.routes():
-            route.loads(self._loads.waiting(route.leaders, route.states), adaptive=self._adaptive)
+            route.look(partial(self._loads.waiting, route.leaders, route.states), adaptive=self._adaptive)
 
     def learn_settings(self) -> None:
         """Settings of topics come some time after the topics; the brokers' expiration too."""

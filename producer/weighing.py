@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from .core.partitioners import Queue, choices_of, leaders_of
+from .core.partitioners import Queue, Sticky, choices_of, leaders_of
 from .rooms import Rooms
 
 
@@ -19,11 +19,10 @@ def weigh(rooms: Rooms, waited_s: Callable[[int], float]) -> None:
         waiting = Counter(chunk.part for chunk in rooms.unsettled.values())
         for topic in rooms.topics.values():
             view = rooms.cluster.topic(topic.name)
-            written = all(part.next_ordinal or waiting[part] for part in topic.parts)
-            if view is None or not written:
+            if view is None or not isinstance(topic.keyless, Sticky):
                 continue
             leaders = leaders_of(rooms.cluster, view)
-            queues = [
+            queues: list[Queue] | None = [
                 Queue(
                     leader.partition,
                     waiting[topic.parts[leader.partition]],
@@ -32,6 +31,9 @@ def weigh(rooms: Rooms, waited_s: Callable[[int], float]) -> None:
                 for leader in leaders
                 if leader.partition < topic.count
             ]
+            weighs = all(part.next_ordinal or waiting[part] for part in topic.parts)
+            if not weighs and not any(queue.excluded for queue in queues):
+                queues = None
             topic.keyless.learn(choices_of(topic.count, leaders, queues, rack))
             if topic.keyless.partition != topic.sticky:
                 topic.sticky = topic.keyless.partition

@@ -6,12 +6,16 @@ count and takes frames for it while Kafka is unreachable.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...producer.core.partitioners import BATCH_HEADER_BYTES, Keyless, Leader, Queue, choices_of
 from ...wire import slices
 from .ledger import Ledger, PartitionState
 from .model import Log
+
+KEYLESS_LOOKS: Final = 30
+"""A topic without keyless frames is looked at so often before its loads are let go of: with thousands of partitions a look costs
+milliseconds."""
 
 
 class TopicFacts(NamedTuple):
@@ -49,6 +53,8 @@ class Route:
     rack: str = ""
     leaders: tuple[Leader, ...] = ()
     full: frozenset[int] = frozenset()
+    looks_due: int = 0
+    """So many more times its loads are worth looking at; every keyless frame renews it."""
     weak: bool = True
     gone: str | None = None
     """What a live broker said when it did not know the topic any more."""
@@ -61,6 +67,7 @@ class Route:
 
     def keyless(self, nbytes: int) -> None:
         """So many record bytes of one frame went to the sticky partition."""
+        self.looks_due = KEYLESS_LOOKS
         sticky = self.sticky
         size = nbytes + BATCH_HEADER_BYTES if sticky.fresh else nbytes
         sticky.appended(size, all_batches_full=sticky.partition in self.full)
@@ -69,6 +76,12 @@ class Route:
         """Who leads what; loads are told anew after it."""
         self.leaders = leaders
         self.sticky.learn(choices_of(self.partition_count, leaders, rack=self.rack))
+
+    def look(self, waiting: Callable[[], Sequence[Waiting]], *, adaptive: bool) -> None:
+        """See what waits, if keyless frames came of late; the last look takes everything back."""
+        if self.looks_due:
+            self.looks_due -= 1
+            self.loads(waiting() if self.looks_due else (), adaptive=adaptive)
 
     def loads(self, waiting: Sequence[Waiting], *, adaptive: bool) -> None:
         """What waits, as far as it is known. It weighs the choice once every partition has been written to (ADP-1); a node that

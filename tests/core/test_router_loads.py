@@ -141,3 +141,12 @@ def test_a_dead_shards_word_is_forgotten_and_its_backlog_is_not() -> None:
     _ = world.waiting()
     world.desk.leases.shard_dead(1, [], world.desk.now, facts=True)
     assert world.waiting()[1] == Waiting(1, 2, late=False, full=False)
+
+
+def test_a_sticky_partition_is_left_at_once_when_its_node_is_too_late() -> None:
+    world = Setting()
+    assert world.route.sticky.partition == 0
+    world.tell(0, node_load(1, wanting_ms=TIMEOUT_MS + 1))
+    world.tell(1, node_load(2))
+    world.route.loads(world.waiting(), adaptive=True)
+    assert world.route.sticky.partition == 1

@@ -3,7 +3,7 @@
 import crc32c
 from penstock.daemon.core.entries import PartitionEntry
 from penstock.daemon.core.ledger import Ledger
-from penstock.daemon.core.routing import Route, Routing, Waiting
+from penstock.daemon.core.routing import KEYLESS_LOOKS, Route, Routing, Waiting
 from penstock.producer.core.partitioners import Leader, Sticky
 from penstock.wire.slices import crc_prefix
 
@@ -184,6 +184,30 @@ def test_a_rack_without_leaders_leaves_the_choice_among_all() -> None:
     world = Setting()
     route = world.made(rack="z").learn(facts(partitions=3))
     assert chosen(route, 60) == [20, 20, 20]
+
+
+def test_loads_are_looked_at_for_a_while_after_a_keyless_frame_and_then_forgotten() -> None:
+    world = Setting()
+    route = world.learn(3)
+    written(route)
+    looks: list[int] = []
+
+    def look() -> list[Waiting]:
+        looks.append(1)
+        return waiting(0, 0, 0, full=True)
+
+    route.look(look, adaptive=True)
+    assert (len(looks), route.full) == (0, frozenset())
+    route.keyless(10)
+    for _ in range(KEYLESS_LOOKS - 1):
+        route.look(look, adaptive=True)
+        assert route.full == {0, 1, 2}
+    for _ in range(2):
+        route.look(look, adaptive=True)
+    assert (len(looks), route.full) == (KEYLESS_LOOKS - 1, frozenset())
+    route.keyless(10)
+    route.look(look, adaptive=True)
+    assert route.full == {0, 1, 2}
 
 
 def test_a_topic_that_is_back_is_gone_no_more() -> None:
