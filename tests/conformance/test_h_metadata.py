@@ -67,7 +67,7 @@ class Caller:
 class Bench:
     """A front whose metadata is a world's."""
 
-    def __init__(self, *, idle_ms: int = 300_000, **settings: object) -> None:
+    def __init__(self, *, idle_ms: int = 300_000, **settings: Any) -> None:
         self.world = World(idle_ms=idle_ms)
         self.front = FrontBench({0: 1}, **settings)
         self.thread = WorldThread(self.world)
