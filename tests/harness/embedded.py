@@ -35,6 +35,9 @@ class BrokerProcess:
         self._log = log
         self._buffer = b""
         self.address = ("", 0)
+        self.addresses: list[str] = []
+        """Of all nodes in the process, as `host:port`."""
+
         self.start()
 
     def start(self) -> None:
@@ -47,8 +50,10 @@ class BrokerProcess:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
             )
-        word, _, address = self._line().partition(" ")
+        word, _, told = self._line().partition(" ")
         assert word == "ready", (word, tail(self._log))
+        self.addresses = told.split(",")
+        address = self.addresses[0]
         host, _, port = address.rpartition(":")
         self.address = (host, int(port))
 
@@ -227,3 +232,40 @@ def confluent(cluster: EmbeddedCluster, **more: object) -> Producer:
         "message.timeout.ms": 60_000,
     }
     return Producer(settings | more)
+
+
+class ReplicatedCluster(Cluster):
+    """Three nodes with replicas in one process; they end and come back by command."""
+
+    def __init__(self, *, nodes: int = 3, arguments: Sequence[str] = ()) -> None:
+        """Start the process."""
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-broker-"))
+        argv = ["--node-id", "1", "--cluster", str(nodes), "--listen", "127.0.0.1:0", *arguments]
+        self.process = BrokerProcess(argv, self.folder / "stderr")
+        super().__init__(",".join(self.process.addresses), version="embedded", replicas=nodes)
+
+    def __enter__(self) -> Self:
+        """The cluster is up."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the process."""
+        _ = self.process.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def do(self, op: str, **fields: object) -> dict[str, object]:
+        """Give a command that must succeed."""
+        answer = self.process.command(op=op, **fields)
+        assert answer["ok"] is True, answer
+        return answer
+
+    def call(self, node: int) -> Caller:
+        """A new raw connection to a node."""
+        host, _, port = self.process.addresses[node - 1].rpartition(":")
+        return Caller((host, int(port)))
+
+    def state(self, topic: str, partition: int = 0) -> dict[str, object]:
+        """Leader, epoch, replicas and those in sync."""
+        return self.do("state", topic=topic, partition=partition)

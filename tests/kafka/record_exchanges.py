@@ -21,7 +21,7 @@ from tests.harness.processes import wait_until
 from tests.kafka.exchange_cases import EXPIRY, Case, Made, ages, one_node, restarts, three_nodes
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "exchanges"
-NOTED_SOON = {"log.flush.start.offset.checkpoint.interval.ms": "500"}
+NOTED_SOON = {"log.flush.start.offset.checkpoint.interval.ms": "500", "log.initial.task.delay.ms": "500"}
 
 
 class Recorder:
