@@ -88,7 +88,8 @@ class ClusterFollower:
 
     def _apply(self, change: ClusterChange, now: float) -> None:
         # Nodes first: a leader counts only where its node is known.
-        if change.nodes_added or change.nodes_moved or change.nodes_gone:
+        nodes_changed = bool(change.nodes_added or change.nodes_moved or change.nodes_gone)
+        if nodes_changed:
             self._leases.nodes(self._topics.nodes(), now)
         topics = {*change.topics_added, *change.topics_grown, *change.topics_recovered}
         topics.update(replaced.name for replaced in change.topics_replaced)
@@ -98,6 +99,10 @@ class ClusterFollower:
             if told is not None:
                 self._leases.leaders(topic, told[0], told[1], now)
             self._learn(topic)
+        if nodes_changed:
+            # Who leads is the same, but not whether it can be reached, and in which rack.
+            for route in list(self._routing.routes()):
+                self._learn(route.topic)
         for topic in change.topics_dropped:
             route = self._routing.find(topic)
             if route is not None:
