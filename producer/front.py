@@ -9,11 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Never, Protocol
 
 from ..api.errors import (
-    BrokerError,
     ClosedError,
-    ExpiredError,
-    ExpiredMayBeWrittenError,
-    FatalError,
     InvalidTopicError,
     MetadataTimeoutError,
     OutcomeUnknownError,
@@ -30,7 +26,9 @@ from .core.cluster import Cluster
 from .core.outcomes import Delivered, Failed, Failure, Kind, Outcome, Released
 from .core.partitioners import Keyless
 from .core.topic_waits import TopicKnown, TopicWait, TopicWaits, WaitFailure, WaitReason
-from .kernel_chunks import Chunk, Part, Span, Topic, failed_future
+from .failures import error_of
+from .kernel_chunks import Chunk, Part, Span, Topic
+from .kernel_front import failed_future, run_acks
 from .rooms import WAIT_MAX_S, Rooms, Seams, Wake
 from .weighing import weigh
 
@@ -321,7 +319,7 @@ class Front(Rooms):
         self._tell(touched)
 
     def _apply(self, outcome: Outcome, touched: dict[Chunk, None]) -> None:
-        error = _error(outcome.failure) if isinstance(outcome, Failed) else None
+        error = error_of(outcome.failure) if isinstance(outcome, Failed) else None
         end = outcome.first + outcome.count
         for chunk in self._chunks(outcome.partition, outcome.first, end):
             first, last = max(outcome.first, chunk.first), min(end, chunk.first + chunk.count)
@@ -352,7 +350,10 @@ class Front(Rooms):
 
     def _tell(self, touched: Iterable[Chunk]) -> None:
         for chunk in touched:
-            for future, callback, plain in self._watchers_of(chunk):
+            acks, watchers = self._callbacks_of(chunk)
+            if acks:
+                run_acks(acks, _report)
+            for future, callback, plain in watchers:
                 if plain:
                     _call(callback, *_result(future))
                 else:
@@ -368,9 +369,9 @@ class Front(Rooms):
             if self._waiting:
                 self.shared.notify_all()
 
-    def _watchers_of(self, chunk: Chunk) -> "Sequence[Watcher]":
+    def _callbacks_of(self, chunk: Chunk) -> "tuple[Sequence[Any], Sequence[Watcher]]":
         with self.shared:
-            return chunk.take_watchers()
+            return chunk.take_acks(), chunk.take_watchers()
 
     def _let_go(self, chunk: Chunk) -> None:
         """Nobody reads its bytes any more."""
@@ -385,7 +386,7 @@ class Front(Rooms):
 
     def ended(self, failure: Failure | None) -> None:
         """Nothing is sent any more: what is still open fails."""
-        error = ClosedError("the producer was closed before this was sent") if failure is None else _error(failure)
+        error = ClosedError("the producer was closed before this was sent") if failure is None else error_of(failure)
         with self.shared:
             if failure is not None and failure.kind is Kind.FATAL:
                 self.refusal = error
@@ -422,27 +423,17 @@ class _Waiting:
         self._front._waiting -= 1  # noqa: SLF001 - its own other half  # pyright: ignore[reportPrivateUsage]
 
 
-def _error(failure: Failure) -> PenstockError:
-    match failure.kind:
-        case Kind.REFUSED:
-            return BrokerError(failure.code, failure.name, failure.message)
-        case Kind.EXPIRED:
-            return ExpiredError(failure.message)
-        case Kind.MAY_BE_WRITTEN:
-            return ExpiredMayBeWrittenError(failure.message)
-        case Kind.FATAL:
-            return FatalError(failure.name, failure.message)
-        case Kind.CLOSED:
-            return ClosedError(failure.message)
-
-
 def _result(done: Future[Any]) -> tuple[Any, PenstockError | None]:
     error = done.exception()
     return (None, error) if error is not None else (done.result(), None)
+
+
+def _report() -> None:
+    log.exception("callback_failed")
 
 
 def _call(callback: Callable[..., object], *arguments: object) -> None:
     try:
         _ = callback(*arguments)
     except Exception:
-        log.exception("callback_failed")
+        _report()

@@ -16,6 +16,7 @@ cdef class Chunk:
     cdef public Py_ssize_t told
     cdef public Py_ssize_t held
     cdef public list pieces
+    cdef public list acks
     cdef public list watchers
     cdef public object span
     cdef unsigned char *out
@@ -38,16 +39,6 @@ cdef class Topic:
     cdef public Py_ssize_t allowance
     cdef public Py_ssize_t used
     cdef public double used_at
-
-cimport cython
-
-@cython.final
-@cython.freelist(512)
-@cython.no_gc
-cdef class RecordFuture:
-    cdef Chunk _chunk
-    cdef Py_ssize_t _index
-    cdef long long _stamp
 
 cdef class Span:
     cdef public Chunk chunk

@@ -9,7 +9,6 @@ from bisect import insort
 
 import cython
 
-from ..api.futures import Future
 from ..api.metadata import RecordMetadata
 
 HEADER_BYTES = 48
@@ -46,6 +45,7 @@ class Chunk:
         self.told = 0
         self.held = 0
         self.pieces = []
+        self.acks = None
         self.watchers = None
         self.span = None
 
@@ -92,6 +92,19 @@ class Chunk:
             first = piece[1]
         if first < end:
             self.resolve(first, end - first, -1, -1, error)
+
+    def take_acks(self):
+        """Futures and callbacks in turn, of `send`'s own, in the records' order; none while somebody else watches too, or while
+        not all is resolved: then they are among the watchers."""
+        acks = self.acks
+        self.acks = None
+        if acks is None:
+            return ()
+        if self.watchers is None and self.resolved == self.count:
+            return acks
+        mine = [(acks[i], acks[i + 1], True) for i in range(0, len(acks), 2)]
+        self.watchers = mine + (self.watchers or [])
+        return ()
 
     def take_watchers(self):
         """Those of resolved records, in the records' order: (future, callback, whether it takes metadata and error)."""
@@ -179,49 +192,6 @@ class Topic:
         self.allowance = 0
         self.used = 0
         self.used_at = 0.0
-
-
-@cython.cclass
-class RecordFuture:
-    """Where one record went: a chunk and an index. The collector need not look at it: a chunk forgets its watchers when it is
-    resolved, and every chunk is."""
-
-    @property
-    def index(self):
-        return self._index
-
-    def done(self) -> bool:
-        return self._index < self._chunk.told or self._chunk.is_told(self._index)
-
-    def result(self, timeout=None):
-        if self._index >= self._chunk.told:
-            self._chunk.part.front.wait(self._chunk, self._index, timeout)
-        return self._chunk.metadata(self._index, self._stamp)
-
-    def exception(self, timeout=None):
-        if self._index >= self._chunk.told:
-            self._chunk.part.front.wait(self._chunk, self._index, timeout)
-        return self._chunk.error(self._index)
-
-    def add_done_callback(self, callback) -> None:
-        if not self._chunk.part.front.watch(self._chunk, (self, callback, False)):
-            callback(self)
-
-
-Future.register(RecordFuture)
-
-
-def failed_future(part: Part, stamp, error):
-    """The future of a record that was not taken."""
-    chunk: Chunk = Chunk(part)
-    chunk.count = 1
-    chunk.resolve(0, 1, -1, -1, error)
-    chunk.told = 1
-    future: RecordFuture = RecordFuture.__new__(RecordFuture)
-    future._chunk = chunk
-    future._index = 0
-    future._stamp = stamp
-    return future
 
 
 @cython.cclass

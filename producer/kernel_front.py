@@ -9,15 +9,16 @@ from time import time_ns
 
 import cython
 
-from .kernel_given import byte_column, check_numbers, column, frozen, number_column
+from ..api.futures import Future
+from .kernel_given import byte_column, check_numbers, column, frozen, header_bytes, number_column
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
-    from cython.cimports.penstock.producer.kernel_chunks import Chunk, Part, RecordFuture, Span, Topic
+    from cython.cimports.penstock.producer.kernel_chunks import Chunk, Part, Span, Topic
     from cython.cimports.penstock.producer.kernel_slices import hash31
 else:
-    from .kernel_chunks import Chunk, Part, RecordFuture, Span, Topic
+    from .kernel_chunks import Chunk, Part, Span, Topic
     from .kernel_slices import hash31
 
 ROW_HEAD_BYTES = cython.declare(cython.Py_ssize_t, 12)
@@ -85,41 +86,70 @@ def _wall_ms() -> cython.longlong:
         return time_ns() // 1000000
 
 
-def header_bytes(headers) -> bytes:
-    """Headers as a record has them: their count, then names and values behind their sizes.
+@cython.final
+@cython.freelist(512)
+@cython.no_gc
+@cython.cclass
+class RecordFuture:
+    """Where one record went: a chunk and an index. The collector need not look at it: a chunk forgets its watchers when it is
+    resolved, and every chunk is."""
 
-    Raises:
-        TypeError: a name is not text, or a value neither bytes nor None.
-    """
-    parts: list = []
-    count: cython.Py_ssize_t = 0
-    for name, value in headers:
-        if not isinstance(name, str):
-            raise TypeError(f"the header name {name!r} is {type(name).__name__}, not str")
-        encoded = name.encode()
-        if value is not None:
-            value = frozen(value, f"the value of header {name!r}")
-        parts += (_size(len(encoded)), encoded, _size(-1 if value is None else len(value)), value or _empty)
-        count += 1
-    return _empty.join([_size(count), *parts])
+    _chunk: Chunk
+    _index: cython.Py_ssize_t
+    _stamp: cython.longlong
+
+    @property
+    def index(self):
+        return self._index
+
+    def done(self) -> bool:
+        return self._index < self._chunk.told or self._chunk.is_told(self._index)
+
+    def result(self, timeout=None):
+        if self._index >= self._chunk.told:
+            self._chunk.part.front.wait(self._chunk, self._index, timeout)
+        return self._chunk.metadata(self._index, self._stamp)
+
+    def exception(self, timeout=None):
+        if self._index >= self._chunk.told:
+            self._chunk.part.front.wait(self._chunk, self._index, timeout)
+        return self._chunk.error(self._index)
+
+    def add_done_callback(self, callback) -> None:
+        if not self._chunk.part.front.watch(self._chunk, (self, callback, False)):
+            callback(self)
 
 
-@cython.cfunc
-def _size(size: cython.Py_ssize_t):
-    scratch: bytearray = bytearray(10)
-    out: cython.p_uchar
-    if cython.compiled:
-        out = cython.cast(cython.p_uchar, scratch)
-    else:
-        out = memoryview(scratch)
-    value: cython.ulonglong = 2 * size if size >= 0 else 1
-    at: cython.Py_ssize_t = 0
-    while value >= 0x80:
-        out[at] = (value & 0x7F) | 0x80
-        value >>= 7
-        at += 1
-    out[at] = value
-    return bytes(scratch[: at + 1])
+Future.register(RecordFuture)
+
+
+def failed_future(part: Part, stamp, error):
+    """The future of a record that was not taken."""
+    chunk: Chunk = Chunk(part)
+    chunk.count = 1
+    chunk.resolve(0, 1, -1, -1, error)
+    chunk.told = 1
+    future: RecordFuture = RecordFuture.__new__(RecordFuture)
+    future._chunk = chunk
+    future._index = 0
+    future._stamp = stamp
+    return future
+
+
+def run_acks(acks, report):
+    """Call back for futures and callbacks in turn, all of them resolved; `report` is called within the handling of an error."""
+    i: cython.Py_ssize_t
+    future: RecordFuture
+    for i in range(0, len(acks), 2):
+        future = acks[i]
+        error = future._chunk.error(future._index)
+        try:
+            if error is None:
+                acks[i + 1](future._chunk.metadata(future._index, future._stamp), None)
+            else:
+                acks[i + 1](None, error)
+        except Exception:
+            report()
 
 
 @cython.cclass
@@ -282,9 +312,10 @@ class Sends:
                 future._index = chunk.count - 1
                 future._stamp = stamp
                 if on_ack is not None:
-                    if chunk.watchers is None:
-                        chunk.watchers = []
-                    chunk.watchers.append((future, on_ack, True))
+                    if chunk.acks is None:
+                        chunk.acks = []
+                    chunk.acks.append(future)
+                    chunk.acks.append(on_ack)
                 front._appended(place, chunk, body + ROW_HEAD_BYTES, index < 0)
         finally:
             front.release()

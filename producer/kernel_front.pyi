@@ -1,10 +1,11 @@
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ..api.errors import PenstockError
 from ..api.futures import Future
 from ..api.metadata import FrameMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
-from .kernel_chunks import Topic
+from .kernel_chunks import Part, Topic
 
 Bytes = bytes | bytearray | memoryview
 Headers = Iterable[tuple[str, Bytes | None]] | None
@@ -48,4 +49,12 @@ class Sends:
         on_ack: FrameCallback | None = None,
     ) -> Future[FrameMetadata]: ...
 
-def header_bytes(headers: Iterable[tuple[str, Bytes | None]]) -> bytes: ...
+class RecordFuture(Future[RecordMetadata]):
+    @property
+    def index(self) -> int: ...
+    def done(self) -> bool: ...
+    def result(self, timeout: float | None = None) -> RecordMetadata: ...
+    def add_done_callback(self, callback: Callable[[Future[RecordMetadata]], None]) -> None: ...
+
+def failed_future(part: Part, stamp: int, error: PenstockError) -> RecordFuture: ...
+def run_acks(acks: Sequence[Any], report: Callable[[], object]) -> None: ...

@@ -65,3 +65,33 @@ def number_column(given, count: cython.Py_ssize_t, which: cython.Py_ssize_t) -> 
     for one in items:
         check_numbers(None if which else one, one if which else None)
     return items
+
+
+def header_bytes(headers) -> bytes:
+    """Headers as a record has them: their count, then names and values behind their sizes.
+
+    Raises:
+        TypeError: a name is not text, or a value neither bytes nor None.
+    """
+    parts: list = []
+    count: cython.Py_ssize_t = 0
+    for name, value in headers:
+        if not isinstance(name, str):
+            raise TypeError(f"the header name {name!r} is {type(name).__name__}, not str")
+        encoded = name.encode()
+        if value is not None:
+            value = frozen(value, f"the value of header {name!r}")
+        parts += (_size(len(encoded)), encoded, _size(-1 if value is None else len(value)), value or b"")
+        count += 1
+    return b"".join([_size(count), *parts])
+
+
+@cython.cfunc
+def _size(size: cython.Py_ssize_t):
+    value: cython.ulonglong = 2 * size if size >= 0 else 1
+    varint: bytearray = bytearray()
+    while value >= 0x80:
+        varint.append((value & 0x7F) | 0x80)
+        value >>= 7
+    varint.append(value)
+    return bytes(varint)
