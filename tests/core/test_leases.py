@@ -133,6 +133,7 @@ def test_nothing_is_granted_without_a_leader(desk: Desk) -> None:
     assert desk.seat_of(2) == 1
 
 
+@pytest.mark.row("J20")
 def test_a_leader_older_than_the_spool_knows_is_not_believed(desk: Desk) -> None:
     entry = GrantedEntry(0, 1, 0, 1, 9)
     desk.ledger.apply(entry)
@@ -837,6 +838,7 @@ def test_people_may_let_a_blocked_partition_go_on_under_a_new_id_counted(desk: D
 # --- topics made again -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("J20")
 def test_a_topic_made_again_gets_what_was_unresolved_under_a_new_id_counted(desk: Desk) -> None:
     grant = desk.opened(0)
     desk.leases.leaders("orders", b"\x02" * 16, [(0, 2, 0)], desk.now)

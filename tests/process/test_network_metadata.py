@@ -40,6 +40,7 @@ def test_topics_are_learnt_with_ids_leaders_and_settings(three: EmbeddedCluster)
         assert any(name in change.topics_added for change in client.changes)
 
 
+@pytest.mark.row("J20")
 def test_a_leader_older_than_the_epoch_of_an_earlier_life_is_not_believed(three: EmbeddedCluster) -> None:
     name = three.create_topic(unique_topic(["seeded"]), 2)
     with MetadataClient(three.bootstrap) as client:
@@ -55,6 +56,25 @@ def test_a_leader_older_than_the_epoch_of_an_earlier_life_is_not_believed(three:
         assert second is not None
         assert (second.partitions[0].leader, second.partitions[0].leader_epoch) == (-1, 99)
         assert second.partitions[1] == first.partitions[1]
+
+
+@pytest.mark.row("J6")
+def test_a_topic_that_nobody_uses_is_dropped_and_learnt_again_when_it_is_wanted(three: EmbeddedCluster) -> None:
+    used, idle = (three.create_topic(unique_topic([name]), 1) for name in ("used", "idle"))
+    with MetadataClient(three.bootstrap, **{"metadata.max.idle.ms": 5_000, "metadata.max.age.ms": 1_000}) as client:
+        client.metadata.want(idle)
+
+        def is_known_while_the_other_is_used(name: str) -> bool:
+            client.metadata.want(used)
+            return client.metadata.topic(name) is not None
+
+        client.until(lambda: is_known_while_the_other_is_used(idle))
+        client.until(lambda: not is_known_while_the_other_is_used(idle))
+        assert client.changes[-1].topics_dropped == (idle,)
+        assert client.metadata.topic_settings(idle) is None
+        assert client.metadata.topic(used) is not None
+        client.metadata.want(idle)
+        client.until(lambda: client.metadata.topic(idle) is not None)
 
 
 def test_a_producer_id_is_asked_only_when_it_is_needed(three: EmbeddedCluster) -> None:
