@@ -5,6 +5,7 @@ from typing import Final
 
 import pytest
 from penstock.cli.reference import EXITS
+from penstock.config.direct import DirectSettings
 from penstock.config.model import Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
 from penstock.runtime.process import Exit
 from pydantic import BaseModel
@@ -26,14 +27,16 @@ SECTIONS: Final = {
 }
 
 
-def read_attributes() -> set[tuple[str, str]]:
-    """`a.b` wherever it is read in the package, but for the declarations: the last name before the point, and the attribute.
+def read_attributes(folder: str = "") -> set[tuple[str, str]]:
+    """`a.b` wherever it is read in the package or a folder of it, but for the declarations: the last name before the point, and
+    the attribute.
 
     A call counts by its function's name: `topic_settings(…).linger_ms`.
     """
     found: set[tuple[str, str]] = set()
     for path in sources():
-        if path.parent == ROOT / "config" and path.name in DECLARATIONS:
+        place = path.relative_to(ROOT)
+        if not str(place).startswith(folder) or (place.parts[0] == "config" and path.name in DECLARATIONS):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
@@ -52,6 +55,12 @@ def test_every_setting_is_obeyed_by_something(section: type[BaseModel]) -> None:
         if name not in SETTLED and not any((owner, name) in read for owner in SECTIONS[section])
     }
     assert idle == set()
+
+
+def test_every_setting_of_the_direct_producer_is_obeyed_by_something_of_its_own() -> None:
+    """What only the daemon obeys does not count. acks and idempotence take several values here, and so are obeyed too."""
+    read = {name for owner, name in read_attributes("producer/") if owner in {"kafka", "settings"}}
+    assert set(DirectSettings.model_fields) - read == SETTLED - {"acks", "enable_idempotence"}
 
 
 def test_a_settled_setting_takes_one_value_only() -> None:
