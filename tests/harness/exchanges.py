@@ -1,6 +1,9 @@
 """Exchanges with a broker: requests from the steps of a case, and what answers tell, without what two brokers cannot share."""
 
+import time
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from kafka.protocol.admin.topics import DeleteRecordsRequest
 from kafka.protocol.admin.transactions import DescribeProducersRequest
@@ -12,12 +15,14 @@ REQUESTS = frozenset({"produce", "producers", "offset", "epoch", "delete"})
 """Steps that are requests; the others are done to the cluster."""
 
 
-def request_of(step: dict[str, Any], topic: str) -> tuple[ApiMessage, int]:
-    """The request of a step, and its version."""
+def request_of(step: dict[str, Any], topic: str, lives: Sequence[UUID] = ()) -> tuple[ApiMessage, int]:
+    """The request of a step, and its version; `lives` are the ids that the topic had."""
     match step["do"]:
         case "produce":
             part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=bytes.fromhex(step["data"]))
             entry = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
+            if "life" in step:
+                entry = ProduceRequest.TopicProduceData(topic_id=lives[step["life"]], partition_data=[part])
             timeout = step.get("timeout_ms", 5000)
             request = ProduceRequest(
                 transactional_id=None, acks=step.get("acks", -1), timeout_ms=timeout, topic_data=[entry]
@@ -78,3 +83,8 @@ def told_by(step: dict[str, Any], answer: ApiMessage) -> dict[str, Any]:
         case _:
             (part,) = answer.topics[0].partitions
             return {"error": part.error_code, "low": part.low_watermark}
+
+
+def let_pass(seconds: float) -> None:
+    """Let time pass at a real broker, where nothing shows that it did what it does in that time."""
+    time.sleep(seconds)

@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from kafka.protocol.api_header import ResponseClassRegistry
 from penstock.broker.core.node import Limits, Peer
 from penstock.broker.core.outcomes import Wait
+from penstock.broker.core.permissions import Grant, Operation, Resource
 from penstock.broker.core.ports import Moment
 from penstock.broker.core.replication import Cluster, Timing
 from penstock.broker.core.requests import Reply, again, decode
@@ -17,6 +19,7 @@ from .exchanges import REQUESTS, request_of, told_by
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "exchanges"
 TOPIC = "recorded"
+CLIENT = "replay"
 STEP_MS = 250
 
 
@@ -45,6 +48,7 @@ class Replay:
         timing = Timing(session_s=4.0)
         self.cluster = Cluster(peers, log_store=MemoryLogs(), moment=self.moment, limits=limits, timing=timing)
         self.settings = {name: value for name, value in case["settings"].items() if name in SETTINGS}
+        self.lives: list[UUID] = []
         self._create()
 
     @property
@@ -55,6 +59,7 @@ class Replay:
         nodes = tuple(peer.node_id for peer in self.cluster.peers)
         _ = self.cluster.controller.create(TOPIC, 1, check_settings(self.settings), len(nodes))
         key = self.cluster.key(TOPIC, 0)
+        self.lives.append(key[0])
         placement = self.cluster.controller.placements[key]
         # Its first leader is the first node, in the first epoch, whatever the name.
         self.cluster.controller.placements[key] = placement._replace(leader=nodes[0], replicas=nodes, in_sync=nodes)
@@ -85,9 +90,9 @@ class Replay:
             self.cluster.upkeep(self.moment)
 
     def _ask(self, step: dict[str, Any]) -> dict[str, Any]:
-        request, version = request_of(step, TOPIC)
+        request, version = request_of(step, TOPIC, self.lives)
         request.API_VERSION = version
-        request.with_header(1, "replay")
+        request.with_header(1, CLIENT)
         asked = decode(request.encode(header=True), arrived=self.moment.now)
         outcome = self.cluster.apply(step.get("node", 1), asked, self.moment)
         while isinstance(outcome, Wait):
@@ -112,6 +117,10 @@ class Replay:
             case "restart":
                 (cluster.stop if step["clean"] else cluster.kill)(node, moment)
                 cluster.start(node, moment)
+            case "acl":
+                who = CLIENT if step["who"] == "me" else "other"
+                operation = Operation[step["operation"]]
+                cluster.node(1).permissions.add(Grant(who, operation, Resource.TOPIC, TOPIC, deny=step["deny"]))
             case "elect":
                 cluster.elect(TOPIC, 0, node, moment)
             case "expelled":

@@ -7,6 +7,7 @@ Each case is a topic of its own with one partition. A step is a plain dictionary
     offset    timestamp, epoch, node                             recreate   remember, forget
     epoch     asked, current, node                               restart    node, clean
     elect, freeze, thaw, kill, start, expelled: node                     sleep      ms
+    acl       who (me, other), operation, deny
 """
 
 from collections.abc import Mapping
@@ -234,6 +235,42 @@ def restarts() -> list[Case]:
             ),
         ]
     return found
+
+
+def rights() -> list[Case]:
+    """Cases for a cluster that looks at rights; whatever has no rule is free, so each begins with a rule for somebody else."""
+    elsewhere = do("acl", who="other", operation="READ", deny=False)
+    asked = [put(0, 0, 2), put(0, 9), TELL, END, do("epoch", asked=0, current=-1), do("delete", offset=0)]
+    found = [Case("rights: none", [put(0, 0, 2), elsewhere, *asked])]
+    for operation in ("WRITE", "READ", "DESCRIBE", "DELETE"):
+        mine = do("acl", who="me", operation=operation, deny=False)
+        found.append(Case(f"rights: {operation}", [put(0, 0, 2), elsewhere, mine, *asked]))
+    both = [
+        do("acl", who="me", operation=one, deny=no) for one, no in (("WRITE", False), ("READ", False), ("WRITE", True))
+    ]
+    found.append(Case("rights: WRITE denied and allowed", [put(0, 0, 2), elsewhere, *both, *asked]))
+    return found
+
+
+def ids() -> list[Case]:
+    """Cases for Produce 13, which names topics by their id: life 0 is the first, -1 the newest."""
+    old, new = {"version": 13, "life": 0}, {"version": 13, "life": -1}
+    return [
+        Case(
+            "by id, made again",
+            [
+                *(step | new for step in EIGHT[:6]),
+                do("recreate"),
+                put(0, 60, 10) | old,
+                put(0, 50, 10) | old,
+                put(0, 60, 10) | new,
+                put(0, 50, 10) | new,
+                put(0, 70, 10) | new,
+                put(0, 80, 10),
+                TELL,
+            ],
+        )
+    ]
 
 
 EXPIRY = {"producer.id.expiration.ms": "3000", "producer.id.expiration.check.interval.ms": "1000"}

@@ -5,21 +5,36 @@ The result lies in tests/fixtures/exchanges/VERSION.json and is replayed against
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from kafka.protocol.metadata.metadata import MetadataRequest
 
 from tests.harness.embedded import Caller, now_ms
-from tests.harness.exchanges import REQUESTS, request_of, told_by
+from tests.harness.exchanges import REQUESTS, let_pass, request_of, told_by
 from tests.harness.kafka_cluster import OwnCluster, unique_topic
 from tests.harness.kafka_node import VERSIONS
 from tests.harness.one_node import view_of
 from tests.harness.processes import wait_until
-from tests.kafka.exchange_cases import EXPIRY, Case, Made, ages, one_node, restarts, three_nodes
+from tests.kafka.exchange_cases import EXPIRY, Case, Made, ages, ids, one_node, restarts, rights, three_nodes
 
+LOOKS_AT_RIGHTS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
 FOLDER = Path(__file__).parents[1] / "fixtures" / "exchanges"
 NOTED_SOON = {"log.flush.start.offset.checkpoint.interval.ms": "500", "log.initial.task.delay.ms": "500"}
 
@@ -31,10 +46,12 @@ class Recorder:
         self.cluster = cluster
         self.topic = ""
         self.settings: dict[str, str] = {}
+        self.lives: list[UUID] = []
 
     def record(self, case: Case) -> dict[str, Any]:
         """Play a case on a topic of its own."""
         self.topic = unique_topic(["exchange"])
+        self.lives = []
         self.settings = {"retention.ms": "-1"} | case.settings
         if len(self.cluster.nodes) > 1:
             self.settings = {"min.insync.replicas": "2"} | self.settings
@@ -48,6 +65,9 @@ class Recorder:
         for done in self.cluster.admin.create_topics([new], request_timeout=15).values():
             _ = done.result(15)
         _ = wait_until(lambda: self._leads(1), seconds=20, what=f"{self.topic} can be used")
+        with Caller(("127.0.0.1", self.cluster.nodes[1].address.port)) as caller:
+            asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=self.topic)])
+            self.lives.append(caller.ask(asked, 12).topics[0].topic_id)
 
     def _leads(self, node: int) -> bool:
         step = {"do": "offset", "timestamp": -1}
@@ -58,7 +78,7 @@ class Recorder:
 
     def _ask(self, step: dict[str, Any], node: int) -> dict[str, Any]:
         with Caller(("127.0.0.1", self.cluster.nodes[node].address.port)) as caller:
-            request, version = request_of(step, self.topic)
+            request, version = request_of(step, self.topic, self.lives)
             return told_by(step, caller.ask(request, version))
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +100,16 @@ class Recorder:
                 resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=[entry])
                 for done in self.cluster.admin.incremental_alter_configs([resource]).values():
                     _ = done.result(15)
-                time.sleep(0.3)  # a broker hears of it a moment after the answer, and nothing shows when
+                let_pass(0.3)  # a broker hears of it a moment after the answer, and nothing shows when
+            case "acl":
+                user = "User:ANONYMOUS" if step["who"] == "me" else "User:other"
+                kind = AclPermissionType.DENY if step["deny"] else AclPermissionType.ALLOW
+                topic, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL
+                operation = AclOperation[step["operation"]]
+                rule = AclBinding(topic, self.topic, pattern, user, "*", operation, kind)
+                for done in self.cluster.admin.create_acls([rule], request_timeout=15).values():
+                    _ = done.result(15)
+                let_pass(0.3)
             case "recreate":
                 for done in self.cluster.admin.delete_topics([self.topic], request_timeout=15).values():
                     _ = done.result(15)
@@ -97,7 +126,7 @@ class Recorder:
             case "expelled":
                 _ = wait_until(lambda: self._expelled(step["node"]), seconds=60, what="a node is out of sync")
             case "sleep":
-                time.sleep(step["ms"] / 1000)
+                let_pass(step["ms"] / 1000)
             case what:
                 assert node is not None
                 ways: dict[str, Callable[[], None]] = {"freeze": node.freeze, "thaw": node.thaw, "kill": node.kill}
@@ -127,6 +156,9 @@ def parts_of(version: str) -> dict[str, Callable[[], list[Any]]]:
         "one": lambda: play(version, one_node()),
         "restarts": lambda: play(version, restarts(), settings=NOTED_SOON),
         "ages": lambda: [one | {"expiry": EXPIRY} for one in play(version, ages(), settings=EXPIRY)],
+        "rights": lambda: play(version, rights(), settings=LOOKS_AT_RIGHTS),
+        # Older brokers have no Produce 13.
+        "ids": lambda: [] if version.startswith("3.") else play(version, ids()),
         "three": lambda: play(version, three_nodes(), nodes=3),
     }
 
@@ -134,9 +166,10 @@ def parts_of(version: str) -> dict[str, Callable[[], list[Any]]]:
 def main(arguments: list[str]) -> None:
     """Record these parts of these versions, or all; what was recorded before of the same cases is replaced."""
     versions = [one for one in arguments if one in VERSIONS] or list(VERSIONS)
+    wanted = [one for one in arguments if one not in VERSIONS]
     for version in versions:
         for name, record in parts_of(version).items():
-            if name in arguments or len(versions) == len(arguments) or not arguments:
+            if name in wanted or not wanted:
                 _keep(version, record())
 
 
