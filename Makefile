@@ -20,7 +20,7 @@ test: lint test-core test-process test-systemd test-kafka
 check: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/core tests/meta -q -n $(XDIST)
+	$(BIN)/pytest tests/core tests/conformance tests/meta -q -n $(XDIST)
 
 lint: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(BIN)/ruff check .
@@ -30,7 +30,7 @@ lint: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(BIN)/pyright
 
 test-core: $(STAMPS)/test-env $(STAMPS)/kernel
-	$(BIN)/pytest tests/core tests/model tests/meta -q -n $(XDIST)
+	$(BIN)/pytest tests/core tests/conformance tests/model tests/meta -q -n $(XDIST)
 
 test-process: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(BIN)/pytest tests/process -q
