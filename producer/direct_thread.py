@@ -350,7 +350,7 @@ def _joined(settings: DirectSettings, arena: Arena, is_connected: Callable[[int]
     total = max(settings.buffer_memory, batch_bytes, 2 * settings.max_request_size)
     backoff = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
     limits = JoinedLimits(
-        Limits(backoff, _EXPIRATION_MS, confirms_gaps=True),
+        Limits(backoff, _EXPIRATION_MS, retries=settings.retries, confirms_gaps=True),
         settings.delivery_timeout_ms / 1000,
         total,
         idempotent=settings.enable_idempotence,

@@ -26,12 +26,12 @@ from ...wire.messages import (
 )
 from .accumulator import Accumulator
 from .cluster import Cluster, ClusterChange
+from .confirming import Confirming, HintTold
 from .cuts import UnboundedJournal
-from .expiry import Deadlines, expiry_failure, split
-from .gaps import GapCheck
-from .lease import Lease
+from .expiring import Expiry, tries
+from .expiry import Deadlines
 from .leases import CreditRule, LeaseTable
-from .modes import Limits, Question
+from .modes import Limits
 from .outcomes import Failure, Kind, Outcome
 from .placing import Notice, Placing
 from .queues import BatchRules
@@ -56,15 +56,6 @@ class JoinedLimits(NamedTuple):
     idempotent: bool = True
 
 
-class HintTold(NamedTuple):
-    """An answer named another leader; `leader` -1: only that metadata is stale."""
-
-    topic: str
-    index: int  # type: ignore[assignment]
-    leader: int
-    leader_epoch: int
-
-
 class Joined:
     """Sequencer, grants and outcomes over one `LeaseTable`, whose `wall` is to be told the time.
 
@@ -84,15 +75,22 @@ class Joined:
         self.journal: Final = UnboundedJournal()
         self.failure: Failure | None = None
         """Why nothing is taken any more."""
-        self._is_connected: Final = is_connected
         self._placing: Final = Placing(self.table, limits.buffer_bytes, self._listen, idempotent=limits.idempotent)
         self._open: set[Partition] = set()
         self._deadlines: Final = Deadlines(limits.delivery_timeout_s)
-        self._outcomes: list[Outcome] = []
-        self._hints: list[HintTold] = []
+        self._outcomes: Final[list[Outcome]] = []
+        self._hints: Final[list[HintTold]] = []
         self._close_at: float | None = None
-        self._checks: dict[int, GapCheck] = {}
-        """By partition number: gaps that are not believed yet."""
+        self._confirming: Final = Confirming(self.table, self._placing, self._hints)
+        self._expiry: Final = Expiry(
+            self.table,
+            self._placing,
+            self._confirming,
+            self._fail,
+            self._outcomes,
+            timeout_s=limits.delivery_timeout_s,
+            is_connected=is_connected,
+        )
 
     # --- told by the shell -------------------------------------------------------------------------------------------
 
@@ -186,10 +184,14 @@ class Joined:
         not sent in it."""
         self._listen(now)
         for part in self._deadlines.expired(now):
-            self._expire(part, now)
+            if self.limits.idempotent:
+                self._expiry.expire(part, self._deadlines.end_of(part, now), now)
+                if part in self._placing.blocked:
+                    self._give_up_ghosts(part)
+            else:
+                self._expiry.expire_plain(part, self._deadlines.end_of(part, now), now)
             self._deadlines.watch(part)
-        if self._checks:
-            self._confirm(now)
+        self._confirming.go_on(now)
         placing = self._placing
         for part in [one for one in placing.blocked if one.retry_at is not None and now >= one.retry_at]:
             placing.unblock(part)
@@ -201,23 +203,21 @@ class Joined:
         """When `upkeep` has something to do; in the past: at once."""
         wanted = [self._deadlines.next_deadline(), self._close_at if self._open else None]
         wanted += [part.retry_at for part in self._placing.blocked]
-        wanted += [
-            check.ready_at(self.table.lost_at.get(number))
-            for number, check in self._checks.items()
-            if not (check.trying_again or check.unheard or self.table.orphans.get(number))
-        ]
+        wanted.append(self._confirming.next_deadline())
         if self._placing.has_work or self.table.outbox.has_words or self.table.replicas.has_answers:
             wanted.append(now)
         return min((at for at in wanted if at is not None), default=None)
 
     def take_outcomes(self) -> list[Outcome]:
         """What was decided since the last call."""
-        taken, self._outcomes = self._outcomes, []
+        taken = list(self._outcomes)
+        self._outcomes.clear()
         return taken
 
     def take_hints(self) -> list[HintTold]:
         """What answers told of leaders."""
-        taken, self._hints = self._hints, []
+        taken = list(self._hints)
+        self._hints.clear()
         return taken
 
     def take_notices(self) -> list[Notice]:
@@ -264,12 +264,13 @@ class Joined:
         part = self._placing.partitions[item.partition]
         if not part.held or item.generation != part.generation or item.first + item.count <= part.mark:
             return
-        self._outcomes += part.delivered(item.first, item.first + item.count, item.base_offset, item.log_append_ms)
+        told = part.delivered if self.limits.idempotent else part.taken
+        self._outcomes.extend(told(item.first, item.first + item.count, item.base_offset, item.log_append_ms))
         part.anchor = self.table.leases[part.number].anchor
         moved = item.log_start > part.log_start
         part.log_start = max(part.log_start, item.log_start)
         part.failures = 0
-        _ = self._checks.pop(part.number, None)
+        self._confirming.over(part)
         if part.pace != OPEN or moved or now - part.pace_told_at >= _PACE_AGAIN_S:
             part.pace = self._placing.pace(part, now)
             part.pace_told_at = now
@@ -282,7 +283,7 @@ class Joined:
             self._open.discard(part)
             if not part.wants_id:
                 self._placing.blocked.discard(part)
-            _ = self._checks.pop(part.number, None)
+            self._confirming.over(part)
 
     def _stuck(self, part: Partition, message: Refused | Gap | Halt | Unreadable, now: float) -> None:
         """The lease waits for what is decided here."""
@@ -302,59 +303,26 @@ class Joined:
 
     def _refused(self, part: Partition, refused: Refused, now: float) -> None:
         """Records fail, the others go on under a new epoch (ERR-3)."""
+        whole = not self.limits.idempotent
+        refusals = refusals_of(refused, topic=part.topic, index=part.index, whole=whole)
+        if whole:
+            for refusal in refusals:
+                self._fail(part, [refusal.span], refusal.failure)
+            return
         if refused.ambiguous and part.pace != FIRST:
             self._wait(part, "refusal_unsettled", refused.message, now)
             return
         self._placing.recall(part, now)
-        for refusal in refusals_of(refused, topic=part.topic, index=part.index):
+        for refusal in refusals:
             self._fail(part, [refusal.span], refusal.failure)
         self._bump(part)
 
     def _gap(self, part: Partition, gap: Gap, now: float) -> None:
         """All unresolved batches were refused as out of order. Twice, and nothing of them is in the log: what was acknowledged may
         be lost, and what is unresolved goes on in a new epoch (GAP-3)."""
-        check = self._checks.pop(part.number, None)
         self._take_back(part, now)
-        if check is not None and check.trying_again and check.leader_epoch == gap.leader_epoch:
-            self._placing.note(
-                "gap_confirmed", part, part.sent_to, f"refused twice by the leader of epoch {gap.leader_epoch}"
-            )
+        if self._confirming.is_confirmed(part, gap, now):
             self._bump(part)
-            return
-        text = f"the leader of epoch {gap.leader_epoch} refuses every unresolved batch: {gap.error}"
-        self._placing.note("gap", part, part.sent_to, text)
-        others = self._placing.replicas_of(part) - {part.leader}
-        self._checks[part.number] = GapCheck(part.topic, part.index, gap.leader_epoch, others, now=now)
-        self.table.replicas.ask(others, part.topic)
-        self._hints.append(HintTold(part.topic, part.index, -1, -1))
-        self._placing.block(part, None)
-
-    def _confirm(self, now: float) -> None:
-        """Go on with the checks of gaps."""
-        for node, answer in self.table.replicas.answers():
-            for check in self._checks.values():
-                newer = check.told(node, answer)
-                if newer is not None:
-                    self._hints.append(HintTold(check.topic, check.index, *newer))
-        for number, check in list(self._checks.items()):
-            part = self._placing.partitions[number]
-            if part.leader_epoch > check.leader_epoch:
-                # Another leader: what the old one said is nothing.
-                del self._checks[number]
-                self._placing.unblock(part)
-            elif not check.trying_again and self._may_try_again(check, number, now):
-                check.trying_again = True
-                self._placing.unblock(part)
-                self._placing.place(now)
-                lease = self.table.leases.get(number)
-                if lease is not None:
-                    # Asked under the newest epoch: one that was deposed says so.
-                    lease.ask(Question.START)
-
-    def _may_try_again(self, check: GapCheck, number: int, now: float) -> bool:
-        if check.unheard or self.table.orphans.get(number):
-            return False
-        return now >= check.ready_at(self.table.lost_at.get(number))
 
     def _bump(self, part: Partition) -> None:
         """A new epoch: nothing of the old one can be in the log any more, so its ghosts end too."""
@@ -376,7 +344,7 @@ class Joined:
 
     def _take_back(self, part: Partition, now: float) -> None:
         """What the lease knew of its tries is told when its records expire."""
-        part.attempts, part.last_error = _tries(self.table.leases[part.number])
+        part.attempts, part.last_error = tries(self.table.leases[part.number])
         self._placing.recall(part, now)
 
     def _give_up_ghosts(self, part: Partition) -> None:
@@ -386,7 +354,7 @@ class Joined:
             return
         self._placing.note("ghosts_given_up", part, part.sent_to, part.last_error)
         part.cuts = []
-        _ = self._checks.pop(part.number, None)
+        self._confirming.over(part)
         part.wants_id = True
         self._fail(part, list(part.ghosts), _CLOSED)
         self._placing.block(part, None)
@@ -394,51 +362,5 @@ class Joined:
     # --- records that fail -------------------------------------------------------------------------------------------
 
     def _fail(self, part: Partition, spans: list[Span], failure: Failure) -> None:
-        self._outcomes += part.leave_out(spans, failure)
+        self._outcomes.extend(part.leave_out(spans, failure))
         self._resolved(part)
-
-    def _expire(self, part: Partition, now: float) -> None:
-        """Oldest first: what may be in the log becomes a ghost, what was never sent is left out (XPY-2, XPY-3)."""
-        end = self._deadlines.end_of(part, now)
-        lease = self.table.leases.get(part.number)
-        sent_to = part.sent_to
-        attempts, last_error = part.attempts, part.last_error
-        if lease is not None:
-            sent_to = lease.unresolved[-1].end if lease.unresolved else part.mark
-            attempts, last_error = _tries(lease)
-        timeout_s = self.limits.delivery_timeout_s
-        maybe_sent, never_sent = split(part, end, sent_to)
-        part.expired_to = end
-        if maybe_sent[0] < maybe_sent[1]:
-            phase = self._phase(part, lease, sent=True)
-            why = expiry_failure(
-                part, Kind.MAY_BE_WRITTEN, phase, timeout_s=timeout_s, attempts=attempts, last_error=last_error
-            )
-            self._outcomes += part.haunt(maybe_sent, why)
-            if part in self._placing.blocked:
-                self._give_up_ghosts(part)
-        if never_sent[0] < never_sent[1]:
-            phase = self._phase(part, lease, sent=False)
-            why = expiry_failure(part, Kind.EXPIRED, phase, timeout_s=timeout_s, attempts=0, last_error=last_error)
-            self._placing.recall(part, now)
-            part.skip([never_sent])
-            self._fail(part, [never_sent], why)
-            self._placing.reconsider(part)
-
-    def _phase(self, part: Partition, lease: Lease | None, *, sent: bool) -> str:
-        """Where the time went, in words."""
-        if not self._placing.has_producer_id:
-            return "waiting for a producer id"
-        if part.leader not in self.table.nodes:
-            return "no leader is known"
-        if part.number in self._checks:
-            return "held up by a gap that is not confirmed yet"
-        if not self._is_connected(part.leader):
-            return f"no connection to node {part.leader}"
-        if sent and lease is not None and lease.on_wire:
-            return f"in flight to node {part.leader}"
-        return "waiting to be sent again" if sent else "queued"
-
-
-def _tries(lease: Lease) -> tuple[int, str]:
-    return lease.unresolved[0].attempts if lease.unresolved else 0, lease.last_error

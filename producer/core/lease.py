@@ -21,6 +21,7 @@ from ...wire.messages import (
     SliceRef,
     Unreadable,
 )
+from .batch import NO_STAMP
 from .cuts import Batch
 from .modes import NEXT, NOWHERE, WINDOW, Here, Limits, Mode, Question, WallClock, is_anchored, is_old
 from .outbox import Outbox
@@ -110,6 +111,8 @@ class Lease:
 
     def _stamp(self, first: int, count: int) -> Batch:
         row = self.row_of(first)
+        if row.producer_id < 0:
+            return Batch(first, count, *NO_STAMP)
         return Batch(first, count, row.producer_id, row.epoch, sequence_after(0, first - row.base))
 
     def cut_again(self, first: int, count: int, parent: Batch) -> Batch:
@@ -201,21 +204,20 @@ class Lease:
                 return None
         again = self._again(here) if self.mode is not Mode.RUNNING and self.unresolved else None
         if self.unjournaled + (again is None) > permit.cuts_left:
-            self.wants_slot = True
-            self._wanting_slot.add(self)
+            self.wait_for_slot()
             return None
         self.here = here
         if again is not None:
-            return self._built(again)
+            return self.built(again)
         if self.probe is not None:
             # Beside five others: settling what was refused for its content may add one (HO-5).
-            batch = self._cut()
+            batch = self.cut()
             if batch is not None:
                 self.probe.one_more(batch)
             return batch
         if not self._window_open(min(WINDOW, permit.in_flight_max), now):
             return None
-        return self._cut()
+        return self.cut()
 
     def departed(self, batch: Batch, flight: int) -> None:
         """The batch is handed to a transport. Its cut is in the journal (HO-12)."""
@@ -226,7 +228,18 @@ class Lease:
         self.on_wire += 1
         assert self.mode is Mode.RUNNING or self.on_wire == 1, "more than one in flight outside RUNNING (HO-7)"
 
-    def _built(self, batch: Batch) -> Batch | None:
+    def wait_for_slot(self) -> None:
+        """The journal is full: silent until slots are free."""
+        self.wants_slot = True
+        self._wanting_slot.add(self)
+
+    def land(self, batch: Batch) -> None:
+        """The batch is on the wire no more."""
+        batch.flight = 0
+        self.on_wire -= 1
+        assert self.on_wire >= 0, "more answers than batches on the wire"
+
+    def built(self, batch: Batch) -> Batch | None:
         """A batch that was cut before, with its bytes."""
         if self.queue.build(batch):
             return batch
@@ -238,7 +251,7 @@ class Lease:
         """The unresolved batch whose turn it is; None: a probe wants the next new one."""
         return self.unresolved[0] if self.probe is None else self.probe.target(here)
 
-    def _cut(self) -> Batch | None:
+    def cut(self) -> Batch | None:
         """Fix the cut of the next new batch."""
         closed = self.queue.close_next()
         if closed is None:

@@ -32,6 +32,7 @@ from .gaps import ReplicaQuestions
 from .lease import Lease
 from .modes import Limits, Mode, Question, WallClock
 from .outbox import Outbox
+from .plain import Dropped, PlainLease
 from .questions import Asked, Told, due, forget
 from .questions import settle as settle_question
 from .queues import BatchRules, PartitionQueue
@@ -142,7 +143,8 @@ class LeaseTable:
             holes=holes_between(grant.rows),
         )
         limits = self.limits if grant.expiration_ms <= 0 else self.limits._replace(expiration_ms=grant.expiration_ms)
-        lease = Lease(grant, queue, limits, self.wall, self.outbox, self.asking, self._wanting_slot, now=now)
+        kind = PlainLease if grant.rows[-1].producer_id < 0 else Lease
+        lease = kind(grant, queue, limits, self.wall, self.outbox, self.asking, self._wanting_slot, now=now)
         self.leases[grant.partition] = lease
         self.counters["grants"] += 1
         self.sender.wake(lease, now=now)
@@ -156,30 +158,32 @@ class LeaseTable:
         self.accumulator.add(entries)
         for partition in {ref.partition for ref in message.refs}:
             lease = self.leases.get(partition)
-            if lease is not None and lease.mode is Mode.CAREFUL and lease.unresolved:
+            if lease is not None and lease.mode in (Mode.CAREFUL, Mode.RUNNING) and lease.unresolved:
                 # What is sent again is made from these.
                 self.sender.wake(lease, now=now)
 
     def _move(self, lease: Lease, move: Move, now: float) -> None:
         self.sender.forget(lease)
-        self._orphan(lease)
         self.accumulator.move(lease.queue, move.node)
+        on_wire = lease.on_wire
         lease.move(move.node, move.leader_epoch)
+        self._orphaned(lease, on_wire - lease.on_wire)
         self.counters["moves"] += 1
         self.sender.wake(lease, now=now)
 
     def _revoke(self, lease: Lease) -> None:
         self.sender.forget(lease)
-        self._orphan(lease)
+        on_wire = lease.on_wire
         lease.revoke()
+        self._orphaned(lease, on_wire)
         self.accumulator.forget(lease.queue)
         self._wanting_slot.discard(lease)
         del self.leases[lease.partition]
         self.counters["revokes"] += 1
 
-    def _orphan(self, lease: Lease) -> None:
-        if lease.on_wire:
-            self.orphans[lease.partition] += lease.on_wire
+    def _orphaned(self, lease: Lease, count: int) -> None:
+        if count > 0:
+            self.orphans[lease.partition] += count
 
     def _landed(self, lease: Lease, batch: Batch, flight: Flight[Lease]) -> None:
         lease.queue.landed(batch)
@@ -254,9 +258,11 @@ class LeaseTable:
             self._landed(lease, batch, flight)
             probing = lease.mode is Mode.PROBING
             others = lease.on_wire - (batch.flight == flight.number)
-            settled = settle(lease, batch, flight, outcome, now=now, chance=chance)
-            if lease.on_wire < others:
-                self.orphans[lease.partition] += others - lease.on_wire
+            if isinstance(lease, PlainLease):
+                settled = lease.settle(batch, flight, outcome, now=now, chance=chance)
+            else:
+                settled = settle(lease, batch, flight, outcome, now=now, chance=chance)
+            self._orphaned(lease, others - lease.on_wire)
             if lease.mode is Mode.PROBING and not probing:
                 self.counters["probes"] += 1
             if settled.verdict is None:
@@ -276,8 +282,19 @@ class LeaseTable:
         for lease, batch in flight.entries:
             self._landed(lease, batch, flight)
             self.lost_at[lease.partition] = now
-            unanswered(lease, batch, flight, reason, now=now, chance=chance)
+            if isinstance(lease, PlainLease):
+                lease.unanswered(batch, flight, reason, now=now, chance=chance)
+            else:
+                unanswered(lease, batch, flight, reason, now=now, chance=chance)
             self._after(lease, now)
+
+    def expire(self, partition: int, end: int, *, now: float) -> list[Dropped]:
+        """Give up what lies below `end` of a partition without stamps."""
+        lease = self.leases[partition]
+        assert isinstance(lease, PlainLease), "batches with stamps are not given up"
+        dropped = lease.expire(end)
+        self._changed(lease, now)
+        return dropped
 
     def questions(self, node: int, *, now: float) -> list[Asked]:
         """What to ask a node now."""

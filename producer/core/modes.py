@@ -50,6 +50,8 @@ class Limits(NamedTuple):
     expiration_ms: int
     unknown_error_attempts: int = 10
     idle_check_s: float = 600.0
+    retries: int = (1 << 31) - 1
+    """How often a batch without a stamp is sent again."""
     confirms_gaps: bool = False
     """Whoever is told of a gap has it confirmed: one may be told where nothing was acknowledged yet."""
 

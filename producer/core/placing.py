@@ -8,7 +8,7 @@ from ...wire.messages import OPEN, Flush, Grant, Move, Node, Nodes, Revoke, Slic
 from .cluster import Cluster, ClusterChange
 from .leases import LeaseTable
 from .pace import pace_of
-from .sequencer import UNSTAMPED, Partition
+from .sequencer import Partition
 
 _NO_TIMESTAMP: Final = 1 << 62
 
@@ -120,7 +120,7 @@ class Placing:
 
     def _begin(self, part: Partition) -> None:
         if not self.idempotent:
-            part.rows = [UNSTAMPED]
+            part.unstamped()
         elif self._producer_id is not None and not part.rows:
             part.begin(self._producer_id)
         if part.rows and part.slices:
@@ -182,6 +182,8 @@ class Placing:
     def _grant(self, part: Partition, now: float) -> None:
         part.generation += 1
         part.held = True
+        if not self.idempotent:
+            part.unstamped()
         first = part.cuts[0].first if part.cuts else part.mark
         part.pace = self.pace(part, now)
         part.pace_told_at = now

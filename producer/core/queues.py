@@ -381,6 +381,13 @@ class PartitionQueue:
         while self._consumed and self._consumed[-1].first + self._consumed[-1].count > self.cut_to:
             self._unread.appendleft(self._consumed.pop())
 
+    def skip_to(self, end: int) -> None:
+        """What lies below `end` and in no cut is never sent."""
+        self._rewind()
+        self.cut_to = max(self.cut_to, end)
+        while self._unread and self._unread[0].first + self._unread[0].count <= self.cut_to:
+            self._consumed.append(self._unread.popleft())
+
     def resolved_to(self, end: int) -> None:
         """Records below `end` have their outcome: their slices are not needed any more."""
         while self._consumed and self._consumed[0].first + self._consumed[0].count <= end:

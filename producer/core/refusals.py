@@ -1,11 +1,13 @@
 """Which records of a refused batch fail, and with what text (ERR-3, KIP-467)."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...wire.messages import Refused
 from .outcomes import Failure, Kind
 from .stamp_rows import Span
 from .verdicts import error_name, judge_produce
+
+_NEIGHBOURS: Final = "not written, because other records of its batch were refused"
 
 
 class Refusal(NamedTuple):
@@ -15,9 +17,10 @@ class Refusal(NamedTuple):
     failure: Failure
 
 
-def refusals_of(refused: Refused, *, topic: str, index: int) -> list[Refusal]:
+def refusals_of(refused: Refused, *, topic: str, index: int, whole: bool) -> list[Refusal]:
     """The records that the broker named, each with its own text, or all of the batch when it named none. A batch that may be in
-    the log all the same fails whole: its other records must not be written again either."""
+    the log all the same fails whole: its other records must not be written again either. `whole`: the others fail too, with a
+    text that says why."""
     name = error_name(refused.code)
     where = f"{topic}-{index}"
     message = refused.message or f"{name}: {judge_produce(refused.code, record_count=1, log_start=-1).reason}"
@@ -29,10 +32,13 @@ def refusals_of(refused: Refused, *, topic: str, index: int) -> list[Refusal]:
     if not listed:
         failure = Failure(Kind.REFUSED, refused.code, name, f"{where}: {message}")
         return [Refusal((refused.first, refused.first + refused.count), failure)]
+    own = dict(listed)
+    others = Failure(Kind.REFUSED, refused.code, name, f"{where}: {_NEIGHBOURS}")
     return [
         Refusal(
             (refused.first + place, refused.first + place + 1),
-            Failure(Kind.REFUSED, refused.code, name, f"{where}: {text or message}"),
+            Failure(Kind.REFUSED, refused.code, name, f"{where}: {own[place] or message}") if place in own else others,
         )
-        for place, text in listed
+        for place in range(refused.count)
+        if whole or place in own
     ]

@@ -6,14 +6,10 @@ process: a new producer id at every start makes stamps of an earlier life imposs
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
 
 from ...wire.messages import Anchor, Cut, Row, SliceRef
 from .outcomes import Delivered, Failed, Failure, Outcome, Released
 from .stamp_rows import EPOCH_MAX, Span, behind, inside, merged, rows_from, without
-
-UNSTAMPED: Final = Row(-1, -1, 0, 0)
-"""The row of a producer without idempotence."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +83,16 @@ class Partition:
         self._advance(end)
         return outcomes
 
+    def taken(self, first: int, end: int, base_offset: int, log_append_ms: int) -> list[Outcome]:
+        """An answer without idempotence tells of its own batch only."""
+        outcomes: list[Outcome] = []
+        for low, high in without((first, end), self.holes):
+            at = base_offset + low - first if base_offset >= 0 else -1
+            outcomes.append(Delivered(self.number, low, high - low, at, log_append_ms))
+        self.holes = merged([*self.holes, (first, end)])
+        self._advance(self.mark)
+        return outcomes
+
     def _split(self, low: int, high: int, live: Delivered | Failed) -> list[Outcome]:
         """Ghosts are released, the others have the outcome."""
         told: list[tuple[int, Outcome]] = [
@@ -141,13 +147,16 @@ class Partition:
         self.log_start = -1
         self.wants_id = False
 
+    def unstamped(self) -> None:
+        """Rows of a producer without idempotence: they tell only what is left out."""
+        first, more = rows_from(self.mark, self.holes, -1, -1)
+        self.rows = [first, *more]
+
     def bump(self) -> bool:
         """A new epoch from the mark on: nothing unresolved is in the log or can get there (BMP-1). False: its epochs are used
         up, and it waits for a producer id of its own (IDN-6)."""
         self.cuts = []
         last = self.rows[-1]
-        if last.producer_id < 0:
-            return True
         if last.epoch >= EPOCH_MAX:
             self.wants_id = True
             return False

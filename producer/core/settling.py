@@ -32,7 +32,7 @@ def settle(
     if outcome is None:
         unanswered(lease, batch, flight, "the answer leaves the partition out", now=now, chance=chance)
         return Settled(Verdict.RETRY_STALE)
-    _land(lease, batch)
+    lease.land(batch)
     judged = judge_produce(outcome.code, record_count=batch.count, log_start=outcome.log_start)
     if judged.verdict is not Verdict.ACKED:
         lease.last_error = judged.name
@@ -45,7 +45,7 @@ def unanswered(lease: Lease, batch: Batch, flight: Flight[Lease], reason: str, *
     """The attempt ended without an answer: the batch may be in the log."""
     if batch.flight != flight.number:
         return
-    _land(lease, batch)
+    lease.land(batch)
     lease.last_error = reason
     _again(lease, batch, doubtful=True, now=now, chance=chance)
     advance(lease)
@@ -75,12 +75,6 @@ def advance(lease: Lease) -> None:
         )
     )
     lease.enter(Mode.WAITING)
-
-
-def _land(lease: Lease, batch: Batch) -> None:
-    batch.flight = 0
-    lease.on_wire -= 1
-    assert lease.on_wire >= 0, "more answers than batches on the wire"
 
 
 def _apply(
@@ -156,7 +150,7 @@ def _acked(lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOu
     for one in resolved:
         if one.flight:
             # Its own answer, if one comes, is no news.
-            _land(lease, one)
+            lease.land(one)
         lease.queue.let_go(one)
     lease.queue.resolved_to(batch.end)
     lease.held = True

@@ -13,7 +13,7 @@ Span = tuple[int, int]
 
 def rows_from(mark: int, left_out: Iterable[Span], producer_id: int, epoch: int) -> tuple[Row, list[Row]]:
     """The row that begins an epoch at the first ordinal from `mark` on that is not left out, and one behind every later hole."""
-    assert 0 <= epoch <= EPOCH_MAX
+    assert (0 <= epoch <= EPOCH_MAX) == (producer_id >= 0), f"epoch {epoch} of producer id {producer_id}"
     holes = merged(left_out)
     start = behind(holes, mark)
     bump = Row(producer_id, epoch, start, start)

@@ -31,7 +31,8 @@ from penstock.producer.core.batch import HEADER_BYTES
 from penstock.producer.core.buffers import BufferPool
 from penstock.producer.core.cluster import BrokerAddress, Cluster, MetadataAnswer, PartitionView, TopicAnswer
 from penstock.producer.core.codecs import Codec, Levels, make_compressor
-from penstock.producer.core.joined import HintTold, Joined, JoinedLimits
+from penstock.producer.core.confirming import HintTold
+from penstock.producer.core.joined import Joined, JoinedLimits
 from penstock.producer.core.lease import Lease
 from penstock.producer.core.modes import Limits, Question
 from penstock.producer.core.outcomes import Delivered, Failed, Failure, Outcome, Released
@@ -130,16 +131,18 @@ class JoinedRig:
         leader_epoch: int = 0,
         epoch: int = 0,
         fresh: bool = False,
-        limits: Mapping[str, object] | None = None,
+        idempotent: bool = True,
+        retries: int = (1 << 31) - 1,
     ) -> None:
         self.now = 1000.0
         self.in_flight = in_flight
         self.source = MemoryChunks()
         self.pool = BufferPool(pool_bytes, batch_bytes + HEADER_BYTES)
         rules = BatchRules(batch_bytes + HEADER_BYTES, linger_ms / 1000, make_compressor(codec, Levels()))
-        table = Limits(Backoff(backoff_ms[0] / 1000, backoff_ms[1] / 1000), 24 * 3_600_000, confirms_gaps=True)
+        backoff = Backoff(backoff_ms[0] / 1000, backoff_ms[1] / 1000)
+        table = Limits(backoff, 24 * 3_600_000, retries=retries, confirms_gaps=True)
         self.joined = Joined(
-            JoinedLimits(table, delivery_ms / 1000, pool_bytes, **(limits or {})),  # type: ignore[arg-type]
+            JoinedLimits(table, delivery_ms / 1000, pool_bytes, idempotent=idempotent),
             Accumulator(self.pool, self.source),
             lambda _topic: rules,
             is_connected=lambda node: node not in self.down,
@@ -370,7 +373,7 @@ class JoinedRig:
         self.joined.cluster_changed(self._cluster, change, now=self.now)
 
     def _metadata(self, epoch: int | None) -> MetadataAnswer:
-        nodes = {0, 1, *self._replicas}
+        nodes = {0, 1, *self._replicas, *(node for node, _ in self._leaders.values())}
         partitions = [
             PartitionView(index, node, own if epoch is None else epoch, (node, *self._replicas), (node,), 0)
             for index, (node, own) in sorted(self._leaders.items())
