@@ -39,6 +39,11 @@ def kafka_libs(version: str) -> Path:
     return libs
 
 
+def rack_of(number: int) -> str:
+    """Each node stands in a rack of its own."""
+    return f"rack-{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class JavaOptions:
     """How the JVM of a node is started."""
@@ -109,6 +114,7 @@ class KafkaNode:
         address = self.address
         replicas_text = str(replicas)
         return {
+            "broker.rack": rack_of(self.address.number),
             "process.roles": "broker,controller",
             "node.id": str(address.number),
             "controller.quorum.voters": quorum,
