@@ -27,6 +27,7 @@ Of a cluster process:
     {"op": "elect", "topic": "t", "partition": 0, "node": N, "unclean": false}
     {"op": "reassign", "topic": "t", "partition": 0, "replicas": [1, 2]}
     {"op": "recreate", "topic": "t"}
+    {"op": "expire_records", "topic": "t", "partition": 0, "offset": 100}
     {"op": "state", "topic": "t", "partition": 0}              answered with leader, epoch, replicas, in_sync
 """
 
@@ -145,6 +146,8 @@ def _of_cluster(cluster: Cluster, command: Command, moment: Moment) -> bool:
             cluster.elect(topic, index, node, moment, unclean=_flag(command, "unclean", default=False))
         case {"op": "reassign", "topic": str(topic), "partition": int(index), "replicas": list(replicas)}:
             cluster.reassign(topic, index, _numbers(cast("list[object]", replicas)), moment)
+        case {"op": "expire_records", "topic": str(topic), "partition": int(index), "offset": int(offset)}:
+            cluster.expire_records(topic, index, offset, moment)
         case {"op": "recreate", "topic": str(topic)}:
             cluster.recreate(topic, moment)
         case _:

@@ -93,6 +93,9 @@ class PartitionLog:
         self._loaded_to = 0
         """Batches before this offset were there when the replica last started: it remembers the last of each producer."""
 
+        self._buried: list[Head] = []
+        """Batches that were deleted and still lie in the same file as the others: a start reads them, too."""
+
         self.producers = ProducerTable()
         self.start_offset = 0
         self.high_watermark = 0
@@ -203,17 +206,26 @@ class PartitionLog:
         """Drop everything: the leader's log begins behind the end of this one."""
         self._batches.clear()
         self._epochs.clear()
+        self._buried.clear()
         self.producers = ProducerTable()
         self.size = 0
         self.start_offset = self.high_watermark = self._loaded_to = offset
 
-    def delete_before(self, offset: int) -> None:
-        """Move the log's start; producers are remembered although their batches are gone."""
+    def delete_before(self, offset: int, *, files: bool = False) -> None:
+        """Move the log's start; producers are remembered although their batches are gone.
+
+        With `files` whole files went, as by retention; else, as by DeleteRecords, the batches still lie where they were.
+        """
+        if files:
+            self._buried.clear()
         if offset <= self.start_offset:
             return
         at = bisect_left(self._batches, (offset,))
-        self.size -= sum(len(batch.data) for batch in self._batches[:at])
+        gone = self._batches[:at]
         del self._batches[:at]
+        self.size -= sum(len(batch.data) for batch in gone)
+        if not files:
+            self._buried += [read_head(batch.data) for batch in gone]
         self.start_offset = offset
         self.high_watermark = max(self.high_watermark, self.start_offset)
 
@@ -222,7 +234,10 @@ class PartitionLog:
 
         What a snapshot told that lies at or below the start of the log is not believed; an orderly end leaves one at the end.
         """
-        if not (clean and self.end_offset > self.start_offset):
+        if self.end_offset == self.start_offset:
+            self.producers = ProducerTable()
+            self._buried.clear()
+        elif not clean:
             self._loaded_to = self.end_offset
             self._rebuild()
         self._loaded_to = self.end_offset
@@ -233,11 +248,11 @@ class PartitionLog:
         """Learn the producers from the batches that are left."""
         self.producers = ProducerTable()
         shrunk = False
-        for batch in self._batches:
-            if not shrunk and batch.base_offset >= self._loaded_to:
+        for head in (*self._buried, *(read_head(batch.data) for batch in self._batches)):
+            if not shrunk and head.base_offset >= self._loaded_to:
                 self.producers.shrink_to_last()
                 shrunk = True
-            self._remember(read_head(batch.data))
+            self._remember(head)
         if not shrunk:
             self.producers.shrink_to_last()
 

@@ -373,6 +373,19 @@ class Cluster:
         _ = self.controller.create(topic, old.partitions, old.settings, replicas)
         self.settle(moment)
 
+    def expire_records(self, topic: str, index: int, offset: int, moment: Moment) -> None:
+        """Delete whole files of every running replica, as retention does: what lies before `offset`, no further than seen.
+
+        Raises:
+            PlacementError: there is no such partition.
+        """
+        key = self.key(topic, index)
+        for place in self.places.values():
+            partition = None if place.node is None else place.node.find(key)
+            if partition is not None:
+                partition.log.delete_before(min(offset, partition.log.high_watermark), files=True)
+        self.settle(moment)
+
     def key(self, topic: str, index: int) -> tuple[uuid.UUID, int]:
         """A partition's key.
 

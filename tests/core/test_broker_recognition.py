@@ -163,17 +163,25 @@ def test_a_replica_restarted_with_an_emptied_log_does_not_know_the_id(clean: boo
     assert forgotten(bench, node=2)
 
 
-def test_a_clean_restart_keeps_the_last_batch_when_another_id_has_written_and_a_hard_one_does_not() -> None:
-    for clean, knows in ((True, [7]), (False, None)):
-        bench = bench_of_one_minimum()
-        write(bench, EIGHT)
-        assert bench.send(0, pid=8) == (OK, 80)
+@pytest.mark.parametrize(
+    ("clean", "retention", "knows"),
+    [(True, False, True), (True, True, True), (False, False, True), (False, True, False)],
+)
+def test_another_id_left_in_the_log_keeps_the_last_batch_unless_files_went_and_the_replica_was_killed(
+    clean: bool, retention: bool, knows: bool
+) -> None:
+    bench = bench_of_one_minimum()
+    write(bench, EIGHT)
+    assert bench.send(0, pid=8) == (OK, 80)
+    if retention:
+        bench.cluster.expire_records("t", 0, 80, bench.clock.moment)
+    else:
         delete(bench, 80)
-        restart(bench, 2, clean=clean)
-        if knows is None:
-            assert forgotten(bench, node=2)
-        else:
-            assert recognised(bench, node=2) == knows
+    restart(bench, 2, clean=clean)
+    if knows:
+        assert recognised(bench, node=2) == [7]
+    else:
+        assert forgotten(bench, node=2)
 
 
 def test_a_follower_that_was_down_during_the_deletion_and_had_everything_knows_the_last_batch() -> None:
