@@ -307,11 +307,13 @@ class _Engine:
 
     def _pass_on(self) -> None:
         """Tell everybody what was decided in this round."""
+        endpoints = self._links.take_endpoints()
         for hint in self.joined.take_hints():
             if hint.leader < 0:
                 self.metadata.refresh()
             else:
-                _ = self.metadata.hint(hint.topic, hint.index, hint.leader, hint.leader_epoch)
+                address = endpoints.get(hint.leader)
+                _ = self.metadata.hint(hint.topic, hint.index, hint.leader, hint.leader_epoch, address)
         if self.joined.wants_producer_id and not self._id_asked:
             self._id_asked = True
             self.metadata.request_producer_id()

@@ -9,6 +9,7 @@ from typing import Final
 from ..runtime.logs import get
 from ..runtime.loop import Loop
 from ..wire.messages import Node, NodeLoad
+from .core.cluster import BrokerAddress
 from .core.cuts import Batch, CutJournal
 from .core.gaps import AskedReplica
 from .core.lease import Lease
@@ -59,6 +60,8 @@ class LinkRules:
         self.version_min: Final = ZSTD_FROM if zstd else VERSION_MIN
         self.rng: Final = rng
         self.acks: Final = acks
+        self.endpoints: Final[dict[int, BrokerAddress]] = {}
+        """Where brokers said that the leaders they named are, since somebody last took them (KIP-951)."""
 
 
 class Link:
@@ -114,6 +117,7 @@ class Link:
             connection.disconnect(str(error))
             return
         connection.throttle(API_KEY, tag.version, told.throttle_ms, now)
+        self._rules.endpoints.update((place.node, BrokerAddress(*place)) for place in told.endpoints)
         self._table.answered(tag, told.outcomes, now=now, chance=self._rules.rng())
 
     def connection_lost(
@@ -314,6 +318,12 @@ class Links:
                 )
             else:
                 link.connection.move_to(node.host, node.port)
+
+    def take_endpoints(self) -> dict[int, BrokerAddress]:
+        """Where the leaders are that answers named since the last call, by node."""
+        taken = dict(self._rules.endpoints)
+        self._rules.endpoints.clear()
+        return taken
 
     def tick(self, now: float) -> None:
         """Do what is due on every connection, then send."""
