@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from ...wire.messages import SliceRef
 from .buffers import BufferPool
 from .codecs import Ratios
-from .queues import Damage, Fed, PartitionQueue, Source
+from .queues import Fed, PartitionQueue
+from .rereading import Damage, Source
 
 RUN_BYTES_MAX: Final = 256 << 10
 _GAP_BYTES_MAX: Final = 16 << 10
