@@ -19,6 +19,7 @@ from .producer import INT_MAX, ProducerSettings
 
 Acks = Literal["all", "-1", "0", "1"]
 
+_LONG_MAX: Final = 2**63 - 1
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 _PROTOCOLS_LATER: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _DELIVERY_TIMEOUT_MS: Final = 120_000
@@ -168,10 +169,14 @@ def _truth(value: object) -> bool:
 
 def _whole_number(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value.strip()):
-        return int(value)
-    raise ValueError("a whole number is wanted")
+        number = value
+    elif isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value.strip()):
+        number = int(value)
+    else:
+        raise ValueError("a whole number is wanted")
+    if abs(number) > _LONG_MAX:
+        raise ValueError("a whole number of at most 64 bits is wanted")
+    return number
 
 
 def _stand_ins(values: Mapping[str, object], wrong: set[str], problems: list[str]) -> dict[str, object]:

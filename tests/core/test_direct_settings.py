@@ -82,6 +82,8 @@ def test_texts_of_a_properties_file_are_read_as_kafka_reads_them() -> None:
         ("linger.ms", True),
         ("linger.ms", "5 ms"),
         ("linger.ms", None),
+        ("linger.ms", 2**63),
+        ("linger.ms", "9223372036854775808"),
         ("enable.idempotence", 1),
         ("enable.idempotence", "on"),
         ("compression.type", None),
