@@ -28,9 +28,9 @@ class Source(Protocol):
 class Choice:
     """Calls the partitioner. What it raises, and what is wrong with its answer, goes to whoever sends."""
 
-    def __init__(self, partitioner: Partitioner) -> None:
+    def __init__(self, partitioner: Partitioner, *, max_age_s: float = MAX_AGE_S) -> None:
         self._partitioner: Final = partitioner
-        self._cache: Final = PartitionCache(max_age_s=MAX_AGE_S, topics_max=TOPICS_MAX)
+        self._cache: Final = PartitionCache(max_age_s=max_age_s, topics_max=TOPICS_MAX)
 
     def one(self, source: Source, topic: str, key: bytes | None, value: bytes | None) -> int | None:
         """The partition of one record; None: the daemon chooses.

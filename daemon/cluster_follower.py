@@ -101,8 +101,8 @@ class ClusterFollower:
             self._learn(topic)
         if nodes_changed:
             # Who leads is the same, but not whether it can be reached, and in which rack.
-            for route in list(self._routing.routes()):
-                self._learn(route.topic)
+            for known in list(self._routing.routes()):
+                self._learn(known.topic)
         for topic in change.topics_dropped:
             route = self._routing.find(topic)
             if route is not None:

@@ -22,7 +22,7 @@ def weigh(rooms: Rooms, waited_s: Callable[[int], float]) -> None:
             if view is None or not isinstance(topic.keyless, Sticky):
                 continue
             leaders = leaders_of(rooms.cluster, view)
-            queues: list[Queue] | None = [
+            queues = [
                 Queue(
                     leader.partition,
                     waiting[topic.parts[leader.partition]],
@@ -32,9 +32,8 @@ def weigh(rooms: Rooms, waited_s: Callable[[int], float]) -> None:
                 if leader.partition < topic.count
             ]
             weighs = all(part.next_ordinal or waiting[part] for part in topic.parts)
-            if not weighs and not any(queue.excluded for queue in queues):
-                queues = None
-            topic.keyless.learn(choices_of(topic.count, leaders, queues, rack))
+            weighs = weighs or any(queue.excluded for queue in queues)
+            topic.keyless.learn(choices_of(topic.count, leaders, queues if weighs else None, rack))
             if topic.keyless.partition != topic.sticky:
                 topic.sticky = topic.keyless.partition
                 topic.allowance = topic.keyless.allowance()

@@ -6,6 +6,7 @@ import pytest
 from penstock.api.metadata import PartitionMetadata
 from penstock.api.partitioning import chosen
 from penstock.client.core.partitions import PartitionCache
+from penstock.client.partitions import Choice, Learn
 
 TWO = (PartitionMetadata(0, 1, [1], [1]), PartitionMetadata(1, 2, [2], [2]))
 
@@ -57,3 +58,54 @@ def test_the_topic_learnt_first_is_forgotten_when_there_are_too_many() -> None:
     for topic in ("a", "b", "b", "c"):
         cache.learn(topic, TWO, 0.0)
     assert [cache.get(topic) for topic in ("a", "b", "c")] == [None, TWO, TWO]
+
+
+class Telling:
+    """A daemon whose answers come when the test says so."""
+
+    def __init__(self) -> None:
+        self.waited: list[str] = []
+        self.asked: list[tuple[str, Learn]] = []
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
+        self.waited.append(topic)
+        return [TWO[0]]
+
+    def ask_partitions(self, topic: str, learn: Learn) -> None:
+        self.asked.append((topic, learn))
+
+
+def the_last(
+    _topic: str, _key: bytes | None, _value: bytes | None, partitions: Sequence[PartitionMetadata]
+) -> int | None:
+    return len(partitions) - 1
+
+
+def test_partitions_are_waited_for_once_and_a_topic_that_grows_is_noticed_without_waiting() -> None:
+    source, choice = Telling(), Choice(the_last, max_age_s=0.0)
+    assert choice.one(source, "t", None, b"v") == 0
+    assert (source.waited, source.asked) == (["t"], [])
+    assert choice.one(source, "t", None, b"v") == 0
+    ((topic, learn),) = source.asked
+    assert topic == "t"
+    learn(TWO)
+    assert choice.one(source, "t", None, b"v") == 1
+    assert source.waited == ["t"]
+
+
+def test_of_columns_only_those_without_a_partition_are_asked_about_and_keys_are_bytes() -> None:
+    seen: list[tuple[bytes | None, bytes | None]] = []
+
+    def partitioner(
+        _topic: str, key: bytes | None, value: bytes | None, _partitions: Sequence[PartitionMetadata]
+    ) -> int | None:
+        seen.append((key, value))
+        return None if key is None else 0
+
+    source, choice = Telling(), Choice(partitioner)
+    columns = ([None, 7, None], [bytearray(b"k"), b"k", None], [b"a", b"b", memoryview(b"c")], None, None)
+    assert choice.many(source, "t", columns, 3) == [0, 7, None]
+    assert seen == [(b"k", b"a"), (None, b"c")]
+    assert choice.many(source, "t", (5, None, [b"a"], None, None), 1) == 5
+    with pytest.raises(TypeError, match="bytes or None, not str"):
+        _ = choice.many(source, "t", (None, None, ["text"], None, None), 1)

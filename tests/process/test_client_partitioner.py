@@ -173,3 +173,25 @@ def test_a_daemon_that_says_nothing_is_waited_for_no_longer_than_for_room(make: 
     producer = make(partitioner=ByLength(), max_block_ms=20)
     with pytest.raises(WaitTimeoutError, match=r"no answer within 0\.02 s"):
         _ = producer.send("orders", b"v")
+
+
+def test_partitions_can_be_asked_for_without_waiting_and_a_refusal_is_no_news(daemon: FakeDaemon, make: Make) -> None:
+    producer = make()
+    future = producer.send("orders", b"v")
+    peer = daemon.accept()
+    _ = peer.greet()
+    peer.deliver(peer.frame())
+    _ = future.result(WAIT_S)
+    told: list[Sequence[PartitionMetadata]] = []
+    heard = threading.Event()
+
+    def learn(partitions: Sequence[PartitionMetadata]) -> None:
+        told.append(partitions)
+        heard.set()
+
+    producer.ask_partitions("orders", learn)
+    peer.say(frames.refused(asked(peer, "orders"), Code.NO_METADATA, "not now"))
+    producer.ask_partitions("orders", learn)
+    peer.say(frames.done(asked(peer, "orders"), ROWS))
+    assert heard.wait(WAIT_S)
+    assert told == [[PartitionMetadata(*row) for row in ROWS]]
