@@ -14,9 +14,9 @@ from ..api.partitioning import Partitioner
 from ..config.direct import DirectSettings, direct_settings
 from .core.partitioners import RoundRobin
 from .direct_thread import SenderThread
-from .front import Front
+from .front import Front, Thread
 from .kernel_front import Sends
-from .rooms import real_seams
+from .rooms import Seams, real_seams
 
 ATEXIT_S: Final = 5.0
 """How long the end of the program waits for producers that were not closed."""
@@ -62,16 +62,20 @@ class DirectProducer(Sends):
 
     def _begin(self) -> None:
         """Everything that belongs to this process."""
-        turns = self._partitioner == "round_robin"
-        custom = None if isinstance(self._partitioner, str) else self._partitioner
-        self._rows = Front(self._settings, real_seams(), custom, RoundRobin if turns else None)
-        self._rows.ignore_keys = turns or self._settings.partitioner_ignore_keys
+        self._rows, self._thread = self._parts(real_seams())
         self._front = self._rows
-        self._thread = SenderThread(self._settings, self._rows, self._rows.arena)
         self._rows.use(self._thread)
         # A producer nobody holds any more ends by itself once everything is settled.
         self._finalizer = weakref.finalize(self, self._thread.close, None)
         self._finalizer.atexit = False
+
+    def _parts(self, seams: Seams) -> tuple[Front, Thread]:
+        """The two halves, which do not know each other yet."""
+        turns = self._partitioner == "round_robin"
+        custom = None if isinstance(self._partitioner, str) else self._partitioner
+        front = Front(self._settings, seams, custom, RoundRobin if turns else None)
+        front.ignore_keys = turns or self._settings.partitioner_ignore_keys
+        return front, SenderThread(self._settings, front, front.arena)
 
     def flush(self, timeout: float | None = None) -> None:
         """Have nothing wait for company any more, and return when everything sent before has ended, well or not.

@@ -6,6 +6,7 @@ lock, callbacks run without it. An outcome is told in this order: it is fixed, c
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Never, Protocol
 
 from ..api.errors import (
@@ -25,7 +26,7 @@ from .columns_future import ColumnsFuture
 from .core.cluster import Cluster
 from .core.outcomes import Delivered, Failed, Failure, Kind, Outcome, Released
 from .core.partitioners import Keyless
-from .core.topic_waits import TopicKnown, TopicWait, TopicWaits, WaitFailure, WaitReason
+from .core.topic_waits import TopicKnown, TopicWait, TopicWaits, WaitFailure, WaitReason, known_in
 from .failures import error_of
 from .kernel_chunks import Chunk, Part, Span, Topic
 from .kernel_front import failed_future, run_acks
@@ -49,7 +50,6 @@ class Thread(Wake, Protocol):
 
     def start(self) -> None: ...
     def request_topic(self, topic: str) -> None: ...
-    def known(self, topic: str) -> TopicKnown: ...
     def topic_of(self, number: int) -> tuple[str, int]: ...
     def close(self, timeout_s: float | None) -> None: ...
     def join(self, timeout_s: float | None = None) -> bool: ...
@@ -83,7 +83,8 @@ class Front(Rooms):
         return self._sender
 
     def _known(self, topic: str) -> TopicKnown:
-        return self.sender.known(topic)
+        # The snapshot that a caller goes on with: the sender thread may have a newer one, which it has not told yet.
+        return known_in(self.cluster, topic)
 
     def use(self, thread: Thread) -> None:
         """Both need each other: the thread is made with the front, then shown to it."""
@@ -352,7 +353,7 @@ class Front(Rooms):
         for chunk in touched:
             acks, watchers = self._callbacks_of(chunk)
             if acks:
-                run_acks(acks, _report)
+                run_acks(acks, partial(log.exception, "callback_failed"))
             for future, callback, plain in watchers:
                 if plain:
                     _call(callback, *_result(future))
@@ -428,12 +429,8 @@ def _result(done: Future[Any]) -> tuple[Any, PenstockError | None]:
     return (None, error) if error is not None else (done.result(), None)
 
 
-def _report() -> None:
-    log.exception("callback_failed")
-
-
 def _call(callback: Callable[..., object], *arguments: object) -> None:
     try:
         _ = callback(*arguments)
     except Exception:
-        _report()
+        log.exception("callback_failed")

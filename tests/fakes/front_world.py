@@ -1,0 +1,156 @@
+"""A direct producer on virtual time: its sender thread is a script, and who waits lets the script go on instead of sleeping."""
+
+import heapq
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, cast
+
+from penstock.producer import DirectProducer
+from penstock.producer.core.arena import Sealed
+from penstock.producer.core.cluster import BrokerAddress, Cluster, PartitionView, TopicView
+from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind, Outcome
+from penstock.producer.core.topic_waits import TopicKnown
+from penstock.producer.front import Front, Thread
+from penstock.producer.rooms import Seams
+
+TOPIC = "topic"
+NOW_MS = 1_488_748_346_917
+
+
+class Patience(threading.Condition):
+    """A wait passes time in the world: the next event of its script, or the time-out, whichever comes first."""
+
+    def __init__(self, world: "FrontWorld") -> None:
+        super().__init__(threading.RLock())
+        self._world = world
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.release()
+        try:
+            self._world.pass_time(timeout)
+        finally:
+            self.acquire()
+        return True
+
+
+class ScriptedSender:
+    """The sender thread as the front sees it; everything it is asked for is written down."""
+
+    def __init__(self, world: "FrontWorld") -> None:
+        self.is_current = False
+        self.wakes = 0
+        self.requests: list[str] = []
+        self.wanted: list[str] = []
+        self.closes: list[float | None] = []
+        self._world = world
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def want_topic(self, topic: str) -> None:
+        self.wanted.append(topic)
+
+    def request_topic(self, topic: str) -> None:
+        self.requests.append(topic)
+
+    def start(self) -> None: ...
+    def forget(self) -> None: ...
+
+    def known(self, topic: str) -> TopicKnown:
+        return self._world.known.get(topic, TopicKnown(0, 0, 0))
+
+    def topic_of(self, number: int) -> tuple[str, int]:
+        return TOPIC, number
+
+    def close(self, timeout_s: float | None) -> None:
+        self.closes.append(timeout_s)
+        if timeout_s == 0:
+            self._world.end()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        self._world.joined(timeout_s)
+        return self._world.over
+
+
+class FrontWorld(DirectProducer):
+    """`partitions` of `TOPIC` are known from the start; 0: nothing is. Partition numbers are the partitions' own."""
+
+    def __init__(self, partitions: int = 1, *, partitioner: Any = None, **settings: object) -> None:
+        self.now = 1000.0
+        self.over = False
+        self.known: dict[str, TopicKnown] = {}
+        self.script: list[tuple[float, int, Callable[[], None]]] = []
+        self.sender = ScriptedSender(self)
+        self.sent: list[Sealed] = []
+        super().__init__({"bootstrap.servers": "broker:1", **settings}, partitioner=partitioner)
+        if partitions:
+            self.tell(partitions)
+
+    def _parts(self, seams: Seams) -> tuple[Front, Thread]:
+        front, _ = super()._parts(
+            Seams(lambda: self.now, lambda: NOW_MS, cast("threading.Condition", Patience(self)), lambda: 0)
+        )
+        return front, cast("Thread", self.sender)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def at(self, after_s: float, event: Callable[[], None]) -> None:
+        """Have something happen while somebody waits."""
+        heapq.heappush(self.script, (self.now + after_s, len(self.script), event))
+
+    def pass_time(self, longest_s: float) -> None:
+        if self.script and self.script[0][0] <= self.now + longest_s:
+            self.now, _, event = heapq.heappop(self.script)
+            event()
+        else:
+            assert longest_s < 3600, "a wait without an end, and nothing will happen"
+            self.now += longest_s
+
+    def joined(self, timeout_s: float | None) -> None:
+        """Somebody waits for the thread."""
+        deadline = self.now + (3000 if timeout_s is None else timeout_s)
+        while not self.over and self.now < deadline:
+            self.pass_time(deadline - self.now)
+
+    # --- the sender thread -------------------------------------------------------------------------------------------
+
+    def as_sender(self, work: Callable[[], None]) -> None:
+        self.sender.is_current = True
+        try:
+            work()
+        finally:
+            self.sender.is_current = False
+
+    def tell(self, partitions: int, *, code: int = 0, topic: str = TOPIC) -> None:
+        """A Metadata answer came."""
+        parts = {index: PartitionView(index, 0, 0, (0,), (0,), 0) for index in range(partitions)}
+        view = TopicView(topic, None, MappingProxyType(parts), code, internal=False)
+        told = self.known[topic].told if topic in self.known else 0
+        self.known[topic] = TopicKnown(partitions, code, told + 1)
+        nodes: Mapping[int, BrokerAddress] = {0: BrokerAddress(0, "broker", 1, "")}
+        self.as_sender(lambda: self._rows.cluster_changed(Cluster("c", 0, nodes, {topic: view})))
+
+    def take(self) -> list[Sealed]:
+        """Seal everything that is open or full."""
+        due = self._rows.take_due(self.now, all_chunks=True)
+        self.sent += due
+        return due
+
+    def settle(self, *outcomes: Outcome) -> None:
+        self.as_sender(lambda: self._rows.settle(outcomes))
+
+    def deliver(self, offset: int = 0, log_append_ms: int = -1) -> None:
+        """All that is open reaches the log, with offsets from this one on in each partition."""
+        sealed: Sequence[Sealed] = self.take()
+        self.settle(*(Delivered(one.index, one.first, one.count, offset + one.first, log_append_ms) for one in sealed))
+
+    def fail(self, kind: Kind, *, code: int = -1, name: str = "WHY", first: int = 0, count: int = 1) -> None:
+        """These records of partition 0 have failed; they were taken before."""
+        self.settle(Failed(0, first, count, Failure(kind, code, name, "because"), released=True))
+
+    def end(self, failure: Failure | None = None) -> None:
+        """The thread is over."""
+        self.over = True
+        self.as_sender(lambda: self._rows.ended(failure))
