@@ -29,7 +29,6 @@ from .core.metadata_plan import (
     PlanLimits,
     Target,
 )
-from .core.topic_waits import TopicKnown
 from .core.verdicts import AnswerVerdict, error_name, judge_control
 from .network import Answer, Connection
 from .resolver import Resolver
@@ -76,6 +75,7 @@ class Metadata:
         on_change: Callable[[ClusterChange], None],
         rng: Callable[[], float],
         on_producer_id: Callable[[int, int], None] | None = None,
+        on_producer_id_refused: Callable[[int], None] | None = None,
         on_update: Callable[[], None] | None = None,
         in_use: Callable[[], AbstractSet[str]] = frozenset,
         topic_settings: bool = True,
@@ -89,6 +89,7 @@ class Metadata:
         self._on_change = on_change
         self._on_update = on_update
         self._on_producer_id = on_producer_id
+        self._on_producer_id_refused = on_producer_id_refused
         self._rng = rng
         self._system = system
         self._clock = system.now
@@ -111,10 +112,6 @@ class Metadata:
     def cluster(self) -> Cluster:
         """The newest snapshot, from any thread."""
         return self._cache.cluster
-
-    def known(self, name: str) -> TopicKnown:
-        """What the newest snapshot says to somebody who waits for the topic, from any thread."""
-        return self._cache.known(name)
 
     def want(self, topic: str) -> None:
         """Keep this topic's metadata; asked for in the next `tick` if it is new. Cheap to say again, and then it is not idle."""
@@ -350,6 +347,8 @@ class Metadata:
                 self._on_producer_id(response.producer_id, response.producer_epoch)
             return
         self._note("producer_id", f"InitProducerId: {error_name(response.error_code)}")
+        if verdict is AnswerVerdict.FORBIDDEN and self._on_producer_id_refused is not None:
+            self._on_producer_id_refused(response.error_code)
         forbidden = verdict in (AnswerVerdict.FORBIDDEN, AnswerVerdict.UNSUPPORTED)
         self._plan.refused_producer_id(forbidden=forbidden, now=now, chance=self._rng())
 

@@ -11,10 +11,7 @@ from typing import NamedTuple
 
 from .cluster import BrokerAddress, Cluster, ClusterChange, MetadataAnswer, TopicView
 from .metadata_plan import AskTopics, MetadataPlan, PlanLimits, TopicNews
-from .topic_waits import TopicKnown
 from .verdicts import INVALID_TOPIC, NONE, REBOOTSTRAP_REQUIRED, TopicVerdict, error_name, judge_topic
-
-_UNKNOWN = TopicKnown(0, NONE, 0)
 
 
 class CacheOptions(NamedTuple):
@@ -65,14 +62,6 @@ class MetadataCache:
         """What is known; None: nothing, or no partition of it yet."""
         found = self.cluster.topic(name)
         return found if found is not None and found.partitions else None
-
-    def known(self, name: str) -> TopicKnown:
-        """What counts for somebody who waits. A topic that the last answer did not know has no partitions."""
-        found = self.cluster.topic(name)
-        if found is None:
-            return _UNKNOWN
-        missing = judge_topic(found.code) is TopicVerdict.MISSING
-        return TopicKnown(0 if missing else found.partition_count, found.code, found.told)
 
     def topic_error(self, name: str) -> str | None:
         """Kafka's name of what live brokers say is wrong with the topic. That it is unknown counts from the second answer

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from .cluster import Cluster
 from .verdicts import INVALID_TOPIC, NONE, TopicVerdict, error_name, judge_topic
 
 
 class TopicKnown(NamedTuple):
-    """What the newest snapshot says of one topic."""
+    """What a snapshot says of one topic."""
 
     partition_count: int
     """0: not known."""
@@ -21,6 +22,15 @@ class TopicKnown(NamedTuple):
     """Kafka's code of what is wrong with it; 0: nothing."""
     told: int
     """Version of the snapshot that last said something of it; 0: none did."""
+
+
+def known_in(cluster: Cluster, name: str) -> TopicKnown:
+    """What a snapshot says to who waits. A topic that the last answer did not know has no partitions."""
+    found = cluster.topic(name)
+    if found is None:
+        return TopicKnown(0, NONE, 0)
+    missing = judge_topic(found.code) is TopicVerdict.MISSING
+    return TopicKnown(0 if missing else found.partition_count, found.code, found.told)
 
 
 class WaitReason(Enum):
@@ -69,7 +79,7 @@ class TopicWait:
 
 
 class TopicWaits:
-    """All tickets of a producer. `lookup` reads the newest snapshot."""
+    """All tickets of a producer. `lookup` reads the snapshot that the caller goes on with."""
 
     def __init__(self, lookup: Callable[[str], TopicKnown]) -> None:
         self._lookup = lookup

@@ -25,7 +25,7 @@ from penstock.producer.core.metadata_plan import (
     PlanLimits,
     Target,
 )
-from penstock.producer.core.topic_waits import TopicKnown, TopicWait, TopicWaits
+from penstock.producer.core.topic_waits import TopicKnown, TopicWait, TopicWaits, known_in
 
 ONE, TWO, THREE = (BrokerAddress(node, f"broker-{node}", 9092, "") for node in (1, 2, 3))
 ID_A, ID_B, ID_C, ID_D = (uuid.UUID(int=number).bytes for number in (1, 2, 3, 4))
@@ -181,4 +181,4 @@ class World:
 
     def fetch(self, topic: str) -> TopicKnown:
         self.fetches += 1
-        return self.cache.known(topic)
+        return known_in(self.cache.cluster, topic)

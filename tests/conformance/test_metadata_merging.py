@@ -7,6 +7,7 @@ import pytest
 from kafka.protocol.metadata import MetadataResponse
 from penstock.producer.core.cluster import BrokerAddress, Cluster, TopicReplaced, read_metadata
 from penstock.producer.core.metadata_cache import Merged
+from penstock.producer.core.topic_waits import known_in
 
 from tests.conformance.metadata_world import (
     ID_A,
@@ -105,7 +106,7 @@ def test_a_topic_made_again_begins_with_its_own_epochs_and_one_that_is_back_with
     world.plan.refresh(world.now)
     _ = world.ask_and_answer(missing("t"))
     assert world.leader() == (1, 10)
-    assert world.cache.known("t").partition_count == 0, "nobody can send to it"
+    assert known_in(world.cache.cluster, "t").partition_count == 0, "nobody can send to it"
     assert refreshed(world, (2, 9)) == (1, 10)
     assert refreshed(world, (2, 5), topic_id=ID_B) == (2, 5)
 
@@ -263,7 +264,7 @@ def test_a_hint_moves_its_partition_alone_and_adds_the_nodes_it_names() -> None:
     assert (change.leaders, change.nodes_added) == ((("t", 1),), (2,))
     assert world.cache.cluster.partition("t", 0) == before
     assert [world.leader("t", index) for index in range(2)] == [(1, 3), (2, 3)]
-    assert world.cache.known("t").partition_count == 2
+    assert known_in(world.cache.cluster, "t").partition_count == 2
     assert not world.cache.hint("t", 1, 7, 9, None, world.now), "nobody knows where node 7 is"
 
 

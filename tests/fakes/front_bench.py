@@ -7,7 +7,6 @@ from itertools import count
 
 from penstock.config.direct import direct_settings
 from penstock.producer.core.cluster import BrokerAddress, Cluster, PartitionView, TopicView
-from penstock.producer.core.topic_waits import TopicKnown
 from penstock.producer.front import Front
 from penstock.producer.kernel_front import Sends
 from penstock.producer.rooms import Seams
@@ -30,9 +29,6 @@ class NoThread:
 
     def join(self, timeout_s: float | None = None) -> bool:
         return True
-
-    def known(self, topic: str) -> TopicKnown:
-        raise AssertionError(f"topic {topic} is not known")
 
     def topic_of(self, number: int) -> tuple[str, int]:
         raise AssertionError(f"partition {number} has no number")
