@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from .cluster import MetadataAnswer
 
 PAUSE_S: Final = 15.0
-"""A broker that was stopped and goes on learns within its session that it leads no more."""
+"""A broker that was stopped and goes on learns within its session that it leads no more (GAP-2)."""
 PAUSE_AFTER_LOSS_S: Final = 45.0
 """Counted from the end of a connection with something unanswered: a broker finishes the request it is at (at most the time-out
 of Produce, 30 s) and takes one more."""
