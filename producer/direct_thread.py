@@ -26,7 +26,6 @@ from .core.joined import Joined, JoinedLimits
 from .core.modes import Limits
 from .core.outcomes import Failure, Kind, Outcome
 from .core.queues import BatchRules
-from .core.topic_waits import TopicKnown
 from .links import LinkRules, Links
 from .metadata import Metadata
 from .sockets import produce_options
@@ -117,11 +116,6 @@ class SenderThread:
         """What is known of the topic does not do: ask again."""
         self._tell(lambda engine: engine.metadata.request(topic))
 
-    def known(self, topic: str) -> TopicKnown:
-        """What the newest snapshot says of a topic."""
-        assert self._engine is not None, "not started"
-        return self._engine.metadata.known(topic)
-
     def close(self, timeout_s: float | None) -> None:
         """End when everything is resolved, at the latest after so long (None: however long it takes); 0: at once. Does not
         wait for it."""
@@ -206,6 +200,7 @@ class _Engine:
             on_change=self._cluster_changed,
             rng=random.random,
             on_producer_id=self._producer_id_known,
+            on_producer_id_refused=self.joined.producer_id_refused,
             on_update=self._cluster_told,
             in_use=self.joined.topics_in_use,
             topic_settings=False,

@@ -145,6 +145,13 @@ class Joined:
         self._placing.producer_id_known(producer_id)
         self._placing.place(now)
 
+    def producer_id_refused(self, code: int) -> None:
+        """There is no permission for an id yet: what waits for it fails. It is asked for again (IDM-1)."""
+        name = error_name(code)
+        text = f"{name}: no producer id was given; the producer goes on asking"
+        for part in [one for one in self._open if not one.rows]:
+            self._fail(part, [(part.mark, part.end)], Failure(Kind.REFUSED, code, name, text))
+
     def cluster_changed(self, cluster: Cluster, change: ClusterChange, *, now: float) -> None:
         """Nodes, leaders or topics are others. Where nodes are, the connections are to follow the table's."""
         self._placing.cluster_changed(cluster, change, now)

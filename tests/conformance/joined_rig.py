@@ -14,7 +14,7 @@
     rig.pass_ms(1500)
     rig.delivered(0), rig.failed(0), rig.released(0)      # outcomes of tp0 so far, by ordinal
 
-Every partition but those of a `fresh` rig has had one record acknowledged on its connection (ordinal 0, sequence 0, offset 0): it is
+`has_id` False: no producer id was given yet. Every partition but those of a `fresh` rig has had one record acknowledged on its connection (ordinal 0, sequence 0, offset 0): it is
 at pace OPEN in RUNNING, and the next record has ordinal 1 and sequence 1. A batch on the wire is a `Sent`: epoch, sequence, count,
 producer id, as in its bytes. Questions (where a log starts, where an epoch ended, who leads) are answered at once unless
 `rig.answers_questions` is False; `rig.replicas_know` is the leader epoch that replicas tell.
@@ -131,6 +131,7 @@ class JoinedRig:
         leader_epoch: int = 0,
         epoch: int = 0,
         fresh: bool = False,
+        has_id: bool = True,
         idempotent: bool = True,
         retries: int = (1 << 31) - 1,
     ) -> None:
@@ -164,7 +165,7 @@ class JoinedRig:
         self._replicas = replicas
         self._cluster = Cluster()
         self.metadata()
-        if self.joined.wants_producer_id:
+        if self.joined.wants_producer_id and has_id:
             self.joined.producer_id_known(PRODUCER_ID, 0, now=self.now)
         if not fresh:
             self._begin(epoch)
