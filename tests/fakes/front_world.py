@@ -10,7 +10,6 @@ from penstock.producer import DirectProducer
 from penstock.producer.core.arena import Sealed
 from penstock.producer.core.cluster import BrokerAddress, Cluster, PartitionView, TopicView
 from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind, Outcome
-from penstock.producer.core.topic_waits import TopicKnown
 from penstock.producer.front import Front, Thread
 from penstock.producer.rooms import Seams
 
@@ -58,9 +57,6 @@ class ScriptedSender:
     def start(self) -> None: ...
     def forget(self) -> None: ...
 
-    def known(self, topic: str) -> TopicKnown:
-        return self._world.known.get(topic, TopicKnown(0, 0, 0))
-
     def topic_of(self, number: int) -> tuple[str, int]:
         return TOPIC, number
 
@@ -80,7 +76,7 @@ class FrontWorld(DirectProducer):
     def __init__(self, partitions: int = 1, *, partitioner: Any = None, **settings: object) -> None:
         self.now = 1000.0
         self.over = False
-        self.known: dict[str, TopicKnown] = {}
+        self.told = 0
         self.script: list[tuple[float, int, Callable[[], None]]] = []
         self.sender = ScriptedSender(self)
         self.sent: list[Sealed] = []
@@ -126,9 +122,8 @@ class FrontWorld(DirectProducer):
     def tell(self, partitions: int, *, code: int = 0, topic: str = TOPIC) -> None:
         """A Metadata answer came."""
         parts = {index: PartitionView(index, 0, 0, (0,), (0,), 0) for index in range(partitions)}
-        view = TopicView(topic, None, MappingProxyType(parts), code, internal=False)
-        told = self.known[topic].told if topic in self.known else 0
-        self.known[topic] = TopicKnown(partitions, code, told + 1)
+        self.told += 1
+        view = TopicView(topic, None, MappingProxyType(parts), code, internal=False, told=self.told)
         nodes: Mapping[int, BrokerAddress] = {0: BrokerAddress(0, "broker", 1, "")}
         self.as_sender(lambda: self._rows.cluster_changed(Cluster("c", 0, nodes, {topic: view})))
 
