@@ -15,7 +15,7 @@ from .core.replication import Timing
 from .settings import BrokerSettings, SettingsError
 
 WARNING: Final = (
-    "penstock broker: NOT FOR PRODUCTION. One copy of every record, never synced to disk, no access control. "
+    "penstock broker: NOT FOR PRODUCTION. Nothing is ever synced to disk, and nobody is asked who he is. "
     "For trying Penstock out and for tests."
 )
 

@@ -17,39 +17,9 @@ from tests.harness.batches import Head, Rec, batch, numbered
 from tests.harness.embedded import Caller, EmbeddedCluster, produce_request
 from tests.harness.kafka_cluster import Cluster, existing_bootstrap, unique_topic
 from tests.harness.processes import wait_until
+from tests.kafka.exchange_cases import SCRIPTS, STRICTER
 
 LAST = (1 << 31) - 1
-UNEXPECTED = -1
-
-# What Kafka lets through or trips over, and ours refuses, so that a mistake of our own producer shows: name -> Kafka's answer.
-STRICTER: dict[str, int] = {
-    "a byte behind the batch": 0,
-    "log append time": 0,
-    "a producer id without an epoch": 0,
-    "codec 5": UNEXPECTED,
-    "a base timestamp of another record": 0,
-    "a maximum timestamp too high": 0,
-    "a maximum timestamp too low": 0,
-    "an offset delta twice": 0,
-    "an offset delta left out": 0,
-    "record attributes": 0,
-    "a key length of -2": 0,
-    "a value length of -2": 0,
-    "a header key that is not UTF-8": 0,
-    "a header value length of -2": 0,
-    "a number of six bytes": UNEXPECTED,
-    "gzip that is none": UNEXPECTED,
-    "gzip that ends early": UNEXPECTED,
-    "snappy that is none": UNEXPECTED,
-    "xerial with a cut block": UNEXPECTED,
-    "xerial with a cut length": 0,
-    "lz4 that is none": UNEXPECTED,
-    "lz4 with dependent blocks": UNEXPECTED,
-    "lz4 that ends early": UNEXPECTED,
-    "lz4 with a byte behind": 0,
-    "zstd that is none": UNEXPECTED,
-    "zstd that ends early": UNEXPECTED,
-}
 
 
 @pytest.fixture(scope="module")
@@ -177,20 +147,6 @@ def test_right_batches_of_every_codec_are_stored_byte_by_byte_as_kafka_stores_th
             found.append(answer.records)
     assert found[0] == found[1]
     assert len(found[0]) == 2 * len(data)
-
-
-SCRIPTS: dict[str, list[tuple[int, int, int]]] = {
-    "no state, any first sequence": [(0, 10, 10), (0, 0, 10), (0, 0, 10), (0, 20, 10)],
-    "no state, any epoch": [(7, 3, 1), (7, 4, 1), (6, 0, 1)],
-    "a window of five": [*((0, n, 1) for n in range(7)), *((0, n, 1) for n in range(7)), (0, 7, 1)],
-    "other cuts": [(0, 0, 10), (0, 0, 5), (0, 5, 5), (0, 0, 20), (0, 5, 10), (0, 10, 1)],
-    "gaps": [(0, 0, 1), (0, 2, 1), (0, 3, 1), (0, 1, 1), (0, 2, 1)],
-    "a bump": [(0, 0, 1), (1, 1, 1), (1, 0, 1), (0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 1)],
-    "a jump of epochs": [(0, 0, 1), (5, 0, 1), (4, 0, 1), (32767, 0, 1), (5, 1, 1)],
-    "a wrap inside a batch": [(0, LAST - 2, 7), (0, LAST - 2, 7), (0, 4, 1), (0, 5, 1), (0, LAST - 2, 7)],
-    "a wrap between batches": [(0, LAST - 1, 2), (0, 1, 1), (0, 0, 1), (0, LAST - 1, 2)],
-    "a split whose parent is in the log": [(0, 0, 10), (0, 0, 5), (0, 5, 5), (0, 0, 10), (0, 10, 5)],
-}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)
