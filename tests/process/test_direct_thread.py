@@ -10,11 +10,12 @@ import pytest
 from penstock.config.direct import direct_settings
 from penstock.producer.core.arena import Arena, Sealed
 from penstock.producer.core.cluster import Cluster
-from penstock.producer.core.outcomes import Delivered, Failure, Outcome
+from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind, Outcome
 from penstock.producer.direct_thread import SenderThread
 
 from tests.fakes.segments import Row, slice_bytes
 from tests.harness.embedded import EmbeddedCluster
+from tests.harness.readers import read_topic
 
 WAIT_S = 20.0
 
@@ -95,6 +96,10 @@ def started(
         assert thread.join(WAIT_S)
 
 
+def values_of(cluster: EmbeddedCluster, topic: str) -> list[bytes | None]:
+    return [found.value for found in read_topic(cluster, topic)]
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(2) as nodes:
@@ -119,3 +124,61 @@ def test_records_go_to_their_leaders_and_come_back_with_offsets(cluster: Embedde
         assert thread.join(WAIT_S)
         assert front.over
         assert front.failure is None
+
+
+def test_records_outlive_a_broker_that_is_killed_and_are_in_the_log_once() -> None:
+    with EmbeddedCluster(1, folders=True) as alone:
+        topic = alone.create_topic("killed", 1)
+        with started(alone, {"retry.backoff.ms": 20, "reconnect.backoff.ms": 20}) as (front, thread):
+            thread.want_topic(topic)
+            front.put(topic, 0, [b"first"])
+            thread.wake()
+            front.wait_for(1)
+            for part in range(100):
+                front.put(topic, 0, [f"{part}".encode()])
+                thread.wake()
+                if part == 50:
+                    alone.nodes[0].kill()
+            alone.nodes[0].start()
+            outcomes = front.wait_for(101)
+            assert all(isinstance(one, Delivered) for one in outcomes)
+        assert values_of(alone, topic) == [b"first", *(f"{part}".encode() for part in range(100))]
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_without_idempotence_records_reach_the_log_in_order(cluster: EmbeddedCluster, acks: str) -> None:
+    topic = cluster.create_topic(f"plain-{acks}", 1)
+    with started(cluster, {"enable.idempotence": False, "acks": acks}) as (front, thread):
+        thread.want_topic(topic)
+        for part in range(50):
+            front.put(topic, 0, [f"{part}".encode()])
+        thread.wake()
+        outcomes = front.wait_for(50)
+        assert all(isinstance(one, Delivered) for one in outcomes)
+        assert {one.base_offset >= 0 for one in outcomes if isinstance(one, Delivered)} == {acks != "0"}
+        thread.close(None)
+        assert thread.join(WAIT_S)
+    assert values_of(cluster, topic) == [f"{part}".encode() for part in range(50)]
+
+
+def test_records_for_a_topic_that_does_not_exist_expire_and_say_why(cluster: EmbeddedCluster) -> None:
+    given = {"delivery.timeout.ms": 300, "request.timeout.ms": 300}
+    with started(cluster, given) as (front, thread):
+        thread.want_topic("never-made")
+        front.put("never-made", 0, [b"a"])
+        thread.wake()
+        (outcome,) = front.wait_for(1)
+        assert isinstance(outcome, Failed)
+        assert outcome.failure.kind is Kind.EXPIRED
+        assert "no leader is known" in outcome.failure.message
+
+
+def test_a_forced_close_fails_what_is_left_and_ends_the_thread(cluster: EmbeddedCluster) -> None:
+    with started(cluster) as (front, thread):
+        front.put("never-made", 0, [b"a", b"b"])
+        thread.close(0)
+        assert thread.join(WAIT_S)
+        assert front.over
+        (outcome,) = front.wait_for(2)
+        assert isinstance(outcome, Failed)
+        assert outcome.failure.kind is Kind.CLOSED
