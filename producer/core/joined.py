@@ -316,9 +316,16 @@ class Joined:
             for refusal in refusals:
                 self._fail(part, [refusal.span], refusal.failure)
             return
-        if refused.ambiguous and part.pace != FIRST:
-            self._wait(part, "refusal_unsettled", refused.message, now)
-            return
+        lease = self.table.leases[part.number]
+        if refused.ambiguous and lease.pace != FIRST:
+            if not lease.absent:
+                self._wait(part, "refusal_unsettled", refused.message, now)
+                return
+            gap = Gap(part.number, part.generation, lease.leader_epoch, refused.message)
+            self._take_back(part, now)
+            if not self._confirming.is_confirmed(part, gap, now):
+                return
+            refusals = refusals_of(refused._replace(ambiguous=False), topic=part.topic, index=part.index, whole=False)
         self._placing.recall(part, now)
         for refusal in refusals:
             self._fail(part, [refusal.span], refusal.failure)

@@ -64,6 +64,8 @@ class Lease:
         self.log_start = grant.log_start
         self.rows = grant.rows
         self.probe: Probe | None = None
+        self.absent = False
+        """The oldest was refused for its content, and all behind it as out of order: it is not in the log."""
         self.on_wire = 0
         self.failures = 0
         self.retry_at = 0.0

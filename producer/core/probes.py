@@ -27,8 +27,11 @@ class Step(Enum):
 class Probe:
     """One pass over the unresolved batches of a partition, newest to oldest."""
 
-    def __init__(self, unresolved: Sequence[Batch], here: Here) -> None:
+    def __init__(self, unresolved: Sequence[Batch], here: Here, *, content: bool = False) -> None:
+        """`content`: the oldest was refused for its content although it may be in the log. What lies behind it tells: the batch
+        right behind is taken exactly if the log ends with it (ERR-2)."""
         assert unresolved, "nothing to probe"
+        self.content = content
         self._unresolved = list(unresolved)
         self._here = here
         self._begin(oldest_first=False)
@@ -37,7 +40,7 @@ class Probe:
         self._oldest_first = oldest_first
         self._at = len(self._unresolved) - 1
         self._passed_over = False
-        self._wants_more = False
+        self._wants_more = self.content and len(self._unresolved) == 1
         self._last: Batch | None = None
 
     def target(self, here: Here) -> Batch | None:
@@ -46,11 +49,11 @@ class Probe:
             self.start_again(here)
         if self._oldest_first:
             return self._unresolved[0]
-        return self._last if self._at < 0 else self._unresolved[self._at]
+        return self._last if self._at < self.content else self._unresolved[self._at]
 
     def one_more(self, batch: Batch) -> None:
         """The batch behind all others was cut: its trial ends the pass."""
-        assert self._at < 0
+        assert self._at < self.content
         self._last = batch
         self._unresolved.append(batch)
 
@@ -63,19 +66,20 @@ class Probe:
         """The batch was refused as out of order, or (`unclear`) for its content although it may be in the log (PRB-5)."""
         if self._oldest_first:
             assert batch is self._unresolved[0]
-            if unclear:
+            if unclear and not self.content:
                 return Step.UNSETTLED
+            self.content = unclear
             self._begin(oldest_first=False)
             return Step.TRY_NEXT
         if batch is self._last:
             return Step.UNSETTLED if unclear else Step.ALL_REFUSED
         assert batch is self._unresolved[self._at]
-        if unclear and self._passed_over:
+        if unclear and (self._passed_over or (self.content and self._at == 1)):
             return Step.UNSETTLED
         self._passed_over = unclear
         # A batch with others behind it: had the log ended with it, the one behind it would have been taken.
         self._wants_more = self._wants_more or (unclear and self._at == len(self._unresolved) - 1)
         self._at -= 1
-        if self._at >= 0:
+        if self._at >= self.content:
             return Step.TRY_NEXT
         return Step.ONE_MORE if self._wants_more else Step.ALL_REFUSED

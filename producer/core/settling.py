@@ -6,7 +6,7 @@ comes for it is thrown away.
 
 from typing import NamedTuple, assert_never
 
-from ...wire.messages import Anchor, DoneItem, Gap, Refused
+from ...wire.messages import FIRST, Anchor, DoneItem, Gap, Refused
 from .cuts import Batch, Refusal
 from .lease import Lease
 from .modes import Here, Mode, Question
@@ -62,6 +62,21 @@ def advance(lease: Lease) -> None:
     if refusal.too_large and not refusal.ambiguous:
         _split(lease, oldest)
         return
+    if refusal.ambiguous and lease.limits.confirms_gaps and lease.pace != FIRST and lease.anchor is not None:
+        _find_out(lease)
+        return
+    _report(lease, oldest, refusal)
+
+
+def _find_out(lease: Lease) -> None:
+    """Whether a refused batch is in the log: the leader tells where that begins, then what lies behind the batch is tried."""
+    if lease.probe is None:
+        lease.ask(Question.START)
+        lease.enter(Mode.PROBING)
+        lease.probe = Probe(tuple(lease.unresolved), lease.here, content=True)
+
+
+def _report(lease: Lease, oldest: Batch, refusal: Refusal) -> None:
     lease.outbox.say(
         Refused(
             lease.partition,
@@ -227,7 +242,11 @@ def _out_of_order(
 
 def _trial_refused(lease: Lease, step: Step, code: int, judged: Judgement) -> None:
     """A trial of a probe was refused: go on, or tell that the pass is over."""
-    if step is Step.ALL_REFUSED:
+    oldest = lease.unresolved[0]
+    if step is Step.ALL_REFUSED and lease.probe is not None and lease.probe.content and oldest.refusal is not None:
+        lease.absent = True
+        _report(lease, oldest, oldest.refusal)
+    elif step is Step.ALL_REFUSED:
         lease.outbox.say(Gap(lease.partition, lease.generation, lease.leader_epoch, judged.name))
         lease.enter(Mode.WAITING)
     elif step is Step.UNSETTLED:
@@ -236,7 +255,8 @@ def _trial_refused(lease: Lease, step: Step, code: int, judged: Judgement) -> No
 
 def _refused(lease: Lease, batch: Batch, outcome: ProduceOutcome, judged: Judgement, *, too_large: bool) -> None:
     if lease.probe is not None:
-        _trial_refused(lease, lease.probe.refused(batch, unclear=batch.doubtful), outcome.code, judged)
+        unclear = batch.doubtful or lease.probe.content
+        _trial_refused(lease, lease.probe.refused(batch, unclear=unclear), outcome.code, judged)
         return
     message = outcome.message or f"{judged.name}: {judged.reason}"
     batch.refusal = Refusal(outcome.code, message, outcome.record_errors, batch.doubtful, too_large)
