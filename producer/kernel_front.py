@@ -399,14 +399,16 @@ class Sends:
         front.acquire()
         try:
             for i in range(n):
-                value_bytes = value_list[i]
+                value_bytes = _empty
                 value_size = -1
-                if value_bytes is not None:
+                if value_list[i] is not None:
+                    value_bytes = value_list[i]
                     value_size = len(value_bytes)
                 if key_list is not None:
-                    key_bytes = key_list[i]
+                    key_bytes = _empty
                     key_size = -1
-                    if key_bytes is not None:
+                    if key_list[i] is not None:
+                        key_bytes = key_list[i]
                         key_size = len(key_bytes)
                 if tails is not None:
                     tail = tails[i]
