@@ -15,6 +15,8 @@ Of a node (in a cluster process with `"node": N`):
     {"op": "deny", …}                                          the same fields; permissions are looked at from now on
     {"op": "allow_all"}                                        no more
 
+    {"op": "limit", "name": "producer_id_expiration_ms", "value": 1000}   of a cluster process: of all its nodes
+
 `topic` and `partition` may be left out (any); `applied` true does the work and answers the error all the same.
 
 Of a cluster process:
@@ -24,6 +26,7 @@ Of a cluster process:
     {"op": "cut", "node": N, "from": M}                        M -1: the controller
     {"op": "heal"}
     {"op": "delay_news", "node": N, "ms": 1000}
+    {"op": "clock", "node": N, "ahead_ms": 60000}
     {"op": "elect", "topic": "t", "partition": 0, "node": N, "unclean": false}
     {"op": "reassign", "topic": "t", "partition": 0, "replicas": [1, 2]}
     {"op": "recreate", "topic": "t"}
@@ -39,7 +42,7 @@ from typing import Final, cast
 from .core.controller import PlacementError
 from .core.errors import ErrorCode
 from .core.faults import CloseAt, CutAnswer, DelayAnswer, FailNext, RepeatAnswer, TooManyRulesError
-from .core.node import Node
+from .core.node import Limits, Node
 from .core.permissions import CLUSTER_NAME, Grant, Operation, Resource, TooManyGrantsError
 from .core.ports import Moment
 from .core.quotas import QuotaError
@@ -48,6 +51,8 @@ from .core.replication import Cluster, NoNodeError
 LINE_BYTES_MAX: Final = 65_536
 OK: Final = b'{"ok": true}\n'
 Command = dict[str, object]
+LIMITS: Final = frozenset({"default_partitions", "log_bytes_max", "producer_id_expiration_ms"})
+"""What may change while a broker runs; the interval of the checks may not, as with Kafka."""
 
 
 class CommandError(ValueError):
@@ -117,6 +122,8 @@ def _of_node(node: Node, command: Command, moment: Moment) -> None:
             node.quotas.set(client, rate)
         case {"op": "allow" | "deny", "client": str(), "operation": str(), "resource": str()}:
             node.permissions.add(_grant(command))
+        case {"op": "limit", "name": str(name), "value": int(value)}:
+            node.limits = _limited(node.limits, name, value)
         case {"op": "allow_all"}:
             node.permissions.clear()
         case _:
@@ -142,6 +149,10 @@ def _of_cluster(cluster: Cluster, command: Command, moment: Moment) -> bool:
             cluster.heal(moment)
         case {"op": "delay_news", "node": int(node), "ms": int(delay)}:
             cluster.delay_news(node, delay / 1000)
+        case {"op": "clock", "node": int(node), "ahead_ms": int(ahead)}:
+            cluster.set_clock(node, ahead)
+        case {"op": "limit", "name": str(name), "value": int(value)}:
+            cluster.set_limits(_limited(cluster.limits, name, value))
         case {"op": "elect", "topic": str(topic), "partition": int(index), "node": int(node)}:
             cluster.elect(topic, index, node, moment, unclean=_flag(command, "unclean", default=False))
         case {"op": "reassign", "topic": str(topic), "partition": int(index), "replicas": list(replicas)}:
@@ -162,6 +173,12 @@ def _state(cluster: Cluster, command: Command) -> bytes:
             return json.dumps({"ok": True} | told).encode() + b"\n"
         case _:
             raise CommandError("state needs a topic and a partition")
+
+
+def _limited(limits: Limits, name: str, value: int) -> Limits:
+    if name not in LIMITS or value < 0:
+        raise CommandError(f"one of {sorted(LIMITS)} that is not negative")
+    return limits._replace(**{name: value})
 
 
 def _grant(command: Command) -> Grant:

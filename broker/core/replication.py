@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .controller import CONTROLLER, Controller, Key, News, PlacementError
+from .copying import copy
 from .log import PartitionLog
 from .node import Limits, Node, Partition, Peer
 from .outcomes import Wait
@@ -20,8 +21,6 @@ from .requests import Reply, Request, again, apply
 
 ROUNDS_MAX: Final = 50
 """Steps until nothing changes any more: a new decision at most begets a copy, that a wider in-sync set, that a decision."""
-
-EVERYTHING: Final = 1 << 62
 
 
 class NoNodeError(ValueError):
@@ -57,6 +56,9 @@ class Place:
     news_delay_s: float = 0.0
     news_due: float | None = None
     heard_at: float = 0.0
+    clock_ms: int = 0
+    """How far its time of day is ahead of the others'."""
+
     disk: dict[Key, PartitionLog] = field(default_factory=dict)
     """Logs of a node that is not running."""
 
@@ -129,11 +131,16 @@ class Cluster:
         """Serve a request on a node that runs, let the others copy, and see whether it can be answered."""
         self.settle(moment)
         node = self.node(node_id)
-        outcome = apply(node, request, moment)
+        own = self._own(node_id, moment)
+        outcome = apply(node, request, own)
         self.settle(moment)
         if isinstance(outcome, Wait) and outcome.pending is not None:
-            outcome = apply(node, again(request, outcome), moment)
+            outcome = apply(node, again(request, outcome), own)
         return outcome
+
+    def _own(self, node_id: int, moment: Moment) -> Moment:
+        """The time by a node's own clock."""
+        return moment._replace(wall_ms=moment.wall_ms + self._place(node_id).clock_ms)
 
     def next_deadline(self) -> float:
         """When `settle` has something to do though nothing happened (seconds)."""
@@ -142,9 +149,9 @@ class Cluster:
     def upkeep(self, moment: Moment) -> None:
         """Let the time do its work."""
         self.settle(moment)
-        for place in self.places.values():
+        for node_id, place in self.places.items():
             if place.node is not None and not place.paused:
-                place.node.upkeep(moment)
+                place.node.upkeep(self._own(node_id, moment))
 
     def settle(self, moment: Moment) -> None:
         """Tell the news, copy the logs and decide, until nothing changes."""
@@ -204,7 +211,7 @@ class Cluster:
             for key, partition in place.node.held():
                 leader = self._leader_of(node_id, key, partition)
                 if leader is not None:
-                    _copy(place.node, partition, key[1], leader[0], leader[1], moment)
+                    copy(place.node, partition, key[1], leader[0], leader[1], moment)
 
     def _leader_of(self, node_id: int, key: Key, partition: Partition) -> tuple[Node, Partition] | None:
         """The leader that a follower copies from: both must believe in the same epoch."""
@@ -290,9 +297,9 @@ class Cluster:
         if place.node is not None:
             raise NoNodeError(f"node {node_id} runs")
         place.start += 1
-        after_ms = self.limits.producer_id_expiration_ms
+        after_ms, wall_ms = self.limits.producer_id_expiration_ms, self._own(node_id, moment).wall_ms
         for log in place.disk.values():
-            log.reload(clean=place.clean, wall_ms=moment.wall_ms, after_ms=after_ms)
+            log.reload(clean=place.clean, wall_ms=wall_ms, after_ms=after_ms)
         if not saved:
             place.disk = {}
         # A node that starts registers before it serves anybody; one that cannot, knows what it knew.
@@ -341,6 +348,17 @@ class Cluster:
         place = self._place(node_id)
         place.news_delay_s = seconds
         place.news_due = None
+
+    def set_clock(self, node_id: int, ahead_ms: int) -> None:
+        """Let a node's time of day be ahead of the others', or behind; its monotonic clock is theirs."""
+        self._place(node_id).clock_ms = ahead_ms
+
+    def set_limits(self, limits: Limits) -> None:
+        """Give all nodes other limits, those to come as well."""
+        self.limits = limits
+        for place in self.places.values():
+            if place.node is not None:
+                place.node.limits = limits
 
     def elect(self, topic: str, index: int, node_id: int, moment: Moment, *, unclean: bool = False) -> None:
         """Make a node lead a partition.
@@ -404,45 +422,3 @@ class Cluster:
 
     def _reaches(self, one: int, other: int) -> bool:
         return frozenset((one, other)) not in self._cuts
-
-
-def _copy(node: Node, mine: Partition, index: int, leader: Node, theirs: Partition, moment: Moment) -> None:
-    """Bring a follower level with its leader: cut off what the leader does not have, then take what it has."""
-    if mine.diverged:
-        _converge(mine.log, theirs.log)
-        mine.diverged = False
-        node.changes += 1
-    start = theirs.log.start_offset
-    if mine.log.end_offset < start:
-        mine.log.restart_at(start)
-    for data in theirs.log.read(mine.log.end_offset, EVERYTHING, below=EVERYTHING):
-        node.write(mine, index, data)
-    mine.log.delete_before(start)
-    level = mine.log.end_offset
-    if theirs.ends.get(node.node_id) != level:
-        theirs.ends[node.node_id] = level
-        theirs.advance()
-        leader.changes += 1
-    theirs.caught_up[node.node_id] = moment.now
-    seen = min(theirs.log.high_watermark, level)
-    if seen > mine.log.high_watermark:
-        mine.log.high_watermark = seen
-        node.changes += 1
-
-
-def _converge(mine: PartitionLog, theirs: PartitionLog) -> None:
-    """Truncate a follower's log to where it agrees with its leader's, epoch by epoch."""
-    while True:
-        last = mine.last_epoch
-        known = theirs.end_of_epoch(last)
-        if known.end_offset < 0 or known.epoch > last:
-            # The leader knows nothing as old: only what both hold for committed may stay.
-            mine.truncate(min(mine.high_watermark, theirs.end_offset))
-            return
-        if known.epoch == last:
-            mine.truncate(min(known.end_offset, mine.end_offset))
-            return
-        own = mine.end_of_epoch(known.epoch)
-        mine.truncate(min(known.end_offset, own.end_offset if own.end_offset >= 0 else known.end_offset))
-        if mine.last_epoch >= last:
-            return

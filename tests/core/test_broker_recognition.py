@@ -227,6 +227,25 @@ def test_an_expired_id_is_not_loaded_by_a_restart() -> None:
     assert bench.told(3) == [(7, 0, 0)]
 
 
+def test_a_replica_whose_clock_is_ahead_forgets_earlier_than_the_others() -> None:
+    bench = ClusterBench(limits=Limits(default_replicas=3, producer_id_check_interval_s=2.0))
+    write(bench, range(1))
+    bench.cluster.set_clock(2, 86_400_000)
+    bench.pass_s(2.5)
+    assert (bench.told(1), bench.told(2)) == ([(7, 0, 9)], [])
+    assert forgotten(bench, node=2)
+
+
+def test_the_time_after_which_producers_are_forgotten_may_change_while_nodes_run() -> None:
+    bench = ClusterBench(limits=Limits(default_replicas=3, producer_id_check_interval_s=2.0))
+    write(bench, range(1))
+    bench.pass_s(2.5)
+    assert bench.told(1) == [(7, 0, 9)]
+    bench.cluster.set_limits(bench.cluster.limits._replace(producer_id_expiration_ms=1000))
+    bench.pass_s(2.5)
+    assert bench.told(1) == bench.told(3) == []
+
+
 # Topics made again
 
 

@@ -169,6 +169,23 @@ def test_a_client_over_its_rate_is_not_listened_to_for_a_while(cluster: Replicat
         assert time.monotonic() - begun >= told_s - 0.1
 
 
+def test_rights_clocks_and_limits_are_set_by_command(cluster: ReplicatedCluster) -> None:
+    topic = cluster.create_topic("ruled", 1)
+    leader = int(str(cluster.state(topic)["leader"]))
+    with cluster.call(leader) as caller:
+        cluster.do("allow", node=leader, client="other", operation="WRITE", resource="TOPIC", name=topic)
+        assert produce(caller, topic, numbered(7, 0, 0))[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        cluster.do("allow", node=leader, client="caller", operation="WRITE", resource="TOPIC", name="rul", prefix=True)
+        assert produce(caller, topic, numbered(7, 0, 0)) == (0, 0)
+        cluster.do("allow_all", node=leader)
+        cluster.do("limit", name="log_bytes_max", value=10)
+        assert produce(caller, topic, numbered(7, 0, 1))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        cluster.do("limit", name="log_bytes_max", value=1 << 20)
+        cluster.do("clock", node=leader, ahead_ms=-60_000 * 60 * 24 * 365)
+        late = numbered(7, 0, 1, 1, now_ms())
+        assert produce(caller, topic, late)[0] == ErrorCode.INVALID_TIMESTAMP
+
+
 def test_commands_that_cannot_be_are_refused_and_nothing_ends(cluster: ReplicatedCluster) -> None:
     for bad in (
         {"op": "kill", "node": 9},
@@ -177,6 +194,7 @@ def test_commands_that_cannot_be_are_refused_and_nothing_ends(cluster: Replicate
         {"op": "fail_next", "api": 0, "error": "NONE"},
         {"op": "throttle", "node": 1, "client": "x", "bytes_per_s": 0},
         {"op": "allow", "node": 1, "client": "x", "operation": "FLY", "resource": "TOPIC"},
+        {"op": "limit", "name": "node_id", "value": 1},
         {"op": "what"},
     ):
         assert cluster.process.command(**bad)["ok"] is False
