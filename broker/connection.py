@@ -32,6 +32,9 @@ class Connection:
         self.deadline = 0.0
         """When the waiting request must be answered, in seconds."""
 
+        self.ended = False
+        """The peer sends nothing more: the request that is served is finished, and one more."""
+
         self.closing = False
         """Close when all is sent."""
 
@@ -84,6 +87,10 @@ class Connection:
         data = bytes(memoryview(self._inbox)[LENGTH.size : end])
         del self._inbox[:end]
         return data
+
+    def drop_rest(self) -> None:
+        """Forget what came and was not served yet."""
+        self._inbox.clear()
 
     def send(self, data: bytes) -> None:
         """Send an answer, or as much of it as fits now.

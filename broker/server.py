@@ -184,7 +184,8 @@ class Server:
 
     def _read(self, connection: Connection) -> None:
         if not connection.receive():
-            self._close(connection)
+            connection.ended = True
+            self._serve_requests(connection)
             return
         self._serve_requests(connection)
         if connection.spent:
@@ -199,7 +200,10 @@ class Server:
         while not connection.busy and connection not in self._muted:
             data = connection.next_request()
             if data is None:
+                connection.closing = connection.ended
                 return
+            if connection.ended:
+                connection.drop_rest()
             connection.waiting = decode(data, arrived=time.monotonic())
             self._resume(connection)
 
@@ -235,7 +239,8 @@ class Server:
             self._close(connection)
             return
         events = selectors.EVENT_WRITE if connection.unsent else selectors.EVENT_READ
-        if not self._host.serves(connection.node_id) or (connection in self._muted and not connection.unsent):
+        deaf = connection.ended or connection in self._muted
+        if not self._host.serves(connection.node_id) or (deaf and not connection.unsent):
             events = 0
         self._look(connection.sock, events, connection)
 

@@ -1,9 +1,11 @@
 """A cluster with replicas in one process, used by clients that are not ours while its nodes end and come back."""
 
+import socket
 import time
 from collections.abc import Iterator
 
 import pytest
+from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from penstock.broker.core.errors import ErrorCode
 
@@ -153,6 +155,50 @@ def test_answers_come_late_or_twice_and_connections_close_at_a_byte(cluster: Rep
                 _ = caller.receive()
             assert caller.hung_up()
         assert cluster.offsets(topic)[0][1] == 2 + applied
+
+
+@pytest.mark.parametrize(("reset", "appended"), [(False, 3), (True, 2)])
+def test_of_a_client_that_is_gone_what_is_served_is_finished_and_after_an_orderly_end_one_request_more(
+    cluster: ReplicatedCluster, reset: bool, appended: int
+) -> None:
+    topic = cluster.create_topic("gone", 1, config={"min.insync.replicas": "2"})
+    leader = int(str(cluster.state(topic)["leader"]))
+    at = now_ms()
+    with cluster.call(leader) as caller:
+        assert produce(caller, topic, numbered(7, 0, 0, 1, at)) == (0, 0)
+        cluster.do("hold", node=1 + leader % 3)
+        for sequence in (1, 2, 3):
+            _ = caller.send(produce_request(topic, numbered(7, 0, sequence, 1, at)), 9)
+        with cluster.call(leader) as other:
+            _ = wait_until(lambda: told_last(other, topic) == 1, seconds=20, what="the first of them is appended")
+        if reset:
+            caller.reset()
+        else:
+            caller.sock.shutdown(socket.SHUT_WR)
+        # A connection of its own is served after what came before.
+        with cluster.call(leader) as other:
+            assert told_last(other, topic) == 1
+        cluster.do("release", node=1 + leader % 3)
+        if not reset:
+            assert [part_error(caller) for _ in range(2)] == [0, 0]
+            assert caller.hung_up()
+    assert cluster.offsets(topic)[0][1] == appended
+
+
+def told_last(caller: Caller, topic: str) -> int:
+    """The last sequence that the node tells of."""
+    asked = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0])
+    (part,) = caller.ask(DescribeProducersRequest(topics=[asked]), 0).topics[0].partitions
+    (state,) = part.active_producers
+    last: int = state.last_sequence
+    return last
+
+
+def part_error(caller: Caller) -> int:
+    """The error in the next Produce answer."""
+    _, answer = caller.receive()
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
 
 
 def test_a_client_over_its_rate_is_not_listened_to_for_a_while(cluster: ReplicatedCluster) -> None:
