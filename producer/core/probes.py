@@ -47,9 +47,17 @@ class Probe:
         """What to send on this connection and leader epoch; None: a batch that is yet to be cut, see `one_more`."""
         if here != self._here:
             self.start_again(here)
+        return self._trial
+
+    @property
+    def _trial(self) -> Batch | None:
         if self._oldest_first:
             return self._unresolved[0]
         return self._last if self._at < self.content else self._unresolved[self._at]
+
+    def tries(self, batch: Batch) -> bool:
+        """It is this batch's turn. A refusal of another one, which was on its way when the pass began, tells nothing."""
+        return batch is self._trial
 
     def one_more(self, batch: Batch) -> None:
         """The batch behind all others was cut: its trial ends the pass."""

@@ -221,7 +221,8 @@ def _out_of_order(
     lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOutcome, judged: Judgement, *, now: float
 ) -> None:
     if lease.probe is not None:
-        _trial_refused(lease, lease.probe.refused(batch), outcome.code, judged)
+        if lease.probe.tries(batch):
+            _trial_refused(lease, lease.probe.refused(batch), outcome.code, judged)
         return
     if lease.unresolved[0] is not batch:
         # What came before it was not appended; it follows when that has.
@@ -255,8 +256,9 @@ def _trial_refused(lease: Lease, step: Step, code: int, judged: Judgement) -> No
 
 def _refused(lease: Lease, batch: Batch, outcome: ProduceOutcome, judged: Judgement, *, too_large: bool) -> None:
     if lease.probe is not None:
-        unclear = batch.doubtful or lease.probe.content
-        _trial_refused(lease, lease.probe.refused(batch, unclear=unclear), outcome.code, judged)
+        if lease.probe.tries(batch):
+            unclear = batch.doubtful or lease.probe.content
+            _trial_refused(lease, lease.probe.refused(batch, unclear=unclear), outcome.code, judged)
         return
     message = outcome.message or f"{judged.name}: {judged.reason}"
     batch.refusal = Refusal(outcome.code, message, outcome.record_errors, batch.doubtful, too_large)
