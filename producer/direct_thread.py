@@ -136,7 +136,7 @@ class SenderThread:
     def forget(self) -> None:
         """In a forked child, where the thread does not exist: let go of its descriptors."""
         if self._engine is not None:
-            self._engine.end()
+            self._engine.abandon()
             self._engine = None
         self._thread = None
         self._close_wake()
@@ -223,6 +223,11 @@ class _Engine:
         self._links.close()
         self.metadata.close()
         self._loop.close()
+
+    def abandon(self) -> None:
+        """In a forked child: close what is ours, and leave the parent's loop as it is."""
+        self._loop.abandon()
+        self.end()
 
     def close(self, timeout_s: float | None) -> None:
         """See `SenderThread.close`."""

@@ -170,6 +170,11 @@ class Loop:
         self._moved_bytes = 0
         self._moved_since = now
 
+    def abandon(self) -> None:
+        """In a forked child: what is registered stays so, because the parent waits with the same epoll object."""
+        self._callbacks.clear()
+        self._epoll.close()
+
     def close(self) -> None:
         self._epoll.close()
 
