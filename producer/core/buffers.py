@@ -6,19 +6,34 @@ name its topic, so bytes overwritten too early would end up in a foreign one.
 
 A record's memory is reserved as a number of bytes and may be waited for with a `Ticket`. Tickets are served in the order in which
 they began to wait. What comes back goes to the first of them at once, in parts if it must be, so a large one is not starved by
-small ones, and who comes later finds nothing: nobody overtakes a ticket.
+small ones, and who comes later finds nothing: nobody overtakes a ticket. Both kinds of memory count for the broker that they are
+for, and a ticket is only behind those that want what it wants: the budget of its node, or the common reserve.
 
 Whoever calls from several threads holds one lock around every call, also around those of a ticket. Nothing in here waits.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from ...api.errors import BufferExhaustedError, ClosedError
 
+ANY_NODE: Final = -1
+"""Memory that counts for no node: it comes out of the common reserve."""
+RESERVE_PART: Final = 0.5
+"""How much of the memory for records no node has to itself."""
 _CLOSED: Final = "the producer was closed while memory was waited for"
+
+
+def shares(total_bytes: int, largest: int, nodes: Collection[int]) -> dict[int, int]:
+    """Budgets for the records of these nodes, all the same; none where there are not two nodes to keep apart.
+
+    What they leave to the common reserve takes the `largest` reservation in any case: it must not wait for what cannot come.
+    """
+    reserve = max(round(total_bytes * RESERVE_PART), largest)
+    each = (total_bytes - reserve) // max(1, len(nodes))
+    return dict.fromkeys(nodes, each) if len(nodes) > 1 and each > 0 else {}
 
 
 class Tag(NamedTuple):
@@ -48,7 +63,7 @@ class Buffer:
 
 
 class Ticket:
-    """A place in the queue for `size` bytes until `deadline` (seconds). `granted`: they are reserved; they go back by
+    """A place in the queue for `size` bytes for `node` until `deadline` (seconds). `granted`: they are reserved; they go back by
     `BufferPool.release` or by `cancel`, one of the two.
 
     As a context manager it is cancelled when the block ends with an exception, whichever it is.
@@ -64,13 +79,15 @@ class Ticket:
         "deadline",
         "gathered",
         "granted",
+        "node",
         "size",
     )
 
     def __init__(
-        self, pool: "BufferPool", size: int, now: float, max_wait_s: float, wake: Callable[[], None] | None
+        self, pool: "BufferPool", size: int, node: int, now: float, max_wait_s: float, wake: Callable[[], None] | None
     ) -> None:
         self.size: Final = size
+        self.node: Final = node
         self.deadline: Final = now + max_wait_s
         self.gathered = 0
         self.granted = False
@@ -138,7 +155,7 @@ class BufferPool:
 
     A node may hold its budget, and beyond it what is left of the reserve, which is what the budgets leave of the total. So that
     a budget smaller than a batch cannot stop a node, a node that holds nothing gets one buffer in any case: the total may be
-    exceeded by that much, once per node.
+    exceeded by that much, once per node. Memory of records never exceeds it; a record's must fit into the reserve.
     """
 
     def __init__(self, total_bytes: int, poolable_bytes: int) -> None:
@@ -157,7 +174,11 @@ class BufferPool:
         """How long tickets have waited, all together; those that were cancelled do not count."""
         self._free: deque[Buffer] = deque()
         self._budgets: dict[int, int] = {}
+        self._budgeted_bytes = 0
         self._lent: dict[int, int] = {}
+        self._reserved: dict[int, int] = {}
+        self._beyond_bytes = 0
+        """What nodes hold beyond their budgets."""
         self._starved: set[int] = set()
         self._lent_bytes = 0
         self._reserved_bytes = 0
@@ -195,14 +216,35 @@ class BufferPool:
 
     # --- memory of records -------------------------------------------------------------------------------------------
 
-    def try_reserve(self, size: int) -> bool:
+    @property
+    def wanting(self) -> frozenset[int]:
+        """The nodes of the tickets that wait."""
+        return frozenset(ticket.node for ticket in self._tickets)
+
+    def reserved_for(self, node: int) -> int:
+        """Bytes that records for a node hold, and what its tickets have gathered."""
+        return self._reserved.get(node, 0)
+
+    def spare(self, node: int) -> int:
+        """Bytes that may be reserved for the node now."""
+        return min(self.room(node), max(0, self.available_bytes))
+
+    def try_reserve(self, size: int, node: int = ANY_NODE) -> bool:
         """Reserve `size` bytes if they are there now. False: nothing is reserved, `reserve` says why or waits."""
-        if self.closed or size > self.reserve_bytes():
+        if self.closed or size > self.spare(node):
             return False
-        self._reserve(size)
+        self._reserve(size, node)
         return True
 
-    def reserve(self, size: int, *, now: float, max_wait_s: float, wake: Callable[[], None] | None = None) -> Ticket:
+    def reserve(
+        self,
+        size: int,
+        node: int = ANY_NODE,
+        *,
+        now: float,
+        max_wait_s: float,
+        wake: Callable[[], None] | None = None,
+    ) -> Ticket:
         """A ticket for `size` bytes; granted already if they are there. While it waits, `wake` is called when it should be
         polled, from within the call that gave memory back or closed the pool.
 
@@ -214,18 +256,17 @@ class BufferPool:
             raise ValueError(f"{size} bytes are wanted for one record; all memory for records is {self.total_bytes}")
         if self.closed:
             raise ClosedError(_CLOSED)
-        ticket = Ticket(self, size, now, max_wait_s, wake)
-        if self.try_reserve(size):
+        ticket = Ticket(self, size, node, now, max_wait_s, wake)
+        if self.try_reserve(size, node):
             ticket.gather(size)
         else:
             self._tickets.append(ticket)
             self._feed()
         return ticket
 
-    def release(self, size: int) -> None:
-        """Reserved bytes come back, and go on to the first who waits."""
-        assert 0 <= size <= self._reserved_bytes, "more came back than was reserved"
-        self._reserved_bytes -= size
+    def release(self, size: int, node: int = ANY_NODE) -> None:
+        """Bytes that were reserved for a node come back, and go on to the first who waits for them."""
+        self._reserve(-size, node)
         self._feed()
 
     def close(self) -> None:
@@ -241,7 +282,7 @@ class BufferPool:
             self._tickets.remove(ticket)
             self.waited_s += waited_s
         nbytes, ticket.gathered = ticket.gathered, 0
-        self.release(nbytes)
+        self.release(nbytes, ticket.node)
 
     def exhausted(self, size: int, max_wait_s: float) -> BufferExhaustedError:
         """The error of a ticket whose time ran out."""
@@ -253,18 +294,25 @@ class BufferPool:
         )
 
     def _feed(self) -> None:
-        while self._tickets:
-            head = self._tickets[0]
-            nbytes = min(head.size - head.gathered, max(0, self.reserve_bytes()))
-            self._reserve(nbytes)
-            head.gather(nbytes)
-            if not head.granted:
-                return
-            _ = self._tickets.popleft()
-            head.rouse()
+        # A ticket that stays has taken all there is for its node, the reserve included: those behind it find their budgets.
+        for ticket in list(self._tickets):
+            nbytes = min(ticket.size - ticket.gathered, self.spare(ticket.node))
+            self._reserve(nbytes, ticket.node)
+            ticket.gather(nbytes)
+            if ticket.granted:
+                self._tickets.remove(ticket)
+                ticket.rouse()
 
-    def _reserve(self, size: int) -> None:
-        self._reserved_bytes += size
+    def _reserve(self, more: int, node: int) -> None:
+        held = self._reserved.get(node, 0) + more
+        assert held >= 0, "more came back than was reserved"
+        self._beyond_bytes -= self._beyond(node)
+        if held:
+            self._reserved[node] = held
+        else:
+            _ = self._reserved.pop(node, None)
+        self._reserved_bytes += more
+        self._beyond_bytes += self._beyond(node)
         self._trim()
 
     # --- memory of batches -------------------------------------------------------------------------------------------
@@ -277,26 +325,46 @@ class BufferPool:
         """Whether the node was refused a buffer since it last got one: its batches are better sent than held for company."""
         return node in self._starved
 
+    def has_budget(self, node: int) -> bool:
+        """Whether the node may hold anything without touching the reserve."""
+        return node in self._budgets
+
     def set_budget(self, node: int, budget_bytes: int) -> None:
         """What the node may hold without touching the reserve; 0 forgets it. Holds from the next `take` on."""
+        self._set_budget(node, budget_bytes)
+        self._feed()
+
+    def share_out(self, budgets: Mapping[int, int]) -> None:
+        """The budgets of all nodes; what was taken before stays counted where it is."""
+        for node in [node for node in self._budgets if node not in budgets]:
+            self._set_budget(node, 0)
+        for node, budget_bytes in budgets.items():
+            self._set_budget(node, budget_bytes)
+        self._feed()
+
+    def _set_budget(self, node: int, budget_bytes: int) -> None:
+        self._beyond_bytes -= self._beyond(node)
+        self._budgeted_bytes += budget_bytes - self._budgets.get(node, 0)
         if budget_bytes > 0:
             self._budgets[node] = budget_bytes
         else:
-            self._budgets.pop(node, None)
+            _ = self._budgets.pop(node, None)
             self._starved.discard(node)
-        self._feed()
+        self._beyond_bytes += self._beyond(node)
+
+    def _held(self, node: int) -> int:
+        return self._lent.get(node, 0) + self._reserved.get(node, 0)
+
+    def _beyond(self, node: int) -> int:
+        return max(0, self._held(node) - self._budgets.get(node, 0))
 
     def reserve_bytes(self) -> int:
         """What is left of the common reserve; below 0 if budgets shrank or exceed the total."""
-        left = self.total_bytes - self._reserved_bytes
-        if not self._budgets:
-            return left - self._lent_bytes
-        left -= sum(self._budgets.values())
-        return left - sum(max(0, lent - self._budgets.get(node, 0)) for node, lent in self._lent.items())
+        return self.total_bytes - self._budgeted_bytes - self._beyond_bytes
 
     def room(self, node: int) -> int:
         """Bytes that the node may still be lent."""
-        return max(0, self._budgets.get(node, 0) - self._lent.get(node, 0)) + max(0, self.reserve_bytes())
+        return max(0, self._budgets.get(node, 0) - self._held(node)) + max(0, self.reserve_bytes())
 
     def take(self, node: int, size: int, tag: Tag) -> Buffer | None:
         """A buffer of at least `size` bytes, or None while the node's budget and the reserve have no room.
@@ -354,11 +422,13 @@ class BufferPool:
     def _count(self, node: int, more: int) -> None:
         left = self._lent.get(node, 0) + more
         assert left >= 0, "more came back than was lent"
+        self._beyond_bytes -= self._beyond(node)
         if left:
             self._lent[node] = left
         else:
-            del self._lent[node]
+            _ = self._lent.pop(node, None)
         self._lent_bytes += more
+        self._beyond_bytes += self._beyond(node)
 
     def _trim(self) -> None:
         """Let free buffers go that are not covered any more."""
@@ -366,8 +436,8 @@ class BufferPool:
             _ = self._free.pop()
 
     def _has_room(self, node: int, size: int) -> bool:
-        lent = self._lent.get(node, 0)
-        if lent == 0:
+        if node not in self._lent:
             return True
-        beyond = lent + size - max(lent, self._budgets.get(node, 0))
+        held = self._held(node)
+        beyond = held + size - max(held, self._budgets.get(node, 0))
         return beyond <= 0 or beyond <= self.reserve_bytes()
