@@ -35,6 +35,7 @@ def test_a_partial_answer_does_not_replace_the_whole_map() -> None:
     assert world.leader("new") == (2, 1)
 
 
+@pytest.mark.fault("K3")
 def test_a_leader_that_is_in_no_list_of_brokers_makes_no_loop_and_is_found_when_it_is_back() -> None:
     world = World()
     world.cache.want("t", world.now)
