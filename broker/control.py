@@ -51,8 +51,6 @@ from .core.replication import Cluster, NoNodeError
 LINE_BYTES_MAX: Final = 65_536
 OK: Final = b'{"ok": true}\n'
 Command = dict[str, object]
-LIMITS: Final = frozenset({"default_partitions", "log_bytes_max", "producer_id_expiration_ms"})
-"""What may change while a broker runs; the interval of the checks may not, as with Kafka."""
 
 
 class CommandError(ValueError):
@@ -176,9 +174,16 @@ def _state(cluster: Cluster, command: Command) -> bytes:
 
 
 def _limited(limits: Limits, name: str, value: int) -> Limits:
-    if name not in LIMITS or value < 0:
-        raise CommandError(f"one of {sorted(LIMITS)} that is not negative")
-    return limits._replace(**{name: value})
+    """What may change while a broker runs; the interval of the checks may not, as with Kafka."""
+    match name:
+        case "default_partitions" if value > 0:
+            return limits._replace(default_partitions=value)
+        case "log_bytes_max" if value >= 0:
+            return limits._replace(log_bytes_max=value)
+        case "producer_id_expiration_ms" if value > 0:
+            return limits._replace(producer_id_expiration_ms=value)
+        case _:
+            raise CommandError(f"no limit {name} that can be {value}")
 
 
 def _grant(command: Command) -> Grant:
