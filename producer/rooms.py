@@ -43,17 +43,21 @@ class Wake(Protocol):
 
 class Seams(NamedTuple):
     """The world as the front sees it. `now`: CLOCK_MONOTONIC seconds; `wall`: ms since 1970, None: the system's clock, read by
-    the kernel; `shared`: the lock of everything here, on which callers wait; `random31`: numbers from 0 to 2^31 - 1."""
+    the kernel; `shared`: the lock of everything here, on which callers wait; `random31`: numbers from 0 to 2^31 - 1; `apart`: makes
+    a condition of the same lock, for one caller to wait on."""
 
     now: Callable[[], float]
     wall: Callable[[], int] | None
     shared: threading.Condition
     random31: Callable[[], int]
+    apart: Callable[[], threading.Condition]
 
 
 def real_seams() -> Seams:
     """The system's clocks and threads."""
-    return Seams(monotonic, None, threading.Condition(threading.Lock()), lambda: random.getrandbits(31))
+    lock = threading.Lock()
+    shared = threading.Condition(lock)
+    return Seams(monotonic, None, shared, lambda: random.getrandbits(31), lambda: threading.Condition(lock))
 
 
 class Rooms(Rows):
@@ -240,12 +244,14 @@ class Rooms(Rows):
         if self.thread.is_current:
             return BufferExhaustedError("the producer's memory is full, and a callback cannot wait for it")
         left = self._max_block_s if began is None else max(0.0, began + self._max_block_s - now)
+        # Whoever has to go on waiting is not woken for what another one gets.
+        woken = self.seams.apart()
         try:
-            with self.pool.reserve(size, now=now, max_wait_s=left, wake=self.shared.notify_all) as ticket:
+            with self.pool.reserve(size, now=now, max_wait_s=left, wake=woken.notify) as ticket:
                 self.close_all()
                 self.rouse()
                 while not ticket.poll(now):
-                    _ = self.shared.wait(min(WAIT_MAX_S, ticket.deadline - now))
+                    _ = woken.wait(min(WAIT_MAX_S, ticket.deadline - now))
                     now = self.seams.now()
         except BufferExhaustedError as error:
             return error

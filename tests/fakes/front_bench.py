@@ -49,8 +49,11 @@ class FrontBench(Sends):
             return next(numbers)
 
         checked = direct_settings({"bootstrap.servers": "broker:1", **settings})
-        shared = threading.Condition(threading.Lock())
-        self.front = Front(checked, Seams(lambda: self.now, lambda: NOW_MS, shared, random31))
+        lock = threading.Lock()
+        shared = threading.Condition(lock)
+        self.front = Front(
+            checked, Seams(lambda: self.now, lambda: NOW_MS, shared, random31, lambda: threading.Condition(lock))
+        )
         self.front.use(NoThread())
         self._front = self.front
         self.told = Counted(self.front)

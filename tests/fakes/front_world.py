@@ -20,8 +20,8 @@ NOW_MS = 1_488_748_346_917
 class Patience(threading.Condition):
     """A wait passes time in the world: the next event of its script, or the time-out, whichever comes first."""
 
-    def __init__(self, world: "FrontWorld") -> None:
-        super().__init__(threading.RLock())
+    def __init__(self, world: "FrontWorld", lock: threading.RLock) -> None:
+        super().__init__(lock)
         self._world = world
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -85,8 +85,9 @@ class FrontWorld(DirectProducer):
             self.tell(partitions)
 
     def _parts(self, seams: Seams) -> tuple[Front, Thread]:
+        lock = threading.RLock()
         front, _ = super()._parts(
-            Seams(lambda: self.now, lambda: NOW_MS, cast("threading.Condition", Patience(self)), lambda: 0)
+            Seams(lambda: self.now, lambda: NOW_MS, Patience(self, lock), lambda: 0, lambda: Patience(self, lock))
         )
         return front, cast("Thread", self.sender)
 
