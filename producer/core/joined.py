@@ -37,7 +37,7 @@ from .placing import Notice, Placing
 from .queues import BatchRules
 from .refusals import refusals_of
 from .sequencer import Partition
-from .stamp_rows import Span, without
+from .stamp_rows import Span, merged, without
 from .verdicts import CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION, error_name
 
 _NO_CREDIT: Final = CreditRule(1, 1)
@@ -81,6 +81,8 @@ class Joined:
         self._outcomes: Final[list[Outcome]] = []
         self._hints: Final[list[HintTold]] = []
         self._close_at: float | None = None
+        self._haunted: set[Partition] = set()
+        """Those with ghosts."""
         self._confirming: Final = Confirming(self.table, self._placing, self._hints)
         self._expiry: Final = Expiry(
             self.table,
@@ -193,11 +195,13 @@ class Joined:
         for part in self._deadlines.expired(now):
             if self.limits.idempotent:
                 self._expiry.expire(part, self._deadlines.end_of(part, now), now)
-                if part in self._placing.blocked:
-                    self._give_up_ghosts(part)
+                self._haunted.add(part)
             else:
                 self._expiry.expire_plain(part, self._deadlines.end_of(part, now), now)
             self._deadlines.watch(part)
+        self._haunted = {part for part in self._haunted if part.ghosts}
+        for part in self._haunted:
+            self._lay(part, now)
         self._confirming.go_on(now)
         placing = self._placing
         for part in [one for one in placing.blocked if one.retry_at is not None and now >= one.retry_at]:
@@ -355,6 +359,17 @@ class Joined:
         self._placing.block(part, now + self.table.limits.backoff.wait_s(part.failures, 0.5))
         part.failures += 1
         self._give_up_ghosts(part)
+
+    def _lay(self, part: Partition, now: float) -> None:
+        """Ghosts that nothing will ever tell of are given up: those of a partition that waits, and a refused one with nothing
+        behind it."""
+        lease = self.table.leases.get(part.number)
+        if lease is None:
+            if part in self._placing.blocked:
+                self._give_up_ghosts(part)
+        elif lease.is_settling and not without((part.mark, part.end), merged([*part.ghosts, *part.holes])):
+            self._take_back(part, now)
+            self._give_up_ghosts(part)
 
     def _take_back(self, part: Partition, now: float) -> None:
         """What the lease knew of its tries is told when its records expire."""

@@ -94,6 +94,10 @@ class Lease:
             self.ask(Question.START)
         self._ask_epoch_end()
 
+    def __hash__(self) -> int:
+        """By partition: sets of leases have one order in every run."""
+        return self.partition
+
     def _inherit(self, cut: Cut) -> Batch:
         """A batch of an earlier holder: it may be in the log, so its first refusal is ambiguous (ERR-2)."""
         row = self.row_of(cut.first)
@@ -328,6 +332,11 @@ class Lease:
         self.mode = mode
         if mode is not Mode.PROBING:
             self.probe = None
+
+    @property
+    def is_settling(self) -> bool:
+        """Its oldest batch was refused for its content, and what lies behind it is to tell whether it is in the log."""
+        return self.probe is not None and self.probe.content
 
     def anchored_by(self, log_start: int, now: float) -> bool:
         """P is anchored, by the log start offset of an answer (-1: it told none, then the last one seen)."""

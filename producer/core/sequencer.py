@@ -52,6 +52,10 @@ class Partition:
     wants_id: bool = False
     """Its epochs are used up: it waits for a producer id of its own."""
 
+    def __hash__(self) -> int:
+        """By number: sets of partitions have one order in every run."""
+        return self.number
+
     @property
     def sent_to(self) -> int:
         """Nothing from here on is in a cut that came back."""
