@@ -56,7 +56,7 @@ class Replay:
         return Moment(self.wall_ms / 1000, self.wall_ms)
 
     def _create(self) -> None:
-        nodes = tuple(peer.node_id for peer in self.cluster.peers)
+        nodes = tuple(self.case.get("replicas") or (peer.node_id for peer in self.cluster.peers))
         _ = self.cluster.controller.create(TOPIC, 1, check_settings(self.settings), len(nodes))
         key = self.cluster.key(TOPIC, 0)
         self.lives.append(key[0])
@@ -132,8 +132,10 @@ class Replay:
                 cluster.pause(node, moment, paused=False)
             case "kill":
                 cluster.kill(node, moment)
-            case "start":
+            case "start" | "begin":
                 cluster.start(node, moment)
+            case "led":
+                cluster.elect(TOPIC, 0, node, moment, unclean=True)
             case what:
                 assert what == "sleep"
 

@@ -30,6 +30,9 @@ class Case(NamedTuple):
     name: str
     steps: list[Step]
     settings: Mapping[str, str] = MappingProxyType({})
+    replicas: tuple[int, ...] = ()
+    """Nodes that have one, the first leader in front; none named: all."""
+
     stricter: bool = False
     """The embedded broker refuses on purpose what Kafka takes, or trips over."""
 
@@ -362,4 +365,29 @@ def three_nodes() -> list[Case]:
                 put(0, 990, node=2),
             ],
         ),
+    ]
+
+
+def unclean() -> list[Case]:
+    """One case for a cluster of three nodes that is left with one of them dead: what a leader alone had acknowledged is lost."""
+    lost = [step | {"node": 2} for step in EIGHT]
+    return [
+        Case(
+            "an unclean leader",
+            [
+                *EIGHT[:2],
+                do("kill", node=2),
+                do("expelled", node=2),
+                *EIGHT[2:7],
+                do("kill", node=1),
+                do("begin", node=2),
+                do("led", node=2),
+                do("producers", node=2),
+                *(lost[number] for number in (7, 6, 5, 4, 3, 2, 3, 0)),
+                do("producers", node=2),
+                do("offset", timestamp=-1, node=2),
+            ],
+            {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"},
+            replicas=(1, 2),
+        )
     ]

@@ -29,7 +29,7 @@ from tests.harness.kafka_cluster import OwnCluster, unique_topic
 from tests.harness.kafka_node import VERSIONS
 from tests.harness.one_node import view_of
 from tests.harness.processes import wait_until
-from tests.kafka.exchange_cases import EXPIRY, Case, Made, ages, ids, one_node, restarts, rights, three_nodes
+from tests.kafka.exchange_cases import EXPIRY, Case, Made, ages, ids, one_node, restarts, rights, three_nodes, unclean
 
 LOOKS_AT_RIGHTS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -47,6 +47,7 @@ class Recorder:
         self.topic = ""
         self.settings: dict[str, str] = {}
         self.lives: list[UUID] = []
+        self.replicas: list[int] = []
 
     def record(self, case: Case) -> dict[str, Any]:
         """Play a case on a topic of its own."""
@@ -55,13 +56,15 @@ class Recorder:
         self.settings = {"retention.ms": "-1"} | case.settings
         if len(self.cluster.nodes) > 1:
             self.settings = {"min.insync.replicas": "2"} | self.settings
+        self.replicas = list(case.replicas) or sorted(self.cluster.nodes)
         self._create()
         steps = [self._step(dict(step)) for step in case.steps]
         kept: dict[str, Any] = {"name": case.name, "nodes": len(self.cluster.nodes), "settings": self.settings}
+        kept["replicas"] = self.replicas
         return kept | {"stricter": case.stricter, "steps": steps}
 
     def _create(self) -> None:
-        new = NewTopic(self.topic, 1, replica_assignment=[sorted(self.cluster.nodes)], config=self.settings)
+        new = NewTopic(self.topic, 1, replica_assignment=[self.replicas], config=self.settings)
         for done in self.cluster.admin.create_topics([new], request_timeout=15).values():
             _ = done.result(15)
         _ = wait_until(lambda: self._leads(1), seconds=20, what=f"{self.topic} can be used")
@@ -125,6 +128,11 @@ class Recorder:
                 _ = wait_until(lambda: self._leads(step["node"]), seconds=20, what="it leads")
             case "expelled":
                 _ = wait_until(lambda: self._expelled(step["node"]), seconds=60, what="a node is out of sync")
+            case "begin":
+                assert node is not None
+                node.start()
+            case "led":
+                _ = wait_until(lambda: self._led(step["node"]), seconds=60, what="a node leads")
             case "sleep":
                 let_pass(step["ms"] / 1000)
             case what:
@@ -134,6 +142,12 @@ class Recorder:
 
     def _gone(self) -> bool:
         return self._ask({"do": "producers"}, 1)["error"] == 3
+
+    def _led(self, node: int) -> bool:
+        try:
+            return self._ask({"do": "offset", "timestamp": -1}, node)["error"] == 0
+        except (OSError, EOFError):
+            return False
 
     def _expelled(self, node: int) -> bool:
         view = view_of("127.0.0.1", self.cluster.nodes[1].address.port)
@@ -160,6 +174,7 @@ def parts_of(version: str) -> dict[str, Callable[[], list[Any]]]:
         # Older brokers have no Produce 13.
         "ids": lambda: [] if version.startswith("3.") else play(version, ids()),
         "three": lambda: play(version, three_nodes(), nodes=3),
+        "unclean": lambda: play(version, unclean(), nodes=3),
     }
 
 
