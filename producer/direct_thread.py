@@ -44,7 +44,12 @@ class FrontPort(Protocol):
 
     @property
     def flushing(self) -> bool:
-        """Somebody flushes, closes or waits for memory: nothing is to linger."""
+        """Somebody flushes, closes, or waits for memory of no node's own: nothing is to linger."""
+        ...
+
+    @property
+    def pressed(self) -> frozenset[int]:
+        """Nodes whose memory somebody waits for: nothing for them is to linger."""
         ...
 
     def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
@@ -304,6 +309,8 @@ class _Engine:
             )
         if self._closing or self._front.flushing:
             self.joined.flush(now=now)
+        elif pressed := self._front.pressed:
+            self.joined.flush(now=now, nodes=pressed)
 
     def _pass_on(self) -> None:
         """Tell everybody what was decided in this round."""

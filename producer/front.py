@@ -163,8 +163,8 @@ class Front(Rooms):
 
     def _start(self) -> None:
         if not self.started:
-            self.started = True
             self.sender.start()
+            self.started = True
 
     def failed(
         self, topic: str, partition: int, error: PenstockError, on_ack: RecordCallback | None
@@ -302,6 +302,7 @@ class Front(Rooms):
                     del self.topics[name]
                 else:
                     _ = self.place(name, view)
+            self.share_out()
             _ = self._waits.updated(self.seams.now())
             self._ask()
             self.shared.notify_all()
@@ -382,7 +383,7 @@ class Front(Rooms):
         else:
             part.sealed.remove(chunk)
         self.arena.drop(chunk.segment)
-        self.pool.release(chunk.charge)
+        self.pool.release(chunk.charge, chunk.node)
         chunk.charge = 0
 
     def ended(self, failure: Failure | None) -> None:

@@ -5,6 +5,7 @@ cdef class Chunk:
     cdef public Py_ssize_t room
     cdef public Py_ssize_t limit
     cdef public Py_ssize_t charge
+    cdef public Py_ssize_t node
     cdef public Py_ssize_t count
     cdef public double created
     cdef public long long base_ts
@@ -29,6 +30,7 @@ cdef class Part:
     cdef public object sealed
     cdef public long long next_ordinal
     cdef public Py_ssize_t open_bytes
+    cdef public Py_ssize_t node
 
 cdef class Topic:
     cdef public str name

@@ -24,7 +24,7 @@ class Chunk:
     """Records of one partition that travel as one slice, and what becomes of them.
 
     `resolved`: records from the start whose outcome is known; `told`: those whose callbacks have run as well, so that who waits
-    may go on. `held`: records whose memory is still needed. `pieces`: (first, end, offset of first, log append time, error).
+    may go on. `held`: records whose memory is still needed; it is `charge` bytes, which count for `node`. `pieces`: (first, end, offset of first, log append time, error).
     """
 
     def __init__(self, part):
@@ -34,6 +34,7 @@ class Chunk:
         self.room = 0
         self.limit = 0
         self.charge = 0
+        self.node = -1
         self.count = 0
         self.created = 0.0
         self.base_ts = 0
@@ -167,7 +168,7 @@ def _index_of(watcher):
 
 @cython.cclass
 class Part:
-    """A partition as the front sees it. `chunk` is the open one; `sealed` those with the sender, oldest first."""
+    """A partition as the front sees it. `chunk` is the open one; `sealed` those with the sender, oldest first. `node` leads it."""
 
     def __init__(self, front, topic: str, index: cython.Py_ssize_t):
         self.front = front
@@ -177,6 +178,7 @@ class Part:
         self.sealed = None
         self.next_ordinal = 0
         self.open_bytes = 0
+        self.node = -1
 
 
 @cython.cclass

@@ -26,6 +26,7 @@ class Chunk:
     room: int
     limit: int
     charge: int
+    node: int
     count: int
     created: float
     base_ts: int
@@ -63,6 +64,7 @@ class Part:
     sealed: deque[Chunk]
     next_ordinal: int
     open_bytes: int
+    node: int
     def __init__(self, front: object, topic: str, index: int) -> None: ...
 
 class Topic:

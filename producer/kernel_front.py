@@ -183,7 +183,7 @@ class Rows:
                 if chunk.end + row <= chunk.room or self.grow(chunk, row):
                     return chunk
                 continue
-            error = self.open(part, row, began)
+            error = self.open(part, row, began, place if index < 0 else None)
             if error is not None:
                 return error
             chunk = part.chunk
@@ -285,7 +285,9 @@ class Sends:
         place = found
         if index < 0:
             if front.partitioner is not None:
-                index = front.ask_partitioner(place, None if key is None else key_bytes, None if value is None else value_bytes)
+                index = front.ask_partitioner(
+                    place, None if key is None else key_bytes, None if value is None else value_bytes
+                )
             if index < 0 and key_size >= 0 and not front.ignore_keys:
                 index = hash31(_bytes_of(key_bytes), 0, key_size) % place.count
         body = key_size if key_size > 0 else 0
@@ -325,9 +327,7 @@ class Sends:
             return front.failed(topic, index, found, on_ack)
         return future
 
-    def send_many(
-        self, topic, values, keys=None, *, headers=None, partitions=None, timestamps_ms=None, on_ack=None
-    ):
+    def send_many(self, topic, values, keys=None, *, headers=None, partitions=None, timestamps_ms=None, on_ack=None):
         """See `direct.DirectProducer`, where it is documented."""
         front: Rows = self._front
         chunk: Chunk
@@ -353,9 +353,11 @@ class Sends:
             raise ValueError("there is no record")
         value_list = byte_column(value_list, "value")
         key_list: list = None if keys is None else byte_column(column(keys, "keys", n), "key")
-        tails: list = None if headers is None else [
-            _empty if one is None else header_bytes(one) for one in column(headers, "headers", n)
-        ]
+        tails: list = (
+            None
+            if headers is None
+            else [_empty if one is None else header_bytes(one) for one in column(headers, "headers", n)]
+        )
         wanted: list = None if partitions is None else number_column(partitions, n, 0)
         stamps: list = None if timestamps_ms is None else number_column(timestamps_ms, n, 1)
         if front.refusal is not None:

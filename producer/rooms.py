@@ -19,7 +19,7 @@ from ..runtime.clock import monotonic, wall_ms
 from ..wire.slices import CRC_FROM, HEADER, HEADER_BYTES, OWN_TIMESTAMPS, VERSION, crc_prefix
 from .core.arena import Arena, Sealed
 from .core.batch import crc32c
-from .core.buffers import BufferPool
+from .core.buffers import ANY_NODE, BufferPool, shares
 from .core.cluster import Cluster, TopicView
 from .core.partitioners import Keyless, Sticky, choices_of, leaders_of
 from .kernel_chunks import Chunk, Part, Topic
@@ -30,6 +30,8 @@ OPEN_BYTES: Final = 512
 USED_S: Final = 5.0
 """How often a topic is said to be in use."""
 WAIT_MAX_S: Final = 3600.0
+EVADE_S: Final = 0.1
+"""How often keyless records that wait for memory look whether another node has some."""
 
 
 class Wake(Protocol):
@@ -98,6 +100,7 @@ class Rooms(Rows):
         self._prefixes: Final[dict[Part, int]] = {}
         self._open: Final[dict[Part, None]] = {}
         self._full: list[Chunk] = []
+        self._leading: set[int] = set()
 
     @property
     def thread(self) -> Wake:
@@ -125,6 +128,11 @@ class Rooms(Rows):
             topic.parts.append(self._part(name, index))
         topic.count = view.partition_count
         leaders = leaders_of(self.cluster, view)
+        led = {leader.partition: leader.node for leader in leaders}
+        for part in topic.parts:
+            part.node = led.get(part.index, ANY_NODE)
+        if not self._leading.issuperset(led.values()):
+            self.share_out()
         rack = self.settings.client_rack if self.settings.partitioner_rack_aware else ""
         topic.keyless.learn(choices_of(topic.count, leaders, None, rack))
         topic.sticky = topic.keyless.partition
@@ -139,6 +147,17 @@ class Rooms(Rows):
             part.sealed = deque()
             self._prefixes[part] = crc32c(crc_prefix(name, index))
         return part
+
+    def share_out(self) -> None:
+        """Budgets for the nodes that lead partitions of topics in use; chunks stay charged where they are."""
+        leading = {part.node for topic in self.topics.values() for part in topic.parts} - {ANY_NODE}
+        if leading != self._leading:
+            self._leading = leading
+            self.pool.share_out(shares(self.pool.total_bytes, self.record_max, leading))
+
+    def _payer(self, part: Part) -> int:
+        """The node that a chunk of the partition counts for, if it has a budget."""
+        return part.node if self.pool.has_budget(part.node) else ANY_NODE
 
     def part_at(self, name: str, index: int) -> Part:
         """A partition that had records."""
@@ -195,8 +214,9 @@ class Rooms(Rows):
 
     # --- chunks, under the lock --------------------------------------------------------------------------------------
 
-    def open(self, part: Part, row: int, began: float | None) -> PenstockError | None:
-        """Begin a chunk with room for a row; waits for memory, without the lock. An error: there was none in time.
+    def open(self, part: Part, row: int, began: float | None, keyless: Topic | None) -> PenstockError | None:
+        """Begin a chunk with room for a row; waits for memory, without the lock. Without one there is another chunk by then, or
+        `keyless` has left the partition for one whose node has memory. An error: there was none in time.
 
         Raises:
             ClosedError: the producer was closed meanwhile.
@@ -204,27 +224,31 @@ class Rooms(Rows):
         need = HEADER_BYTES + row
         limit = max(self.settings.batch_size, need)
         size = max(need, min(limit, part.open_bytes or OPEN_BYTES))
-        while not self.pool.try_reserve(size):
+        node = self._payer(part)
+        while not self.pool.try_reserve(size, node):
             size = need
-            if self.pool.try_reserve(size):
+            if self.pool.try_reserve(size, node):
                 break
+            if keyless is not None and self._evade(keyless, size):
+                return None
             began = self.seams.now() if began is None else began
-            error = self._wait_for_memory(size, began)
-            if error is not None:
-                return error
+            got = self._wait_for_memory(size, node, began, keyless)
+            if got is not True:
+                return got or None
             # Others went on meanwhile (ACC-4).
             if part.chunk is None:
                 break
-            self.pool.release(size)
+            self.pool.release(size, node)
             if part.chunk.end + row <= part.chunk.room or self.grow(part.chunk, row):
                 return None
-        self._begin(part, size, limit)
+        self._begin(part, size, node, limit)
         return None
 
-    def _begin(self, part: Part, size: int, limit: int) -> None:
+    def _begin(self, part: Part, size: int, node: int, limit: int) -> None:
         chunk = Chunk(part)
         chunk.limit = limit
         chunk.charge = size
+        chunk.node = node
         chunk.use(self.arena.make(size))
         chunk.created = self.seams.now()
         self.last_serial += 1
@@ -239,30 +263,58 @@ class Rooms(Rows):
             topic.used_at = chunk.created
             self.thread.want_topic(part.topic)
 
-    def _wait_for_memory(self, size: int, began: float | None) -> PenstockError | None:
+    def _wait_for_memory(
+        self, size: int, node: int, began: float | None, keyless: Topic | None
+    ) -> PenstockError | bool:
+        """True: it is reserved. False: the records of `keyless` go elsewhere. An error: there was none in time."""
         now = self.seams.now()
         if self.thread.is_current:
             return BufferExhaustedError("the producer's memory is full, and a callback cannot wait for it")
         left = self._max_block_s if began is None else max(0.0, began + self._max_block_s - now)
+        pause_s = WAIT_MAX_S if keyless is None or not self.pool.has_budget(node) else EVADE_S
         # Whoever has to go on waiting is not woken for what another one gets.
         woken = self.seams.apart()
         try:
-            with self.pool.reserve(size, now=now, max_wait_s=left, wake=woken.notify) as ticket:
-                self.close_all()
+            with self.pool.reserve(size, node, now=now, max_wait_s=left, wake=woken.notify) as ticket:
+                self._close_wanted()
                 self.rouse()
                 while not ticket.poll(now):
-                    _ = woken.wait(min(WAIT_MAX_S, ticket.deadline - now))
+                    if keyless is not None and self._evade(keyless, size):
+                        ticket.cancel()
+                        return False
+                    _ = woken.wait(min(pause_s, ticket.deadline - now))
                     now = self.seams.now()
         except BufferExhaustedError as error:
             return error
-        return None
+        return True
+
+    def _evade(self, topic: Topic, size: int) -> bool:
+        """Have keyless records leave a node without memory for one that has some; its partitions come back when queues are
+        weighed."""
+        settings, view = self.settings, self.cluster.topic(topic.name)
+        adapts = settings.partitioner_adaptive_partitioning_enable and isinstance(topic.keyless, Sticky)
+        if view is None or not adapts or not any(self.pool.spare(node) >= size for node in self._leading):
+            return False
+        with_room = [
+            leader
+            for leader in leaders_of(self.cluster, view)
+            if leader.partition < topic.count and self.pool.spare(self._payer(topic.parts[leader.partition])) >= size
+        ]
+        if not with_room:
+            return False
+        rack = settings.client_rack if settings.partitioner_rack_aware else ""
+        topic.keyless.learn(choices_of(topic.count, with_room, None, rack))
+        topic.sticky = topic.keyless.partition
+        topic.allowance = topic.keyless.allowance()
+        topic.used = 0
+        return True
 
     def grow(self, chunk: Chunk, row: int) -> bool:
         """Room for one more row. False: the chunk is closed, it is full or there is no memory for more of it."""
         need = chunk.end + row
         if need <= chunk.limit:
             for size in (min(chunk.limit, max(need, 2 * chunk.charge)), need):
-                if self.pool.try_reserve(size - chunk.charge):
+                if self.pool.try_reserve(size - chunk.charge, chunk.node):
                     data = self.arena.make(size)
                     assert chunk.data is not None
                     data[: chunk.end] = memoryview(chunk.data)[: chunk.end]
@@ -288,38 +340,52 @@ class Rooms(Rows):
             assert part.chunk is not None
             self.close(part.chunk)
 
+    def _close_wanted(self) -> None:
+        """Those whose memory somebody waits for do not wait for company."""
+        wanting = self.pool.wanting
+        for part in list(self._open):
+            assert part.chunk is not None
+            if _is_wanted(part.chunk, wanting):
+                self.close(part.chunk)
+
     # --- the sender thread -------------------------------------------------------------------------------------------
 
     @property
     def flushing(self) -> bool:
-        """Whether nothing is to be held for company: somebody flushes, closes or waits for memory."""
-        return self.flushes > 0 or self.pool.waiting > 0 or self.refusal is not None
+        """Whether nothing is to be held for company: somebody flushes, closes, or waits for memory that is no node's own."""
+        return self.flushes > 0 or self.refusal is not None or ANY_NODE in self.pool.wanting
+
+    @property
+    def pressed(self) -> frozenset[int]:
+        """Nodes whose records are not to be held for company: somebody waits for their memory (BUF-11)."""
+        return self.pool.wanting
 
     def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
         """Seal the chunks that are full or have waited long enough."""
         with self.shared:
             if all_chunks or self.flushing:
                 self.close_all()
-            else:
-                for part in list(self._open):
-                    assert part.chunk is not None
-                    if part.chunk.created + self._linger_s > now:
-                        break
-                    self.close(part.chunk)
+            elif self.pool.wanting:
+                self._close_wanted()
+            for part in list(self._open):
+                assert part.chunk is not None
+                if part.chunk.created + self._linger_s > now:
+                    break
+                self.close(part.chunk)
             taken, self._full = self._full, []
             self.stir = False
-            for chunk in taken:
-                if chunk.count == 0:
-                    # Its first record was never written: the caller was interrupted.
-                    del self.unsettled[chunk.serial]
-                    self.pool.release(chunk.charge)
-        return [self._seal(chunk) for chunk in taken if chunk.count]
+        return [self._seal(chunk) for chunk in taken]
 
     def next_due(self, now: float) -> float | None:
         """When `take_due` will find something; None: not before it is woken."""
         with self.shared:
             if self._full or (self._open and self.flushing):
                 return now
+            wanting = self.pool.wanting
+            for part in self._open if wanting else ():
+                assert part.chunk is not None
+                if _is_wanted(part.chunk, wanting):
+                    return now
             for part in self._open:
                 assert part.chunk is not None
                 return part.chunk.created + self._linger_s
@@ -349,3 +415,8 @@ class Rooms(Rows):
             int(chunk.created * 1000),
             chunk.max_ts,
         )
+
+
+def _is_wanted(chunk: Chunk, wanting: frozenset[int]) -> bool:
+    """Whether those who wait can use its memory; what no node pays for came out of everybody's reserve."""
+    return bool(wanting) and (chunk.node in wanting or ANY_NODE in wanting or chunk.node == ANY_NODE)

@@ -183,6 +183,8 @@ class BufferPool:
         self._lent_bytes = 0
         self._reserved_bytes = 0
         self._tickets: deque[Ticket] = deque()
+        self.wanting: frozenset[int] = frozenset()
+        """The nodes of the tickets that wait; may be read without the lock."""
 
     @property
     def lent_bytes(self) -> int:
@@ -215,11 +217,6 @@ class BufferPool:
         return len(self._tickets)
 
     # --- memory of records -------------------------------------------------------------------------------------------
-
-    @property
-    def wanting(self) -> frozenset[int]:
-        """The nodes of the tickets that wait."""
-        return frozenset(ticket.node for ticket in self._tickets)
 
     def reserved_for(self, node: int) -> int:
         """Bytes that records for a node hold, and what its tickets have gathered."""
@@ -262,6 +259,7 @@ class BufferPool:
         else:
             self._tickets.append(ticket)
             self._feed()
+            self._note_wanting()
         return ticket
 
     def release(self, size: int, node: int = ANY_NODE) -> None:
@@ -280,6 +278,7 @@ class BufferPool:
         """A ticket is over; what it had goes on to the next."""
         if not ticket.granted:
             self._tickets.remove(ticket)
+            self._note_wanting()
             self.waited_s += waited_s
         nbytes, ticket.gathered = ticket.gathered, 0
         self.release(nbytes, ticket.node)
@@ -301,7 +300,11 @@ class BufferPool:
             ticket.gather(nbytes)
             if ticket.granted:
                 self._tickets.remove(ticket)
+                self._note_wanting()
                 ticket.rouse()
+
+    def _note_wanting(self) -> None:
+        self.wanting = frozenset(ticket.node for ticket in self._tickets)
 
     def _reserve(self, more: int, node: int) -> None:
         held = self._reserved.get(node, 0) + more

@@ -159,9 +159,9 @@ class Joined:
         self._placing.cluster_changed(cluster, change, now)
         self._placing.place(now)
 
-    def flush(self, *, now: float) -> None:
-        """What was submitted does not linger."""
-        through = [(part.number, part.end - 1) for part in self._open]
+    def flush(self, *, now: float, nodes: frozenset[int] | None = None) -> None:
+        """What was submitted does not linger; `nodes`: only what these lead."""
+        through = [(part.number, part.end - 1) for part in self._open if nodes is None or part.leader in nodes]
         if through:
             self.table.apply(Flush(through), now=now)
 

@@ -37,6 +37,10 @@ class SealingFront:
     def flushing(self) -> bool:
         return False
 
+    @property
+    def pressed(self) -> frozenset[int]:
+        return frozenset()
+
     def put(self, topic: str, index: int, values: Sequence[bytes]) -> None:
         first = self._next.get((topic, index), 0)
         self._next[topic, index] = first + len(values)
