@@ -72,7 +72,7 @@ class Loop:
 
     def remove(self, fd: int) -> None:
         """Stop watching. Events of this round that were not yet told are dropped."""
-        if self._callbacks.pop(fd, None) is not None:
+        if self._callbacks.pop(fd, None) is not None and not self._epoll.closed:
             self._epoll.unregister(fd)
 
     def add_zmq(self, socket: "zmq.Socket[bytes]", callback: Callable[[], None]) -> None:
@@ -174,6 +174,12 @@ class Loop:
         """In a forked child: what is registered stays so, because the parent waits with the same epoll object."""
         self._callbacks.clear()
         self._epoll.close()
+
+    def forget(self) -> None:
+        """In a forked child: what the parent watches is one list with ours and must not be changed. Nothing is watched here any
+        more, and `remove` takes nothing away."""
+        self._epoll.close()
+        self._callbacks.clear()
 
     def close(self) -> None:
         self._epoll.close()

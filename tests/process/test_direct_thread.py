@@ -1,5 +1,6 @@
 """The sender thread of the direct producer against Penstock's own broker, with a front that only seals chunks."""
 
+import os
 import threading
 import time
 from collections import deque
@@ -186,3 +187,20 @@ def test_a_forced_close_fails_what_is_left_and_ends_the_thread(cluster: Embedded
         (outcome,) = front.wait_for(2)
         assert isinstance(outcome, Failed)
         assert outcome.failure.kind is Kind.CLOSED
+
+
+def test_a_forked_child_that_forgets_the_thread_takes_nothing_from_its_parent(cluster: EmbeddedCluster) -> None:
+    topic = cluster.create_topic("forked", 1)
+    with started(cluster) as (front, thread):
+        thread.want_topic(topic)
+        front.put(topic, 0, [b"before"])
+        thread.wake()
+        front.wait_for(1)
+        child = os.fork()
+        if not child:
+            thread.forget()
+            os._exit(0 if not thread.is_current and thread.join(0) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        front.put(topic, 0, [b"after"])
+        thread.wake()
+        assert all(isinstance(one, Delivered) for one in front.wait_for(2))
