@@ -1,15 +1,15 @@
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from ..api.errors import PenstockError
 from ..api.metadata import RecordMetadata
 from .core.partitioners import Keyless
 
 HEADER_BYTES: int
-Piece = tuple[int, int, int, int, PenstockError | None]
+Piece: TypeAlias = tuple[int, int, int, int, PenstockError | None]
 
-Watcher = tuple[Any, Callable[..., object], bool]
+Watcher: TypeAlias = tuple[Any, Callable[..., object], bool]
 """Something with an `index`, what to call, and whether with metadata and error instead of the first."""
 
 class Telling(Protocol):

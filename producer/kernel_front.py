@@ -305,10 +305,8 @@ class Sends:
         front.acquire()
         try:
             found = front._chunk_for(place, index, body + ROW_HEAD_BYTES, began)
-            if type(found) is not Chunk:
-                chunk = None
-            else:
-                chunk = found
+            chunk = found if type(found) is Chunk else None
+            if chunk is not None:
                 front._put(chunk, stamp, body, key_bytes, key_size, value_bytes, value_size, tail, tail_size)
                 future._chunk = chunk
                 future._index = chunk.count - 1

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..api.errors import PenstockError
 from ..api.futures import Future
@@ -7,10 +7,10 @@ from ..api.metadata import FrameMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
 from .kernel_chunks import Part, Topic
 
-Bytes = bytes | bytearray | memoryview
-Headers = Iterable[tuple[str, Bytes | None]] | None
-RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
-FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
+Bytes: TypeAlias = bytes | bytearray | memoryview
+Headers: TypeAlias = Iterable[tuple[str, Bytes | None]] | None
+RecordCallback: TypeAlias = Callable[[RecordMetadata | None, PenstockError | None], None]
+FrameCallback: TypeAlias = Callable[[FrameMetadata | None, PenstockError | None], None]
 
 class Rows:
     topics: dict[str, Topic]

@@ -374,7 +374,12 @@ class Rooms(Rows):
                 self.close(part.chunk)
             taken, self._full = self._full, []
             self.stir = False
-        return [self._seal(chunk) for chunk in taken]
+            for chunk in taken:
+                if chunk.count == 0:
+                    # Its first record was never written: the caller was interrupted.
+                    del self.unsettled[chunk.serial]
+                    self.pool.release(chunk.charge, chunk.node)
+        return [self._seal(chunk) for chunk in taken if chunk.count]
 
     def next_due(self, now: float) -> float | None:
         """When `take_due` will find something; None: not before it is woken."""

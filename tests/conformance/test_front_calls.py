@@ -258,3 +258,16 @@ def test_the_sender_thread_is_woken_for_the_first_record_and_for_full_chunks_onl
     assert world.sender.wakes == woken
     _ = [world.send(TOPIC, bytes(100)) for _ in range(3)]
     assert world.sender.wakes == woken + 1
+
+
+def test_a_chunk_whose_first_record_was_never_written_holds_nothing_up() -> None:
+    world = FrontWorld()
+    _ = world.send(TOPIC, b"value")
+    world.deliver()
+    # What an interruption between the chunk and its first row leaves behind.
+    with world._rows.shared:
+        assert world._rows.open(world._rows.part_at(TOPIC, 0), 100, None, None) is None
+    assert world.held_bytes > 0
+    assert world.take() == []
+    world.flush(0)
+    assert world.held_bytes == 0
