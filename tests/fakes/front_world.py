@@ -71,9 +71,11 @@ class ScriptedSender:
 
 
 class FrontWorld(DirectProducer):
-    """`partitions` of `TOPIC` are known from the start; 0: nothing is. Partition numbers are the partitions' own."""
+    """`partitions` of `TOPIC` are known from the start; 0: nothing is. Partition numbers are the partitions' own; `nodes` lead
+    them in turn."""
 
-    def __init__(self, partitions: int = 1, *, partitioner: Any = None, **settings: object) -> None:
+    def __init__(self, partitions: int = 1, *, nodes: int = 1, partitioner: Any = None, **settings: object) -> None:
+        self.nodes = nodes
         self.now = 1000.0
         self.over = False
         self.told = 0
@@ -90,6 +92,10 @@ class FrontWorld(DirectProducer):
             Seams(lambda: self.now, lambda: NOW_MS, Patience(self, lock), lambda: 0, lambda: Patience(self, lock))
         )
         return front, cast("Thread", self.sender)
+
+    @property
+    def front(self) -> Front:
+        return self._rows
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -122,10 +128,11 @@ class FrontWorld(DirectProducer):
 
     def tell(self, partitions: int, *, code: int = 0, topic: str = TOPIC) -> None:
         """A Metadata answer came."""
-        parts = {index: PartitionView(index, 0, 0, (0,), (0,), 0) for index in range(partitions)}
+        led = {index: index % self.nodes for index in range(partitions)}
+        parts = {index: PartitionView(index, node, 0, (node,), (node,), 0) for index, node in led.items()}
         self.told += 1
         view = TopicView(topic, None, MappingProxyType(parts), code, internal=False, told=self.told)
-        nodes: Mapping[int, BrokerAddress] = {0: BrokerAddress(0, "broker", 1, "")}
+        nodes: Mapping[int, BrokerAddress] = {node: BrokerAddress(node, "broker", 1, "") for node in range(self.nodes)}
         self.as_sender(lambda: self._rows.cluster_changed(Cluster("c", 0, nodes, {topic: view})))
 
     def take(self) -> list[Sealed]:
