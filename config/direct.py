@@ -55,7 +55,8 @@ class DirectSettings(ProducerSettings):
     batch_size: Annotated[int, AfterValidator(lambda given: max(given, 1))] = Field(default=16_384, ge=0, le=INT_MAX)
     """Bytes of one batch, by what its records should compress to. A larger record goes alone; 0 sends each record alone."""
     buffer_memory: int = Field(default=32 << 20, ge=0)
-    """Bytes of records that wait or are on their way; `send` waits for room, at most `max.block.ms`. At least `batch.size`."""
+    """Bytes of records that wait or are on their way; `send` waits for room, at most `max.block.ms`. At least `batch.size`. Half
+    of it is shared out over the brokers in use, half is for all: a broker that takes nothing leaves the others their shares."""
     max_request_size: int = Field(default=1_048_576, ge=0, le=INT_MAX)
     """Bytes of one record before compression, and of the batches of one Produce request."""
     max_block_ms: int = Field(default=60_000, ge=0)

@@ -357,7 +357,7 @@ class Rooms(Rows):
 
     @property
     def pressed(self) -> frozenset[int]:
-        """Nodes whose records are not to be held for company: somebody waits for their memory (BUF-11)."""
+        """Nodes whose records are not to be held for company: somebody waits for their memory (BUF-14)."""
         return self.pool.wanting
 
     def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:

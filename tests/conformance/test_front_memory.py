@@ -1,4 +1,4 @@
-"""The direct producer's memory by node: a broker that takes nothing holds up its own partitions only (BUF-11, BUF-14)."""
+"""The direct producer's memory by node: a broker that takes nothing holds up its own partitions only (BUF-14)."""
 
 import pytest
 from penstock.api.errors import BufferExhaustedError, ClosedError
