@@ -224,7 +224,8 @@ class BufferPool:
 
     def spare(self, node: int) -> int:
         """Bytes that may be reserved for the node now."""
-        return min(self.room(node), max(0, self.available_bytes))
+        room, available = self.room(node), self.total_bytes - self._lent_bytes - self._reserved_bytes
+        return room if room <= available else max(0, available)
 
     def try_reserve(self, size: int, node: int = ANY_NODE) -> bool:
         """Reserve `size` bytes if they are there now. False: nothing is reserved, `reserve` says why or waits."""
@@ -294,7 +295,7 @@ class BufferPool:
 
     def _feed(self) -> None:
         # A ticket that stays has taken all there is for its node, the reserve included: those behind it find their budgets.
-        for ticket in list(self._tickets):
+        for ticket in list(self._tickets) if self._tickets else ():
             nbytes = min(ticket.size - ticket.gathered, self.spare(ticket.node))
             self._reserve(nbytes, ticket.node)
             ticket.gather(nbytes)
@@ -307,16 +308,10 @@ class BufferPool:
         self.wanting = frozenset(ticket.node for ticket in self._tickets)
 
     def _reserve(self, more: int, node: int) -> None:
-        held = self._reserved.get(node, 0) + more
-        assert held >= 0, "more came back than was reserved"
-        self._beyond_bytes -= self._beyond(node)
-        if held:
-            self._reserved[node] = held
-        else:
-            _ = self._reserved.pop(node, None)
+        self._charge(self._reserved, node, more)
         self._reserved_bytes += more
-        self._beyond_bytes += self._beyond(node)
-        self._trim()
+        if self._free:
+            self._trim()
 
     # --- memory of batches -------------------------------------------------------------------------------------------
 
@@ -367,7 +362,8 @@ class BufferPool:
 
     def room(self, node: int) -> int:
         """Bytes that the node may still be lent."""
-        return max(0, self._budgets.get(node, 0) - self._held(node)) + max(0, self.reserve_bytes())
+        own, reserve = self._budgets.get(node, 0) - self._held(node), self.reserve_bytes()
+        return max(0, own) + max(0, reserve)
 
     def take(self, node: int, size: int, tag: Tag) -> Buffer | None:
         """A buffer of at least `size` bytes, or None while the node's budget and the reserve have no room.
@@ -423,15 +419,21 @@ class BufferPool:
         buffer.size = len(buffer.data)
 
     def _count(self, node: int, more: int) -> None:
-        left = self._lent.get(node, 0) + more
-        assert left >= 0, "more came back than was lent"
-        self._beyond_bytes -= self._beyond(node)
-        if left:
-            self._lent[node] = left
-        else:
-            _ = self._lent.pop(node, None)
+        self._charge(self._lent, node, more)
         self._lent_bytes += more
-        self._beyond_bytes += self._beyond(node)
+
+    def _charge(self, account: dict[int, int], node: int, more: int) -> None:
+        beyond = self._held(node) - self._budgets.get(node, 0)
+        held = account.get(node, 0) + more
+        assert held >= 0, "more came back than was taken"
+        if held:
+            account[node] = held
+        else:
+            _ = account.pop(node, None)
+        if beyond > 0:
+            self._beyond_bytes -= beyond
+        if beyond + more > 0:
+            self._beyond_bytes += beyond + more
 
     def _trim(self) -> None:
         """Let free buffers go that are not covered any more."""
