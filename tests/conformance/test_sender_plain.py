@@ -47,6 +47,7 @@ def test_a_batch_is_sent_again_as_often_as_retries_allow_and_then_fails_with_a_n
 
 
 @pytest.mark.row("F6")
+@pytest.mark.fault("K13", "K24")
 def test_with_one_in_flight_a_second_record_is_not_sent_to_the_new_leader_while_the_first_is_open() -> None:
     rig = plain_rig(leader_epoch=1)
     rig.append(1)

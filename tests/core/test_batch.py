@@ -221,10 +221,12 @@ def test_what_comes_for_a_closed_batch_is_an_error_of_ours() -> None:
         builder.append(part.data, 48, len(part.data), 1, own_timestamps=False, slice_ts=0)
 
 
+@pytest.mark.fault("K10")
 def test_the_checksum_library_is_right_and_fast() -> None:
     self_check(time.perf_counter)
 
 
+@pytest.mark.fault("K10")
 def test_a_slow_checksum_library_is_refused() -> None:
     ticks = iter(range(100))
     with pytest.raises(SlowChecksumError, match="without its C code"):

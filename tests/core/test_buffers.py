@@ -33,6 +33,7 @@ def test_a_second_return_is_an_error_of_ours() -> None:
         pool.give(buffer)
 
 
+@pytest.mark.fault("K17")
 def test_a_node_gets_its_budget_and_then_what_the_reserve_has() -> None:
     pool = BufferPool(1000, 100)
     pool.set_budget(1, 300)
@@ -51,6 +52,7 @@ def test_a_node_gets_its_budget_and_then_what_the_reserve_has() -> None:
     assert not pool.starved(1)
 
 
+@pytest.mark.fault("K17")
 def test_a_node_that_holds_nothing_gets_one_buffer_whatever_its_budget() -> None:
     pool = BufferPool(1000, 100)
     pool.set_budget(1, 990)

@@ -8,6 +8,7 @@ from penstock.producer.core.connections import State
 from tests.fakes.link_world import link_world
 
 
+@pytest.mark.fault("K3")
 def test_a_leader_that_is_not_among_the_brokers_neither_raises_nor_spins() -> None:
     # kafka-python raises inside its loop before it polls, 57,000 times a second, and never asks for metadata again.
     with link_world(nodes=2) as world:
@@ -31,6 +32,7 @@ def test_a_leader_that_is_not_among_the_brokers_neither_raises_nor_spins() -> No
         assert {item.partition for item in world.bench.done} == {0, 1}
 
 
+@pytest.mark.fault("K9")
 def test_one_late_answer_ends_the_connection_and_everything_on_it_is_sent_again_under_the_same_stamps() -> None:
     # It fails the records of all partitions on the connection in kafka-python.
     with link_world(request_timeout_ms=1000) as world:
@@ -55,6 +57,7 @@ def test_one_late_answer_ends_the_connection_and_everything_on_it_is_sent_again_
             assert batch in again.body
 
 
+@pytest.mark.fault("K17")
 def test_a_broker_that_cannot_be_reached_does_not_keep_the_others_waiting() -> None:
     # In librdkafka one slow broker fills the queue that all share.
     with link_world(nodes=2) as world:

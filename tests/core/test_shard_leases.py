@@ -245,6 +245,7 @@ def test_a_partition_that_backs_off_does_not_hold_up_its_neighbour(bench: ShardB
 # --- moves and returns -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault("K13")
 def test_a_move_makes_orphans_and_sends_again_at_the_new_node_without_backoff(bench: ShardBench) -> None:
     running(bench)
     for _ in range(3):

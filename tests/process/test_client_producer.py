@@ -56,6 +56,7 @@ def met(daemon: FakeDaemon, high: int = -1, **limits: int) -> Peer:
     return peer
 
 
+@pytest.mark.fault("K12", "K21")
 def test_records_sent_together_share_a_frame_and_each_learns_its_offset(daemon: FakeDaemon, make: Make) -> None:
     producer = make(linger_ms=10_000)
     futures = [producer.send("orders", b"v%d" % i, b"k%d" % i) for i in range(3)]
@@ -125,6 +126,7 @@ def test_records_of_a_topic_keep_their_order_whatever_their_level(daemon: FakeDa
     assert sorted({sent.seq for sent in frames_seen}) == [sent.seq for sent in frames_seen]
 
 
+@pytest.mark.fault("K12", "K22")
 def test_whole_columns_are_written_at_once_and_answered_as_one(daemon: FakeDaemon, make: Make) -> None:
     producer = make(linger_ms=60_000)
     heard: list[tuple[object, object]] = []
@@ -230,6 +232,7 @@ def test_columns_of_unequal_length_are_refused_where_they_are_sent(make: Make) -
         producer.send_many("orders", b"bytes")  # type: ignore[arg-type]
 
 
+@pytest.mark.fault("K2", "K7")
 def test_a_refused_frame_fails_its_records_and_leaves_others_alone(daemon: FakeDaemon, make: Make) -> None:
     errors: list[PenstockError] = []
     producer = make(linger_ms=1, on_error=errors.append)
@@ -273,6 +276,7 @@ def test_records_that_did_not_share_their_frames_outcome_fail_alone(daemon: Fake
     assert [one[:3] for one in caught.value.refused] == [(1, 1, "parked")]
 
 
+@pytest.mark.fault("K9")
 def test_what_has_no_answer_is_sent_again_in_order_under_the_same_sequences(daemon: FakeDaemon, make: Make) -> None:
     producer = make(client_id="app", linger_ms=0)
     futures = [producer.send_many("orders", [b"%d" % i]) for i in range(4)]
@@ -386,6 +390,7 @@ def test_a_session_ended_in_passing_is_opened_again(daemon: FakeDaemon, make: Ma
     assert future.result(WAIT_S).offset == 100
 
 
+@pytest.mark.fault("K5")
 def test_a_full_buffer_blocks_and_then_says_so(daemon: FakeDaemon, make: Make) -> None:
     producer = make(linger_ms=0, batch_bytes=1_000, buffer_bytes_max=10_000, max_block_ms=100)
     first = producer.send("orders", b"x" * 6_000)
@@ -398,6 +403,7 @@ def test_a_full_buffer_blocks_and_then_says_so(daemon: FakeDaemon, make: Make) -
     assert producer.send("orders", b"x" * 6_000) is not None
 
 
+@pytest.mark.fault("K18")
 def test_a_send_that_waits_for_room_goes_on_when_answers_come(daemon: FakeDaemon, make: Make) -> None:
     producer = make(linger_ms=0, batch_bytes=1_000, buffer_bytes_max=10_000)
     _ = producer.send("orders", b"x" * 6_000)
@@ -412,6 +418,7 @@ def test_a_send_that_waits_for_room_goes_on_when_answers_come(daemon: FakeDaemon
     assert not blocked.is_alive()
 
 
+@pytest.mark.fault("K7")
 def test_callbacks_run_before_flush_returns_and_their_errors_are_logged(
     daemon: FakeDaemon, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -517,6 +524,7 @@ def test_a_producer_that_was_never_used_opens_no_session(daemon: FakeDaemon) -> 
     assert daemon.is_quiet(0.05)
 
 
+@pytest.mark.fault("K19")
 def test_after_a_fork_the_child_has_a_session_of_its_own(daemon: FakeDaemon, make: Make) -> None:
     producer = make(client_id="app", linger_ms=0)
     future = producer.send("orders", b"parent")

@@ -59,6 +59,7 @@ def test_threads_share_a_producer_and_every_partition_keeps_each_threads_order(
             assert offsets == sorted(offsets)
 
 
+@pytest.mark.fault("K22")
 def test_columns_come_back_with_places_where_a_reader_finds_them(cluster: EmbeddedCluster, topic: str) -> None:
     values: list[bytes | None] = [None if i % 10 == 0 else b"v%d" % i for i in range(5000)]
     keys = [b"k%d" % (i % 100) for i in range(5000)]
@@ -85,6 +86,7 @@ def test_columns_come_back_with_places_where_a_reader_finds_them(cluster: Embedd
         assert list(each.headers) == [("i", b"%d" % i)]
 
 
+@pytest.mark.fault("K5", "K18")
 def test_memory_is_bounded_and_senders_wait_for_it(cluster: EmbeddedCluster, topic: str) -> None:
     limit = 256 << 10
     highest = 0
@@ -135,6 +137,7 @@ def test_without_brokers_a_close_with_a_limit_ends_in_time_and_tells_that_nothin
     producer.close()
 
 
+@pytest.mark.fault("K19")
 def test_a_child_has_a_producer_of_its_own_and_the_parents_goes_on(cluster: EmbeddedCluster, topic: str) -> None:
     producer = DirectProducer(bootstrap_servers=cluster.bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000)
     assert len(producer.partitions_for(topic)) == 4

@@ -131,6 +131,7 @@ def test_records_go_to_their_leaders_and_come_back_with_offsets(cluster: Embedde
         assert front.failure is None
 
 
+@pytest.mark.fault("K15")
 def test_records_outlive_a_broker_that_is_killed_and_are_in_the_log_once() -> None:
     with EmbeddedCluster(1, folders=True) as alone:
         topic = alone.create_topic("killed", 1)

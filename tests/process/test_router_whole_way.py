@@ -71,6 +71,7 @@ def test_a_record_comes_through_all_processes_and_is_read_back(cluster: Embedded
         assert check_conserved(stack)["delivered"] == 2
 
 
+@pytest.mark.fault("K15")
 def test_kills_of_shards_and_router_lose_double_and_reorder_nothing(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("killed", partitions=4)
     frames = 400
@@ -117,6 +118,7 @@ def test_an_orderly_stop_delivers_what_there_is_and_the_next_start_is_clean(clus
         assert '"power_cut": false' in stack.log_path.read_text()
 
 
+@pytest.mark.fault("K20")
 def test_frames_are_spooled_while_no_broker_answers_and_delivered_when_one_does() -> None:
     with EmbeddedCluster(1, folders=True) as cluster:
         cluster.create_topic("later", partitions=2)

@@ -83,6 +83,7 @@ def leaves_the_stopped_node(producer: Producer | DirectProducer, cluster: Embedd
     wait_until(is_back, seconds=WAIT_S, what="keyless records go to the broker again")
 
 
+@pytest.mark.fault("K17")
 def test_through_the_daemon(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("slow", partitions=PARTITIONS)
     with (
@@ -92,6 +93,7 @@ def test_through_the_daemon(cluster: EmbeddedCluster) -> None:
         leaves_the_stopped_node(producer, cluster, "slow")
 
 
+@pytest.mark.fault("K17")
 def test_through_the_direct_producer(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("slow", partitions=PARTITIONS)
     with DirectProducer({"bootstrap.servers": cluster.bootstrap, **SETTINGS}) as producer:
