@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from penstock.api.errors import BrokerError, BufferExhaustedError, ExpiredError, PenstockError
-from penstock.producer import DirectProducer, direct_thread
-from penstock.producer.core.batch import SlowChecksumError
-from penstock.producer.core.buffers import Ticket
+from penstock.producer.core.batch import SlowChecksumError, self_check
 from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind
 from penstock.wire.slices import HEADER_BYTES
 
@@ -68,16 +66,36 @@ def test_flush_returns_when_every_record_has_its_outcome_and_futures_tell_which(
 
 
 @pytest.mark.fault("K10")
-def test_a_slow_checksum_is_an_error_at_every_record_and_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(_now: Callable[[], float]) -> None:
-        raise SlowChecksumError("without its C code")
+def test_a_checksum_that_is_refused_is_an_error_at_every_record_and_nothing_is_sent() -> None:
+    world = FrontWorld()
 
-    monkeypatch.setattr(direct_thread, "self_check", slow)
-    producer = DirectProducer({"bootstrap.servers": "127.0.0.1:1"})
+    def refuse() -> None:
+        self_check(lambda: next(ticks))
+
+    ticks = (float(number) for number in range(1000))
+    world.sender.start = refuse  # type: ignore[method-assign]
     for _ in range(3):
         with pytest.raises(SlowChecksumError, match="without its C code"):
-            producer.send(TOPIC, b"value")
-    producer.close()
+            world.send(TOPIC, b"value", partition=None)
+    assert world.held_bytes == 0
+    world.close()
+
+
+class Counting(threading.Condition):
+    """Counts how often anybody was woken."""
+
+    woken = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        done = super().wait(timeout)
+        Counting.woken += 1
+        return done
+
+
+class CountedBench(FrontBench):
+    """All who wait are counted when they wake up."""
+
+    condition = Counting
 
 
 class Stirred(NoThread):
@@ -91,17 +109,10 @@ class Stirred(NoThread):
 
 
 @pytest.mark.fault("K11")
-def test_memory_that_comes_back_wakes_who_gets_it_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_comes_back_wakes_who_gets_it_and_nobody_else() -> None:
     waiting, size = 40, 1024
-    looks: list[float] = []
-    poll = Ticket.poll
-
-    def counted(ticket: Ticket, now: float) -> bool:
-        looks.append(now)
-        return poll(ticket, now)
-
-    monkeypatch.setattr(Ticket, "poll", counted)
-    bench = FrontBench(dict.fromkeys(range(waiting), 1), **{"buffer.memory": 64 * 1024, "batch.size": size})
+    Counting.woken = 0
+    bench = CountedBench(dict.fromkeys(range(waiting), 1), **{"buffer.memory": 64 * 1024, "batch.size": size})
     thread = Stirred()
     bench.front.use(thread)
     pool = bench.front.pool
@@ -124,9 +135,7 @@ def test_memory_that_comes_back_wakes_who_gets_it_and_nobody_else(monkeypatch: p
         assert done.acquire(timeout=PATIENCE_S)
     for caller in callers:
         caller.join(PATIENCE_S)
-    assert len(looks) == 2 * waiting, (
-        "each looks when it comes and when its memory is there; nobody looks for another's"
-    )
+    assert Counting.woken == waiting, "each when its memory is there, and nobody for another's"
 
 
 @pytest.mark.fault("K12", "K21")

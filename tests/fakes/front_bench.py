@@ -2,7 +2,7 @@
 moves, chunks that the test takes."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 
 from penstock.config.direct import direct_settings
@@ -37,6 +37,8 @@ class NoThread:
 class FrontBench(Sends):
     """`leaders`: node of each partition, -1 for none. Chance counts 0, 1, 2, …; `draws` says how often it was asked."""
 
+    condition: Callable[[threading.Lock], threading.Condition] = threading.Condition
+
     def __init__(
         self, leaders: Mapping[int, int], *, racks: Mapping[int, str] | None = None, **settings: object
     ) -> None:
@@ -50,9 +52,9 @@ class FrontBench(Sends):
 
         checked = direct_settings({"bootstrap.servers": "broker:1", **settings})
         lock = threading.Lock()
-        shared = threading.Condition(lock)
+        shared = self.condition(lock)
         self.front = Front(
-            checked, Seams(lambda: self.now, lambda: NOW_MS, shared, random31, lambda: threading.Condition(lock))
+            checked, Seams(lambda: self.now, lambda: NOW_MS, shared, random31, lambda: self.condition(lock))
         )
         self.front.use(NoThread())
         self._front = self.front
