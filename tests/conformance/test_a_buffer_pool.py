@@ -237,7 +237,9 @@ def test_want_of_memory_at_one_node_makes_only_its_batches_sendable() -> None:
     assert rig.ready().nodes == set()
     assert rig.pool.lent_to(1) == 4 * size, "all that node 1 may hold is out"
     rig.append(4)
-    assert rig.ready().nodes == {1}
+    for partition in range(5, 7):
+        rig.append(partition)
+    assert rig.ready().nodes == {1}, "who has memory lingers on"
     assert {len(entries) for entries in rig.drain().values()} == {4}
 
 

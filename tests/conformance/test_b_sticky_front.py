@@ -49,7 +49,8 @@ def test_records_follow_the_queues_and_leave_a_node_that_takes_nothing() -> None
 
 
 @pytest.mark.row("B9")
-def test_lingering_batches_are_not_cut_into_fractions_by_a_change_of_partition() -> None:
+@pytest.mark.parametrize("records", [512 * 2 // 3 // 32, 7], ids=["two thirds of values", "two thirds of rows"])
+def test_lingering_batches_are_not_cut_into_fractions_by_a_change_of_partition(records: int) -> None:
     bench = FrontBench(NODES, **{"batch.size": 512, "linger.ms": 10})
     rig = Rig(batch_bytes=512, linger_ms=10)
     for partition in NODES:
@@ -57,7 +58,7 @@ def test_lingering_batches_are_not_cut_into_fractions_by_a_change_of_partition()
         bench.front.topics["t"].parts[partition].next_ordinal = rig.next[partition]
     for _ in range(10):
         bench.now = rig.now
-        for _ in range(512 * 2 // 3 // 32):
+        for _ in range(records):
             _ = bench.put(bytes(32))
         bench.now += 0.010
         rig.pass_ms(10)

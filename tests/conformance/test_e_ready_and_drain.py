@@ -2,6 +2,7 @@
 
 import pytest
 from penstock.producer.core.codecs import Codec
+from penstock.producer.core.sender import REQUEST_OVERHEAD_BYTES
 from penstock.wire.messages import NARROW, OPEN
 
 from tests.conformance.rig import NOT_ENOUGH_REPLICAS, Ready, Rig, partitions
@@ -41,6 +42,18 @@ def test_turns_go_round_among_the_partitions_of_a_node() -> None:
         rig.append(partition)
     rig.pace(OPEN, 3)
     assert drained(INT_MAX) == {0, 1, 2, 3}
+
+
+@pytest.mark.row("E1")
+def test_who_did_not_fit_any_more_is_first_in_the_next_request() -> None:
+    rig = Rig(batch_bytes=5, leaders={0: 1, 1: 1, 2: 1})
+    turns: list[int] = []
+    for _ in range(6):
+        for partition in range(3):
+            rig.append(partition)
+        turns += partitions(rig.drain(max_bytes=5 + 61))
+        rig.answer()
+    assert turns == [0, 1, 2] * 2
 
 
 @pytest.mark.row("E2")
@@ -92,6 +105,19 @@ def test_a_request_takes_no_second_batch_that_would_make_it_too_large() -> None:
         rig.append(partition, count=1024 // KV_BYTES + 1)
     assert rig.ready().nodes == {1}
     assert len(rig.drain(max_bytes=1024)[1]) == 1
+
+
+@pytest.mark.row("E6")
+@pytest.mark.parametrize(("spare", "batches"), [(-1, 1), (0, 2)])
+def test_a_request_is_as_large_as_allowed_to_the_byte(spare: int, batches: int) -> None:
+    rig = Rig(batch_bytes=1024)
+    for partition in (0, 1):
+        rig.append(partition, count=1024 // KV_BYTES + 1)
+    rig.fill()
+    sizes = [rig.table.leases[partition].queue.estimated_bytes() for partition in (0, 1)]
+    assert sizes == [61 + 1024 // KV_BYTES * KV_BYTES + 4] * 2, "from the 64th on a record's offset takes two bytes"
+    drained = rig.drain(max_bytes=REQUEST_OVERHEAD_BYTES + sum(sizes) + spare)
+    assert len(drained[1]) == batches
 
 
 @pytest.mark.row("E8")

@@ -123,7 +123,7 @@ def test_chance_decides_between_equals() -> None:
 # --- as the metadata client chooses ----------------------------------------------------------------------------------
 
 
-@pytest.mark.row("I16")
+@pytest.mark.row("I16", "F10")
 def test_metadata_is_asked_of_another_node_while_the_one_that_was_asked_is_throttled() -> None:
     with metadata_net(bootstrap="10.0.0.1") as world:
         first = world.greet()
@@ -136,7 +136,7 @@ def test_metadata_is_asked_of_another_node_while_the_one_that_was_asked_is_throt
         assert world.net.last.read().api_key == 22
 
 
-@pytest.mark.row("I16")
+@pytest.mark.row("I16", "F10")
 def test_a_throttled_node_is_waited_for_where_there_is_no_other() -> None:
     with metadata_net(bootstrap="10.0.0.1") as world:
         first = world.greet()

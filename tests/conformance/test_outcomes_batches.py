@@ -8,6 +8,7 @@ from penstock.broker.core.codecs import decompress
 from penstock.producer.core.codecs import Codec
 
 from tests.conformance.joined_rig import MESSAGE_TOO_LARGE, NOT_LEADER, TOPIC, JoinedRig, Sent
+from tests.conformance.rig import NOT_ENOUGH_REPLICAS, Rig
 from tests.fakes.front_world import FrontWorld
 
 CODECS: Final = get_args(Codec)
@@ -98,6 +99,35 @@ def test_a_record_that_was_tried_counts_from_its_creation_as_well() -> None:
         rig.pass_ms(passed)
         _ = rig.run()
         assert (first in rig.failed(0)) is failed
+
+
+@pytest.mark.row("D11")
+def test_only_a_newer_leader_epoch_is_a_change_and_only_for_the_attempt_after_it() -> None:
+    rig = Rig(leader_epoch=-1)
+    attempts: list[int] = []
+
+    def looked(epoch: int) -> bool:
+        """Whether the batch may be sent, with a leader of this epoch (-1: unknown)."""
+        rig.move(1, epoch)
+        return rig.ready().nodes == {1}
+
+    def tried() -> None:
+        """The batch is sent once more and refused, and has to wait."""
+        ((_, batch),) = rig.drain()[1]
+        rig.refuse(NOT_ENOUGH_REPLICAS)
+        attempts.append(batch.attempts)
+
+    rig.append(0)
+    assert looked(-1)
+    assert looked(100)
+    tried()
+    changes = [rig.ready().nodes == {1}, looked(100), looked(101), looked(101)]
+    tried()
+    changes += [looked(101), looked(-1)]
+    assert changes == [False, False, True, True, False, False]
+    rig.pass_ms(2000)
+    tried()
+    assert attempts == [1, 2, 3]
 
 
 @pytest.mark.row("D11")

@@ -144,6 +144,28 @@ def test_the_buffer_of_what_expired_in_flight_comes_back_with_the_answer() -> No
     assert rig.delivered(0) == {}
 
 
+@pytest.mark.row("F66")
+def test_what_is_on_the_wire_stays_as_it_is_though_it_has_expired_and_another_wants_the_only_buffer() -> None:
+    rig = plain_rig(batch_bytes=1024, pool_bytes=1024 + 61, in_flight=2)
+    rig.append(0)
+    (request,) = rig.run()
+    ((_, batch),) = request.flight.entries
+    data = batch.data
+    assert data is not None
+    on_wire = bytes(data)
+    rig.pass_ms(1500)
+    other = rig.append(1, value=b"other")
+    assert rig.run() == [], "there is one buffer, and it is on the wire"
+    assert len(rig.failed(0)) == 1
+    assert bytes(data) == on_wire
+
+    taken(rig, request)
+    (later,) = rig.run()
+    assert later.of(1).first == other
+    taken(rig, later)
+    assert rig.pool.lent_bytes == 0
+
+
 @pytest.mark.row("F45")
 def test_the_neighbours_of_refused_records_fail_too_where_nothing_is_sent_again() -> None:
     rig = plain_rig()

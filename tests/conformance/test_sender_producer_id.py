@@ -5,7 +5,7 @@ import itertools
 import pytest
 from penstock.producer.core.backoff import Backoff
 from penstock.producer.core.cluster import BrokerAddress
-from penstock.producer.core.metadata_plan import AskProducerId, MetadataPlan, PlanLimits
+from penstock.producer.core.metadata_plan import AskBrokerSettings, AskProducerId, AskTopics, MetadataPlan, PlanLimits
 from penstock.producer.core.outcomes import Kind
 
 from tests.conformance.joined_rig import CLUSTER_AUTHORIZATION_FAILED, PRODUCER_ID, JoinedRig
@@ -45,6 +45,16 @@ def test_a_record_that_expires_without_a_producer_id_says_so() -> None:
     assert [(sent.first, sent.sequence) for sent in rig.on_wire(0)] == [(later, 0)]
 
 
+@pytest.mark.row("F10")
+def test_a_question_for_metadata_without_answer_holds_up_none_for_a_producer_id() -> None:
+    plan = MetadataPlan(LIMITS, [("h", 1)], now=100.0)
+    _ = plan.nodes_known({0: BrokerAddress(0, "h", 1, "")})
+    assert plan.target(100.0, 0.5) is not None
+    assert [type(ask) for ask in plan.asks(100.0)] == [AskTopics, AskBrokerSettings]
+    plan.request_producer_id(100.0)
+    assert plan.asks(100.0) == [AskProducerId()]
+
+
 @pytest.mark.row("F11")
 def test_without_permission_for_an_id_what_waits_fails_and_later_records_are_sent_once_there_is_one() -> None:
     rig = JoinedRig(fresh=True, has_id=False)
@@ -60,6 +70,25 @@ def test_without_permission_for_an_id_what_waits_fails_and_later_records_are_sen
     rig.run()
     rig.answer()
     assert rig.delivered(0) == {later: 0}
+
+
+@pytest.mark.row("F11")
+def test_without_permission_for_an_id_it_is_asked_for_again_less_and_less_often() -> None:
+    plan = MetadataPlan(LIMITS, [("h", 1)], now=100.0)
+    plan.request_producer_id(100.0)
+    _ = plan.nodes_known({0: BrokerAddress(0, "h", 1, "")})
+    assert plan.target(100.0, 0.5) is not None
+    now, waits = 100.0, list[float]()
+    assert AskProducerId() in plan.asks(now)
+    for _ in range(7):
+        plan.refused_producer_id(forbidden=True, now=now, chance=0.5)
+        due = plan.next_deadline(connected=True)
+        assert due is not None
+        waits.append(due - now)
+        assert plan.asks(due - 0.001) == []
+        now = due
+        assert plan.asks(now) == [AskProducerId()]
+    assert waits == pytest.approx([1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0])
 
 
 @pytest.mark.row("F59")

@@ -9,6 +9,7 @@ from tests.conformance.joined_rig import (
     INVALID_REQUEST,
     MESSAGE_TOO_LARGE,
     OUT_OF_ORDER,
+    TOPIC,
     TOPIC_AUTHORIZATION_FAILED,
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
     UNSUPPORTED_VERSION,
@@ -45,6 +46,7 @@ def test_without_permission_for_the_cluster_everything_fails_and_so_does_what_co
 
     assert rig.failed(0)[first].kind is Kind.FATAL
     assert rig.failed(0)[first].name == "CLUSTER_AUTHORIZATION_FAILED"
+    assert list(rig.failed(1)) + list(rig.delivered(1)) == [first]
     later = rig.append(0)
     assert rig.failed(0)[later].kind is Kind.FATAL
     assert rig.run() == []
@@ -119,6 +121,28 @@ def test_a_batch_that_is_too_large_is_sent_in_two_one_after_the_other_under_its_
     rig.run()
     assert rig.failed(0) == {}
     assert not rig.wire
+
+
+@pytest.mark.row("F42")
+def test_a_batch_that_compressed_worse_than_was_hoped_ends_the_hope_and_is_counted() -> None:
+    rig = JoinedRig(delivery_ms=3000, codec="gzip", batch_bytes=4096)
+    table = rig.joined.table
+    ratio = table.accumulator.ratios.of(TOPIC, "gzip")
+    ratio.value = 0.2
+    rig.append(0, count=2, value=b"v" * 2048)
+    rig.run()
+    (whole,) = rig.on_wire(0)
+    assert (whole.sequence, whole.count, len(whole.data) < 4096) == (1, 2, True)
+    assert ratio.value == pytest.approx(0.2 - 0.005)
+    rig.refuse(MESSAGE_TOO_LARGE, partition=0)
+    assert table.counters["answers_split"] == 1
+    assert ratio.value == 1.0
+    offsets = iter((1, 2))
+    while rig.run():
+        rig.answer(answers={0: ok(next(offsets))})
+    assert rig.delivered(0) == {1: 1, 2: 2}
+    assert 1.0 - 2 * 0.005 <= ratio.value <= 1.0 - 0.005
+    assert rig.joined.idle
 
 
 @pytest.mark.row("F45")
