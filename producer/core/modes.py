@@ -40,6 +40,7 @@ class Question(Enum):
 
     START = "log start"
     END = "epoch end"
+    LENGTH = "log end"
     TOPIC = "topic id"
 
 

@@ -2,7 +2,9 @@
 the topic is still the same. Until it has answered nothing of the partition is sent.
 
 * START after a grant and after a long pause: an acknowledged batch that is no longer in the log keeps no state alive (HO-6).
-* END after a newer leader epoch: a log that ended before what was acknowledged has lost it (GAP-5).
+* END after a newer leader epoch: a log that ended before what was acknowledged may have lost it (GAP-5).
+* LENGTH where END says so. A leader may take our batches under an epoch that we hear of later: then they lie behind that end, and
+  only a log that is shorter than what was acknowledged has lost it.
 * TOPIC where Produce goes by name, on every new connection and after an unknown topic: a topic made again under the same
   name would take our batches, and nothing in its answers would tell (IDN-8).
 """
@@ -20,7 +22,7 @@ from .modes import Mode, Question
 from .verdicts import Verdict, error_name, judge_produce
 
 UNKNOWN_TOPIC_ID: Final = 100
-LEAST_VERSION: Final = {Question.START: 1, Question.END: 2, Question.TOPIC: 10}
+LEAST_VERSION: Final = {Question.START: 1, Question.END: 2, Question.LENGTH: 2, Question.TOPIC: 10}
 """Older ones lack what we want to know: then nothing is asked."""
 _EARLIEST: Final = -2
 _ANOTHER_TIME: Final = frozenset(
@@ -62,7 +64,7 @@ def request_for(asked: Asked) -> KafkaRequest:
         return metadata_request(sorted({lease.topic for lease in asked.leases}))
     if asked.question is Question.START:
         return cast("KafkaRequest", _log_starts(asked.leases))
-    return cast("KafkaRequest", _epoch_ends(asked.leases))
+    return cast("KafkaRequest", _epoch_ends(asked.leases, asked.question))
 
 
 def metadata_request(names: Iterable[str]) -> KafkaRequest:
@@ -93,7 +95,7 @@ def _log_starts(leases: Sequence[Lease]) -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics, timeout_ms=0)
 
 
-def _epoch_ends(leases: Sequence[Lease]) -> OffsetForLeaderEpochRequest:
+def _epoch_ends(leases: Sequence[Lease], question: Question) -> OffsetForLeaderEpochRequest:
     kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     topics = [
         kind(
@@ -102,7 +104,8 @@ def _epoch_ends(leases: Sequence[Lease]) -> OffsetForLeaderEpochRequest:
                 kind.OffsetForLeaderPartition(
                     partition=lease.index,
                     current_leader_epoch=lease.leader_epoch,
-                    leader_epoch=_epoch_of_anchor(lease),
+                    # The epoch in force ends where the log does.
+                    leader_epoch=lease.leader_epoch if question is Question.LENGTH else _epoch_of_anchor(lease),
                 )
                 for lease in parts
             ],
@@ -135,7 +138,7 @@ def read(question: Question, response: Any) -> list[Told]:  # noqa: ANN401 - a g
                 told += [
                     Told(topic.name, part.partition_index, part.error_code, part.offset) for part in topic.partitions
                 ]
-            case Question.END:
+            case Question.END | Question.LENGTH:
                 told += [
                     Told(topic.topic, part.partition, part.error_code, part.end_offset) for part in topic.partitions
                 ]
@@ -190,8 +193,11 @@ def _apply(lease: Lease, question: Question, told: Told, *, now: float, chance: 
     elif question is Question.START:
         lease.told_log_start(told.value, now=now)
     elif anchor is not None and 0 <= told.value <= anchor.base_offset:
+        if question is Question.END:
+            lease.ask(Question.LENGTH)
+            return
         text = (
-            f"acknowledged records are gone: the log ended at {told.value} when leader epoch {lease.leader_epoch} began, "
+            f"acknowledged records are gone: the log of the leader of epoch {lease.leader_epoch} ends at {told.value}, "
             f"offset {anchor.base_offset} had been acknowledged"
         )
         lease.halt(-1, text)

@@ -274,7 +274,12 @@ class JoinedRig:
         self.joined.upkeep(now=self.now)
 
     def _told(self, question: Question, lease: Lease) -> Told:
-        value = {Question.START: self.log(lease.index).start, Question.END: -1, Question.TOPIC: TOPIC_ID}[question]
+        value = {
+            Question.START: self.log(lease.index).start,
+            Question.END: -1,
+            Question.LENGTH: -1,
+            Question.TOPIC: TOPIC_ID,
+        }[question]
         return Told(TOPIC, -1 if question is Question.TOPIC else lease.index, 0, value)
 
     def until_idle(self, rounds: int = 200) -> None:

@@ -99,7 +99,7 @@ def test_acknowledgements_keep_a_busy_partition_from_asking(bench: ShardBench) -
     assert len(bench.ordinals()) == 5
 
 
-def test_a_log_that_ended_before_what_was_acknowledged_halts_with_the_range(bench: ShardBench) -> None:
+def test_a_log_that_is_shorter_than_what_was_acknowledged_halts_with_the_range(bench: ShardBench) -> None:
     bench.grant(anchor=anchor(100, leader_epoch=3), leader_epoch=4)
     bench.put(0, 1)
     start, end = bench.table.questions(1, now=bench.now)
@@ -107,10 +107,24 @@ def test_a_log_that_ended_before_what_was_acknowledged_halts_with_the_range(benc
     bench.table.question_answered(start, [Told(TOPIC, 0, 0, 0)], now=bench.now, chance=0.5)
     assert bench.send() == []
     answer(bench, Question.END, 0, 100)
+    assert bench.send() == []
+    answer(bench, Question.LENGTH, 0, 100)
     (halt,) = [said for said in bench.said if isinstance(said, Halt)]
-    assert "ended at 100" in halt.message
+    assert "ends at 100" in halt.message
     assert "offset 100" in halt.message
     assert bench.mode() is Mode.WAITING
+
+
+def test_a_batch_taken_under_an_epoch_that_is_heard_of_later_is_not_taken_for_lost(bench: ShardBench) -> None:
+    """The leader was elected again while we sent: what it acknowledged lies behind the end of the epoch that we knew."""
+    bench.grant(anchor=anchor(100, leader_epoch=3), leader_epoch=4)
+    bench.put(0, 1)
+    start, _ = bench.table.questions(1, now=bench.now)
+    bench.table.question_answered(start, [Told(TOPIC, 0, 0, 0)], now=bench.now, chance=0.5)
+    answer(bench, Question.END, 0, 90)
+    answer(bench, Question.LENGTH, 0, 101)
+    assert [said for said in bench.said if isinstance(said, Halt)] == []
+    assert len(bench.send()) == 1
 
 
 @pytest.mark.parametrize("end", [-1, 101])
@@ -215,7 +229,7 @@ def test_requests_can_be_encoded_in_every_version_we_ask_in(bench: ShardBench, q
     bench.grant(1, anchor=anchor(leader_epoch=3), leader_epoch=4)
     for lease in bench.table.leases.values():
         lease.topic_id = b"1" * 16
-    bench.table.confirm_topics(1)
+        lease.ask(question)
     (asked,) = (one for one in bench.table.questions(1, now=bench.now) if one.question is question)
     assert len(asked.leases) == 2
     request = request_for(asked)

@@ -176,7 +176,9 @@ class ShardBench:
         for node in self.table.nodes:
             for asked in self.table.questions(node, now=self.now):
                 self.table.question_sent(asked, known=True, now=self.now)
-                value = {Question.START: None, Question.END: end, Question.TOPIC: b""}[asked.question]
+                value = {Question.START: None, Question.END: end, Question.LENGTH: end, Question.TOPIC: b""}[
+                    asked.question
+                ]
                 told = [
                     Told(TOPIC, lease.index, 0, self.log(lease.index).start if value is None else value)
                     for lease in asked.leases
