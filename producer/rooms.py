@@ -291,6 +291,9 @@ class Rooms(Rows):
     def _evade(self, topic: Topic, size: int) -> bool:
         """Have keyless records leave a node without memory for one that has some; its partitions come back when queues are
         weighed."""
+        if self.pool.closed:
+            # There is room enough, but not for anybody.
+            return False
         settings, view = self.settings, self.cluster.topic(topic.name)
         adapts = settings.partitioner_adaptive_partitioning_enable and isinstance(topic.keyless, Sticky)
         if view is None or not adapts or not any(self.pool.spare(node) >= size for node in self._leading):

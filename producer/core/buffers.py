@@ -105,15 +105,16 @@ class Ticket:
             BufferExhaustedError: the deadline came first; what was gathered is given back.
             ClosedError: the pool was closed meanwhile.
         """
+        assert not self._over, "a ticket was polled after its end"
+        if self._pool.closed and self._waits:
+            # Also where the bytes came meanwhile: nobody may be there any more to send what would be put there.
+            self._leave(now)
+            raise ClosedError(_CLOSED)
         if self.granted:
             if self._waits:
                 self._waits = False
                 self._pool.waited_s += now - self._began
             return True
-        assert not self._over, "a ticket was polled after its end"
-        if self._pool.closed:
-            self._leave(now)
-            raise ClosedError(_CLOSED)
         if now < self.deadline:
             return False
         self._leave(now)

@@ -62,7 +62,10 @@ class Confirming:
                     self._hints.append(HintTold(check.topic, check.index, *newer))
         for number, check in list(self._checks.items()):
             part = self._placing.partitions[number]
-            if part.leader_epoch > check.leader_epoch:
+            if part.wants_id:
+                # It goes on under another producer id: there is nothing to confirm.
+                del self._checks[number]
+            elif part.leader_epoch > check.leader_epoch:
                 # Another leader: what the old one said is nothing.
                 del self._checks[number]
                 self._placing.unblock(part)

@@ -4,12 +4,14 @@ What the lease table says is acted on at once: DONE becomes outcomes and PACE, R
 asks for metadata, GAP is confirmed, HALT waits.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ...wire.messages import (
     FIRST,
     OPEN,
+    Anchor,
     Done,
     DoneItem,
     Flush,
@@ -83,6 +85,8 @@ class Joined:
         self._close_at: float | None = None
         self._haunted: set[Partition] = set()
         """Those with ghosts."""
+        self._undecided: Final[deque[Refused | Gap | Halt | Unreadable]] = deque()
+        """What leases wait for, in the order it was said."""
         self._confirming: Final = Confirming(self.table, self._placing, self._hints)
         self._expiry: Final = Expiry(
             self.table,
@@ -192,6 +196,7 @@ class Joined:
         """Act on what the lease table says, then on time. To be called before the connections send: what expires in a round is
         not sent in it."""
         self._listen(now)
+        self._decide(now)
         for part in self._deadlines.expired(now):
             if self.limits.idempotent:
                 self._expiry.expire(part, self._deadlines.end_of(part, now), now)
@@ -207,7 +212,7 @@ class Joined:
         for part in [one for one in placing.blocked if one.retry_at is not None and now >= one.retry_at]:
             placing.unblock(part)
         placing.place(now)
-        if self._close_at is not None and now >= self._close_at and self._open:
+        if self._close_at is not None and self._open and (now >= self._close_at or self._has_only_ghosts()):
             self.abort(_CLOSED, now=now)
 
     def next_deadline(self, now: float) -> float | None:
@@ -215,7 +220,7 @@ class Joined:
         wanted = [self._deadlines.next_deadline(), self._close_at if self._open else None]
         wanted += [part.retry_at for part in self._placing.blocked]
         wanted.append(self._confirming.next_deadline())
-        if self._placing.has_work or self.table.outbox.has_words or self.table.replicas.has_answers:
+        if self._placing.has_work or self.table.outbox.has_words or self._undecided or self.table.replicas.has_answers:
             wanted.append(now)
         return min((at for at in wanted if at is not None), default=None)
 
@@ -236,6 +241,10 @@ class Joined:
         taken, self._placing.notices = self._placing.notices, []
         return taken
 
+    def _has_only_ghosts(self) -> bool:
+        """Nobody waits for anything any more."""
+        return not any(without((part.mark, part.end), merged([*part.ghosts, *part.holes])) for part in self._open)
+
     @property
     def idle(self) -> bool:
         """Nothing is unresolved, ghosts included."""
@@ -248,8 +257,25 @@ class Joined:
     # --- what the lease table says -----------------------------------------------------------------------------------
 
     def _listen(self, now: float) -> None:
+        """What is a fact counts at once, in the order in which it was said. Decisions wait: they take leases back, which must not
+        overtake what these have said already."""
         for said in self.table.outbox.take():
-            self._heard(said.message, now)
+            match said.message:
+                case Refused() if not self.limits.idempotent:
+                    part = self._placing.partitions[said.message.partition]
+                    if part.held and part.generation == said.message.generation:
+                        self._refused(part, said.message, now)
+                case Refused() | Gap() | Halt() | Unreadable():
+                    self._undecided.append(said.message)
+                case _:
+                    self._heard(said.message, now)
+
+    def _decide(self, now: float) -> None:
+        while self._undecided:
+            message = self._undecided.popleft()
+            part = self._placing.partitions[message.partition]
+            if part.held and part.generation == message.generation:
+                self._stuck(part, message, now)
 
     def _heard(self, message: ShardMessage, now: float) -> None:
         match message:
@@ -264,10 +290,6 @@ class Joined:
             case Hint():
                 topic, index = self.topic_of(message.partition)
                 self._hints.append(HintTold(topic, index, message.leader, message.leader_epoch))
-            case Refused() | Gap() | Halt() | Unreadable():
-                part = self._placing.partitions[message.partition]
-                if part.held and part.generation == message.generation:
-                    self._stuck(part, message, now)
             case _:
                 raise AssertionError(f"a lease table said {type(message).__name__}")
 
@@ -277,7 +299,9 @@ class Joined:
             return
         told = part.delivered if self.limits.idempotent else part.taken
         self._outcomes.extend(told(item.first, item.first + item.count, item.base_offset, item.log_append_ms))
-        part.anchor = self.table.leases[part.number].anchor
+        if self.limits.idempotent and item.base_offset >= 0:
+            time_ms = item.log_append_ms if item.log_append_ms >= 0 else item.time_ms
+            part.anchor = Anchor(item.base_offset, time_ms, self.table.wall.ms(now), item.leader_epoch)
         moved = item.log_start > part.log_start
         part.log_start = max(part.log_start, item.log_start)
         part.failures = 0

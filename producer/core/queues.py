@@ -108,6 +108,8 @@ class PartitionQueue:
     def accept(self, ref: SliceRef) -> bool:
         """One more reference. False: its records are all in cuts already, it is not read for now."""
         follows = ref.first == self._refs_end or self._refs_end < 0 or ref.first in self._row_starts
+        # Slices that are left out whole are not handed out.
+        follows = follows or self._refs_end < ref.first <= self._behind_hole(self._refs_end)
         assert follows, f"slice at {ref.first} follows {self._refs_end}"
         self._refs_end = ref.first + ref.count
         if self._refs_end <= self.cut_to:

@@ -113,8 +113,8 @@ class Partition:
     def leave_out(self, spans: list[Span], failure: Failure) -> list[Outcome]:
         """These are never sent (again): they fail, and ghosts among them are resolved."""
         outcomes: list[Outcome] = []
-        for span in merged(spans):
-            for low, high in without(span, self.holes):
+        for first, end in merged(spans):
+            for low, high in without((max(first, self.mark), end), self.holes):
                 outcomes += self._split(low, high, Failed(self.number, low, high - low, failure, released=True))
         self.holes = merged([*self.holes, *spans])
         self._advance(self.mark)

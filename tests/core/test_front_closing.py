@@ -1,0 +1,45 @@
+"""Records that meet the end of the producer: every future ends."""
+
+import pytest
+from penstock.api.errors import ClosedError
+from penstock.producer.core.outcomes import Delivered
+
+from tests.fakes.front_world import TOPIC, FrontWorld
+
+
+def test_a_keyless_record_that_meets_the_close_is_refused_where_nodes_have_budgets() -> None:
+    world: FrontWorld
+
+    def closes(*_: object) -> None:
+        world.front.stop()
+
+    world = FrontWorld(4, nodes=2, partitioner=closes)
+    rounds = 0
+    evade = world.front._evade
+
+    def counted(*given: object) -> bool:
+        nonlocal rounds
+        rounds += 1
+        assert rounds < 10, "it goes round for ever under the lock"
+        return evade(*given)
+
+    world.front._evade = counted
+    with pytest.raises(ClosedError):
+        world.send(TOPIC, b"v")
+
+
+def test_memory_that_comes_back_when_the_producer_is_over_is_given_to_nobody() -> None:
+    world = FrontWorld(1, buffer_memory=4096, batch_size=1024, max_request_size=4096, max_block_ms=5000)
+    full = [world.send(TOPIC, bytes(900)) for _ in range(4)]
+    sealed = world.take()
+
+    def ends() -> None:
+        world.front.stop()
+        world.settle(*(Delivered(0, one.first, one.count, one.first, -1) for one in sealed))
+        world.end()
+
+    world.at(1, ends)
+    with pytest.raises(ClosedError):
+        world.send(TOPIC, bytes(900))
+    assert all(future.done() for future in full)
+    assert not world.front.unsettled
