@@ -321,6 +321,8 @@ class Links:
 
     def take_endpoints(self) -> dict[int, BrokerAddress]:
         """Where the leaders are that answers named since the last call, by node."""
+        if not self._rules.endpoints:
+            return {}
         taken = dict(self._rules.endpoints)
         self._rules.endpoints.clear()
         return taken
@@ -330,8 +332,10 @@ class Links:
         for link in self.by_node.values():
             link.connection.tick(now)
             link.send(now)
-            # A connection that was asked for just now begins at once.
-            link.connection.tick(now)
+            at = link.connection.next_deadline()
+            if at is not None and at <= now:
+                # It was asked for just now and begins at once, or what it wrote is not going to be answered.
+                link.connection.tick(now)
 
     def loads(self, now: float) -> list[NodeLoad]:
         """How every node stands."""

@@ -5,6 +5,7 @@ under the producer's lock, the rest without it. The sender thread takes chunks t
 on they are slices of the arena with ordinals.
 """
 
+import math
 import random
 import threading
 from collections import deque
@@ -100,6 +101,11 @@ class Rooms(Rows):
         self._prefixes: Final[dict[Part, int]] = {}
         self._open: Final[dict[Part, None]] = {}
         self._full: list[Chunk] = []
+        self._sealed_at = -math.inf
+        self._steady = False
+        """The last chunk began within a linger's time of the sealing before it."""
+        self._watched = False
+        """The sender thread looks here before a chunk that begins now has lingered."""
         self._leading: set[int] = set()
 
     @property
@@ -256,7 +262,9 @@ class Rooms(Rows):
         self.unsettled[chunk.serial] = chunk
         part.chunk = chunk
         if not self._open:
-            self.stir = True
+            self._steady = chunk.created < self._sealed_at + self._linger_s
+            if not self._watched:
+                self.stir = True
         self._open[part] = None
         topic = self.topics.get(part.topic)
         if topic is not None and chunk.created - topic.used_at > USED_S:
@@ -377,16 +385,23 @@ class Rooms(Rows):
                 self.close(part.chunk)
             taken, self._full = self._full, []
             self.stir = False
+            self._watched = True
+            if taken:
+                self._sealed_at = now
             for chunk in taken:
                 if chunk.count == 0:
                     # Its first record was never written: the caller was interrupted.
                     del self.unsettled[chunk.serial]
                     self.pool.release(chunk.charge, chunk.node)
-        return [self._seal(chunk) for chunk in taken if chunk.count]
+        if not taken:
+            return []
+        wall = wall_ms() if self.wall is None else self.wall()
+        return [self._seal(chunk, wall) for chunk in taken if chunk.count]
 
     def next_due(self, now: float) -> float | None:
-        """When `take_due` will find something; None: not before it is woken."""
+        """When `take_due` is to be called, which is promised by asking; None: not before the thread is woken."""
         with self.shared:
+            self._watched = True
             if self._full or (self._open and self.flushing):
                 return now
             wanting = self.pool.wanting
@@ -397,9 +412,14 @@ class Rooms(Rows):
             for part in self._open:
                 assert part.chunk is not None
                 return part.chunk.created + self._linger_s
+            again = self._sealed_at + self._linger_s
+            if self._steady and now < again:
+                # The next chunk is going to begin any moment, and answers bring the thread here until then: nobody need wake it.
+                return again
+            self._watched = False
         return None
 
-    def _seal(self, chunk: Chunk) -> Sealed:
+    def _seal(self, chunk: Chunk, wall: int) -> Sealed:
         """Number the records, in the order of `send`, and complete the slice."""
         part = chunk.part
         chunk.first = part.next_ordinal
@@ -407,8 +427,7 @@ class Rooms(Rows):
         part.next_ordinal += chunk.count
         data, end = chunk.seal(), chunk.end
         fields = (VERSION, OWN_TIMESTAMPS, 0, chunk.first, chunk.count, end - HEADER_BYTES)
-        stamps = (wall_ms() if self.wall is None else self.wall(), chunk.base_ts, chunk.max_ts)
-        HEADER.pack_into(data, 0, 0, *fields, *stamps)
+        HEADER.pack_into(data, 0, 0, *fields, wall, chunk.base_ts, chunk.max_ts)
         crc = crc32c(memoryview(data)[CRC_FROM:end], self._prefixes[part])
         data[:CRC_FROM] = crc.to_bytes(CRC_FROM, "little")
         part.sealed.append(chunk)

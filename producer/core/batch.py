@@ -179,10 +179,12 @@ class BatchBuilder:
         """Where records count less than their bytes, or the first of all is to be taken whatever its size."""
         taken = 0
         whole = False
+        growth = self._growth
+        length = len(self._data)
         while taken < records_left:
-            length = len(self._data)
+            room = max(0, self._limit - self._estimate())
             # Of several records only the last may use up the estimate: the others count as what they will be compressed to.
-            step = self.room if whole or self._growth <= 1.0 else int(self.room / self._growth)
+            step = room if whole or growth <= 1.0 else int(room / growth)
             done = kernel.append_rows(
                 rows,
                 position,
@@ -201,19 +203,19 @@ class BatchBuilder:
                 self._took(done)
                 position = done.position
                 taken += done.records
-                if self._growth == 1.0:
+                if growth == 1.0:
                     break
-            elif whole or (self.count and self._growth <= 1.0):
+            elif whole or (self.count and growth <= 1.0):
                 break
             whole = not done.records
         return Taken(taken, position)
 
     def _took(self, done: kernel.Appended) -> None:
-        self.base_ts = done.base_ts
-        self.max_ts = max(self.max_ts, done.max_ts)
-        self.count += done.records
-        self.record_bytes += done.out_position - self._end
-        self._end = done.out_position
+        records, _, end, self.base_ts, max_ts = done
+        self.max_ts = max(self.max_ts, max_ts)
+        self.count += records
+        self.record_bytes += end - self._end
+        self._end = end
 
     def close(self, stamp: Stamp, compressor: Compressor, *, transactional: bool = False) -> memoryview:
         """Compress and write the header; the batch's bytes, which stay valid as long as its buffer is not given back. Nothing

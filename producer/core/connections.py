@@ -247,8 +247,9 @@ class ConnectionCore(Generic[TagT]):
         if self.state in ESTABLISHING and now >= self._setup_deadline:
             return Due.GIVE_UP
         if self.state is State.READY:
-            if any(now > waiting.deadline for waiting in self._in_flight):
-                return Due.REQUEST_TIMED_OUT
+            for waiting in self._in_flight:
+                if now > waiting.deadline:
+                    return Due.REQUEST_TIMED_OUT
             if not self._in_flight and now >= self._used_at + self.limits.idle_s:
                 return Due.IDLE
         return None
@@ -262,12 +263,11 @@ class ConnectionCore(Generic[TagT]):
         if self.state is not State.READY:
             return None
         # A request may take exactly its time: it is late from the moment behind its deadline on.
-        deadlines = [math.nextafter(waiting.deadline, math.inf) for waiting in self._in_flight]
-        if not deadlines:
-            deadlines.append(self._used_at + self.limits.idle_s)
-        if self.throttled_until:
-            deadlines.append(self.throttled_until)
-        return min(deadlines)
+        first = math.inf
+        for waiting in self._in_flight:
+            first = min(first, waiting.deadline)
+        first = math.nextafter(first, math.inf) if self._in_flight else self._used_at + self.limits.idle_s
+        return min(first, self.throttled_until) if self.throttled_until else first
 
     def _begin(self, now: float, chance: float) -> None:
         self._move(State.RESOLVING)

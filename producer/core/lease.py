@@ -281,15 +281,14 @@ class Lease:
 
     def _is_narrow(self, now: float) -> bool:
         """Some batch is so old by its timestamps that the broker may forget us with it."""
-        half = self.limits.expiration_ms
         wall = self.wall.ms(now)
-        times = [batch.max_ts for batch in self.unresolved]
-        if self.anchor is not None:
-            times.append(self.anchor.time_ms)
+        oldest = wall if self.anchor is None else self.anchor.time_ms
+        for batch in self.unresolved:
+            oldest = min(oldest, batch.max_ts)
         next_time = self.queue.next_max_ts()
-        if next_time >= 0:
-            times.append(next_time)
-        return any(is_old(time, wall, half) for time in times)
+        if 0 <= next_time < oldest:
+            oldest = next_time
+        return is_old(oldest, wall, self.limits.expiration_ms)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

@@ -143,7 +143,8 @@ class Sender(Generic[S]):
             if batch is None:
                 self.wake(partition, now=now)
                 continue
-            permit = permit._replace(cuts_left=permit.cuts_left - partition.unjournaled)
+            left = permit.cuts_left - partition.unjournaled
+            permit = Permit(permit.incarnation, left, permit.in_flight_max)
             taken.append((partition, batch))
             size += batch.size
         return taken
