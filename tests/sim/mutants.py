@@ -1,0 +1,141 @@
+"""Faults planted in the producer, which a simulation must find: what shows that it looks.
+
+Each with seeds that find it, and which hold without it.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.producer import links
+from penstock.producer.core import expiring, leases, settling
+from penstock.producer.core.expiry import Expired
+from penstock.producer.core.joined import Joined
+from penstock.producer.core.lease import Lease
+from penstock.producer.core.modes import Mode
+from penstock.producer.core.placing import Placing
+from penstock.producer.core.queues import PartitionQueue
+from penstock.producer.core.sequencer import Partition
+from penstock.producer.core.verdicts import Judgement, Verdict
+
+from tests.harness.broker_mutants import Changes, Mutant
+
+MUTANTS: Final[dict[str, tuple[tuple[int, ...], Mutant]]] = {}
+
+
+def found_by(*seeds: int) -> Callable[[Mutant], Mutant]:
+    def keep(change: Mutant) -> Mutant:
+        MUTANTS[change.__name__] = (seeds, change)
+        return change
+
+    return keep
+
+
+@found_by()
+def a_retry_has_a_new_stamp(patch: Changes) -> None:
+    heard = Joined._heard
+
+    def bump(self: Joined, message: Any, now: float) -> None:
+        heard(self, message, now)
+        if type(message).__name__ == "Hint":
+            part = self.partitions[message.partition]
+            if part.held and self.table.leases[part.number].unresolved:
+                self._placing.recall(part, now)
+                if part.bump():
+                    self._placing.reconsider(part)
+
+    patch.swap(Joined, "_heard", bump)
+
+
+@found_by()
+def cuts_are_made_anew_when_a_lease_comes_back(patch: Changes) -> None:
+    grant = Placing._grant
+
+    def without_cuts(self: Placing, part: Partition, now: float) -> None:
+        part.cuts = []
+        grant(self, part, now)
+
+    patch.swap(Placing, "_grant", without_cuts)
+
+
+@found_by()
+def a_lost_answer_is_taken_for_a_refusal(patch: Changes) -> None:
+    refused = settling._refused
+
+    def plainly(lease: Any, batch: Any, outcome: Any, judged: Any, *, too_large: bool) -> None:
+        batch.doubtful = False
+        refused(lease, batch, outcome, judged, too_large=too_large)
+
+    patch.swap(settling, "_refused", plainly)
+
+
+@found_by()
+def out_of_order_reads_duplicate(patch: Changes) -> None:
+    judge = settling.judge_produce
+
+    def kindly(code: int, **more: Any) -> Judgement:
+        found = judge(code, **more)
+        return Judgement(Verdict.ACKED, found.name, "") if found.verdict is Verdict.OUT_OF_ORDER else found
+
+    patch.swap(settling, "judge_produce", kindly)
+
+
+@found_by()
+def a_lost_connection_acknowledges(patch: Changes) -> None:
+    def take(lease: Any, batch: Any, flight: Any, reason: str, *, now: float, chance: float) -> None:
+        outcome = links._written(flight)[0]._replace(index=lease.index)
+        settling.settle(lease, batch, flight, outcome, now=now, chance=chance)
+
+    patch.swap(leases, "unanswered", take)
+
+
+@found_by()
+def one_acknowledgement_is_enough(patch: Changes) -> None:
+    begin = links.LinkRules.__init__
+
+    def loosely(self: Any, **given: Any) -> None:
+        begin(self, **{**given, "acks": 1})
+
+    patch.swap(links.LinkRules, "__init__", loosely)
+
+
+@found_by()
+def what_expires_was_never_sent(patch: Changes) -> None:
+    split = expiring.split
+
+    def never(part: Any, end: int, sent_to: int) -> Expired:
+        maybe, unsent = split(part, end, sent_to)
+        return Expired((maybe[0], maybe[0]), (maybe[0], unsent[1]))
+
+    patch.swap(expiring, "split", never)
+
+
+@found_by()
+def what_expires_keeps_its_stamps(patch: Changes) -> None:
+    patch.swap(Partition, "skip", lambda self, spans: None)
+
+
+@found_by()
+def five_may_be_under_way_before_one_has_proven(patch: Changes) -> None:
+    enter = Lease.enter
+
+    def never_careful(self: Lease, mode: Mode) -> None:
+        enter(self, Mode.RUNNING if mode is Mode.CAREFUL and self.mode is Mode.RUNNING else mode)
+
+    patch.swap(Lease, "enter", never_careful)
+
+
+@found_by()
+def requests_that_landed_keep_their_buffers(patch: Changes) -> None:
+    patch.swap(PartitionQueue, "landed", lambda self, batch: None)
+
+
+@found_by()
+def any_later_batch_proves_the_earlier_ones(patch: Changes) -> None:
+    patch.swap(settling, "_proves_older", lambda lease, place, outcome, now: True)
+
+
+@found_by()
+def a_window_of_six(patch: Changes) -> None:
+    from penstock.producer.core import lease
+
+    patch.swap(lease, "WINDOW", 6)

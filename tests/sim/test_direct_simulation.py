@@ -1,0 +1,60 @@
+"""The direct producer's sender against the strict broker, three nodes of it, on virtual time, with trouble by seed.
+
+Every run has another schedule of leader moves, ends and pauses of nodes, leaders that are cut off, slow copies, throttling, rights
+taken and given back, limits lowered, answers lost and connections cut. After it nothing may be open, and the logs must be as the
+outcomes say (`runs.check`). The count comes from PENSTOCK_SIM_SEEDS, the first seed from PENSTOCK_SIM_FIRST; `python -m
+tests.sim.story SEED` tells a run.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.harness.broker_mutants import changed
+
+from .mutants import MUTANTS
+from .runs import Result, run
+
+SEEDS: Final = int(os.environ.get("PENSTOCK_SIM_SEEDS", "64"))
+FIRST: Final = int(os.environ.get("PENSTOCK_SIM_FIRST", "0"))
+PARTS: Final = 16
+"""So many tests share the seeds, for as many processes as there are."""
+KEPT: Final = tomllib.loads(Path(__file__).with_name("seeds.toml").read_text())["seeds"]
+
+
+def shown(seed: int) -> Result:
+    try:
+        return run(seed)
+    except Exception as error:
+        error.add_note(
+            f"seed {seed}: `python -m tests.sim.story {seed}` tells the run; keep it in tests/sim/seeds.toml"
+        )
+        raise
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_was_acknowledged_is_in_the_log_once_and_what_failed_is_as_it_was_told(part: int) -> None:
+    results = [shown(seed) for seed in range(FIRST + part, FIRST + SEEDS, PARTS)]
+    assert all(one.requests for one in results)
+    if len(results) >= 4:
+        assert sum(one.delivered for one in results) > 100
+        assert sum(len(one.events) for one in results) > 5
+
+
+@pytest.mark.parametrize("seed", [one["seed"] for one in KEPT])
+def test_a_run_that_once_failed_does_not_any_more(seed: int) -> None:
+    _ = shown(seed)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    seeds, plant = MUTANTS[name]
+    for seed in seeds:
+        _ = shown(seed)
+    with changed(plant):
+        for seed in seeds:
+            with pytest.raises((AssertionError, LookupError, ValueError)):
+                _ = run(seed)
