@@ -60,7 +60,7 @@ class Confirming:
                 newer = check.told(node, answer)
                 if newer is not None:
                     self._hints.append(HintTold(check.topic, check.index, *newer))
-        for number, check in list(self._checks.items()):
+        for number, check in list(self._checks.items()) if self._checks else ():
             part = self._placing.partitions[number]
             if part.wants_id:
                 # It goes on under another producer id: there is nothing to confirm.
@@ -74,6 +74,8 @@ class Confirming:
 
     def next_deadline(self) -> float | None:
         """When a pause is over."""
+        if not self._checks:
+            return None
         ends = [
             check.ready_at(self._table.lost_at.get(number))
             for number, check in self._checks.items()

@@ -204,34 +204,42 @@ class Joined:
             else:
                 self._expiry.expire_plain(part, self._deadlines.end_of(part, now), now)
             self._deadlines.watch(part)
-        self._haunted = {part for part in self._haunted if part.ghosts}
-        for part in self._haunted:
-            self._lay(part, now)
+        if self._haunted:
+            self._haunted = {part for part in self._haunted if part.ghosts}
+            for part in self._haunted:
+                self._lay(part, now)
         self._confirming.go_on(now)
         placing = self._placing
-        for part in [one for one in placing.blocked if one.retry_at is not None and now >= one.retry_at]:
-            placing.unblock(part)
-        placing.place(now)
+        if placing.blocked:
+            for part in [one for one in placing.blocked if one.retry_at is not None and now >= one.retry_at]:
+                placing.unblock(part)
+        if placing.has_work:
+            placing.place(now)
         if self._close_at is not None and self._open and (now >= self._close_at or self._has_only_ghosts()):
             self.abort(_CLOSED, now=now)
 
     def next_deadline(self, now: float) -> float | None:
         """When `upkeep` has something to do; in the past: at once."""
-        wanted = [self._deadlines.next_deadline(), self._close_at if self._open else None]
-        wanted += [part.retry_at for part in self._placing.blocked]
-        wanted.append(self._confirming.next_deadline())
         if self._placing.has_work or self.table.outbox.has_words or self._undecided or self.table.replicas.has_answers:
-            wanted.append(now)
+            return now
+        wanted = [self._deadlines.next_deadline(), self._close_at if self._open else None]
+        if self._placing.blocked:
+            wanted += [part.retry_at for part in self._placing.blocked]
+        wanted.append(self._confirming.next_deadline())
         return min((at for at in wanted if at is not None), default=None)
 
     def take_outcomes(self) -> list[Outcome]:
         """What was decided since the last call."""
+        if not self._outcomes:
+            return []
         taken = list(self._outcomes)
         self._outcomes.clear()
         return taken
 
     def take_hints(self) -> list[HintTold]:
         """What answers told of leaders."""
+        if not self._hints:
+            return []
         taken = list(self._hints)
         self._hints.clear()
         return taken

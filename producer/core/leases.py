@@ -158,7 +158,8 @@ class LeaseTable:
         self.accumulator.add(entries)
         for partition in {ref.partition for ref in message.refs}:
             lease = self.leases.get(partition)
-            if lease is not None and lease.mode in (Mode.CAREFUL, Mode.RUNNING) and lease.unresolved:
+            waits = lease is not None and (lease.mode is Mode.CAREFUL or isinstance(lease, PlainLease))
+            if lease is not None and waits and lease.unresolved:
                 # What is sent again is made from these.
                 self.sender.wake(lease, now=now)
 

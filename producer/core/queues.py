@@ -219,8 +219,7 @@ class PartitionQueue:
         return next((end for first, end in self._holes if first <= ordinal < end), ordinal)
 
     def _begin(self, first: int, size: int, since: float, *, exactly: bool = False) -> Closed | None:
-        tag = self.tag._replace(first=first)
-        buffer = self._pool.take(self.node, size, tag)
+        buffer = self._pool.take(self.node, size, self._tag_at(first))
         if buffer is None:
             return None
         self._lent_bytes += buffer.size
@@ -232,12 +231,18 @@ class PartitionQueue:
         self._open_count_max = self._count_max(first)
         return self._open
 
+    def _tag_at(self, first: int) -> Tag:
+        tag = self.tag
+        return Tag(tag.partition, tag.generation, first)
+
     def _grow(self, building: Closed) -> bool:
         """More memory for a batch that compression will make small enough, as long as there is plenty."""
+        if not building.builder.is_cramped:
+            return False
         buffer = building.buffer
         length = len(buffer.data)
         more = min(length, _UNPACKED_MAX * self._batch_bytes - length, self._pool.room(self.node) // 2)
-        if more < _GROWTH_BYTES_MIN or not building.builder.is_cramped:
+        if more < _GROWTH_BYTES_MIN:
             return False
         self._pool.grow(buffer, more)
         self._lent_bytes += more
@@ -302,7 +307,7 @@ class PartitionQueue:
 
     def seal(self, closed: Closed, batch: Batch) -> None:
         """Compress, write stamp and header."""
-        assert closed.buffer.belongs_to(self.tag._replace(first=batch.first), closed.uses), "a foreign buffer (MEM-3)"
+        assert closed.buffer.belongs_to(self._tag_at(batch.first), closed.uses), "a foreign buffer (MEM-3)"
         self._finish(closed.builder, batch)
         self._lent_bytes -= self._pool.shrunk(closed.buffer)
         batch.buffer = closed.buffer
@@ -398,8 +403,7 @@ class PartitionQueue:
     def held(self, batch: Batch) -> None:
         """A transport may read the batch's bytes from now on."""
         if batch.buffer is not None:
-            tag = self.tag._replace(first=batch.first)
-            assert batch.buffer.belongs_to(tag, batch.uses), "a foreign buffer (MEM-3)"
+            assert batch.buffer.belongs_to(self._tag_at(batch.first), batch.uses), "a foreign buffer (MEM-3)"
         batch.holders += 1
 
     def landed(self, batch: Batch) -> None:
