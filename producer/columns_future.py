@@ -55,7 +55,8 @@ class ColumnsFuture(Future[FrameMetadata]):
         for span in self._spans:
             while (mark := _open(span)) is not None:
                 self._wait(mark, deadline)
-            self._wait(_Mark(span, span.first), deadline)
+            # Its last callbacks have run as well.
+            self._wait(_Mark(span, span.first + span.count - 1), deadline)
         runs = [run for span in self._spans for run in _runs(span)]
         errors = [run.error for run in runs if run.error is not None]
         if errors:

@@ -167,8 +167,10 @@ class SenderThread:
         finally:
             # Nobody writes into a descriptor that may be another's by then.
             self._awake = True
-            self._engine.end()
-            self._front.ended(failure)
+            try:
+                self._engine.end()
+            finally:
+                self._front.ended(failure)
 
     def _take_commands(self) -> None:
         self._awake = False

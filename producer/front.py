@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Never, Protocol
 
 from ..api.errors import (
     ClosedError,
+    ExpiredMayBeWrittenError,
     InvalidTopicError,
     MetadataTimeoutError,
     OutcomeUnknownError,
@@ -72,7 +73,7 @@ class Front(Rooms):
         """The sender thread has ended."""
         self._sender: Thread | None = None
         self._waits: Final = TopicWaits(self._known)
-        self._telling: set[Chunk] = set()
+        self._telling: dict[Chunk, None] = {}
         self._numbered: Final[dict[int, Part]] = {}
         self._waiting = 0
 
@@ -287,7 +288,7 @@ class Front(Rooms):
         for chunk in list(self.unsettled.values()):
             chunk.fail_open(_ALL, error)
             chunk.told = _ALL
-        self._telling = set()
+        self._telling = {}
 
     # --- the sender thread -------------------------------------------------------------------------------------------
 
@@ -314,10 +315,10 @@ class Front(Rooms):
     def settle(self, outcomes: Sequence[Outcome]) -> None:
         """Resolve futures, run callbacks, wake who waits, and give back memory."""
         with self.shared:
-            touched: dict[Chunk, None] = {}
+            # Who looks without the lock must not see an outcome before it is known that callbacks are to come.
+            self._telling = touched = {}
             for outcome in outcomes:
                 self._apply(outcome, touched)
-            self._telling = set(touched)
         self._tell(touched)
 
     def _apply(self, outcome: Outcome, touched: dict[Chunk, None]) -> None:
@@ -367,7 +368,7 @@ class Front(Rooms):
                     _ = self.unsettled.pop(chunk.serial, None)
                 if chunk.held == 0 and chunk.charge:
                     self._let_go(chunk)
-            self._telling = set()
+            self._telling = {}
             if self._waiting:
                 self.shared.notify_all()
 
@@ -389,6 +390,7 @@ class Front(Rooms):
     def ended(self, failure: Failure | None) -> None:
         """Nothing is sent any more: what is still open fails."""
         error = ClosedError("the producer was closed before this was sent") if failure is None else error_of(failure)
+        unsure = ExpiredMayBeWrittenError(f"{error}; it may have been written")
         with self.shared:
             if failure is not None and failure.kind is Kind.FATAL:
                 self.refusal = error
@@ -398,10 +400,11 @@ class Front(Rooms):
             self.pool.close()
             _ = self._waits.close()
             chunks = list(self.unsettled.values())
+            self._telling = dict.fromkeys(chunks)
             for chunk in chunks:
-                chunk.fail_open(chunk.count, error)
+                # Nothing was told of what is sealed: the thread ended by a fault, and it may have been on its way.
+                chunk.fail_open(chunk.count, unsure if chunk.segment else error)
                 chunk.held = 0 if chunk.segment else -1
-            self._telling = set(chunks)
             self._waiting += 1
         if failure is not None and failure.kind is Kind.FATAL:
             log.error("producer_failed error=%s", error)

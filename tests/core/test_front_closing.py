@@ -1,8 +1,8 @@
 """Records that meet the end of the producer: every future ends."""
 
 import pytest
-from penstock.api.errors import ClosedError
-from penstock.producer.core.outcomes import Delivered
+from penstock.api.errors import ClosedError, ExpiredMayBeWrittenError, FatalError
+from penstock.producer.core.outcomes import Delivered, Failure, Kind
 
 from tests.fakes.front_world import TOPIC, FrontWorld
 
@@ -43,3 +43,34 @@ def test_memory_that_comes_back_when_the_producer_is_over_is_given_to_nobody() -
         world.send(TOPIC, bytes(900))
     assert all(future.done() for future in full)
     assert not world.front.unsettled
+
+
+def test_what_was_sealed_when_the_thread_ended_by_a_fault_may_be_written_and_the_rest_was_not() -> None:
+    world = FrontWorld(1)
+    sealed = world.send(TOPIC, b"v")
+    world.take()
+    held = world.send(TOPIC, b"v")
+    world.end(Failure(Kind.FATAL, -1, "SENDER_FAILED", "a fault"))
+    assert isinstance(sealed.exception(), ExpiredMayBeWrittenError)
+    assert isinstance(held.exception(), FatalError)
+
+
+def test_a_future_is_not_done_while_its_outcome_is_being_told_with_others() -> None:
+    world = FrontWorld(2)
+    future = world.send(TOPIC, b"v", partition=0)
+    world.send(TOPIC, b"v", partition=1)
+    sealed = world.take()
+    seen: list[bool] = []
+
+    def looks(number: int) -> tuple[str, int]:
+        # Another thread looks, which is not the sender's.
+        world.sender.is_current = False
+        if number == 1:
+            seen.append(future.done())
+        world.sender.is_current = True
+        return TOPIC, number
+
+    world.sender.topic_of = looks
+    world.settle(*(Delivered(one.index, one.first, one.count, 0, -1) for one in sealed))
+    assert seen == [False]
+    assert future.done()
