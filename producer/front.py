@@ -316,7 +316,8 @@ class Front(Rooms):
         """Resolve futures, run callbacks, wake who waits, and give back memory."""
         with self.shared:
             # Who looks without the lock must not see an outcome before it is known that callbacks are to come.
-            self._telling = touched = {}
+            touched: dict[Chunk, None] = {}
+            self._telling = touched
             for outcome in outcomes:
                 self._apply(outcome, touched)
         self._tell(touched)
