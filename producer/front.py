@@ -5,6 +5,7 @@ lock, callbacks run without it. An outcome is told in this order: it is fixed, c
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Never, Protocol
@@ -75,7 +76,8 @@ class Front(Rooms):
         self._waits: Final = TopicWaits(self._known)
         self._telling: dict[Chunk, None] = {}
         self._numbered: Final[dict[int, Part]] = {}
-        self._waiting = 0
+        self._waiters: Final[dict[Chunk, list[threading.Condition]]] = {}
+        """Who waits for an outcome in a chunk."""
 
     @property
     def sender(self) -> Thread:
@@ -216,22 +218,28 @@ class Front(Rooms):
             return
         if self._sender is not None and self._sender.is_current:
             raise RuntimeError("a callback would wait for itself: this record is settled after it")
-        with self.shared, self._counted():
-            if not self._wait_until(lambda: chunk.is_told(index), timeout):
-                raise WaitTimeoutError(f"no answer within {timeout} s")
+        # Each waits apart: an outcome wakes those whose record it is about.
+        woken = self.seams.apart()
+        with self.shared:
+            waiters = self._waiters.setdefault(chunk, [])
+            waiters.append(woken)
+            try:
+                if not self._wait_until(lambda: chunk.is_told(index), timeout, woken):
+                    raise WaitTimeoutError(f"no answer within {timeout} s")
+            finally:
+                waiters.remove(woken)
+                if not waiters:
+                    del self._waiters[chunk]
 
-    def _wait_until(self, done: Callable[[], bool], timeout: float | None) -> bool:
+    def _wait_until(self, done: Callable[[], bool], timeout: float | None, woken: threading.Condition) -> bool:
         """Under the lock."""
         deadline = None if timeout is None else self.seams.now() + timeout
         while not done():
             left = WAIT_MAX_S if deadline is None else deadline - self.seams.now()
             if left <= 0:
                 return False
-            _ = self.shared.wait(min(WAIT_MAX_S, left))
+            _ = woken.wait(min(WAIT_MAX_S, left))
         return True
-
-    def _counted(self) -> "_Waiting":
-        return _Waiting(self)
 
     def watch(self, chunk: Chunk, watcher: "Watcher") -> bool:
         """Have a record's outcome told. False: it is known already."""
@@ -249,14 +257,16 @@ class Front(Rooms):
 
     def flush(self, timeout: float | None) -> None:
         """See `DirectProducer.flush`."""
-        with self.shared, self._counted():
+        with self.shared:
             self.close_all()
             mark = self.last_serial
             self.flushes += 1
             try:
                 if self.unsettled:
                     self.rouse()
-                if not self._wait_until(lambda: not self.unsettled or next(iter(self.unsettled)) > mark, timeout):
+                if not self._wait_until(
+                    lambda: not self.unsettled or next(iter(self.unsettled)) > mark, timeout, self.shared
+                ):
                     raise WaitTimeoutError(f"not everything was settled within {timeout} s")
             finally:
                 self.flushes -= 1
@@ -365,12 +375,14 @@ class Front(Rooms):
         with self.shared:
             for chunk in touched:
                 chunk.told = chunk.resolved
+                for woken in self._waiters.get(chunk, ()):
+                    woken.notify()
                 if chunk.resolved == chunk.count:
                     _ = self.unsettled.pop(chunk.serial, None)
                 if chunk.held == 0 and chunk.charge:
                     self._let_go(chunk)
             self._telling = {}
-            if self._waiting:
+            if self.flushes:
                 self.shared.notify_all()
 
     def _callbacks_of(self, chunk: Chunk) -> "tuple[Sequence[Any], Sequence[Watcher]]":
@@ -406,27 +418,12 @@ class Front(Rooms):
                 # Nothing was told of what is sealed: the thread ended by a fault, and it may have been on its way.
                 chunk.fail_open(chunk.count, unsure if chunk.segment else error)
                 chunk.held = 0 if chunk.segment else -1
-            self._waiting += 1
         if failure is not None and failure.kind is Kind.FATAL:
             log.error("producer_failed error=%s", error)
         self._tell(chunks)
         with self.shared:
             self.over = True
-            self._waiting -= 1
             self.shared.notify_all()
-
-
-class _Waiting:
-    """Counts who waits, so that nobody is woken where nobody is; under the lock."""
-
-    def __init__(self, front: Front) -> None:
-        self._front: Final = front
-
-    def __enter__(self) -> None:
-        self._front._waiting += 1  # noqa: SLF001 - its own other half  # pyright: ignore[reportPrivateUsage]
-
-    def __exit__(self, *_error: object) -> None:
-        self._front._waiting -= 1  # noqa: SLF001 - its own other half  # pyright: ignore[reportPrivateUsage]
 
 
 def _result(done: Future[Any]) -> tuple[Any, PenstockError | None]:

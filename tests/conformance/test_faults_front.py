@@ -85,8 +85,11 @@ class Counting(threading.Condition):
     """Counts how often anybody was woken."""
 
     woken = 0
+    asleep: Callable[[], None] = staticmethod(lambda: None)
+    """Called by who begins to wait, under the lock."""
 
     def wait(self, timeout: float | None = None) -> bool:
+        Counting.asleep()
         done = super().wait(timeout)
         Counting.woken += 1
         return done
@@ -106,6 +109,13 @@ class Stirred(NoThread):
 
     def wake(self) -> None:
         self.wakes.release()
+
+
+class Numbered(NoThread):
+    """Partitions have their own numbers."""
+
+    def topic_of(self, number: int) -> tuple[str, int]:
+        return "t", number
 
 
 @pytest.mark.fault("K11")
@@ -136,6 +146,33 @@ def test_memory_that_comes_back_wakes_who_gets_it_and_nobody_else() -> None:
     for caller in callers:
         caller.join(PATIENCE_S)
     assert Counting.woken == waiting, "each when its memory is there, and nobody for another's"
+
+
+@pytest.mark.fault("K11")
+def test_an_outcome_wakes_who_waits_for_it_and_nobody_else() -> None:
+    waiting = 40
+    Counting.woken = 0
+    bench = CountedBench(dict.fromkeys(range(waiting), 1))
+    bench.front.use(Numbered())
+    futures = [bench.send("t", b"value", partition=index) for index in range(waiting)]
+    _ = bench.front.take_due(bench.now, all_chunks=True)
+    asleep, done = threading.Semaphore(0), threading.Semaphore(0)
+    Counting.asleep = staticmethod(asleep.release)
+
+    def wait(index: int) -> None:
+        assert futures[index].result().partition == index
+        done.release()
+
+    callers = [threading.Thread(target=wait, args=(index,)) for index in range(waiting)]
+    for caller in callers:
+        caller.start()
+        assert asleep.acquire(timeout=PATIENCE_S)
+    for index in range(waiting):
+        bench.front.settle([Delivered(index, 0, 1, 0, -1)])
+        assert done.acquire(timeout=PATIENCE_S)
+    for caller in callers:
+        caller.join(PATIENCE_S)
+    assert Counting.woken == waiting
 
 
 @pytest.mark.fault("K12", "K21")
