@@ -45,13 +45,16 @@ class Accumulator:
 
     def add(self, entries: Iterable[tuple[PartitionQueue, SliceRef]]) -> None:
         """Slices, those of a partition in ordinal order."""
-        handed = self.handed
         for queue, ref in entries:
-            handed[queue.node] = handed.get(queue.node, 0) + ref.length
-            if not queue.accept(ref):
-                self._consume(queue.node, ref)
-            elif not queue.in_line:
-                self.resume(queue)
+            self.add_one(queue, ref)
+
+    def add_one(self, queue: PartitionQueue, ref: SliceRef) -> None:
+        """The next slice of a partition."""
+        self.handed[queue.node] = self.handed.get(queue.node, 0) + ref.length
+        if not queue.accept(ref):
+            self._consume(queue.node, ref)
+        elif not queue.in_line:
+            self.resume(queue)
 
     def resume(self, queue: PartitionQueue) -> None:
         """The partition may have room again, or something to read: it gets in line, if so."""

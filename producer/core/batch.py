@@ -128,6 +128,11 @@ class BatchBuilder:
         """The limit allows another record; whether there is place for it in `data` is not known."""
         return self.room > len(self._data) - self._end
 
+    @property
+    def short_bytes(self) -> int:
+        """How much longer `data` would have to be for all that the limit allows, by the estimate; an empty batch aside."""
+        return HEADER_BYTES + int((self._limit - HEADER_BYTES) / self._growth) - len(self._data)
+
     def _estimate(self) -> int:
         return HEADER_BYTES + (self.record_bytes if self._growth == 1.0 else int(self.record_bytes * self._growth))
 

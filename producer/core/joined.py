@@ -23,7 +23,6 @@ from ...wire.messages import (
     Revoked,
     ShardMessage,
     SliceRef,
-    Slices,
     Unreadable,
 )
 from .accumulator import Accumulator
@@ -136,7 +135,7 @@ class Joined:
             return
         self._deadlines.watch(part)
         if part.held:
-            self.table.apply(Slices([ref]), now=now)
+            self.table.hand(ref, now=now)
         else:
             self._placing.reconsider(part)
 

@@ -20,6 +20,7 @@ from ...wire.messages import (
     Ping,
     Revoke,
     RouterMessage,
+    SliceRef,
     Slices,
     Stop,
     Welcome,
@@ -158,10 +159,20 @@ class LeaseTable:
         self.accumulator.add(entries)
         for partition in {ref.partition for ref in message.refs}:
             lease = self.leases.get(partition)
-            waits = lease is not None and (lease.mode is Mode.CAREFUL or isinstance(lease, PlainLease))
-            if lease is not None and waits and lease.unresolved:
-                # What is sent again is made from these.
-                self.sender.wake(lease, now=now)
+            if lease is not None:
+                self._handed(lease, now)
+
+    def hand(self, ref: SliceRef, *, now: float) -> None:
+        """One more slice; what SLICES says of several."""
+        lease = self._held(ref.partition, ref.generation)
+        if lease is not None:
+            self.accumulator.add_one(lease.queue, ref)
+            self._handed(lease, now)
+
+    def _handed(self, lease: Lease, now: float) -> None:
+        if lease.unresolved and (lease.mode is Mode.CAREFUL or isinstance(lease, PlainLease)):
+            # What is sent again is made from these.
+            self.sender.wake(lease, now=now)
 
     def _move(self, lease: Lease, move: Move, now: float) -> None:
         self.sender.forget(lease)

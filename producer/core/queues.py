@@ -241,7 +241,8 @@ class PartitionQueue:
             return False
         buffer = building.buffer
         length = len(buffer.data)
-        more = min(length, _UNPACKED_MAX * self._batch_bytes - length, self._pool.room(self.node) // 2)
+        wanted = max(_GROWTH_BYTES_MIN, building.builder.short_bytes)
+        more = min(wanted, _UNPACKED_MAX * self._batch_bytes - length, self._pool.room(self.node) // 2)
         if more < _GROWTH_BYTES_MIN:
             return False
         self._pool.grow(buffer, more)
