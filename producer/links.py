@@ -349,9 +349,12 @@ class Links:
 
     def next_deadline(self, now: float) -> float | None:
         """When to be called again."""
-        wanted = [self._table.sender.next_deadline(), self._table.next_question()]
-        for link in self.by_node.values():
+        wanted = [self._table.sender.next_deadline()]
+        for node, link in self.by_node.items():
             wanted.append(link.connection.next_deadline())
+            if link.connection.has_room(now):
+                # Elsewhere the connection says when to go on.
+                wanted.append(self._table.next_question(node))
             if link.connection.ready and link.connection.throttled_until > now:
                 wanted.append(link.connection.throttled_until)
         return min((at for at in wanted if at is not None), default=None)

@@ -335,9 +335,9 @@ class LeaseTable:
             if lease.node == node and lease.topic_id is not None and lease.mode is not Mode.GONE:
                 lease.ask(Question.TOPIC)
 
-    def next_question(self) -> float | None:
-        """When a question is to be asked again."""
-        return min((lease.retry_at for lease in self.asking if not lease.asked), default=None)
+    def next_question(self, node: int) -> float | None:
+        """When a question is to be asked of the node, again or for the first time."""
+        return min((lease.retry_at for lease in self.asking if lease.node == node and not lease.asked), default=None)
 
     def halt_node(self, node: int, code: int, message: str) -> None:
         """Nothing can be sent to this node at all."""

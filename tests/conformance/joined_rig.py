@@ -292,7 +292,7 @@ class JoinedRig:
                 return
             else:
                 wanted = [self.joined.next_deadline(self.now), self.joined.table.sender.next_deadline()]
-                wanted.append(self.joined.table.next_question())
+                wanted += [self.joined.table.next_question(node) for node in self.joined.table.nodes]
                 at = min((one for one in wanted if one is not None), default=None)
                 assert at is not None, "nothing will ever happen"
                 self.now = max(self.now, at)

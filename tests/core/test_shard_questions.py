@@ -152,7 +152,7 @@ def test_who_is_not_the_leader_is_asked_again_after_a_while(bench: ShardBench) -
     answer(bench, Question.START, NOT_LEADER, -1)
     assert [said.leader for said in bench.said if isinstance(said, Hint)] == [-1]
     assert bench.table.questions(1, now=bench.now) == []
-    assert bench.table.next_question() == pytest.approx(bench.now + 0.1)
+    assert bench.table.next_question(1) == pytest.approx(bench.now + 0.1)
     bench.now += 0.2
     answer(bench, Question.START, 0, 0)
 
