@@ -82,6 +82,7 @@ def test_a_record_larger_than_a_batch_is_taken_and_goes_at_once(codec: Codec) ->
     assert (batch.first, batch.count) == (1, 1)
     rig.answer()
     assert rig.log(0).records[1:] == [b"\x07" * 1024]
+    assert rig.pool.lent_bytes == 0, "nor is the batch forgotten that was too small for it"
 
 
 @pytest.mark.row("E5")

@@ -43,7 +43,7 @@ class Caller:
     def __init__(self, call: Callable[[], Any]) -> None:
         self._result: list[Any] = []
         self._error: list[BaseException] = []
-        self._thread = threading.Thread(target=self._run, args=(call,))
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
         self._thread.start()
 
     def _run(self, call: Callable[[], Any]) -> None:
@@ -183,6 +183,17 @@ def test_a_topic_nobody_may_send_to_fails_the_future_with_the_first_answer(
     bench.update()
     assert isinstance(caller.result().exception(), expected)
     assert bench.world.requests == 1
+
+
+@pytest.mark.row("H18")
+def test_who_waits_for_metadata_is_released_when_somebody_closes_and_not_when_that_is_done() -> None:
+    bench = Bench(**{"max.block.ms": 2**31 - 1})
+    caller = bench.send()
+    bench.until_asked()
+    assert bench.front.front.stop()
+    with pytest.raises(ClosedError):
+        caller.result()
+    assert not bench.front.front.over
 
 
 @pytest.mark.row("J3")

@@ -55,6 +55,19 @@ def test_records_are_delivered_once_with_the_offset_and_the_time_of_the_log() ->
 
 
 @pytest.mark.row("D3")
+def test_an_answer_for_records_of_several_chunks_gives_each_its_own_offset() -> None:
+    world = FrontWorld()
+    futures = [world.send(TOPIC, b"value") for _ in range(2)]
+    _ = world.take()
+    for _ in range(2):
+        futures += [world.send(TOPIC, b"value") for _ in range(2)]
+        _ = world.take()
+    world.settle(Delivered(0, 0, 5, 500, 10))
+    assert [future.result(0).offset for future in futures[:5]] == [500, 501, 502, 503, 504]
+    assert not futures[5].done()
+
+
+@pytest.mark.row("D3")
 def test_without_a_time_of_the_log_a_record_keeps_its_own_and_without_an_offset_it_has_none() -> None:
     world = FrontWorld()
     own, given = world.send(TOPIC, b"v"), world.send(TOPIC, b"v", timestamp_ms=77)
