@@ -133,12 +133,15 @@ class Front(Rooms):
             self.sender.want_topic(name)
             self._ask()
             self._await(wait)
-            view = self.cluster.topic(name)
-            if isinstance(wait.outcome, int) and view is not None:
+            if isinstance(wait.outcome, int):
+                view = self.cluster.topic(name)
+                if view is None or view.partition_count <= (partition or 0):
+                    # Since it was there, and before this caller could go on.
+                    return began, MetadataTimeoutError(f"topic {name} is gone, or has fewer partitions now")
                 topic = self.place(name, view)
                 topic.used_at = began
                 return began, topic
-        assert isinstance(wait.outcome, WaitFailure), "the snapshot has what was waited for"
+        assert isinstance(wait.outcome, WaitFailure), "a wait that ended without an outcome"
         return began, self._no_topic(wait.outcome)
 
     def _await(self, wait: TopicWait) -> None:

@@ -185,6 +185,9 @@ class Rooms(Rows):
         """
         assert self.partitioner is not None
         index = chosen(self.partitioner, topic.name, key, value, self.partitions_of(topic.name))
+        if index is not None and index >= len(topic.parts):
+            with self.shared:  # found again, larger, while the application chose
+                topic.parts += [self._part(topic.name, i) for i in range(len(topic.parts), index + 1)]
         return -1 if index is None else index
 
     def ask_for_each(
@@ -299,11 +302,9 @@ class Rooms(Rows):
     def _evade(self, topic: Topic, size: int) -> bool:
         """Have keyless records leave a node without memory for one that has some; its partitions come back when queues are
         weighed."""
-        if self.pool.closed:
-            # There is room enough, but not for anybody.
-            return False
         settings, view = self.settings, self.cluster.topic(topic.name)
         adapts = settings.partitioner_adaptive_partitioning_enable and isinstance(topic.keyless, Sticky)
+        adapts = adapts and not self.pool.closed
         if view is None or not adapts or not any(self.pool.spare(node) >= size for node in self._leading):
             return False
         with_room = [

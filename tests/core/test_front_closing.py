@@ -1,7 +1,7 @@
 """Records that meet the end of the producer: every future ends."""
 
 import pytest
-from penstock.api.errors import ClosedError, ExpiredMayBeWrittenError, FatalError
+from penstock.api.errors import ClosedError, ExpiredMayBeWrittenError, FatalError, MetadataTimeoutError
 from penstock.producer.core.outcomes import Delivered, Failure, Kind
 
 from tests.fakes.front_world import TOPIC, FrontWorld
@@ -74,3 +74,41 @@ def test_a_future_is_not_done_while_its_outcome_is_being_told_with_others() -> N
     world.settle(*(Delivered(one.index, one.first, one.count, 0, -1) for one in sealed))
     assert seen == [False]
     assert future.done()
+
+
+@pytest.mark.parametrize(("there", "partition"), [(0, None), (1, 1)], ids=["gone", "smaller"])
+def test_a_topic_that_is_gone_again_before_its_caller_goes_on_is_told_as_missing(
+    there: int, partition: int | None
+) -> None:
+    world = FrontWorld(0, max_block_ms=1000)
+
+    def comes_and_goes() -> None:
+        world.tell(2)
+        world.tell(there, code=0 if there else 3)
+
+    world.at(0.1, comes_and_goes)
+    future = world.send(TOPIC, b"v", partition=partition)
+    assert isinstance(future.exception(), MetadataTimeoutError)
+
+
+def test_a_partitioner_may_choose_a_partition_that_the_topic_got_since_it_was_forgotten() -> None:
+    world: FrontWorld
+
+    def chooses(*_: object) -> int:
+        world.tell(0, code=3)
+        world.tell(6)
+        return 5
+
+    world = FrontWorld(2)
+    world.front.partitioner = lambda topic, key, value, partitions: len(partitions) - 1
+    partitions_of = world.front.partitions_of
+
+    def grown(topic: str) -> object:
+        _ = chooses()
+        return partitions_of(topic)
+
+    world.front.partitions_of = grown
+    future = world.send(TOPIC, b"v")
+    world.front.partitions_of = partitions_of
+    world.deliver()
+    assert future.result().partition == 5
