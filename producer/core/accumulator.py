@@ -6,7 +6,6 @@ comes back when one of them is cut.
 """
 
 import heapq
-from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -41,7 +40,8 @@ class Accumulator:
         self.consumed: dict[int, int] = {}
         self._line: list[tuple[int, int, int, PartitionQueue]] = []
         self._count = 0
-        self._starved: dict[int, deque[PartitionQueue]] = {}
+        self._starved: dict[int, dict[PartitionQueue, None]] = {}
+        """By node: who found no memory, each once, in order."""
 
     def add(self, entries: Iterable[tuple[PartitionQueue, SliceRef]]) -> None:
         """Slices, those of a partition in ordinal order."""
@@ -92,6 +92,8 @@ class Accumulator:
         """The lease is over; what was not read counts as consumed."""
         for ref in queue.unread:
             self._consume(queue.node, ref)
+        for waiting in self._starved.values():
+            _ = waiting.pop(queue, None)
         queue.drop()
         self.collect(queue)
 
@@ -148,14 +150,15 @@ class Accumulator:
                     self.resume(queue)
             elif fed is Fed.NO_MEMORY:
                 filled.starved.add(queue.node)
-                self._starved.setdefault(queue.node, deque()).append(queue)
+                self._starved.setdefault(queue.node, {})[queue] = None
         return size
 
     def _wake_starved(self, node: int) -> None:
         """A buffer came back: the next partition in want of one may try."""
         waiting = self._starved.get(node)
         while waiting:
-            queue = waiting.popleft()
+            queue = next(iter(waiting))
+            del waiting[queue]
             if queue.wants_more and not queue.in_line:
                 self.resume(queue)
                 return

@@ -119,3 +119,17 @@ def test_without_idempotence_what_comes_back_unanswered_is_sent_again_without_an
     rig.lead(2, node=1, epoch=2)
     rig.run()
     assert [sent.first for sent in rig.on_wire(2)] == [first]
+
+
+def test_a_partition_without_memory_waits_for_it_once_however_much_comes() -> None:
+    rig = JoinedRig(pool_bytes=40_000, delivery_ms=120_000)
+    rig.down.add(0)
+    for _ in range(50):
+        for partition in (0, 1):
+            rig.append(partition, value=bytes(9000))
+        rig.run()
+    starved = rig.joined.table.accumulator._starved
+    assert [len(waiting) for waiting in starved.values()] == [1]
+    rig.down.clear()
+    rig.until_idle()
+    assert len(rig.delivered(0)) == len(rig.delivered(1)) == 50
