@@ -373,6 +373,14 @@ class JoinedRig:
         self.replicas_know = max(self.replicas_know, epoch)
         self.metadata()
 
+    def follow(self, *addresses: BrokerAddress) -> None:
+        """What answers told of leaders is believed, as the sender thread does; `addresses` came with them."""
+        known = {one.node: one for one in addresses}
+        for hint in self.hints:
+            told = hint.topic, hint.index, hint.leader, hint.leader_epoch
+            self._cluster, change = self._cluster.hint(*told, known.get(hint.leader))
+            self.joined.cluster_changed(self._cluster, change, now=self.now)
+
     def metadata(self) -> None:
         """A Metadata answer."""
         self._cluster, change = self._cluster.merge(self._metadata(None))

@@ -1,6 +1,7 @@
 """Rows of group F: batches in flight, answers in any order, retries, leaders that move."""
 
 import pytest
+from penstock.producer.core.cluster import BrokerAddress
 from penstock.producer.core.requests import LeaderHint
 
 from tests.conformance.joined_rig import (
@@ -188,25 +189,27 @@ def test_a_newer_leader_epoch_ends_the_backoff_and_the_same_one_does_not() -> No
 @pytest.mark.row("F64")
 def test_hints_of_answers_are_told_and_followed_without_backoff() -> None:
     rig = JoinedRig(leaders={0: 0, 1: 0, 2: 0}, backoff_ms=(100, 1000), leader_epoch=100)
-    for partition in range(3):
+    for partition, epoch in enumerate((100, 200, 300)):
+        rig.lead(partition, node=0, epoch=epoch)
         rig.append(partition)
     rig.run()
     (request,) = rig.wire
     outcomes = [
-        outcome(0, ok(0))._replace(code=NOT_LEADER, base_offset=-1, leader_hint=LeaderHint(1, 101)),
-        outcome(1, ok(0))._replace(code=NOT_LEADER, base_offset=-1, leader_hint=LeaderHint(1, 201)),
+        outcome(0, ok(0))._replace(code=NOT_LEADER, base_offset=-1, leader_hint=LeaderHint(4, 101)),
+        outcome(1, ok(0))._replace(code=NOT_LEADER, base_offset=-1, leader_hint=LeaderHint(5, 201)),
         outcome(2, ok(1)),
     ]
     rig.answer_with(request, outcomes)
-    assert {(hint.index, hint.leader, hint.leader_epoch) for hint in rig.hints} == {(0, 1, 101), (1, 1, 201)}
+    assert {(hint.index, hint.leader, hint.leader_epoch) for hint in rig.hints} == {(0, 4, 101), (1, 5, 201)}
     assert rig.delivered(2) == {1: 1}
     assert rig.run() == []
 
-    rig.lead(0, node=1, epoch=101)
-    rig.lead(1, node=1, epoch=201)
-    (again,) = rig.run()
-    assert again.node == 1
-    assert {sent.partition for sent in again.sent} == {0, 1}
+    rig.follow(BrokerAddress(4, "h4", 1, ""), BrokerAddress(5, "h5", 1, ""))
+    again = rig.run()
+    assert {(request.node, sent.partition) for request in again for sent in request.sent} == {(4, 0), (5, 1)}
+    for request in again:
+        rig.answer(request)
+    assert (rig.delivered(0), rig.delivered(1)) == ({1: 1}, {1: 1})
 
 
 @pytest.mark.row("F65")
