@@ -15,6 +15,7 @@ from tests.conformance.joined_rig import (
     UNKNOWN_PRODUCER_ID,
     JoinedRig,
 )
+from tests.fakes.model_broker import Log
 
 
 def values(rig: JoinedRig, partition: int) -> list[bytes]:
@@ -243,9 +244,7 @@ def test_sequences_that_do_not_fit_are_the_matter_of_one_partition_and_end() -> 
     rig.run()
     rig.answer(rig.request_of(0), {0: rig.log(0).produce(rig.on_wire(0)[0].data)})
     # The log is made anew by an election that was not clean: what was acknowledged is gone.
-    del rig.log(0).records[:]
-    rig.log(0).forget()
-    rig.log(0).base = 2
+    rig.logs[0] = Log(base=2)
     second = rig.append(0, value=b"second")
     beside = [rig.append(partition, value=b"beside") for partition in (1, 2)]
     rig.run()

@@ -1,20 +1,26 @@
-"""A broker's rules for producer state, small enough to see whole (BRK-1 to BRK-5, BRK-9): what shards are tested against.
+"""One log of the strict broker, with nothing around it: what the cores of shards and of the direct producer are tested against.
 
-One log per partition, one leader at a time. Answers are the codes of Kafka.
+Batches are judged by `penstock.broker.core`, in its order; there are neither leaders nor replicas, and answers are Kafka's codes.
 """
 
 import struct
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.broker.core.batches import Head, Verify, check
 from penstock.broker.core.codecs import Codec, decompress
+from penstock.broker.core.errors import Refusal
+from penstock.broker.core.log import Known, PartitionLog
+from penstock.broker.core.producer_state import Producer, ProducerTable
+from penstock.broker.core.topics import LONG_MAX, TimestampType, TopicRules
+
+from tests.harness.batches import Rec
+from tests.harness.batches import batch as made_by_hand
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 NONE = 0
 MESSAGE_TOO_LARGE = 10
 OUT_OF_ORDER = 45
 INVALID_PRODUCER_EPOCH = 47
-SEQUENCES = 1 << 31
 
 
 class Answer(NamedTuple):
@@ -24,76 +30,68 @@ class Answer(NamedTuple):
     log_start: int = -1
 
 
-class Kept(NamedTuple):
-    """A batch that the broker remembers."""
-
-    first: int
-    last: int
-    offset: int
-    max_ts: int
-
-
-@dataclass
-class State:
-    epoch: int
-    last_five: list[Kept] = field(default_factory=list)
-
-
-@dataclass
 class Log:
-    """One partition."""
+    """One partition. `base`: offset of the first of our records; something foreign lies before them."""
 
-    records: list[bytes] = field(default_factory=list)
-    start: int = 0
-    base: int = 0
-    """Offset of the first of `records`: something foreign lies before them."""
-    states: dict[int, State] = field(default_factory=dict)
-    batches: list[int] = field(default_factory=list)
-    """Record counts of the batches appended."""
-    largest_batch: int = 1 << 30
+    def __init__(self, base: int = 0) -> None:
+        self.records: list[bytes] = []
+        """Values of our records, those before the start of the log too."""
+        self.batches: list[int] = []
+        """Record counts of the batches appended."""
+        self.largest_batch = 1 << 30
+        self._log = PartitionLog()
+        if base:
+            self.write_foreign(base)
 
-    def produce(self, batch: bytes) -> Answer:
-        """Judge a batch in the broker's order of checks, and append it if it is due."""
-        head = HEADER.unpack_from(batch)
-        max_ts, producer_id, epoch, sequence, count = head[8:]
-        if len(batch) > self.largest_batch:
-            return Answer(MESSAGE_TOO_LARGE)
-        last = (sequence + count - 1) % SEQUENCES
-        state = self.states.get(producer_id)
-        if state is not None:
-            if epoch == state.epoch:
-                for kept in state.last_five:
-                    if (kept.first, kept.last) == (sequence, last):
-                        return Answer(NONE, kept.offset, kept.max_ts, self.start)
-            refused = self._refuse(state, epoch, sequence)
-            if refused:
-                return Answer(refused, log_start=self.start)
-        if state is None or state.epoch != epoch:
-            state = self.states[producer_id] = State(epoch)
-        offset = max(self.start, self.base) + len(self.records)
-        values = read_values(decompress(Codec(head[5] & 7), batch[HEADER.size :], 1 << 24), count)
-        self.records += values
-        self.batches.append(count)
-        state.last_five = [*state.last_five, Kept(sequence, last, offset, max_ts)][-5:]
-        return Answer(NONE, offset, -1, self.start)
+    @property
+    def start(self) -> int:
+        """Offset at which the log begins."""
+        return self._log.start_offset
 
-    @staticmethod
-    def _refuse(state: State, epoch: int, sequence: int) -> int:
-        if epoch < state.epoch:
-            return INVALID_PRODUCER_EPOCH
-        if epoch > state.epoch:
-            return 0 if sequence == 0 else OUT_OF_ORDER
-        expected = (state.last_five[-1].last + 1) % SEQUENCES if state.last_five else sequence
-        return 0 if sequence == expected else OUT_OF_ORDER
+    @start.setter
+    def start(self, offset: int) -> None:
+        """All that lies before is deleted; the log goes on there at least."""
+        self._log.delete_before(offset)
+
+    @property
+    def states(self) -> dict[int, Producer]:
+        """What the broker knows of producers."""
+        return dict(self._log.producers.snapshot())
+
+    def produce(self, data: bytes) -> Answer:
+        """Judge a batch, and append it if it is due."""
+        # Time stands still for a log.
+        rules = TopicRules(max_message_bytes=self.largest_batch, timestamp_after_max_ms=LONG_MAX)
+        head = check(data, rules, verify=Verify.RECORDS, wall_ms=0)
+        if not isinstance(head, Head):
+            return Answer(int(head.error), log_start=self.start if head.tells_log_start else -1)
+        placed = self._log.place(head, data, TimestampType.CREATE, wall_ms=0)
+        if isinstance(placed, Refusal):
+            return Answer(int(placed.error), log_start=self.start if placed.tells_log_start else -1)
+        if not isinstance(placed, Known):
+            self._log.add(placed.data)
+            count = head.last_offset_delta + 1
+            payload = decompress(Codec(head.attributes & 7), data[HEADER.size :], 1 << 24)
+            self.records += read_values(payload, count)
+            self.batches.append(count)
+        return Answer(NONE, placed.base_offset, placed.log_append_time, self.start)
+
+    def write_foreign(self, count: int) -> None:
+        """Somebody else appends."""
+        data = made_by_hand([Rec()] * count)
+        head = check(data, TopicRules(timestamp_after_max_ms=LONG_MAX), verify=Verify.RECORDS, wall_ms=0)
+        assert isinstance(head, Head), head
+        placed = self._log.place(head, data, TimestampType.CREATE, wall_ms=0)
+        assert not isinstance(placed, Refusal | Known)
+        self._log.add(placed.data)
 
     def restart(self) -> None:
         """After any restart a broker knows the last batch of each producer only."""
-        for state in self.states.values():
-            del state.last_five[:-1]
+        self._log.producers.shrink_to_last()
 
     def forget(self) -> None:
         """State expired: it takes anything."""
-        self.states.clear()
+        self._log.producers = ProducerTable()
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
