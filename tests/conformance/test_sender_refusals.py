@@ -121,6 +121,7 @@ def test_a_batch_that_is_too_large_is_sent_in_two_one_after_the_other_under_its_
     rig.run()
     assert rig.failed(0) == {}
     assert not rig.wire
+    assert rig.pool.lent_bytes == 0
 
 
 @pytest.mark.row("F42")
