@@ -30,7 +30,7 @@ lint: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(BIN)/pyright
 
 test-core: $(STAMPS)/test-env $(STAMPS)/kernel
-	$(BIN)/pytest tests/core tests/conformance tests/model tests/meta -q -n $(XDIST)
+	$(BIN)/pytest tests/core tests/conformance tests/model tests/sim tests/meta -q -n $(XDIST)
 
 test-process: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(BIN)/pytest tests/process -q

@@ -4,6 +4,7 @@ set -eu
 bin=$1
 export PENSTOCK_REQUIRE_SYSTEMD=1
 PENSTOCK_MODEL_EXAMPLES=${PENSTOCK_MODEL_EXAMPLES:-2000} "$bin/pytest" tests/model -q -n auto --timeout 3600
+PENSTOCK_SIM_SEEDS=${PENSTOCK_SIM_SEEDS:-10000} "$bin/pytest" tests/sim -q -n auto --timeout 7200
 PENSTOCK_KILL_S=${PENSTOCK_KILL_S:-300} "$bin/pytest" tests/process/test_router_random_kills.py -q --timeout 3600
 "$bin/pytest" tests/systemd -q
 PENSTOCK_RECORDS=${PENSTOCK_RECORDS:-1000000} "$bin/pytest" tests/kafka/test_million.py -q -s --timeout 3600

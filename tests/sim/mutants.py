@@ -11,11 +11,10 @@ from penstock.producer.core import expiring, leases, settling
 from penstock.producer.core.expiry import Expired
 from penstock.producer.core.joined import Joined
 from penstock.producer.core.lease import Lease
-from penstock.producer.core.modes import Mode
+from penstock.producer.core.modes import Mode, Question
 from penstock.producer.core.placing import Placing
 from penstock.producer.core.queues import PartitionQueue
 from penstock.producer.core.sequencer import Partition
-from penstock.producer.core.verdicts import Judgement, Verdict
 
 from tests.harness.broker_mutants import Changes, Mutant
 
@@ -30,7 +29,7 @@ def found_by(*seeds: int) -> Callable[[Mutant], Mutant]:
     return keep
 
 
-@found_by()
+@found_by(1, 2)
 def a_retry_has_a_new_stamp(patch: Changes) -> None:
     heard = Joined._heard
 
@@ -46,7 +45,7 @@ def a_retry_has_a_new_stamp(patch: Changes) -> None:
     patch.swap(Joined, "_heard", bump)
 
 
-@found_by()
+@found_by(29)
 def cuts_are_made_anew_when_a_lease_comes_back(patch: Changes) -> None:
     grant = Placing._grant
 
@@ -57,29 +56,7 @@ def cuts_are_made_anew_when_a_lease_comes_back(patch: Changes) -> None:
     patch.swap(Placing, "_grant", without_cuts)
 
 
-@found_by()
-def a_lost_answer_is_taken_for_a_refusal(patch: Changes) -> None:
-    refused = settling._refused
-
-    def plainly(lease: Any, batch: Any, outcome: Any, judged: Any, *, too_large: bool) -> None:
-        batch.doubtful = False
-        refused(lease, batch, outcome, judged, too_large=too_large)
-
-    patch.swap(settling, "_refused", plainly)
-
-
-@found_by()
-def out_of_order_reads_duplicate(patch: Changes) -> None:
-    judge = settling.judge_produce
-
-    def kindly(code: int, **more: Any) -> Judgement:
-        found = judge(code, **more)
-        return Judgement(Verdict.ACKED, found.name, "") if found.verdict is Verdict.OUT_OF_ORDER else found
-
-    patch.swap(settling, "judge_produce", kindly)
-
-
-@found_by()
+@found_by(1, 2)
 def a_lost_connection_acknowledges(patch: Changes) -> None:
     def take(lease: Any, batch: Any, flight: Any, reason: str, *, now: float, chance: float) -> None:
         outcome = links._written(flight)[0]._replace(index=lease.index)
@@ -88,7 +65,7 @@ def a_lost_connection_acknowledges(patch: Changes) -> None:
     patch.swap(leases, "unanswered", take)
 
 
-@found_by()
+@found_by(17, 29)
 def one_acknowledgement_is_enough(patch: Changes) -> None:
     begin = links.LinkRules.__init__
 
@@ -98,7 +75,7 @@ def one_acknowledgement_is_enough(patch: Changes) -> None:
     patch.swap(links.LinkRules, "__init__", loosely)
 
 
-@found_by()
+@found_by(2, 6)
 def what_expires_was_never_sent(patch: Changes) -> None:
     split = expiring.split
 
@@ -109,12 +86,12 @@ def what_expires_was_never_sent(patch: Changes) -> None:
     patch.swap(expiring, "split", never)
 
 
-@found_by()
+@found_by(6, 8)
 def what_expires_keeps_its_stamps(patch: Changes) -> None:
     patch.swap(Partition, "skip", lambda self, spans: None)
 
 
-@found_by()
+@found_by(10)
 def five_may_be_under_way_before_one_has_proven(patch: Changes) -> None:
     enter = Lease.enter
 
@@ -124,18 +101,19 @@ def five_may_be_under_way_before_one_has_proven(patch: Changes) -> None:
     patch.swap(Lease, "enter", never_careful)
 
 
-@found_by()
+@found_by(0, 1)
 def requests_that_landed_keep_their_buffers(patch: Changes) -> None:
     patch.swap(PartitionQueue, "landed", lambda self, batch: None)
 
 
-@found_by()
-def any_later_batch_proves_the_earlier_ones(patch: Changes) -> None:
-    patch.swap(settling, "_proves_older", lambda lease, place, outcome, now: True)
+@found_by(1, 9)
+def what_lies_behind_an_epoch_is_taken_for_lost(patch: Changes) -> None:
+    ask = Lease.ask
 
+    def alarm(self: Lease, question: Question) -> None:
+        if question is Question.LENGTH:
+            self.halt(-1, "acknowledged records are gone")
+        else:
+            ask(self, question)
 
-@found_by()
-def a_window_of_six(patch: Changes) -> None:
-    from penstock.producer.core import lease
-
-    patch.swap(lease, "WINDOW", 6)
+    patch.swap(Lease, "ask", alarm)
