@@ -242,7 +242,8 @@ class PartitionQueue:
         buffer = building.buffer
         length = len(buffer.data)
         wanted = max(_GROWTH_BYTES_MIN, building.builder.short_bytes)
-        more = min(wanted, _UNPACKED_MAX * self._batch_bytes - length, self._pool.room(self.node) // 2)
+        # A batch that was begun before its partition moved still weighs on the node it was begun for.
+        more = min(wanted, _UNPACKED_MAX * self._batch_bytes - length, self._pool.room(buffer.node) // 2)
         if more < _GROWTH_BYTES_MIN:
             return False
         self._pool.grow(buffer, more)

@@ -2,6 +2,7 @@
 
 import pytest
 from penstock.producer.core.accumulator import RUN_BYTES_MAX
+from penstock.producer.core.buffers import Tag
 from penstock.producer.core.queues import CLOSED_MAX
 from penstock.wire.messages import Flush, Row
 
@@ -267,3 +268,23 @@ def test_a_batch_grows_only_while_there_is_room_for_others() -> None:
     bench.run()
     assert bench.ordinals() == list(range(400))
     assert bench.ordinals(1) == [0]
+
+
+def test_a_batch_that_was_begun_before_a_move_grows_by_the_room_of_the_node_it_was_begun_for() -> None:
+    bench = ShardBench(codec="zstd", linger_s=60, pool_bytes=22 * BATCH_BYTES)
+    settled(bench)
+    bench.table.accumulator.ratios.of(TOPIC, "zstd").value = 0.1
+    bench.put(0, 3, size=50)
+    fill(bench)
+    bench.move(2, 1)
+    bench.tell()
+    for node in (1, 2):
+        bench.pool.set_budget(node, 11 * BATCH_BYTES)
+    others = [bench.pool.take(1, BATCH_BYTES, Tag(9, 1, 0)) for _ in range(10)]
+    assert None not in others
+    assert bench.pool.room(1) == 0 < bench.pool.room(2)
+    bench.put(0, 150, size=50)
+    fill(bench)
+    bench.table.apply(Flush([(0, 152)]), now=bench.now)
+    bench.run()
+    assert bench.ordinals() == list(range(153))
