@@ -236,13 +236,6 @@ class _Engine:
         self._loop.abandon()
         self.end()
 
-    def forget(self) -> None:
-        """See `SenderThread.forget`. Only descriptors are let go of: threads that look names up are not here either, and what
-        they held at the fork is held for ever."""
-        self._loop.forget()
-        for link in self._links.by_node.values():
-            _ = link.connection.close()
-
     def close(self, timeout_s: float | None) -> None:
         """See `SenderThread.close`."""
         now = monotonic()

@@ -20,6 +20,7 @@ LookUp = Callable[[str, int], tuple[list[Address], str]]
 """Host and port to the same; called on a thread, may block."""
 
 _THREADS_MAX: Final = 8
+_WAKING_S: Final = 1.0
 
 
 class _Question(NamedTuple):
@@ -76,9 +77,11 @@ class Resolver:
         self._answered.clear()
         self._queued.clear()
         self._loop.remove(self._waker)
-        with self._waking:
-            self._closed = True
+        self._closed = True
+        # Held for longer only in a forked child, for good, by a thread that is not there: then the descriptor stays.
+        if self._waking.acquire(timeout=_WAKING_S):
             os.close(self._waker)
+            self._waking.release()
 
     def _start(self) -> None:
         while self._queued and self._threads < self._threads_max:

@@ -175,12 +175,6 @@ class Loop:
         self._callbacks.clear()
         self._epoll.close()
 
-    def forget(self) -> None:
-        """In a forked child: what the parent watches is one list with ours and must not be changed. Nothing is watched here any
-        more, and `remove` takes nothing away."""
-        self._epoll.close()
-        self._callbacks.clear()
-
     def close(self) -> None:
         self._epoll.close()
 

@@ -51,10 +51,13 @@ class Expiry:
             why = self._why(part, lease, attempts, last_error, sent=True)
             self._outcomes.extend(part.haunt(maybe_sent, why))
         if never_sent[0] < never_sent[1]:
-            why = self._why(part, lease, 0, last_error, sent=False)
             self._placing.recall(part, now)
             part.skip([never_sent])
-            self._fail(part, [never_sent], why)
+            first, last = never_sent
+            doubtful_to = min(max(first, part.doubtful_to), last)
+            for span, sent in (((first, doubtful_to), True), ((doubtful_to, last), False)):
+                if span[0] < span[1]:
+                    self._fail(part, [span], self._why(part, lease, 0, last_error, sent=sent))
             self._placing.reconsider(part)
 
     def expire_plain(self, part: Partition, end: int, now: float) -> None:

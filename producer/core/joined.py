@@ -185,7 +185,7 @@ class Joined:
             if lease is not None:
                 ends = [one.end for one in lease.unresolved if one.flight or one.doubtful]
                 self._placing.recall(part, now)
-            self._fail(part, [(part.mark, max(ends, default=part.mark))], unsure)
+            self._fail(part, [(part.mark, max([part.mark, part.doubtful_to, *ends]))], unsure)
             self._fail(part, [(part.mark, part.end)], failure)
         self._placing.blocked.clear()
 

@@ -134,6 +134,7 @@ class Placing:
         part.leader = part.leader_epoch = -1
         if part.cuts and self.idempotent:
             self.note("possible_duplicates", part, part.sent_to, "the topic was made again")
+            part.doubtful_to = part.sent_to
             part.cuts = []
             part.wants_id = True
             self.block(part, None)

@@ -41,6 +41,8 @@ class Partition:
     """Ordinals behind the mark that are never sent, merged."""
     ghosts: list[Span] = field(default_factory=list[Span])
     """Ordinals behind the mark that have failed and may be in the log, merged."""
+    doubtful_to: int = 0
+    """Below it something was sent to a log that is gone, and may have been written to the one that took its name."""
     expired_to: int = 0
     timed: bool = False
     """It stands in the line of those that may expire."""

@@ -164,6 +164,7 @@ class JoinedRig:
         self._leaders = {index: (node, leader_epoch) for index, node in leaders.items()}
         self._replicas = replicas
         self._cluster = Cluster()
+        self.topic_id = TOPIC_ID
         self.metadata()
         if self.joined.wants_producer_id and has_id:
             self.joined.producer_id_known(PRODUCER_ID, 0, now=self.now)
@@ -392,7 +393,7 @@ class JoinedRig:
             PartitionView(index, node, own if epoch is None else epoch, (node, *self._replicas), (node,), 0)
             for index, (node, own) in sorted(self._leaders.items())
         ]
-        topics = [TopicAnswer(TOPIC, TOPIC_ID, 0, False, partitions)]
+        topics = [TopicAnswer(TOPIC, self.topic_id, 0, False, partitions)]
         return MetadataAnswer([BrokerAddress(node, "h", 1, "") for node in sorted(nodes)], "c", 0, topics, 0)
 
     # --- outcomes ----------------------------------------------------------------------------------------------------
