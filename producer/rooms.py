@@ -1,8 +1,7 @@
 """Where the direct producer's records are put: topics and their partitions, chunks and the memory for them.
 
 The kernel writes rows and calls here when something happens that is not every record's: `open`, `grow`, `close` and `rotate`
-under the producer's lock, the rest without it. The sender thread takes chunks that are due (`take_due`) and seals them: from then
-on they are slices of the arena with ordinals.
+under the producer's lock, the rest without it. The sender thread seals what is due (`take_due`): slices of the arena, with ordinals.
 """
 
 import math
@@ -20,7 +19,8 @@ from ..runtime.clock import monotonic, wall_ms
 from ..wire.slices import CRC_FROM, HEADER, HEADER_BYTES, OWN_TIMESTAMPS, VERSION, crc_prefix
 from .core.arena import Arena, Sealed
 from .core.batch import crc32c
-from .core.buffers import ANY_NODE, BufferPool, shares
+from .core.budgets import shares
+from .core.buffers import ANY_NODE, BufferPool
 from .core.cluster import Cluster, TopicView
 from .core.partitioners import Keyless, Sticky, choices_of, leaders_of
 from .kernel_chunks import Chunk, Part, Topic

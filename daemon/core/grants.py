@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from ...producer.core.budgets import node_budget
 from ...producer.core.pace import pace_of
 from ...wire.ids import NO_LEADER
 from ...wire.messages import FIRST, OPEN, Cut, Grant, Move, Node, Nodes
@@ -55,7 +56,7 @@ class Grants:
         """NODES to every shard whose list changed."""
         for seat in self._table.seats.ready():
             numbers = self.placement.nodes_of(seat)
-            budget = self._table.limits.buffer_bytes // max(1, len(numbers))
+            budget = node_budget(self._table.limits.buffer_bytes, len(numbers))
             nodes = [self.nodes[number]._replace(budget_bytes=budget) for number in numbers]
             if self._told.get(seat) != nodes:
                 self._told[seat] = nodes

@@ -13,7 +13,7 @@ Whoever calls from several threads holds one lock around every call, also around
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -21,19 +21,7 @@ from ...api.errors import BufferExhaustedError, ClosedError
 
 ANY_NODE: Final = -1
 """Memory that counts for no node: it comes out of the common reserve."""
-RESERVE_PART: Final = 0.5
-"""How much of the memory for records no node has to itself."""
 _CLOSED: Final = "the producer was closed while memory was waited for"
-
-
-def shares(total_bytes: int, largest: int, nodes: Collection[int]) -> dict[int, int]:
-    """Budgets for the records of these nodes, all the same; none where there are not two nodes to keep apart.
-
-    What they leave to the common reserve takes the `largest` reservation in any case: it must not wait for what cannot come.
-    """
-    reserve = max(round(total_bytes * RESERVE_PART), largest)
-    each = (total_bytes - reserve) // max(1, len(nodes))
-    return dict.fromkeys(nodes, each) if len(nodes) > 1 and each > 0 else {}
 
 
 class Tag(NamedTuple):

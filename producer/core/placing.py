@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from ...wire.messages import OPEN, Flush, Grant, Move, Node, Nodes, Revoke, Slices
+from .budgets import node_budget
 from .cluster import Cluster, ClusterChange
 from .leases import LeaseTable
 from .pace import pace_of
@@ -102,7 +103,7 @@ class Placing:
         self._cluster = cluster
         nodes_changed = bool(change.nodes_added or change.nodes_moved or change.nodes_gone)
         if nodes_changed:
-            share = self._buffer_bytes // max(1, len(cluster.nodes))
+            share = node_budget(self._buffer_bytes, len(cluster.nodes))
             nodes = [Node(node.node, node.host, node.port, node.rack, share) for node in cluster.nodes.values()]
             self._table.apply(Nodes(nodes), now=now)
         for replaced in change.topics_replaced:

@@ -5,7 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from penstock.api.errors import BufferExhaustedError
-from penstock.producer.core.buffers import ANY_NODE, BufferPool, Ticket, shares
+from penstock.producer.core.budgets import node_budget, shares
+from penstock.producer.core.buffers import ANY_NODE, BufferPool, Ticket
 
 TOTAL = 1200
 LARGEST = 300
@@ -185,3 +186,8 @@ class RecordMachine(RuleBasedStateMachine):
 
 TestRecords = RecordMachine.TestCase
 TestRecords.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+
+
+def test_batches_of_several_nodes_leave_half_to_the_common_reserve() -> None:
+    assert node_budget(1_000, 1) == 1_000
+    assert [node_budget(1_000, nodes) for nodes in (2, 5)] == [250, 100]

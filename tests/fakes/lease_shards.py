@@ -1,6 +1,7 @@
 """Shards and a broker for the lease machine: they keep the rules a shard must keep, and assert those it is owed."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -52,9 +53,9 @@ class BrokerPartition:
         first = ordinals[0] - row.base
         last = first + len(ordinals) - 1
         if self.state is not None and self.state[:2] == (row.producer_id, row.epoch):
-            for known_first, known_last, offset in self.recent:
-                if (known_first, known_last) == (first, last):
-                    return offset
+            known = self.remembers(row, ordinals)
+            if known is not None:
+                return known
             if first != self.state[2] + 1:
                 return None
         elif self.state is not None and self.state[0] == row.producer_id and (row.epoch < self.state[1] or first != 0):
@@ -66,6 +67,14 @@ class BrokerPartition:
         self.recent.append((first, last, offset))
         self.log += ordinals
         return offset
+
+    def remembers(self, row: Row, ordinals: Sequence[int]) -> int | None:
+        """Base offset of a batch among the last five."""
+        first = ordinals[0] - row.base
+        last = first + len(ordinals) - 1
+        if self.state is None or self.state[:2] != (row.producer_id, row.epoch):
+            return None
+        return next((offset for one, end, offset in self.recent if (one, end) == (first, last)), None)
 
 
 @dataclass
@@ -147,7 +156,6 @@ class FakeShard:
     def _granted(self, grant: Grant) -> None:
         assert grant.partition not in self.leases, "a second grant of what is held"
         assert grant.node in self.nodes, "a grant at a node that is not ours"
-        assert len(grant.cuts) <= WINDOW
         assert not grant.cuts or grant.cuts[0].first == grant.next_ordinal
         held = Held(grant, grant.pace, grant.next_ordinal, grant.next_ordinal)
         self.leases[grant.partition] = held
@@ -241,7 +249,11 @@ class FakeShard:
         if held is None or held.waiting or not held.batches or not held.batches[0].sent:
             return False
         batch = held.batches[0]
-        assert batch.answer is not None, f"out of order: {batch} of {held}"
+        resolved = [batch]
+        if batch.answer is None:
+            # It has left the broker's memory: the newest that is remembered tells of all before it.
+            resolved = self._probed(held)
+            batch = resolved[-1]
         first, count, _ = batch.cut
         if isinstance(batch.answer, list):
             held.waiting = True
@@ -253,7 +265,8 @@ class FakeShard:
                 )
             )
             return True
-        held.batches.pop(0)
+        assert batch.answer is not None
+        del held.batches[: len(resolved)]
         held.owed_pace = held.pace == FIRST
         item = DoneItem(
             partition,
@@ -268,5 +281,17 @@ class FakeShard:
             1,
         )
         self.say(Done([item]))
-        self.freed_by.append((self.outbox[-1], [batch.slot]))
+        self.freed_by.append((self.outbox[-1], [one.slot for one in resolved if one.slot >= 0]))
         return True
+
+    def _probed(self, held: Held) -> list[Batch]:
+        """The batches that one which is remembered resolves, itself the last."""
+        for place in range(len(held.batches) - 1, -1, -1):
+            batch = held.batches[place]
+            row = row_at(held.grant.rows, batch.cut.first)
+            assert row is not None
+            ordinals = range(batch.cut.first, batch.cut.first + batch.cut.count)
+            batch.answer = self.brokers[held.grant.partition].remembers(row, ordinals)
+            if batch.answer is not None:
+                return held.batches[: place + 1]
+        raise AssertionError(f"out of order: {held}")
