@@ -188,7 +188,9 @@ def _offset(
     if isinstance(place, ErrorCode):
         return _Offset(partition_index=index, error_code=place, timestamp=-1, offset=-1, leader_epoch=-1)
     offset, time = place or (-1, -1)
-    epoch = found.placement.epoch if place else -1
+    epoch = -1
+    if place:
+        epoch = found.placement.epoch if part.timestamp == LATEST else found.log.epoch_at(offset)
     return _Offset(partition_index=index, error_code=ErrorCode.NONE, timestamp=time, offset=offset, leader_epoch=epoch)
 
 

@@ -94,7 +94,7 @@ class PartitionLog:
         """Batches before this offset were there when the replica last started: it remembers the last of each producer."""
 
         self._buried: list[Head] = []
-        """Batches that were deleted and still lie in the same file as the others: a start reads them, too."""
+        """Batches that were deleted and that a start learns of: they lie in the same file as others, or a snapshot tells of them."""
 
         self.producers = ProducerTable()
         self.start_offset = 0
@@ -130,6 +130,11 @@ class PartitionLog:
         at = bisect_right(self._epochs, epoch, key=lambda one: one.epoch) - 1
         last = at == len(self._epochs) - 1
         return EpochEnd(self._epochs[at].epoch, self.end_offset if last else self._epochs[at + 1].start_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that an offset was written in, or would be; -1 when the log does not know."""
+        at = bisect_right(self._epochs, offset, key=lambda one: one.start_offset) - 1
+        return self._epochs[at].epoch if at >= 0 else UNKNOWN_EPOCH
 
     # Appending
 
@@ -211,22 +216,21 @@ class PartitionLog:
         self.size = 0
         self.start_offset = self.high_watermark = self._loaded_to = offset
 
-    def delete_before(self, offset: int, *, files: bool = False) -> None:
+    def delete_before(self, offset: int, *, files: bool = False, leads: bool = True) -> None:
         """Move the log's start; producers are remembered although their batches are gone.
 
-        With `files` whole files went, as by retention; else, as by DeleteRecords, the batches still lie where they were.
+        With `files` whole files went, as by retention; else, as by DeleteRecords, the batches still lie where they were. A
+        file that follows has beside it what was known where it begins, also an empty one where this replica `leads`.
         """
-        if files:
-            self._buried.clear()
-        if offset <= self.start_offset:
-            return
         at = bisect_left(self._batches, (offset,))
         gone = self._batches[:at]
         del self._batches[:at]
         self.size -= sum(len(batch.data) for batch in gone)
-        if not files:
-            self._buried += [read_head(batch.data) for batch in gone]
-        self.start_offset = offset
+        self._buried += [read_head(batch.data) for batch in gone]
+        if files:
+            told = bool(self._batches) or leads
+            self._buried = list({head.producer_id: head for head in self._buried}.values()) if told else []
+        self.start_offset = max(self.start_offset, offset)
         self.high_watermark = max(self.high_watermark, self.start_offset)
 
     def reload(self, *, clean: bool, wall_ms: int, after_ms: int) -> None:

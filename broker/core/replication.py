@@ -398,10 +398,11 @@ class Cluster:
             PlacementError: there is no such partition.
         """
         key = self.key(topic, index)
-        for place in self.places.values():
+        for node_id, place in self.places.items():
             partition = None if place.node is None else place.node.find(key)
             if partition is not None:
-                partition.log.delete_before(min(offset, partition.log.high_watermark), files=True)
+                log, leads = partition.log, partition.placement.leader == node_id
+                log.delete_before(min(offset, log.high_watermark), files=True, leads=leads)
         self.settle(moment)
 
     def key(self, topic: str, index: int) -> tuple[uuid.UUID, int]:

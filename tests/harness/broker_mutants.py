@@ -189,8 +189,8 @@ def a_restart_with_an_emptied_log_keeps_the_state(patch: Changes) -> None:
 def deleting_records_forgets_their_producers(patch: Changes) -> None:
     delete = PartitionLog.delete_before
 
-    def forget(self: PartitionLog, offset: int) -> None:
-        delete(self, offset)
+    def forget(self: PartitionLog, offset: int, **how: bool) -> None:
+        delete(self, offset, **how)
         if self.start_offset == self.end_offset:
             self.producers = ProducerTable()
 

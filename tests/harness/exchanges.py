@@ -9,14 +9,15 @@ from kafka.protocol.admin.topics import DeleteRecordsRequest
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
-from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
-REQUESTS = frozenset({"produce", "producers", "offset", "epoch", "delete"})
+REQUESTS = frozenset({"produce", "producers", "offset", "epoch", "delete", "init"})
 """Steps that are requests; the others are done to the cluster."""
 
 
 def request_of(step: dict[str, Any], topic: str, lives: Sequence[UUID] = ()) -> tuple[ApiMessage, int]:
     """The request of a step, and its version; `lives` are the ids that the topic had."""
+    topic = step.get("topic", topic)
     match step["do"]:
         case "produce":
             part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=bytes.fromhex(step["data"]))
@@ -44,6 +45,8 @@ def request_of(step: dict[str, Any], topic: str, lives: Sequence[UUID] = ()) -> 
                 partition=0, current_leader_epoch=step["current"], leader_epoch=step["asked"]
             )
             return OffsetForLeaderEpochRequest(replica_id=-1, topics=[epochs(topic=topic, partitions=[end])]), 4
+        case "init":
+            return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 4
         case _:
             trimmed = DeleteRecordsRequest.DeleteRecordsTopic
             until = trimmed.DeleteRecordsPartition(partition_index=0, offset=step["offset"])
@@ -55,13 +58,20 @@ def told_by(step: dict[str, Any], answer: ApiMessage) -> dict[str, Any]:
     match step["do"]:
         case "produce":
             (part,) = answer.responses[0].partition_responses
-            return {
+            told = {
                 "error": part.error_code,
                 "base_offset": part.base_offset,
                 "log_start": part.log_start_offset,
                 "log_append_ms": part.log_append_time_ms,
                 "bad": [one.batch_index for one in part.record_errors],
             }
+            if "hints" in step:
+                told["leader"] = [part.current_leader.leader_id, part.current_leader.leader_epoch]
+                told["endpoints"] = sorted(one.node_id for one in answer.node_endpoints or ())
+            return told
+        case "init":
+            # Which id it is no two clusters share.
+            return {"error": answer.error_code, "given": answer.producer_id >= 0, "epoch": answer.producer_epoch}
         case "producers":
             (part,) = answer.topics[0].partitions
             states = [

@@ -1,17 +1,20 @@
 """Recorded exchanges played to the embedded broker's core: what it answers where a real broker answered something else."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.api_message import ApiMessage
+from penstock.broker.core.controller import CONTROLLER
 from penstock.broker.core.node import Limits, Peer
 from penstock.broker.core.outcomes import Wait
-from penstock.broker.core.permissions import Grant, Operation, Resource
+from penstock.broker.core.permissions import CLUSTER_NAME, Grant, Operation, Resource
 from penstock.broker.core.ports import Moment
 from penstock.broker.core.replication import Cluster, Timing
-from penstock.broker.core.requests import Reply, again, decode
+from penstock.broker.core.requests import Reply, Request, again, decode
 from penstock.broker.core.topics import SETTINGS, check_settings
 from penstock.broker.storage import MemoryLogs
 
@@ -21,6 +24,7 @@ FOLDER = Path(__file__).parents[1] / "fixtures" / "exchanges"
 TOPIC = "recorded"
 CLIENT = "replay"
 STEP_MS = 250
+PATIENCE_MS = 120_000
 
 
 def load() -> dict[str, dict[str, Any]]:
@@ -70,19 +74,20 @@ class Replay:
         found: list[str] = []
         for number, step in enumerate(self.case["steps"]):
             self._pass_until(step["at_ms"])
-            if step["do"] not in REQUESTS:
-                self._do(step)
+            if step["do"] in REQUESTS:
+                found += self._differs(f"step {number}", step, self._ask(step))
                 continue
-            told = self._ask(step)
-            wanted = step["told"]
-            if self.settings.get("message.timestamp.type") == "LogAppendTime" and step["do"] in {
-                "produce",
-                "producers",
-            }:
-                told, wanted = _without_times(told), _without_times(wanted)
-            if told != wanted:
-                found.append(f"step {number} {step['do']}: {told}, Kafka {wanted}")
+            waiting = [(one, self._begin(one)) for one in step.get("waiting", ())]
+            self._do(step)
+            for one, begun in waiting:
+                found += self._differs(f"step {number}", one, self._finish(one, *begun))
         return found
+
+    def _differs(self, where: str, step: dict[str, Any], told: dict[str, Any]) -> list[str]:
+        wanted = step["told"]
+        if self.settings.get("message.timestamp.type") == "LogAppendTime" and step["do"] in {"produce", "producers"}:
+            told, wanted = _without_times(told), _without_times(wanted)
+        return [] if told == wanted else [f"{where} {step['do']}: {told}, Kafka {wanted}"]
 
     def _pass_until(self, wall_ms: int) -> None:
         while self.wall_ms < wall_ms:
@@ -90,42 +95,68 @@ class Replay:
             self.cluster.upkeep(self.moment)
 
     def _ask(self, step: dict[str, Any]) -> dict[str, Any]:
+        return self._finish(step, *self._begin(step))
+
+    def _begin(self, step: dict[str, Any]) -> tuple[ApiMessage, Request, Reply | Wait]:
+        """Send a request; it is answered, or it waits."""
         request, version = request_of(step, TOPIC, self.lives)
         request.API_VERSION = version
         request.with_header(1, CLIENT)
         asked = decode(request.encode(header=True), arrived=self.moment.now)
-        outcome = self.cluster.apply(step.get("node", 1), asked, self.moment)
+        return request, asked, self.cluster.apply(step.get("node", 1), asked, self.moment)
+
+    def _finish(
+        self, step: dict[str, Any], request: ApiMessage, asked: Request, outcome: Reply | Wait
+    ) -> dict[str, Any]:
         while isinstance(outcome, Wait):
             asked = again(asked, outcome)
-            self._pass_until(self.wall_ms + STEP_MS)
             outcome = self.cluster.apply(step.get("node", 1), asked, self.moment)
-        assert isinstance(outcome, Reply)
+            if isinstance(outcome, Wait):
+                self._pass_until(self.wall_ms + STEP_MS)
         kind = ResponseClassRegistry.get_response_class(request.header)
-        return told_by(step, kind.decode(outcome.data, version=version, header=True, framed=True))
+        return told_by(step, kind.decode(outcome.data, version=request.API_VERSION, header=True, framed=True))
 
     def _do(self, step: dict[str, Any]) -> None:
         cluster, node, moment = self.cluster, int(step.get("node", 1)), self.moment
         match step["do"]:
             case "alter":
-                self.settings[step["name"]] = step["value"]
+                if step["name"] in SETTINGS:
+                    self.settings[step["name"]] = step["value"]
                 _ = cluster.controller.alter(cluster.controller.topic(TOPIC), check_settings(self.settings))
                 cluster.settle(moment)
             case "recreate":
-                _ = cluster.controller.delete(cluster.controller.topic(TOPIC))
-                cluster.settle(moment)
+                self._delete()
+                self._create()
+            case "gone":
+                self._delete()
+            case "back":
                 self._create()
             case "restart":
                 (cluster.stop if step["clean"] else cluster.kill)(node, moment)
                 cluster.start(node, moment)
             case "acl":
-                who = CLIENT if step["who"] == "me" else "other"
-                operation = Operation[step["operation"]]
-                cluster.node(1).permissions.add(Grant(who, operation, Resource.TOPIC, TOPIC, deny=step["deny"]))
+                cluster.node(1).permissions.add(_grant(step))
+            case "guard":
+                cluster.node(1).permissions.add(Grant("other", Operation.READ, Resource.TOPIC))
+            case "retained":
+                cluster.expire_records(TOPIC, 0, step["offset"], moment)
+            case "cut":
+                others = [peer.node_id for peer in cluster.peers if peer.node_id != node]
+                ends = {"controller": [CONTROLLER], "followers": others, "everybody": [CONTROLLER, *others]}
+                for other in ends[step["ways"]]:
+                    cluster.cut(node, other, moment)
+            case "heal":
+                cluster.heal(moment)
+            case "moved":
+                self._wait_for(lambda: cluster.controller.placements[cluster.key(TOPIC, 0)].leader == node)
+            case "level":
+                self._wait_for(self._level)
+            case "stop":
+                cluster.stop(node, moment)
             case "elect":
                 cluster.elect(TOPIC, 0, node, moment)
             case "expelled":
-                while node in cluster.controller.placements[cluster.key(TOPIC, 0)].in_sync:
-                    self._pass_until(self.wall_ms + STEP_MS)
+                self._wait_for(lambda: node not in cluster.controller.placements[cluster.key(TOPIC, 0)].in_sync)
             case "freeze":
                 cluster.pause(node, moment)
             case "thaw":
@@ -138,6 +169,27 @@ class Replay:
                 cluster.elect(TOPIC, 0, node, moment, unclean=True)
             case what:
                 assert what == "sleep"
+
+    def _delete(self) -> None:
+        _ = self.cluster.controller.delete(self.cluster.controller.topic(TOPIC))
+        self.cluster.settle(self.moment)
+
+    def _level(self) -> bool:
+        placement = self.cluster.controller.placements[self.cluster.key(TOPIC, 0)]
+        return set(placement.in_sync) == set(placement.replicas)
+
+    def _wait_for(self, done: Callable[[], bool]) -> None:
+        until = self.wall_ms + PATIENCE_MS
+        while not done():
+            assert self.wall_ms < until, "it does not come to pass"
+            self._pass_until(self.wall_ms + STEP_MS)
+
+
+def _grant(step: dict[str, Any]) -> Grant:
+    who = CLIENT if step["who"] == "me" else "other"
+    resource = Resource[step.get("resource", "TOPIC")]
+    name = CLUSTER_NAME if resource is Resource.CLUSTER else step.get("name", TOPIC)
+    return Grant(who, Operation[step["operation"]], resource, name, step.get("prefix", False), step["deny"])
 
 
 def _without_times(told: dict[str, Any]) -> dict[str, Any]:
