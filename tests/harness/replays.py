@@ -117,7 +117,7 @@ class Replay:
         return told_by(step, kind.decode(outcome.data, version=request.API_VERSION, header=True, framed=True))
 
     def _do(self, step: dict[str, Any]) -> None:
-        cluster, node, moment = self.cluster, int(step.get("node", 1)), self.moment
+        cluster, moment = self.cluster, self.moment
         match step["do"]:
             case "alter":
                 if step["name"] in SETTINGS:
@@ -131,15 +131,21 @@ class Replay:
                 self._delete()
             case "back":
                 self._create()
-            case "restart":
-                (cluster.stop if step["clean"] else cluster.kill)(node, moment)
-                cluster.start(node, moment)
             case "acl":
                 cluster.node(1).permissions.add(_grant(step))
             case "guard":
                 cluster.node(1).permissions.add(Grant("other", Operation.READ, Resource.TOPIC))
             case "retained":
                 cluster.expire_records(TOPIC, 0, step["offset"], moment)
+            case _:
+                self._do_to_nodes(step)
+
+    def _do_to_nodes(self, step: dict[str, Any]) -> None:
+        cluster, node, moment = self.cluster, int(step.get("node", 1)), self.moment
+        match step["do"]:
+            case "restart":
+                (cluster.stop if step["clean"] else cluster.kill)(node, moment)
+                cluster.start(node, moment)
             case "cut":
                 others = [peer.node_id for peer in cluster.peers if peer.node_id != node]
                 ends = {"controller": [CONTROLLER], "followers": others, "everybody": [CONTROLLER, *others]}

@@ -127,7 +127,6 @@ class Recorder:
                 one["told"] = told_by(one, caller.receive()[1])
 
     def _do(self, step: dict[str, Any]) -> None:
-        node = self.cluster.nodes.get(step.get("node", 0))
         match step["do"]:
             case "alter":
                 entry = ConfigEntry(step["name"], step["value"], incremental_operation=AlterConfigOpType.SET)
@@ -147,6 +146,17 @@ class Recorder:
                 self._delete()
             case "back":
                 self._create()
+            case "recreate":
+                self._delete()
+                self._create()
+            case "sleep":
+                let_pass(step["ms"] / 1000)
+            case _:
+                self._do_to_nodes(step)
+
+    def _do_to_nodes(self, step: dict[str, Any]) -> None:
+        node = self.cluster.nodes.get(step.get("node", 0))
+        match step["do"]:
             case "retained":
                 _ = wait_until(lambda: self._begins(step["offset"]), seconds=60, what="old records are gone")
             case "moved":
@@ -159,9 +169,6 @@ class Recorder:
             case "cut" | "heal":
                 assert isinstance(self.cluster, SplitCluster)
                 _ = self.cluster.cut(step["ways"]) if step["do"] == "cut" else self.cluster.heal()
-            case "recreate":
-                self._delete()
-                self._create()
             case "restart":
                 assert node is not None
                 _ = node.stop() if step["clean"] else node.kill()
@@ -178,8 +185,6 @@ class Recorder:
                 node.start()
             case "led":
                 _ = wait_until(lambda: self._led(step["node"]), seconds=60, what="a node leads")
-            case "sleep":
-                let_pass(step["ms"] / 1000)
             case what:
                 assert node is not None
                 ways: dict[str, Callable[[], None]] = {"freeze": node.freeze, "thaw": node.thaw, "kill": node.kill}
