@@ -41,7 +41,7 @@ MUTANTS: dict[str, Mutant] = {}
 """Changes that a recorded exchange must notice."""
 
 OF_REPLICAS: dict[str, tuple[Mutant, str]] = {}
-"""Changes whose situation no recording has, with the name of the scenario that must notice."""
+"""Changes of what replicas do, with the name of the scenario that must notice as well."""
 
 
 def mutant(change: Mutant) -> Mutant:
@@ -237,11 +237,13 @@ def leader_epochs_are_not_checked(patch: Changes) -> None:
     patch.swap(fetch, "_led", lambda node, topic, index, epoch: node.partition(topic, index))
 
 
+@mutant
 @of_replicas("test_a_deposed_leader_answers_from_its_own_log_until_it_hears_of_it_and_its_tail_is_cut")
 def tails_are_not_cut(patch: Changes) -> None:
     patch.swap(PartitionLog, "truncate", lambda self, end: None)
 
 
+@mutant
 @of_replicas("test_a_lonely_leader_with_a_minimum_of_one_goes_on_acknowledging_what_is_lost")
 def a_leader_cut_off_steps_down(patch: Changes) -> None:
     reaches = Cluster.serves
@@ -272,12 +274,14 @@ def replicas_lost_after_the_append_are_not_told(patch: Changes) -> None:
     patch.swap(requests, "finish", kindly)
 
 
+@mutant
 @of_replicas("test_readers_do_not_see_what_is_not_on_all_in_sync_replicas")
 def readers_see_everything(patch: Changes) -> None:
     everything = property(lambda self: self.end_offset, lambda self, value: None)
     patch.swap(PartitionLog, "high_watermark", everything)
 
 
+@mutant
 @of_replicas("test_a_follower_that_was_down_while_batches_were_written_and_deleted_does_not_know_the_id")
 def a_follower_that_was_left_behind_keeps_its_memory(patch: Changes) -> None:
     restart_at = PartitionLog.restart_at

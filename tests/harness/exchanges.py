@@ -66,7 +66,8 @@ def told_by(step: dict[str, Any], answer: ApiMessage) -> dict[str, Any]:
                 "bad": [one.batch_index for one in part.record_errors],
             }
             if "hints" in step:
-                told["leader"] = [part.current_leader.leader_id, part.current_leader.leader_epoch]
+                leader = part.current_leader
+                told["leader"] = leader and [leader.leader_id, leader.leader_epoch]
                 told["endpoints"] = sorted(one.node_id for one in answer.node_endpoints or ())
             return told
         case "init":
