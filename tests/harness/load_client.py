@@ -44,7 +44,7 @@ class Job(NamedTuple):
     """How long the outcomes may take after the last call."""
     shape: Shape = Shape()
     settings: Mapping[str, str | int] = {}
-    """Of the direct producer, under Kafka's names."""
+    """Of what sends without a daemon, under Kafka's names."""
 
 
 class Tally:

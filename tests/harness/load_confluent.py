@@ -24,6 +24,7 @@ class ConfluentSender:
                 "linger.ms": 5,
                 "partitioner": "murmur2_random",
                 "log_level": 2,
+                **job.settings,
             }
         )
 
