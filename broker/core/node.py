@@ -72,7 +72,9 @@ class Partition:
         return min(self.rules.min_insync_replicas, len(self.placement.replicas))
 
     def advance(self) -> None:
-        """As leader: move the high watermark to what all in-sync replicas have."""
+        """As leader: move the high watermark to what all in-sync replicas have, as long as there are enough of them."""
+        if len(self.placement.in_sync) < self.in_sync_wanted:
+            return
         others = self.placement.in_sync
         end = min((self.ends.get(other, 0) for other in others), default=0)
         self.log.high_watermark = max(self.log.high_watermark, min(end, self.log.end_offset))

@@ -125,16 +125,37 @@ def test_too_few_in_sync_replicas_refuse_duplicates_and_gaps_as_well_and_write_n
     batches(bench, 1, first=2)
 
 
-def test_replicas_lost_after_the_append_are_told_with_the_offset() -> None:
+def test_a_batch_whose_replicas_are_lost_while_it_waits_runs_into_its_time_out_and_is_told_its_offset() -> None:
     bench = ClusterBench()
     batches(bench, 1)
     for node in (2, 3):
         bench.cluster.kill(node, bench.clock.moment)
+    waiting = bench.offer(tenth(bench, 1), timeout_ms=30_000)
+    bench.pass_s(20)
+    assert bench.in_sync == {1}
+    assert isinstance(waiting, Waiting)
+    assert isinstance(bench.go_on(waiting), Waiting), "what too few replicas have is not on all of them"
+    bench.pass_s(11)
+    part = bench.finish(waiting)
+    assert (part.error_code, part.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 10)
+    assert bench.log_end(1) == 20
+
+
+def test_replicas_lost_after_they_had_the_batch_are_told_with_the_offset() -> None:
+    bench = ClusterBench()
+    batches(bench, 1)
+    for node in (2, 3):
+        bench.cluster.hold(node, bench.clock.moment)
     waiting = bench.offer(tenth(bench, 1), timeout_ms=60_000)
+    for node in (2, 3):
+        bench.cluster.hold(node, bench.clock.moment, held=False)
+    bench.pass_s(1)
+    for node in (2, 3):
+        bench.cluster.kill(node, bench.clock.moment)
     bench.pass_s(10)
+    assert bench.in_sync == {1}
     part = bench.finish(waiting)
     assert (part.error_code, part.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 10)
-    assert bench.log_end(1) == 20
 
 
 def test_a_minimum_above_the_number_of_replicas_refuses_nothing() -> None:

@@ -259,7 +259,7 @@ def a_leader_cut_off_steps_down(patch: Changes) -> None:
     patch.swap(Cluster, "apply", refuse)
 
 
-@of_replicas("test_replicas_lost_after_the_append_are_told_with_the_offset")
+@of_replicas("test_replicas_lost_after_they_had_the_batch_are_told_with_the_offset")
 def replicas_lost_after_the_append_are_not_told(patch: Changes) -> None:
     finish = produce.finish
 
