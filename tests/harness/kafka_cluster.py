@@ -149,6 +149,19 @@ class Cluster:
                 else:
                     return
 
+    def wait_told_by_all(self, topic: str, leaders: Mapping[int, int]) -> None:
+        """Wait until every broker names these leaders: one may lag behind the others. Raise TooLateError."""
+
+        def told() -> bool:
+            for broker in self.metadata().brokers.values():
+                view = view_of(str(broker.host), broker.port)
+                parts = {} if view is None else view.topics.get(topic, {})
+                if {index: part.leader for index, part in parts.items()} != dict(leaders):
+                    return False
+            return True
+
+        _ = wait_until(told, seconds=MOVE_S, what=f"every broker names the leaders of {topic}")
+
     @contextmanager
     def _mover(self) -> Iterator[KafkaAdminClient]:
         client = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","), request_timeout_ms=10_000)

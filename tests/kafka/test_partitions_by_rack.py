@@ -49,6 +49,7 @@ def test_keyless_records_stay_in_the_rack(
     nodes = sorted(cluster.nodes)
     leaders = {partition: nodes[partition % len(nodes)] for partition in range(PARTITIONS)}
     cluster.move_leaders(topic, leaders)
+    cluster.wait_told_by_all(topic, leaders)
     near = {partition for partition, leader in leaders.items() if leader == OURS}
     send(cluster, topic, VALUES)
     found = list(read_topic(cluster, topic))
