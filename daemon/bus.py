@@ -125,8 +125,6 @@ class Bus:
         self._pairs: dict[bytes, Pair] = {}
         self._seats: dict[int, Pair] = {}
         self._removable: list[Path] = []
-        self.strangers = 0
-        """Messages of nobody's."""
         settings.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         settings.path.parent.chmod(0o700)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -320,7 +318,6 @@ class Bus:
 
     def _stranger(self, parts: list[bytes], now: float) -> None:
         """Somebody new: only a first HELLO makes a pair."""
-        self.strangers += 1
         if len(parts) != _PARTS:
             return
         try:

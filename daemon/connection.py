@@ -62,7 +62,6 @@ class Client:
         self.lost = False
         self.last_write = now
         self.unread_answers = 0
-        self.closing_from: float | None = None
         self._loop = loop
         self._sock = sock
         self._pool = pool

@@ -66,7 +66,6 @@ class Inbox:
         self._processed = -1
         self._acked = -1
         self._spoken_at = 0.0
-        self._told_ack = -1
         self._waiting: deque[tuple[int, Sequence[int]]] = deque()
         loop.add_zmq(self._socket, self._read)
 
@@ -86,7 +85,6 @@ class Inbox:
         if slots:
             self._waiting.append((self._next_seq, slots))
         self._next_seq += 1
-        self._told_ack = self._processed
         self._spoken_at = -1.0
 
     def tick(self, now: float) -> float:
