@@ -14,6 +14,7 @@ from .core.cuts import Batch, CutJournal
 from .core.gaps import AskedReplica
 from .core.lease import Lease
 from .core.leases import LeaseTable
+from .core.messages import Answer
 from .core.node_times import NodeTimes
 from .core.questions import LEAST_VERSION, Asked, metadata_request, read, read_replica, request_for
 from .core.requests import (
@@ -31,7 +32,7 @@ from .core.requests import (
 from .core.sender import Flight, Permit
 from .core.streams import StreamError
 from .core.verdicts import NONE, UNSUPPORTED_VERSION
-from .network import Answer, Connection
+from .network import Connection
 from .resolver import Resolver
 from .sockets import ALL_ACKS, NO_ACKS, ConnectionOptions
 

@@ -19,6 +19,7 @@ from ..runtime.loop import Loop
 from .core.addresses import AddressTurns
 from .core.backoff import Backoff
 from .core.cluster import BrokerAddress, Cluster, ClusterChange, TopicView, read_metadata
+from .core.messages import Answer
 from .core.metadata_cache import CacheOptions, Merged, MetadataCache, Rejected, SentBack
 from .core.metadata_plan import (
     Ask,
@@ -30,7 +31,7 @@ from .core.metadata_plan import (
     Target,
 )
 from .core.verdicts import AnswerVerdict, error_name, judge_control
-from .network import Answer, Connection
+from .network import Connection
 from .resolver import Resolver
 from .sockets import OPERATING_SYSTEM, System, control_options
 

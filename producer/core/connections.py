@@ -87,6 +87,7 @@ class ConnectionCore(Generic[TagT]):
         self.incarnation = 0
         """Counts the times READY was reached: an answer of another incarnation says nothing about this one."""
         self.versions: Mapping[int, tuple[int, int]] = {}
+        self.features: Mapping[str, int] = {}
         self.throttled_until = 0.0
         self.round_trip_us = 0
         self.last_error = ""
@@ -119,10 +120,14 @@ class ConnectionCore(Generic[TagT]):
         self._failed_setups = 0
         self._move(State.CHECKING_VERSIONS)
 
-    def agreed(self, versions: Mapping[int, tuple[int, int]], now: float) -> None:
-        """The broker told its ranges of versions, by API key: requests may be sent. Only this ends the backoff."""
+    def agreed(
+        self, versions: Mapping[int, tuple[int, int]], now: float, features: Mapping[str, int] | None = None
+    ) -> None:
+        """The broker told its ranges of versions by API key, and the cluster's features: requests may be sent. Only this
+        ends the backoff."""
         self._move(State.READY)
         self.versions = versions
+        self.features = {} if features is None else features
         self.incarnation += 1
         self._failed_attempts = 0
         self._used_at = now
@@ -280,6 +285,7 @@ class ConnectionCore(Generic[TagT]):
         lost = [waiting.tag for waiting in self._in_flight]
         self._in_flight.clear()
         self.versions = {}
+        self.features = {}
         self.throttled_until = 0.0
         self._written = 0
         return lost

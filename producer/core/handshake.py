@@ -18,6 +18,7 @@ DECODE_ERRORS: Final = (ValueError, struct.error, IndexError, TypeError, Overflo
 """What `kafka.protocol` raises on bytes that are not the message they should be."""
 
 FIRST_VERSION: Final = 4
+_FEATURES_FROM: Final = 3
 SOFTWARE_NAME: Final = "penstock"
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9.-]+")
 _UNSUPPORTED_VERSION: Final = 35
@@ -27,10 +28,13 @@ _BODY: Final = 4
 
 
 class Agreed(NamedTuple):
-    """Ranges (least, greatest) of versions, by API key."""
+    """What the broker takes."""
 
     versions: Mapping[int, tuple[int, int]]
+    """Ranges (least, greatest), by API key."""
     throttle_ms: int
+    features: Mapping[str, int] = {}
+    """Levels of the features that the whole cluster has turned on, by name (KIP-584): told from version 3 on."""
 
 
 class AskAgain(NamedTuple):
@@ -63,10 +67,18 @@ def read_versions(answer: bytes, version: int) -> Agreed | AskAgain:
     try:
         response = ApiVersionsResponse.decode(answer[_BODY:], version=version)
         ranges = {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys}
+        features = _features(response) if version >= _FEATURES_FROM else {}
     except DECODE_ERRORS as error:
         raise StreamError(f"the answer to ApiVersions version {version} cannot be read: {error}") from error
     waits = client_waits(ApiVersionsRequest.API_KEY, version)
-    return Agreed(ranges, int(response.throttle_time_ms or 0) if waits else 0)
+    return Agreed(ranges, int(response.throttle_time_ms or 0) if waits else 0, features)
+
+
+def _features(response: ApiVersionsResponse) -> dict[str, int]:
+    """A broker that does not know the state of the cluster yet says so by an epoch below 0: what it lists means nothing."""
+    if response.finalized_features_epoch < 0:
+        return {}
+    return {str(feature.name): int(feature.max_version_level) for feature in response.finalized_features}
 
 
 def _own_maximum(answer: bytes) -> int:

@@ -1,6 +1,9 @@
 """What we use of `kafka.protocol`'s generated classes, as types: they carry no annotations of their own."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+from .handshake import DECODE_ERRORS
+from .streams import CORRELATION_BYTES, StreamError
 
 
 class KafkaResponse(Protocol):
@@ -31,3 +34,22 @@ class KafkaRequest(Protocol):
     def expect_response(self) -> bool: ...
 
     def encode(self, version: int | None = None, header: bool = False, framed: bool = False) -> bytes: ...
+
+
+Answer: TypeAlias = KafkaResponse | bytes
+"""What a request gets: its response, or for one sent as bytes those after the correlation id."""
+
+
+def decode_answer(response_class: type[KafkaResponse] | None, answer: bytes) -> Answer:
+    """An answer without its length; None: it is wanted as bytes.
+
+    Raises:
+        StreamError: the bytes are not the response.
+    """
+    if response_class is None:
+        return answer[CORRELATION_BYTES:]
+    try:
+        response: KafkaResponse = response_class.decode(answer, header=True)
+    except DECODE_ERRORS as error:
+        raise StreamError(f"an answer of {len(answer)} bytes is no {response_class.__name__}: {error}") from error
+    return response

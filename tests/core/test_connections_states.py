@@ -423,3 +423,28 @@ def test_an_old_brokers_throttle_was_waited_for_by_itself() -> None:
         response = ApiVersionsResponse.decode(bytes(body), version=version)
         response.throttle_time_ms = 400
         assert read_versions(_HEADER + bytes(response.encode()), version) == Agreed(RANGES, kept)
+
+
+def test_the_features_that_the_cluster_has_turned_on_are_told_from_version_3_on() -> None:
+    for version, told in ((2, {}), (3, {"transaction.version": 2}), (4, {"transaction.version": 2})):
+        judged = read_versions(_HEADER + versions_body(version, RANGES, features={"transaction.version": 2}), version)
+        assert judged == Agreed(RANGES, 0, told)
+
+
+def test_features_of_a_broker_that_does_not_know_the_cluster_yet_count_for_nothing() -> None:
+    body = versions_body(4, RANGES, features={"transaction.version": 2}, epoch=-1)
+    assert read_versions(_HEADER + body, 4) == Agreed(RANGES, 0, {})
+
+
+def test_features_hold_as_long_as_the_connection() -> None:
+    core = ready()
+    _ = core.ended(0.0, MIDDLE, "lost")
+    core.want()
+    now = core.next_deadline() or 0.0
+    assert core.due(now, MIDDLE) is Due.CONNECT
+    core.connecting(now)
+    core.established()
+    core.agreed({}, now, {"transaction.version": 2})
+    assert core.features == {"transaction.version": 2}
+    _ = core.ended(now, MIDDLE, "lost")
+    assert core.features == {}

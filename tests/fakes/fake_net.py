@@ -12,7 +12,8 @@ from typing import Any, Final, cast
 
 from penstock.producer.core.addresses import Address
 from penstock.producer.core.connections import ConnectionLimits
-from penstock.producer.network import Answer, Connection
+from penstock.producer.core.messages import Answer
+from penstock.producer.network import Connection
 from penstock.producer.sockets import ConnectionOptions, SocketOptions, System
 from penstock.runtime.loop import READ, WRITE
 

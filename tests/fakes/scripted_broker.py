@@ -3,7 +3,7 @@
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -66,11 +66,26 @@ class Peer:
         return False
 
 
-def versions_body(version: int, ranges: dict[int, tuple[int, int]], code: int = 0) -> bytes:
+def versions_body(
+    version: int,
+    ranges: dict[int, tuple[int, int]],
+    code: int = 0,
+    *,
+    features: Mapping[str, int] | None = None,
+    epoch: int = 1,
+) -> bytes:
+    """The body of an answer to ApiVersions; `features`: the finalised ones, known as of `epoch`."""
     rows = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=lo, max_version=hi) for key, (lo, hi) in ranges.items()
     ]
-    return bytes(ApiVersionsResponse(error_code=code, api_keys=rows, throttle_time_ms=0, version=version).encode())
+    answer = ApiVersionsResponse(error_code=code, api_keys=rows, throttle_time_ms=0, version=version)
+    if features and version >= 3:
+        level = ApiVersionsResponse.FinalizedFeatureKey
+        answer.finalized_features_epoch = epoch
+        answer.finalized_features = [
+            level(name=name, max_version_level=top, min_version_level=top) for name, top in features.items()
+        ]
+    return bytes(answer.encode())
 
 
 class ScriptedBroker:

@@ -5,8 +5,9 @@ from time import monotonic
 from typing import Final
 
 from penstock.config.model import Kafka
+from penstock.producer.core.messages import Answer
 from penstock.producer.core.requests import PartitionData, ProduceAnswer, TopicData, frame_produce, read_produce
-from penstock.producer.network import Answer, Connection
+from penstock.producer.network import Connection
 from penstock.producer.resolver import Resolver
 from penstock.producer.sockets import produce_options
 from penstock.runtime.loop import Loop

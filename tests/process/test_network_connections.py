@@ -14,7 +14,8 @@ from penstock.config.model import Kafka
 from penstock.producer.core.addresses import Address
 from penstock.producer.core.backoff import Backoff
 from penstock.producer.core.connections import ConnectionLimits, State
-from penstock.producer.network import Answer, Connection
+from penstock.producer.core.messages import Answer
+from penstock.producer.network import Connection
 from penstock.producer.resolver import Resolver
 from penstock.producer.sockets import ConnectionOptions, SocketOptions, control_options, produce_options
 from penstock.runtime.loop import Loop
