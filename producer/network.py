@@ -9,22 +9,20 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from ..runtime.loop import GONE, READ, WRITE, Loop
 from .core.addresses import Address, AddressTurns
 from .core.connections import ConnectionCore, Due, State
-from .core.handshake import DECODE_ERRORS, FIRST_VERSION, Agreed, AskAgain, ask_versions, read_versions
-from .core.messages import KafkaRequest, KafkaResponse
+from .core.handshake import FIRST_VERSION, Agreed, AskAgain, ask_versions, read_versions
+from .core.messages import Answer, KafkaRequest, KafkaResponse, decode_answer
 from .core.node_choice import Standing
-from .core.streams import CORRELATION_BYTES, AnswerReader, Buffer, Outbox, StreamError, correlation_id_of
+from .core.streams import AnswerReader, Buffer, Outbox, StreamError, correlation_id_of
 from .core.throttles import client_waits
 from .resolver import Resolver
 from .sockets import SOFTWARE_VERSION, ConnectionOptions, set_options
 
 TagT = TypeVar("TagT")
-
-Answer: TypeAlias = KafkaResponse | bytes
 
 _READ_ROUNDS_MAX: Final = 16
 """Receives per event: a broker that floods one connection must not starve the others."""
@@ -146,6 +144,10 @@ class Connection(Generic[TagT]):
             return None
         chosen = min(greatest, offered[1])
         return chosen if chosen >= max(least, offered[0]) else None
+
+    def feature(self, name: str) -> int:
+        """Level of a feature that the cluster has turned on, as the broker told on this connection; 0: not told, or off."""
+        return self._core.features.get(name, 0)
 
     # --- what the owner may do ---------------------------------------------------------------------------------------
 
@@ -310,9 +312,9 @@ class Connection(Generic[TagT]):
             case AskAgain(known):
                 self._hello_version = known
                 self._say_hello()
-            case Agreed(versions, throttle_ms):
+            case Agreed(versions, throttle_ms, features):
                 now = self._clock()
-                self._core.agreed(versions, now)
+                self._core.agreed(versions, now, features)
                 self._core.throttle(throttle_ms, now)
                 self._owner.connection_ready(self)
 
@@ -369,7 +371,7 @@ class Connection(Generic[TagT]):
         response_class = self._requests.get(correlation_id)
         try:
             self._core.expect(correlation_id, self._out.pending_bytes)
-            response = _decode(response_class, answer)
+            response = decode_answer(response_class, answer)
         except StreamError as error:
             # Its tag is still in flight, and is reported as lost with the others.
             self._broken = f"{self.host}:{self.port}: {error}"
@@ -435,14 +437,3 @@ class Connection(Generic[TagT]):
 
 
 _DOING: Final = {State.RESOLVING: "resolving", State.CONNECTING: "connecting to", State.CHECKING_VERSIONS: "greeting"}
-
-
-def _decode(response_class: type[KafkaResponse] | None, answer: bytes) -> Answer:
-    """Raises StreamError where the bytes are not the response."""
-    if response_class is None:
-        return answer[CORRELATION_BYTES:]
-    try:
-        response: KafkaResponse = response_class.decode(answer, header=True)
-    except DECODE_ERRORS as error:
-        raise StreamError(f"an answer of {len(answer)} bytes is no {response_class.__name__}: {error}") from error
-    return response
