@@ -21,6 +21,12 @@ if [ "$for_tests" = 1 ]; then
   has systemctl || missing+=(systemd systemd-sysv)
   has dbus-daemon || missing+=(dbus)
   has ip || missing+=(iproute2)
+  has krb5-config || missing+=(libkrb5-dev)
+  has kinit || missing+=(krb5-user)
+  # In /usr/sbin, which is not on everybody's path.
+  [ -x /usr/sbin/krb5kdc ] || missing+=(krb5-kdc)
+  [ -x /usr/sbin/kadmin.local ] || missing+=(krb5-admin-server)
+  has openssl || missing+=(openssl)
   has pgrep || missing+=(procps)
   [ -e /usr/lib/x86_64-linux-gnu/libatomic.so.1 ] || [ -e /usr/lib/aarch64-linux-gnu/libatomic.so.1 ] || missing+=(libatomic1)
 fi
