@@ -38,7 +38,8 @@ class DirectSettings(ProducerSettings):
     # Made by `direct_settings`, which checks what the declarations cannot say.
 
     client_id: str = ""
-    """Name told to the brokers, for their logs and quotas. Empty: `producer-` and a number that counts in this process."""
+    """Name told to the brokers, for their logs and quotas. Empty: `producer-` and the transactional id, or without one a number
+    that counts in this process."""
     acks: Annotated[Acks, AfterValidator(_number_of)] = "all"
     """Brokers that must have a record before it is delivered: all that are in sync (`all`, which reads `-1`), the leader
     (`1`), or none (`0`). Idempotence needs `all`."""
@@ -60,7 +61,14 @@ class DirectSettings(ProducerSettings):
     max_request_size: int = Field(default=1_048_576, ge=0, le=INT_MAX)
     """Bytes of one record before compression, and of the batches of one Produce request."""
     max_block_ms: int = Field(default=60_000, ge=0)
-    """How long `send` and `partitions_for` may wait for metadata and memory together, in ms."""
+    """How long `send` and `partitions_for` may wait for metadata and memory together, and calls about transactions for their
+    end, in ms."""
+    transactional_id: str | None = Field(default=None, min_length=1)
+    """Name of this producer in transactions, which lives on from one process to the next: whoever begins with it fences all
+    earlier ones. None: records are sent outside of transactions."""
+    transaction_timeout_ms: int = Field(default=60_000, ge=1, le=INT_MAX)
+    """How long a transaction may stay open, in ms, before its coordinator aborts it. Brokers allow at most their
+    `transaction.max.timeout.ms`."""
 
     @model_validator(mode="after")
     def _time_to_deliver(self) -> Self:
@@ -107,7 +115,8 @@ def direct_settings(given: Mapping[str, object]) -> DirectSettings:
     if problems:
         raise ConfigError(problems)
     if not settings.client_id:
-        settings = settings.model_copy(update={"client_id": f"producer-{next(_numbers)}"})
+        name = next(_numbers) if settings.transactional_id is None else settings.transactional_id
+        settings = settings.model_copy(update={"client_id": f"producer-{name}"})
     return settings
 
 
@@ -147,6 +156,8 @@ def _parsed(name: str, value: object) -> object:
         return _whole_number(value)
     if name == "bootstrap.servers" and isinstance(value, list | tuple):
         return ",".join(str(entry) for entry in cast("list[object]", value))
+    if name == "transactional.id" and value is None:
+        return None
     if name == "acks" and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -224,6 +235,9 @@ def _across(settings: DirectSettings) -> Iterator[_Broken]:
             ("retries", "enable.idempotence"),
             f"retries = 0 does not go with idempotence, which needs one at least{instead}",
         )
+    if settings.transactional_id is not None and not settings.enable_idempotence:
+        sentence = "transactional.id needs idempotence: leave enable.idempotence out, or write true"
+        yield _Broken(("transactional.id", "enable.idempotence"), sentence)
     least = settings.least_delivery_timeout_ms
     if "delivery_timeout_ms" in settings.model_fields_set and settings.delivery_timeout_ms < least:
         yield _Broken(

@@ -137,7 +137,7 @@ EVERY_DEFAULT: Final = KAFKA_DEFAULTS | NEWER_DEFAULTS | OLDER_DEFAULTS
 
 _TLS: Final = "TLS is not built yet"
 _SASL: Final = "SASL is not built yet"
-_TRANSACTIONS: Final = "transactions are not built yet"
+_NO_TRANSACTIONS: Final = "the daemon has no transactions: the direct producer has"
 _JMX: Final = "there is no Java virtual machine to report from"
 
 
@@ -152,9 +152,7 @@ def _refused(reasons: dict[str, str]) -> dict[str, str]:
         "buffer.memory.allocation.strategy": "memory is taken as records come, never a whole batch ahead",
         "config.providers": "write the value itself, or in the daemon's file ${NAME} for one from the environment",
         "security.providers": "these are classes of Java",
-        "transaction.timeout.ms": _TRANSACTIONS,
-        "transaction.two.phase.commit.enable": _TRANSACTIONS,
-        "transactional.id": _TRANSACTIONS,
+        "transaction.two.phase.commit.enable": "no coordinator of other systems takes part: transactions end in one step",
     }
     return dict(sorted({**security, **everywhere, **reasons}.items()))
 
@@ -172,6 +170,8 @@ DAEMON_REFUSED: Final = _refused(
         "metrics.recording.level": _EXPORTER,
         "metrics.sample.window.ms": _EXPORTER,
         "retries": _FOR_EVER,
+        "transaction.timeout.ms": _NO_TRANSACTIONS,
+        "transactional.id": _NO_TRANSACTIONS,
         "value.serializer": "values arrive as bytes",
     }
 )

@@ -67,12 +67,29 @@ def test_more_than_five_in_flight_are_an_error_even_then() -> None:
 
 
 @pytest.mark.row("H1")
-@pytest.mark.parametrize(
-    "contrary", [{"acks": "0"}, {"retries": "0"}, OFF, UNSET], ids=["acks", "retries", "off", "none"]
-)
-def test_a_transactional_id_is_refused_by_name_whatever_it_comes_with(contrary: dict[str, object]) -> None:
-    found = problems({**contrary, "transactional.id": "payments"})
-    assert "transactional.id is not kept: transactions are not built yet" in found
+@pytest.mark.parametrize("contrary", [{"acks": "0"}, {"retries": "0"}, OFF], ids=["acks", "retries", "off"])
+def test_a_transactional_id_goes_with_nothing_that_idempotence_does_not_go_with(contrary: dict[str, object]) -> None:
+    assert problems({**contrary, "transactional.id": "payments"}) != []
+
+
+@pytest.mark.row("H1")
+def test_a_transactional_id_without_idempotence_is_an_error_that_names_it() -> None:
+    (found,) = problems({**OFF, "transactional.id": "payments"})
+    assert found.startswith("transactional.id needs idempotence")
+
+
+@pytest.mark.row("H2")
+def test_a_transactional_producer_is_idempotent_and_named_after_its_id() -> None:
+    settings = made({"transactional.id": "payments"})
+    assert (settings.enable_idempotence, settings.acks, settings.retries) == (True, "-1", INT_MAX)
+    assert settings.client_id == "producer-payments"
+    assert made({"transactional.id": "payments", "client.id": "mine"}).client_id == "mine"
+
+
+def test_no_transactional_id_may_be_said_and_an_empty_one_may_not() -> None:
+    assert made({"transactional.id": None}).transactional_id is None
+    (found,) = problems({"transactional.id": ""})
+    assert found.startswith("transactional.id = ''")
 
 
 @pytest.mark.row("H2")
