@@ -42,6 +42,7 @@ class Job(NamedTuple):
     """Number behind the last."""
     seed: int
     transaction_timeout_ms: int = 60_000
+    max_block_ms: int = 90_000
 
 
 class AbortableError(Exception):
@@ -91,10 +92,10 @@ def producer_of(job: Job) -> Transactions:
     if job.through == "confluent":
         from .transactions_confluent import ConfluentTransactions  # (a client of ours must work without it)
 
-        return ConfluentTransactions(job.bootstrap, job.transactional_id, job.transaction_timeout_ms)
+        return ConfluentTransactions(job)
     from .transactions_direct import DirectTransactions
 
-    return DirectTransactions(job.bootstrap, job.transactional_id, job.transaction_timeout_ms)
+    return DirectTransactions(job)
 
 
 def run_one(job: Job, number: int, producer: Transactions, ledger: LineWriter) -> bool:

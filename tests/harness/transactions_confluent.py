@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer
 
-from .transaction_client import AbortableError, FatalError
+from .transaction_client import AbortableError, FatalError, Job
 
 WAIT_S = 90.0
 
@@ -12,12 +12,12 @@ WAIT_S = 90.0
 class ConfluentTransactions:
     """See `transaction_client.Transactions`."""
 
-    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(self, job: Job) -> None:
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": timeout_ms,
+                "bootstrap.servers": job.bootstrap,
+                "transactional.id": job.transactional_id,
+                "transaction.timeout.ms": job.transaction_timeout_ms,
                 "linger.ms": 0,
                 "log_level": 2,
             }

@@ -3,20 +3,20 @@
 from penstock.api.errors import ClosedError, CommittedNotVisibleError, OutcomeUnknownError, PenstockError
 from penstock.producer import DirectProducer
 
-from .transaction_client import AbortableError, FatalError, UnclearError, UnseenError
+from .transaction_client import AbortableError, FatalError, Job, UnclearError, UnseenError
 
 
 class DirectTransactions:
     """See `transaction_client.Transactions`."""
 
-    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(self, job: Job) -> None:
         self._producer = DirectProducer(
             {
-                "bootstrap.servers": bootstrap,
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": timeout_ms,
+                "bootstrap.servers": job.bootstrap,
+                "transactional.id": job.transactional_id,
+                "transaction.timeout.ms": job.transaction_timeout_ms,
                 "linger.ms": 0,
-                "max.block.ms": 90_000,
+                "max.block.ms": job.max_block_ms,
             }
         )
         try:
