@@ -53,12 +53,15 @@ class LinkRules:
         zstd: bool,
         rng: Callable[[], float],
         acks: int = ALL_ACKS,
+        transactional_id: str | None = None,
     ) -> None:
         self.client_id: Final = client_id
         self.request_bytes_max: Final = request_bytes_max
         self.request_timeout_ms: Final = request_timeout_ms
         self.in_flight_max: Final = in_flight_max
-        self.version_min: Final = ZSTD_FROM if zstd else VERSION_MIN
+        self.versions: tuple[int, int] = (ZSTD_FROM if zstd else VERSION_MIN, VERSION_MAX)
+        """Bounds of Produce. Versions of transactions narrow them (TRX-2)."""
+        self.transactional_id: Final = transactional_id
         self.rng: Final = rng
         self.acks: Final = acks
         self.endpoints: Final[dict[int, BrokerAddress]] = {}
@@ -185,7 +188,7 @@ class Link:
         return self.connection.in_flight < self._rules.in_flight_max and self.connection.has_room(now)
 
     def _produce_version(self) -> int | None:
-        return self.connection.version_of(API_KEY, self._rules.version_min, VERSION_MAX)
+        return self.connection.version_of(API_KEY, *self._rules.versions)
 
     def _record(self, entries: list[tuple[Lease, Batch]]) -> None:
         """Write every cut that is not in the journal yet: of these batches, and of those that follow them (8.5, JRN-5)."""
@@ -218,6 +221,7 @@ class Link:
             self._rules.acks,
             self._rules.request_timeout_ms,
             _by_topic(entries),
+            transactional_id=self._rules.transactional_id,
         )
         flight = self._table.sender.depart(self.node, self.connection.incarnation, version, entries)
         self._table.departed(flight, now=now)

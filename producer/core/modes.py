@@ -7,6 +7,9 @@ from typing import Final, NamedTuple
 from ...wire.messages import Anchor
 from .backoff import Backoff
 
+IMPLICIT: Final = 2
+"""The version of transactions from which on a partition joins one with its first batch, under an epoch of the transaction's own."""
+
 WINDOW: Final = 5
 """A broker remembers five batches of a producer id: more may not be unresolved (HO-5)."""
 
@@ -55,6 +58,9 @@ class Limits(NamedTuple):
     """How often a batch without a stamp is sent again."""
     confirms_gaps: bool = False
     """Whoever is told of a gap has it confirmed: one may be told where nothing was acknowledged yet."""
+    transactions: int = 0
+    """The version of transactions that batches belong to, 0: none. In one a gap or a doubt is not looked into: who is told ends
+    the transaction."""
 
 
 class Here(NamedTuple):

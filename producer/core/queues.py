@@ -40,11 +40,13 @@ class Fed(Enum):
 
 
 class BatchRules(NamedTuple):
-    """How batches of a partition are made. `batch_bytes`: of a batch on the wire, by the estimate of its compression."""
+    """How batches of a partition are made. `batch_bytes`: of a batch on the wire, by the estimate of its compression.
+    `transactional`: they say that they belong to a transaction."""
 
     batch_bytes: int
     linger_s: float
     compressor: Compressor
+    transactional: bool = False
 
 
 class Closed(NamedTuple):
@@ -319,7 +321,7 @@ class PartitionQueue:
         stamp = Stamp(batch.producer_id, batch.epoch, batch.sequence)
         batch.record_bytes = builder.record_bytes
         batch.max_ts = builder.max_ts
-        batch.data = builder.close(stamp, self.rules.compressor)
+        batch.data = builder.close(stamp, self.rules.compressor, transactional=self.rules.transactional)
         batch.size = len(batch.data)
         if self.rules.compressor.compress is not None and not self.one_record:
             # One record alone says little of what batches compress to.

@@ -89,7 +89,14 @@ class ProduceAnswer(NamedTuple):
 
 
 def frame_produce(
-    version: int, correlation_id: int, client_id: str, acks: int, timeout_ms: int, topics: Sequence[TopicData]
+    version: int,
+    correlation_id: int,
+    client_id: str,
+    acks: int,
+    timeout_ms: int,
+    topics: Sequence[TopicData],
+    *,
+    transactional_id: str | None = None,
 ) -> Framed:
     """One request. The payload's buffers are referred to and must not change until it is answered or lost."""
     assert VERSION_MIN <= version <= VERSION_MAX, version
@@ -97,8 +104,10 @@ def frame_produce(
     name = client_id.encode()
     head = bytearray(_HEADER.pack(0, API_KEY, version, correlation_id))
     head += _INT16.pack(len(name)) + name
-    # Flexible: no tagged fields in the header, transactional id null.
-    head += b"\x00\x00" if flexible else _INT16.pack(-1)
+    if flexible:
+        # No tagged fields in the header.
+        head += b"\x00"
+    head += _nullable(transactional_id, flexible=flexible)
     head += _ACKS.pack(acks, timeout_ms)
     head += _uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))
     framed: list[Buffer] = []
@@ -132,6 +141,13 @@ def _frame_topics(version: int, topics: Sequence[TopicData], head: bytearray, fr
         framed.append(head)
         size += len(head)
     return size
+
+
+def _nullable(text: str | None, *, flexible: bool) -> bytes:
+    if text is None:
+        return b"\x00" if flexible else _INT16.pack(-1)
+    encoded = text.encode()
+    return (_uvarint(len(encoded) + 1) if flexible else _INT16.pack(len(encoded))) + encoded
 
 
 def _topic_head(version: int, topic: TopicData) -> bytes:

@@ -144,9 +144,10 @@ class Partition:
 
     # --- stamp rows --------------------------------------------------------------------------------------------------
 
-    def begin(self, producer_id: int) -> None:
-        """The first row, or everything from the mark on under another producer id: a log that knows nothing of us."""
-        first, more = rows_from(self.mark, self.holes, producer_id, 0)
+    def begin(self, producer_id: int, epoch: int = 0) -> None:
+        """The first row, or everything from the mark on under another producer id: a log that knows nothing of us. In a
+        transaction also under another epoch of the same id."""
+        first, more = rows_from(self.mark, self.holes, producer_id, epoch)
         self.rows = [first, *more]
         self.cuts = []
         self.anchor = None

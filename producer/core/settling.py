@@ -4,16 +4,21 @@ An answer counts only for the attempt it belongs to: after MOVE and REVOKE a bat
 comes for it is thrown away.
 """
 
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from ...wire.messages import FIRST, Anchor, DoneItem, Gap, Refused
 from .cuts import Batch, Refusal
 from .lease import Lease
-from .modes import Here, Mode, Question
+from .modes import IMPLICIT, Here, Mode, Question
 from .probes import Probe, Step
 from .requests import ProduceOutcome
 from .sender import Flight
-from .verdicts import NOT_ENOUGH_REPLICAS, Judgement, Verdict, judge_produce
+from .verdicts import CONCURRENT_TRANSACTIONS, NOT_ENOUGH_REPLICAS, Judgement, Verdict, judge_produce
+
+_NOT_APPENDED: Final = frozenset({NOT_ENOUGH_REPLICAS, CONCURRENT_TRANSACTIONS})
+"""Retriable codes that tell so."""
+_MARKER_S: Final = 0.02
+"""How soon a batch is tried again that came before the marker of the last transaction, at the latest."""
 
 
 class Settled(NamedTuple):
@@ -62,7 +67,8 @@ def advance(lease: Lease) -> None:
     if refusal.too_large and not refusal.ambiguous:
         _split(lease, oldest)
         return
-    if refusal.ambiguous and lease.limits.confirms_gaps and lease.pace != FIRST and lease.anchor is not None:
+    looks_behind = lease.limits.confirms_gaps and not lease.limits.transactions
+    if refusal.ambiguous and looks_behind and lease.pace != FIRST and lease.anchor is not None:
         _find_out(lease)
         return
     _report(lease, oldest, refusal)
@@ -111,8 +117,9 @@ def _apply(
         case Verdict.SPLIT | Verdict.REFUSED_CONTENT | Verdict.REFUSED_LIFTABLE:
             _refused(lease, batch, outcome, judged, too_large=judged.verdict is Verdict.SPLIT)
         case Verdict.RETRY:
-            # Too few replicas is the one refusal among these that says: not appended.
-            _again(lease, batch, doubtful=outcome.code != NOT_ENOUGH_REPLICAS, now=now, chance=chance)
+            _again(lease, batch, doubtful=outcome.code not in _NOT_APPENDED, now=now, chance=chance)
+            if outcome.code == CONCURRENT_TRANSACTIONS:
+                lease.retry_at = min(lease.retry_at, now + _MARKER_S)
         case Verdict.RETRY_STALE | Verdict.CONFIRM_TOPIC:
             lease.hint(-1, -1)
             if judged.verdict is Verdict.CONFIRM_TOPIC and outcome.topic_id is None and lease.topic_id is not None:
@@ -181,11 +188,11 @@ def _acked(lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOu
 
 
 def _proves_older(lease: Lease, place: int, outcome: ProduceOutcome, now: float) -> bool:
-    """A broker without state takes any batch as a first one; only an anchored partition rules that out (PRB-6)."""
+    """A broker without state takes any batch as a first one; only an anchored partition rules that out (PRB-6). In transactions
+    of version 2 it takes sequence 0 alone."""
     older = list(lease.unresolved)[:place]
-    return lease.anchored_by(outcome.log_start, now) and all(
-        one.refusal is None or one.refusal.ambiguous for one in older
-    )
+    knows_us = lease.limits.transactions >= IMPLICIT or lease.anchored_by(outcome.log_start, now)
+    return knows_us and all(one.refusal is None or one.refusal.ambiguous for one in older)
 
 
 def _offset_is_new(lease: Lease, outcome: ProduceOutcome) -> bool:
@@ -230,6 +237,9 @@ def _out_of_order(
             lease.enter(Mode.CAREFUL)
         return
     if lease.mode is Mode.WAITING:
+        return
+    if lease.limits.transactions:
+        lease.halt(outcome.code, f"{judged.name}: {judged.reason}")
         return
     # A refusal for its sequence shows that the broker has state, so nothing is taken out of turn on this connection; but only where
     # a second pass follows may nothing else than refusals be concluded from.

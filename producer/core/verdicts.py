@@ -22,6 +22,8 @@ NOT_ENOUGH_REPLICAS: Final = 19
 CLUSTER_AUTHORIZATION_FAILED: Final = 31
 UNSUPPORTED_VERSION: Final = 35
 OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
+CONCURRENT_TRANSACTIONS: Final = 51
+"""Not appended: the last transaction has not ended there yet."""
 UNKNOWN_PRODUCER_ID: Final = 59
 REBOOTSTRAP_REQUIRED: Final = 129
 
@@ -99,10 +101,10 @@ _PRODUCE: Final[dict[int, Judgement]] = {
     45: Judgement(Verdict.OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "the broker expects another sequence number"),
     46: Judgement(Verdict.ACKED, "DUPLICATE_SEQUENCE_NUMBER", "in the log from an earlier attempt"),
     47: Judgement(Verdict.EPOCH, "INVALID_PRODUCER_EPOCH", "a newer epoch of the producer id has been seen"),
-    48: Judgement(Verdict.HALT, "INVALID_TXN_STATE", "an answer for transactions to a batch without one"),
-    49: Judgement(Verdict.HALT, "INVALID_PRODUCER_ID_MAPPING", "an answer for transactions to a batch without one"),
+    48: Judgement(Verdict.HALT, "INVALID_TXN_STATE", "the transaction is over, or never was"),
+    49: Judgement(Verdict.HALT, "INVALID_PRODUCER_ID_MAPPING", "the coordinator knows another producer id"),
     51: Judgement(Verdict.RETRY, "CONCURRENT_TRANSACTIONS", "the marker of the last transaction is on its way"),
-    53: Judgement(Verdict.HALT, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "an answer for transactions"),
+    53: Judgement(Verdict.HALT, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "no permission to use the transactional id"),
     56: Judgement(Verdict.RETRY_STALE, "KAFKA_STORAGE_ERROR", "the leader's disk failed; another will lead"),
     59: Judgement(Verdict.OUT_OF_ORDER, "UNKNOWN_PRODUCER_ID", "the broker has no state of the producer id"),
     72: Judgement(Verdict.RETRY_STALE, "LISTENER_NOT_FOUND", "the leader has no listener of the kind we came by"),
@@ -119,7 +121,7 @@ _PRODUCE: Final[dict[int, Judgement]] = {
     90: Judgement(Verdict.HALT, "PRODUCER_FENCED", "another producer took the transactional id"),
     100: Judgement(Verdict.CONFIRM_TOPIC, "UNKNOWN_TOPIC_ID", "topic deleted, made anew, or not yet known there"),
     103: Judgement(Verdict.CONFIRM_TOPIC, "INCONSISTENT_TOPIC_ID", "the log there belongs to another topic id"),
-    120: Judgement(Verdict.HALT, "TRANSACTION_ABORTABLE", "an answer for transactions to a batch without one"),
+    120: Judgement(Verdict.HALT, "TRANSACTION_ABORTABLE", "the transaction cannot go on and has to be aborted"),
 }
 
 _NOT_OF_PRODUCE: Final[frozenset[int]] = frozenset(

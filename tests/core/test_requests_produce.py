@@ -26,7 +26,9 @@ _ID: Final = uuid.UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 Shape = list[tuple[str, list[tuple[int, bytes]]]]
 
 
-def theirs(version: int, correlation_id: int, client_id: str, shape: Shape) -> bytes:
+def theirs(
+    version: int, correlation_id: int, client_id: str, shape: Shape, transactional_id: str | None = None
+) -> bytes:
     request_topic = ProduceRequest.TopicProduceData
     topics = [
         request_topic(
@@ -36,17 +38,19 @@ def theirs(version: int, correlation_id: int, client_id: str, shape: Shape) -> b
         )
         for name, rows in shape
     ]
-    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=topics, version=version)
+    request = ProduceRequest(
+        transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=topics, version=version
+    )
     request.with_header(correlation_id=correlation_id, client_id=client_id)
     return bytes(request.encode(header=True, framed=True))
 
 
-def ours(version: int, correlation_id: int, client_id: str, shape: Shape) -> bytes:
+def ours(version: int, correlation_id: int, client_id: str, shape: Shape, transactional_id: str | None = None) -> bytes:
     topics = [
         TopicData(name, uuid.uuid5(_ID, name).bytes, [PartitionData(i, [d[:7], d[7:]], len(d)) for i, d in rows])
         for name, rows in shape
     ]
-    framed = frame_produce(version, correlation_id, client_id, -1, 30_000, topics)
+    framed = frame_produce(version, correlation_id, client_id, -1, 30_000, topics, transactional_id=transactional_id)
     joined = b"".join(framed.buffers)
     assert len(joined) == framed.size
     return joined
@@ -64,6 +68,13 @@ SHAPES: Final[list[Shape]] = [
 @pytest.mark.parametrize("shape", SHAPES, ids=["one", "several", "many", "none"])
 def test_a_request_is_byte_for_byte_the_librarys(version: int, shape: Shape) -> None:
     assert ours(version, 77, "penstock", shape) == theirs(version, 77, "penstock", shape)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["t", "zahlungen-ü", "x" * 300])
+def test_a_transactional_id_is_byte_for_byte_the_librarys(version: int, name: str) -> None:
+    shape = SHAPES[1]
+    assert ours(version, 77, "penstock", shape, name) == theirs(version, 77, "penstock", shape, name)
 
 
 @given(
