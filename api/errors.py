@@ -110,6 +110,14 @@ class MetadataTimeoutError(RefusedError, TimeoutError):
         self.cause = cause
 
 
+class AuthenticationError(RefusedError):
+    """The brokers do not believe who the producer says it is, or it does not believe that it talks to them (TLS); the record
+    was not taken. The producer goes on trying: a password, a token or a certificate may be replaced under it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("authentication", text)
+
+
 class ExpiredError(RefusedError, TimeoutError):
     """The record was not sent within `delivery.timeout.ms`, and certainly is not in Kafka. The text says where the time went."""
 
@@ -127,3 +135,10 @@ class FatalError(ClosedError):
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"{code}: {text}")
         self.code = code
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+class TransactionStateError(PenstockError):
+    """The call does not fit where the producer stands: in no transaction, not initialised, or another call is not finished."""
