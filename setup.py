@@ -13,6 +13,7 @@ KERNEL = (
     "kernel_records",
     "kernel_given",
     "kernel_chunks",
+    "kernel_futures",
     "kernel_front",
     "kernel",
 )

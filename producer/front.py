@@ -31,7 +31,7 @@ from .core.partitioners import Keyless
 from .core.topic_waits import TopicKnown, TopicWait, TopicWaits, WaitFailure, WaitReason, known_in
 from .failures import error_of
 from .kernel_chunks import Chunk, Part, Span, Topic
-from .kernel_front import failed_future, run_acks
+from .kernel_futures import failed_future, run_acks
 from .rooms import WAIT_MAX_S, Rooms, Seams, Wake
 from .weighing import weigh
 

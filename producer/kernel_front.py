@@ -9,16 +9,17 @@ from time import time_ns
 
 import cython
 
-from ..api.futures import Future
 from .kernel_given import byte_column, check_numbers, column, frozen, header_bytes, number_column
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
     from cython.cimports.penstock.producer.kernel_chunks import Chunk, Part, Span, Topic
+    from cython.cimports.penstock.producer.kernel_futures import RecordFuture
     from cython.cimports.penstock.producer.kernel_slices import hash31
 else:
     from .kernel_chunks import Chunk, Part, Span, Topic
+    from .kernel_futures import RecordFuture
     from .kernel_slices import hash31
 
 ROW_HEAD_BYTES = cython.declare(cython.Py_ssize_t, 12)
@@ -84,72 +85,6 @@ def _wall_ms() -> cython.longlong:
         return cython.cast(cython.longlong, moment.tv_sec) * 1000 + moment.tv_nsec // 1000000
     else:
         return time_ns() // 1000000
-
-
-@cython.final
-@cython.freelist(512)
-@cython.no_gc
-@cython.cclass
-class RecordFuture:
-    """Where one record went: a chunk and an index. The collector need not look at it: a chunk forgets its watchers when it is
-    resolved, and every chunk is."""
-
-    _chunk: Chunk
-    _index: cython.Py_ssize_t
-    _stamp: cython.longlong
-
-    @property
-    def index(self):
-        return self._index
-
-    def done(self) -> bool:
-        return self._index < self._chunk.told or self._chunk.is_told(self._index)
-
-    def result(self, timeout=None):
-        if self._index >= self._chunk.told:
-            self._chunk.part.front.wait(self._chunk, self._index, timeout)
-        return self._chunk.metadata(self._index, self._stamp)
-
-    def exception(self, timeout=None):
-        if self._index >= self._chunk.told:
-            self._chunk.part.front.wait(self._chunk, self._index, timeout)
-        return self._chunk.error(self._index)
-
-    def add_done_callback(self, callback) -> None:
-        if not self._chunk.part.front.watch(self._chunk, (self, callback, False)):
-            callback(self)
-
-
-Future.register(RecordFuture)
-
-
-def failed_future(part: Part, stamp, error):
-    """The future of a record that was not taken."""
-    chunk: Chunk = Chunk(part)
-    chunk.count = 1
-    chunk.resolve(0, 1, -1, -1, error)
-    chunk.told = 1
-    future: RecordFuture = RecordFuture.__new__(RecordFuture)
-    future._chunk = chunk
-    future._index = 0
-    future._stamp = stamp
-    return future
-
-
-def run_acks(acks, report):
-    """Call back for futures and callbacks in turn, all of them resolved; `report` is called within the handling of an error."""
-    i: cython.Py_ssize_t
-    future: RecordFuture
-    for i in range(0, len(acks), 2):
-        future = acks[i]
-        error = future._chunk.error(future._index)
-        try:
-            if error is None:
-                acks[i + 1](future._chunk.metadata(future._index, future._stamp), None)
-            else:
-                acks[i + 1](None, error)
-        except Exception:
-            report()
 
 
 @cython.cclass
@@ -240,16 +175,16 @@ class Rows:
             if place.used >= place.allowance:
                 self.rotate(place, chunk.room == 0)
 
+    def take(self, topic, value, key, headers, partition, timestamp_ms, on_ack, began):
+        """One record, as `send` takes it. `began`: when its caller began to wait, if it has (CLOCK_MONOTONIC seconds)."""
+        return self._take(topic, value, key, headers, partition, timestamp_ms, on_ack, began)
 
-@cython.cclass
-class Sends:
-    """The calls of a producer that are made once per record."""
+    def take_many(self, topic, values, keys, headers, partitions, timestamps_ms, on_ack, began):
+        """Columns, as `send_many` takes them."""
+        return self._take_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack, began)
 
-    _front = cython.declare(Rows, visibility="public")
-
-    def send(self, topic, value, key=None, *, headers=None, partition=None, timestamp_ms=None, on_ack=None):
-        """See `direct.DirectProducer`, where it is documented."""
-        front: Rows = self._front
+    @cython.cfunc
+    def _take(self, topic, value, key, headers, partition, timestamp_ms, on_ack, began):
         key_bytes: bytes = _empty
         value_bytes: bytes = _empty
         tail: bytes = _empty
@@ -274,40 +209,41 @@ class Sends:
             check_numbers(partition, timestamp_ms)
             if partition is not None:
                 index = partition
-        if front.refusal is not None:
-            front.refuse()
-        began = None
-        found = front.topics.get(topic)
+        if self.refusal is not None:
+            self.refuse()
+        found = self.topics.get(topic)
         if found is None or index >= cython.cast(Topic, found).count:
-            began, found = front.find(topic, partition)
+            since, found = self.find(topic, partition)
+            if began is None:
+                began = since
             if not isinstance(found, Topic):
-                return front.failed(topic, index, found, on_ack)
+                return self.failed(topic, index, found, on_ack)
         place = found
         if index < 0:
-            if front.partitioner is not None:
-                index = front.ask_partitioner(
+            if self.partitioner is not None:
+                index = self.ask_partitioner(
                     place, None if key is None else key_bytes, None if value is None else value_bytes
                 )
-            if index < 0 and key_size >= 0 and not front.ignore_keys:
+            if index < 0 and key_size >= 0 and not self.ignore_keys:
                 index = hash31(_bytes_of(key_bytes), 0, key_size) % place.count
         body = key_size if key_size > 0 else 0
         body += value_size if value_size > 0 else 0
         body += _size_bytes(key_size) + _size_bytes(value_size) + (tail_size if tail_size > 0 else 1)
-        if body + BATCH_BYTES + RECORD_BYTES > front.record_max:
-            return front.failed(topic, index, front.too_large(body + BATCH_BYTES + RECORD_BYTES), on_ack)
+        if body + BATCH_BYTES + RECORD_BYTES > self.record_max:
+            return self.failed(topic, index, self.too_large(body + BATCH_BYTES + RECORD_BYTES), on_ack)
         if timestamp_ms is not None:
             stamp = timestamp_ms
-        elif front.wall is None:
+        elif self.wall is None:
             stamp = _wall_ms()
         else:
-            stamp = front.wall()
+            stamp = self.wall()
         future: RecordFuture = RecordFuture.__new__(RecordFuture)
-        front.acquire()
+        self.acquire()
         try:
-            found = front._chunk_for(place, index, body + ROW_HEAD_BYTES, began)
+            found = self._chunk_for(place, index, body + ROW_HEAD_BYTES, began)
             chunk = found if type(found) is Chunk else None
             if chunk is not None:
-                front._put(chunk, stamp, body, key_bytes, key_size, value_bytes, value_size, tail, tail_size)
+                self._put(chunk, stamp, body, key_bytes, key_size, value_bytes, value_size, tail, tail_size)
                 future._chunk = chunk
                 future._index = chunk.count - 1
                 future._stamp = stamp
@@ -316,18 +252,17 @@ class Sends:
                         chunk.acks = []
                     chunk.acks.append(future)
                     chunk.acks.append(on_ack)
-                front._appended(place, chunk, body + ROW_HEAD_BYTES, index < 0)
+                self._appended(place, chunk, body + ROW_HEAD_BYTES, index < 0)
         finally:
-            front.release()
-        if front.stir:
-            front.rouse()
+            self.release()
+        if self.stir:
+            self.rouse()
         if chunk is None:
-            return front.failed(topic, index, found, on_ack)
+            return self.failed(topic, index, found, on_ack)
         return future
 
-    def send_many(self, topic, values, keys=None, *, headers=None, partitions=None, timestamps_ms=None, on_ack=None):
-        """See `direct.DirectProducer`, where it is documented."""
-        front: Rows = self._front
+    @cython.cfunc
+    def _take_many(self, topic, values, keys, headers, partitions, timestamps_ms, on_ack, began):
         chunk: Chunk
         span: Span
         place: Topic
@@ -358,17 +293,18 @@ class Sends:
         )
         wanted: list = None if partitions is None else number_column(partitions, n, 0)
         stamps: list = None if timestamps_ms is None else number_column(timestamps_ms, n, 1)
-        if front.refusal is not None:
-            front.refuse()
-        began = None
+        if self.refusal is not None:
+            self.refuse()
         highest = None
         if wanted is not None:
             highest = max([number for number in wanted if number is not None], default=None)
-        found = front.topics.get(topic)
+        found = self.topics.get(topic)
         if found is None or (highest is not None and highest >= cython.cast(Topic, found).count):
-            began, found = front.find(topic, highest)
+            since, found = self.find(topic, highest)
+            if began is None:
+                began = since
             if not isinstance(found, Topic):
-                return front.columns_future(topic, [], None, n, found, on_ack)
+                return self.columns_future(topic, [], None, n, found, on_ack)
         place = found
         for i in range(n):
             value_bytes = value_list[i]
@@ -380,23 +316,23 @@ class Sends:
             if body > largest:
                 largest = body
         largest += 3 * _size_bytes(largest) + BATCH_BYTES + RECORD_BYTES
-        if largest > front.record_max:
-            return front.columns_future(topic, [], None, n, front.too_large(largest), on_ack)
-        if front.partitioner is not None:
-            wanted = front.ask_for_each(place, key_list, value_list, wanted)
+        if largest > self.record_max:
+            return self.columns_future(topic, [], None, n, self.too_large(largest), on_ack)
+        if self.partitioner is not None:
+            wanted = self.ask_for_each(place, key_list, value_list, wanted)
         scratch: bytearray = bytearray(4 * n)
         if cython.compiled:
             places = cython.cast(cython.p_int, cython.cast(cython.p_char, scratch))
         else:
             places = memoryview(scratch).cast("i")
-        now = _wall_ms() if front.wall is None else front.wall()
+        now = _wall_ms() if self.wall is None else self.wall()
         spans: list = []
         failure = None
         key_bytes = _empty
         key_size = -1
         tail = _empty
         tail_size = 0
-        front.acquire()
+        self.acquire()
         try:
             for i in range(n):
                 value_bytes = _empty
@@ -416,7 +352,7 @@ class Sends:
                 index = -1
                 if wanted is not None and wanted[i] is not None:
                     index = wanted[i]
-                elif key_size >= 0 and not front.ignore_keys:
+                elif key_size >= 0 and not self.ignore_keys:
                     index = hash31(_bytes_of(key_bytes), 0, key_size) % place.count
                 stamp = now
                 if stamps is not None and stamps[i] is not None:
@@ -424,7 +360,7 @@ class Sends:
                 body = key_size if key_size > 0 else 0
                 body += value_size if value_size > 0 else 0
                 body += _size_bytes(key_size) + _size_bytes(value_size) + (tail_size if tail_size > 0 else 1)
-                found = front._chunk_for(place, index, body + ROW_HEAD_BYTES, began)
+                found = self._chunk_for(place, index, body + ROW_HEAD_BYTES, began)
                 if type(found) is not Chunk:
                     failure = found
                     break
@@ -437,14 +373,34 @@ class Sends:
                 span.count += 1
                 part = chunk.part
                 places[i] = part.index
-                front._put(chunk, stamp, body, key_bytes, key_size, value_bytes, value_size, tail, tail_size)
-                front._appended(place, chunk, body + ROW_HEAD_BYTES, index < 0)
+                self._put(chunk, stamp, body, key_bytes, key_size, value_bytes, value_size, tail, tail_size)
+                self._appended(place, chunk, body + ROW_HEAD_BYTES, index < 0)
             for one in spans:
                 span = one
                 span.owner = None
                 span.chunk.span = None
         finally:
-            front.release()
-        if front.stir:
-            front.rouse()
-        return front.columns_future(topic, spans, scratch, n, failure, on_ack)
+            self.release()
+        if self.stir:
+            self.rouse()
+        return self.columns_future(topic, spans, scratch, n, failure, on_ack)
+
+
+@cython.cclass
+class Sends:
+    """The calls of a producer that are made once per record. `plugged`: they go there instead, to serializers and interceptors."""
+
+    _front = cython.declare(Rows, visibility="public")
+    plugged = cython.declare(object, visibility="public")
+
+    def send(self, topic, value, key=None, *, headers=None, partition=None, timestamp_ms=None, on_ack=None):
+        """See `direct.DirectProducer`, where it is documented."""
+        if self.plugged is not None:
+            return self.plugged.send(topic, value, key, headers, partition, timestamp_ms, on_ack)
+        return self._front._take(topic, value, key, headers, partition, timestamp_ms, on_ack, None)
+
+    def send_many(self, topic, values, keys=None, *, headers=None, partitions=None, timestamps_ms=None, on_ack=None):
+        """See `direct.DirectProducer`, where it is documented."""
+        if self.plugged is not None:
+            return self.plugged.send_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack)
+        return self._front._take_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack, None)

@@ -1,11 +1,12 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ..api.errors import PenstockError
 from ..api.futures import Future
 from ..api.metadata import FrameMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
 from .kernel_chunks import Part, Topic
+from .kernel_futures import RecordFuture
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Headers: TypeAlias = Iterable[tuple[str, Bytes | None]] | None
@@ -23,9 +24,58 @@ class Rows:
     ignore_keys: bool
     weak: bool
     record_max: int
+    def take(
+        self,
+        topic: str,
+        value: Bytes | None,
+        key: Bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_ack: RecordCallback | None,
+        began: float | None,
+        /,
+    ) -> RecordFuture: ...
+    def take_many(
+        self,
+        topic: str,
+        values: Sequence[Bytes | None],
+        keys: Sequence[Bytes | None] | None,
+        headers: Sequence[Headers] | None,
+        partitions: int | Sequence[int | None] | None,
+        timestamps_ms: int | Sequence[int | None] | None,
+        on_ack: FrameCallback | None,
+        began: float | None,
+        /,
+    ) -> Future[FrameMetadata]: ...
+
+class Plugged(Protocol):
+    def send(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_ack: RecordCallback | None,
+        /,
+    ) -> Future[RecordMetadata]: ...
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[object],
+        keys: Sequence[object] | None,
+        headers: Sequence[Headers] | None,
+        partitions: int | Sequence[int | None] | None,
+        timestamps_ms: int | Sequence[int | None] | None,
+        on_ack: FrameCallback | None,
+        /,
+    ) -> Future[FrameMetadata]: ...
 
 class Sends:
     _front: Rows
+    plugged: Plugged | None
     def send(
         self,
         topic: str,
@@ -48,13 +98,3 @@ class Sends:
         timestamps_ms: int | Sequence[int | None] | None = None,
         on_ack: FrameCallback | None = None,
     ) -> Future[FrameMetadata]: ...
-
-class RecordFuture(Future[RecordMetadata]):
-    @property
-    def index(self) -> int: ...
-    def done(self) -> bool: ...
-    def result(self, timeout: float | None = None) -> RecordMetadata: ...
-    def add_done_callback(self, callback: Callable[[Future[RecordMetadata]], None]) -> None: ...
-
-def failed_future(part: Part, stamp: int, error: PenstockError) -> RecordFuture: ...
-def run_acks(acks: Sequence[Any], report: Callable[[], object]) -> None: ...

@@ -9,7 +9,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 UNCOMPILED: Final = """
 import importlib.util, sys
 from importlib.machinery import SourceFileLoader
-NAMES = ("kernel_given", "kernel_chunks", "kernel_slices", "kernel_msgpack", "kernel_columns", "kernel_records",
+NAMES = ("kernel_given", "kernel_chunks", "kernel_futures", "kernel_slices", "kernel_msgpack", "kernel_columns", "kernel_records",
     "kernel", "kernel_front")
 class Plain:
     def find_spec(self, name, path=None, target=None):
