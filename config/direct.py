@@ -8,7 +8,9 @@ import difflib
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, Literal, NamedTuple, Self, cast, get_args, get_origin
+from pathlib import Path, PurePath
+from types import UnionType
+from typing import Annotated, Final, Literal, Self, Union, cast, get_args, get_origin
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -16,12 +18,16 @@ from .bootstrap import parse_bootstrap
 from .errors import ConfigError, what_is_wanted
 from .kafka_names import DIRECT_REFUSED
 from .producer import INT_MAX, ProducerSettings
+from .secret_files import file_problems
+from .security import BrokenRule, broken_rules
+from .security_names import ELSEWHERE
 
 Acks = Literal["all", "-1", "0", "1"]
 
 _LONG_MAX: Final = 2**63 - 1
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
-_PROTOCOLS_LATER: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_LISTS: Final = ("bootstrap.servers", "ssl.enabled.protocols", "ssl.cipher.suites", "sasl.oauthbearer.extensions")
 _DELIVERY_TIMEOUT_MS: Final = 120_000
 _PLACEHOLDER: Final = "localhost:9092"
 _numbers: Final = itertools.count(1)
@@ -112,10 +118,11 @@ def direct_settings(given: Mapping[str, object]) -> DirectSettings:
             wrong.add(name)
     settings = _checked({**values, **_stand_ins(values, wrong, problems)}, problems, wrong)
     problems += (rule.sentence for rule in _across(settings) if not wrong & set(rule.names))
+    problems += file_problems(settings)
     if problems:
         raise ConfigError(problems)
     if not settings.client_id:
-        name = next(_numbers) if settings.transactional_id is None else settings.transactional_id
+        name = str(next(_numbers)) if settings.transactional_id is None else settings.transactional_id
         settings = settings.model_copy(update={"client_id": f"producer-{name}"})
     return settings
 
@@ -124,6 +131,7 @@ def _kept(given: Mapping[str, object], problems: list[str]) -> Iterator[tuple[st
     """What is given of the settings there are, under their names."""
     attributes = {attribute: field.alias or attribute for attribute, field in DirectSettings.model_fields.items()}
     known = set(attributes.values())
+    refusals = ELSEWHERE | DIRECT_REFUSED
     seen: set[str] = set()
     for key, value in cast("Mapping[object, object]", given).items():
         if not isinstance(key, str):
@@ -135,7 +143,7 @@ def _kept(given: Mapping[str, object], problems: list[str]) -> Iterator[tuple[st
         elif name in known:
             seen.add(name)
             yield name, value
-        elif (reason := DIRECT_REFUSED.get(name, DIRECT_REFUSED.get(name.replace("_", ".")))) is not None:
+        elif (reason := refusals.get(name, refusals.get(name.replace("_", ".")))) is not None:
             problems.append(f"{name} is not kept: {reason}")
         else:
             near = difflib.get_close_matches(name.replace("_", "."), known, n=1, cutoff=0.5)
@@ -148,26 +156,36 @@ def _parsed(name: str, value: object) -> object:
     Raises:
         ValueError: it is of another kind than the setting.
     """
-    kind = next(field.annotation for field in DirectSettings.model_fields.values() if field.alias == name)
+    whole = next(field.annotation for field in DirectSettings.model_fields.values() if field.alias == name)
+    kind = _plain(whole)
+    if value is None and kind is not whole:
+        return None
     choices = get_args(kind) if get_origin(kind) is Literal else ()
     if kind is bool or all(isinstance(choice, bool) for choice in choices or ("",)):
         return _truth(value)
     if kind is int:
         return _whole_number(value)
-    if name == "bootstrap.servers" and isinstance(value, list | tuple):
+    if kind is float:
+        return _number(value)
+    if name in _LISTS and isinstance(value, list | tuple):
         return ",".join(str(entry) for entry in cast("list[object]", value))
-    if name == "transactional.id" and value is None:
-        return None
     if name == "acks" and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
+    if kind is Path and isinstance(value, PurePath):
+        return value
     if not isinstance(value, str):
         raise ValueError("a text is wanted")  # noqa: TRY004  (one kind of error for values that cannot be used)
     text = value.strip()
-    if name == "security.protocol":
-        text = text.upper()
-        if text in _PROTOCOLS_LATER:
-            raise ValueError("only PLAINTEXT is built so far")
+    if kind is Path and not text:
+        raise ValueError("the path of a file is wanted")
     return text.lower() if name == "metadata.recovery.strategy" else text
+
+
+def _plain(kind: object) -> object:
+    """What a setting that may be left out holds when it is not."""
+    if get_origin(kind) in (Union, UnionType):
+        return next(item for item in get_args(kind) if item is not type(None))
+    return kind
 
 
 def _truth(value: object) -> bool:
@@ -189,6 +207,14 @@ def _whole_number(value: object) -> int:
     if abs(number) > _LONG_MAX:
         raise ValueError("a whole number of at most 64 bits is wanted")
     return number
+
+
+def _number(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        return float(value)
+    raise ValueError("a number is wanted")
 
 
 def _stand_ins(values: Mapping[str, object], wrong: set[str], problems: list[str]) -> dict[str, object]:
@@ -217,41 +243,35 @@ def _checked(values: Mapping[str, object], problems: list[str], wrong: set[str])
     )
 
 
-class _Broken(NamedTuple):
-    """A rule between settings that does not hold, and whose settings it is about."""
-
-    names: tuple[str, ...]
-    sentence: str
-
-
-def _across(settings: DirectSettings) -> Iterator[_Broken]:
+def _across(settings: DirectSettings) -> Iterator[BrokenRule]:
     """Rules between settings."""
+    yield from broken_rules(settings)
     instead = "; without it write enable.idempotence = false"
     if settings.enable_idempotence and settings.acks != "-1":
         sentence = f"acks = {settings.acks} does not go with idempotence, which needs acks = all{instead}"
-        yield _Broken(("acks", "enable.idempotence"), sentence)
+        yield BrokenRule(("acks", "enable.idempotence"), sentence)
     if settings.enable_idempotence and settings.retries == 0:
-        yield _Broken(
+        yield BrokenRule(
             ("retries", "enable.idempotence"),
             f"retries = 0 does not go with idempotence, which needs one at least{instead}",
         )
     if settings.transactional_id is not None and not settings.enable_idempotence:
         sentence = "transactional.id needs idempotence: leave enable.idempotence out, or write true"
-        yield _Broken(("transactional.id", "enable.idempotence"), sentence)
+        yield BrokenRule(("transactional.id", "enable.idempotence"), sentence)
     least = settings.least_delivery_timeout_ms
     if "delivery_timeout_ms" in settings.model_fields_set and settings.delivery_timeout_ms < least:
-        yield _Broken(
+        yield BrokenRule(
             ("delivery.timeout.ms", "linger.ms", "request.timeout.ms"),
             f"delivery.timeout.ms = {settings.delivery_timeout_ms} must be at least linger.ms + request.timeout.ms = {least}",
         )
     if settings.partitioner_rack_aware and not settings.client_rack:
-        yield _Broken(("partitioner.rack.aware", "client.rack"), "partitioner.rack.aware needs client.rack")
+        yield BrokenRule(("partitioner.rack.aware", "client.rack"), "partitioner.rack.aware needs client.rack")
     if settings.buffer_memory < settings.batch_size:
-        yield _Broken(
+        yield BrokenRule(
             ("buffer.memory", "batch.size"),
             f"buffer.memory = {settings.buffer_memory} must be at least batch.size = {settings.batch_size}",
         )
     try:
         _ = parse_bootstrap(settings.bootstrap_servers)
     except ValueError as error:
-        yield _Broken(("bootstrap.servers",), str(error))
+        yield BrokenRule(("bootstrap.servers",), str(error))

@@ -6,6 +6,8 @@ A test asks Kafka itself whether this table is whole and right. What is kept is 
 
 from typing import Final
 
+from .security_names import SECURITY_REFUSED
+
 KAFKA_DEFAULTS: Final = {
     "acks": "all",
     "batch.size": "16384",
@@ -135,18 +137,12 @@ OLDER_DEFAULTS: Final = {"auto.include.jmx.reporter": "true"}
 
 EVERY_DEFAULT: Final = KAFKA_DEFAULTS | NEWER_DEFAULTS | OLDER_DEFAULTS
 
-_TLS: Final = "TLS is not built yet"
-_SASL: Final = "SASL is not built yet"
 _NO_TRANSACTIONS: Final = "the daemon has no transactions: the direct producer has"
 _JMX: Final = "there is no Java virtual machine to report from"
 
 
 def _refused(reasons: dict[str, str]) -> dict[str, str]:
-    """With those that are refused everywhere, and all of TLS and SASL."""
-    families = {"ssl.": _TLS, "sasl.": _SASL}
-    security = {
-        name: reason for name in EVERY_DEFAULT for prefix, reason in families.items() if name.startswith(prefix)
-    }
+    """With those that are refused everywhere."""
     everywhere = {
         "auto.include.jmx.reporter": _JMX,
         "buffer.memory.allocation.strategy": "memory is taken as records come, never a whole batch ahead",
@@ -154,7 +150,7 @@ def _refused(reasons: dict[str, str]) -> dict[str, str]:
         "security.providers": "these are classes of Java",
         "transaction.two.phase.commit.enable": "no coordinator of other systems takes part: transactions end in one step",
     }
-    return dict(sorted({**security, **everywhere, **reasons}.items()))
+    return dict(sorted({**SECURITY_REFUSED, **everywhere, **reasons}.items()))
 
 
 _FOR_EVER: Final = "the daemon retries for ever: records wait in the spool, bounded by spool.bytes_max"

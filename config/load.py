@@ -20,6 +20,8 @@ from .bootstrap import parse_bootstrap
 from .errors import ConfigError, what_is_wanted
 from .kafka_names import DAEMON_REFUSED
 from .model import Settings
+from .security import broken_rules
+from .security_names import ELSEWHERE
 
 Table = dict[str, object]
 
@@ -153,15 +155,14 @@ def _sentence(detail: ErrorDetails, source: str) -> str:
             if name in ("kafka", "kafka.bootstrap.servers")
             else ""
         )
-    if name == "kafka.security.protocol":
-        return f"{source}: {name} = {detail['input']!r}: only PLAINTEXT is built so far"
     return f"{source}: {name} = {detail['input']!r}: {what_is_wanted(detail)}"
 
 
 def _unknown(place: list[str]) -> str:
     last = place[-1]
-    if place[0] in ("kafka", "topics") and last in DAEMON_REFUSED:
-        return f"{'.'.join(place)} is not kept: {DAEMON_REFUSED[last]}"
+    reason = DAEMON_REFUSED.get(last, ELSEWHERE.get(last))
+    if place[0] in ("kafka", "topics") and reason is not None:
+        return f"{'.'.join(place)} is not kept: {reason}"
     near = difflib.get_close_matches(last, _known(place), n=1, cutoff=0.5)
     hint = f"; the nearest known one is {'.'.join([*place[:-1], near[0]])}" if near else ""
     return f"{'.'.join(place)} is not a setting{hint}"
@@ -208,6 +209,7 @@ def _across(settings: Settings, source: str) -> Iterator[str]:
         yield f"{source}: kafka.buffer.memory must be at least four times kafka.batch.size"
     if settings.kafka.partitioner_rack_aware and not settings.kafka.client_rack:
         yield f"{source}: kafka.partitioner.rack.aware needs kafka.client.rack: the rack that the daemon stands in"
+    yield from (f"{source}: kafka.{rule.sentence}" for rule in broken_rules(settings.kafka))
     try:
         _ = parse_bootstrap(settings.kafka.bootstrap_servers)
     except ValueError as error:

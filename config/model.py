@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import ByteSize, Field
 
-from .producer import Codec, KafkaSection, ProducerSettings, Section
+from .producer import Codec, ProducerSettings
+from .section import KafkaSection, Section
 
 OnRefusal = Literal["block", "park"]
 RoundRobinName = Literal["round_robin", "org.apache.kafka.clients.producer.RoundRobinPartitioner"]

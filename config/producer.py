@@ -6,25 +6,12 @@ What differs between them, in default or in meaning, is declared in `model.py` a
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+
+from .security import SecuritySettings
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 INT_MAX: Final = 2**31 - 1
-
-
-def dotted(name: str) -> str:
-    """Kafka's name of an attribute."""
-    return name.replace("_", ".")
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
-
-
-class KafkaSection(Section):
-    """Names with dots, as Kafka has them; the attribute has underscores."""
-
-    model_config = ConfigDict(alias_generator=dotted, populate_by_name=True, use_attribute_docstrings=True)
 
 
 def _gzip_level(level: int) -> int:
@@ -33,7 +20,7 @@ def _gzip_level(level: int) -> int:
     return level
 
 
-class ProducerSettings(KafkaSection):
+class ProducerSettings(SecuritySettings):
     """The producer, under Kafka's names."""
 
     bootstrap_servers: str = Field(min_length=1)
@@ -42,8 +29,6 @@ class ProducerSettings(KafkaSection):
     """Name told to the brokers, for their logs and quotas."""
     client_dns_lookup: Literal["use_all_dns_ips"] = "use_all_dns_ips"
     """Only `use_all_dns_ips`: every address of a name is tried, one after the other."""
-    security_protocol: Literal["PLAINTEXT"] = "PLAINTEXT"
-    """Only `PLAINTEXT` so far."""
     compression_type: Codec = "none"
     """Codec of record batches."""
     compression_gzip_level: Annotated[int, AfterValidator(_gzip_level)] = Field(default=-1, ge=-1, le=9)
@@ -111,7 +96,7 @@ class ProducerSettings(KafkaSection):
         return table
 
     def cautions(self) -> tuple[str, ...]:
-        """What is allowed but probably not meant (CFG-2, CFG-3), one sentence each."""
+        """What is allowed but probably not meant (CFG-2, CFG-3; security), one sentence each."""
         pairs = (
             ("retry.backoff.ms", self.retry_backoff_ms, "retry.backoff.max.ms", self.retry_backoff_max_ms),
             (
@@ -121,7 +106,7 @@ class ProducerSettings(KafkaSection):
                 self.socket_connection_setup_timeout_max_ms,
             ),
         )
-        return tuple(
+        return super().cautions() + tuple(
             f"{name} = {first} exceeds {longest_name} = {longest}: it is {longest} ms every time"
             for name, first, longest_name, longest in pairs
             if first > longest

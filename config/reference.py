@@ -11,6 +11,7 @@ from pydantic_core import PydanticUndefined
 from .direct import DirectSettings
 from .kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT, NEWER_DEFAULTS
 from .model import Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
+from .security import SecuritySettings
 
 _HEAD = """# Settings
 
@@ -33,13 +34,14 @@ properties file. Names may be written with underscores instead of dots. Unknown 
 each other are errors, told all at once; nothing is started.
 """
 
-_FAMILIES = ("sasl.", "ssl.")
+_SECURITY = frozenset(SecuritySettings.model_fields)
 
 
 def page() -> str:
     """The daemon's page, Markdown."""
     parts = [_HEAD, *_section("Top level", Settings, skip=(BaseModel,))]
-    parts += _section("[kafka]", Kafka, kafka=True)
+    parts += _section("[kafka]", Kafka, kafka=True, without=_SECURITY)
+    parts += _section("[kafka]: security", SecuritySettings, kafka=True)
     parts += _section("[spool]", Spool)
     parts += _section("[exporter]", Exporter)
     parts += _section("[limits]", Limits)
@@ -51,7 +53,8 @@ def page() -> str:
 
 def direct_page() -> str:
     """The direct producer's page, Markdown."""
-    parts = [_DIRECT_HEAD, *_section("The settings", DirectSettings, kafka=True), *_not_kept(DIRECT_REFUSED)]
+    parts = [_DIRECT_HEAD, *_section("The settings", DirectSettings, kafka=True, without=_SECURITY)]
+    parts += [*_section("Security", SecuritySettings, kafka=True), *_not_kept(DIRECT_REFUSED)]
     return "\n".join(parts)
 
 
@@ -63,10 +66,7 @@ def _not_kept(reasons: Mapping[str, str]) -> Iterator[str]:
     yield "|---|---|"
     names_of: dict[str, list[str]] = {}
     for name, reason in reasons.items():
-        label = next((f"`{family}*`" for family in _FAMILIES if name.startswith(family)), f"`{name}`")
-        names = names_of.setdefault(reason, [])
-        if label not in names:
-            names.append(label)
+        names_of.setdefault(reason, []).append(f"`{name}`")
     for reason, names in sorted(names_of.items(), key=lambda item: item[1]):
         yield f"| {', '.join(names)} | {reason} |"
     yield ""
@@ -82,7 +82,14 @@ def _kafka_default(name: str) -> str:
     ) + later
 
 
-def _section(title: str, model: type[BaseModel], *, kafka: bool = False, skip: tuple[type, ...] = ()) -> Iterator[str]:
+def _section(
+    title: str,
+    model: type[BaseModel],
+    *,
+    kafka: bool = False,
+    skip: tuple[type, ...] = (),
+    without: frozenset[str] = frozenset(),
+) -> Iterator[str]:
     yield f"## {title}\n"
     if model.__doc__:
         yield f"{model.__doc__.strip()}\n"
@@ -92,7 +99,7 @@ def _section(title: str, model: type[BaseModel], *, kafka: bool = False, skip: t
     yield columns
     yield "|---" * (columns.count("|") - 1) + "|"
     for name, field in model.model_fields.items():
-        if skip and _is_section(field.annotation):
+        if name in without or (skip and _is_section(field.annotation)):
             continue
         label = field.alias or name
         meaning = " ".join((field.description or "").split())
@@ -134,8 +141,9 @@ def _values(field: FieldInfo) -> str:
 def _kind(annotation: object) -> str:
     origin = get_origin(annotation)
     if origin is Literal:
-        return ", ".join(f"`{str(item).lower() if isinstance(item, bool) else item}`" for item in get_args(annotation))
+        choices = (str(item).lower() if isinstance(item, bool) else item for item in get_args(annotation))
+        return ", ".join(f"`{choice}`" if choice else "empty" for choice in choices)
     if origin in (Union, UnionType):
         return ", ".join(_kind(item) for item in get_args(annotation) if item is not type(None))
-    names = {ByteSize: "bytes", bool: "`true`, `false`", int: "whole number", str: "text"}
+    names = {ByteSize: "bytes", bool: "`true`, `false`", int: "whole number", float: "number", str: "text"}
     return names.get(annotation, "path") if isinstance(annotation, type) else str(annotation)

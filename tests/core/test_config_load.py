@@ -55,11 +55,6 @@ def test_a_first_reconnect_wait_alone_is_the_longest_one_too(tmp_path: Path) -> 
     assert load(write(tmp_path, GOOD + "reconnect.backoff.ms = 5000\n")).kafka.reconnect_backoff_max_ms == 5000
 
 
-def test_security_that_is_not_built_is_refused_by_name(tmp_path: Path) -> None:
-    (found,) = problems(write(tmp_path, GOOD + 'security.protocol = "SSL"\n'))
-    assert "only PLAINTEXT" in found
-
-
 def test_a_missing_file_says_how_to_name_one(tmp_path: Path) -> None:
     (found,) = problems(tmp_path / "absent.toml")
     assert "--config" in found

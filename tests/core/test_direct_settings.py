@@ -41,7 +41,7 @@ def test_all_problems_are_told_at_once_and_each_once() -> None:
     assert "batch.size = 'many': a whole number is wanted" in found
     assert any(item.startswith("acks = 1 does not go with idempotence") for item in found)
     assert any(item.startswith("send.buffer.bytes = -2") for item in found)
-    assert "ssl.key.password is not kept: TLS is not built yet" in found
+    assert "ssl.key.password is not kept: a password comes from a file: name it in ssl.key.password.file" in found
     assert "client.id = 7: a text is wanted" in found
     assert "partitioner.rack.aware needs client.rack" in found
 

@@ -3,11 +3,12 @@
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, cast, get_args
+from typing import Final, Literal, cast, get_args, get_origin
 
 from penstock.config.direct import DirectSettings, direct_settings
 from penstock.config.errors import ConfigError
 from penstock.config.kafka_names import EVERY_DEFAULT, KAFKA_DEFAULTS
+from penstock.config.security import MechanismName
 
 from tests.harness.kafka_node import kafka_libs
 
@@ -18,6 +19,7 @@ NUMBERS: Final = (
     *("2147483647", "2147483648", "9223372036854775807", "9223372036854775808", "-131072", "-131073"),
     *(" 7 ", "+7", "0x7", "7.0", "7e3", "abc", ""),
 )
+FRACTIONS: Final = ("0.5", "0.49", "1.0", "1.01", "0", "0.25", ".2", "0.26", "2e-1", "5.e-1", "1,0", "-0.1", " 0.1 ")
 TRUTHS: Final = ("true", "FALSE", " true ", "yes", "1", "")
 # Where Kafka takes what makes no sense, or what would be changed silently.
 STRICTER: Final[Mapping[str, Callable[[str], bool]]] = {
@@ -27,7 +29,14 @@ STRICTER: Final[Mapping[str, Callable[[str], bool]]] = {
     "batch.size": lambda text: int(text) > 32 << 20,  # more than buffer.memory
     "buffer.memory": lambda text: int(text) < 16_384,  # less than batch.size: nothing could ever be sent
     "delivery.timeout.ms": lambda text: int(text) < 30_005,  # less than linger.ms and one request
-    "security.protocol": lambda text: text == "SSL",  # not built yet
+    # Beside the protocol alone: who the producer is has no default here.
+    "security.protocol": lambda text: text.strip().upper() in ("SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl.mechanism": lambda text: text.strip().upper() not in get_args(MechanismName),
+    "ssl.endpoint.identification.algorithm": lambda text: text.strip().lower() not in ("https", ""),
+    "sasl.login.connect.timeout.ms": lambda text: int(text) < 1,
+    "sasl.login.read.timeout.ms": lambda text: int(text) < 1,
+    "sasl.login.retry.backoff.ms": lambda text: int(text) < 1 or int(text) > 2**31 - 1,
+    "sasl.login.retry.backoff.max.ms": lambda text: int(text) < 1 or int(text) > 2**31 - 1,
     "client.dns.lookup": lambda text: text == "resolve_canonical_bootstrap_servers_only",  # not built yet
     "enable.metrics.push": lambda text: text.strip().lower() == "true",  # not built yet
     # A wait of nothing asks without a pause.
@@ -66,8 +75,9 @@ def candidates() -> Iterator[tuple[str, str]]:
         name = str(field.alias)
         if name not in KAFKA_DEFAULTS or name in ("bootstrap.servers", "client.id"):
             continue
-        choices = [str(choice) for choice in get_args(field.annotation)]
-        texts = {int: NUMBERS, bool: TRUTHS}.get(cast("type", field.annotation), ())
+        literals = [kind for kind in (field.annotation, *get_args(field.annotation)) if get_origin(kind) is Literal]
+        choices = [str(choice) for kind in literals for choice in get_args(kind)]
+        texts = {int: NUMBERS, float: (*NUMBERS, *FRACTIONS), bool: TRUTHS}.get(cast("type", field.annotation), ())
         if choices:
             texts = (*choices, *(choice.upper() for choice in choices), *(choice.title() for choice in choices))
             texts += (f" {choices[0]}", "", "abc", "SSL", "resolve_canonical_bootstrap_servers_only", "true")

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from tests.meta.test_shape import ROOT, sources
 
 # Each takes one value only, so there is nothing to obey: the model refuses every other.
-SETTLED: Final = {"acks", "client_dns_lookup", "enable_idempotence", "enable_metrics_push", "security_protocol"}
-DECLARATIONS: Final = {"direct.py", "model.py", "producer.py"}
+SETTLED: Final = {"acks", "client_dns_lookup", "enable_idempotence", "enable_metrics_push"}
+DECLARATIONS: Final = {"direct.py", "model.py", "producer.py", "security.py", "secret_files.py"}
 SECTIONS: Final = {
     Settings: {"settings", "wanted", "given"},
     # `producer/metadata.py` is given this section as its settings.
@@ -67,7 +67,7 @@ def test_a_settled_setting_takes_one_value_only() -> None:
     for name in SETTLED:
         field = Kafka.model_fields[name]
         accepted = set(getattr(field.annotation, "__args__", ()))
-        assert accepted in ({"all", "-1"}, {True}, {False}, {"PLAINTEXT"}, {"use_all_dns_ips"}), name
+        assert accepted in ({"all", "-1"}, {True}, {False}, {"use_all_dns_ips"}), name
 
 
 def test_every_exit_code_is_used_and_explained() -> None:

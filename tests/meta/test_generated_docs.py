@@ -52,7 +52,12 @@ def test_each_setting_of_kafkas_producer_is_kept_or_refused_and_said_so(
 
 def test_a_setting_that_kafkas_producer_lacks_says_so() -> None:
     own = {field.alias for field in [*Kafka.model_fields.values(), *DirectSettings.model_fields.values()]}
-    assert own - set(EVERY_DEFAULT) == {"allow.auto.create.topics"}
+    credentials = {
+        *("sasl.username", "sasl.password.file", "sasl.allow_plaintext", "ssl.key.location", "ssl.key.password.file"),
+        *("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret.file", "sasl.oauthbearer.extensions"),
+        *("sasl.oauthbearer.truststore.location", "sasl.kerberos.keytab", "sasl.kerberos.principal", "tls.insecure"),
+    }
+    assert own - set(EVERY_DEFAULT) == {"allow.auto.create.topics"} | credentials
 
 
 def test_the_shipped_settings_file_is_accepted() -> None:

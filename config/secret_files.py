@@ -1,0 +1,125 @@
+"""Files that settings name: secrets, certificates and keys. What is wrong with them is a sentence that names the file.
+
+A secret must belong to root or to the process's own user. Nobody else may write it, and others may not read it; the group may
+where the file is root's: so Kubernetes (`fsGroup`) and systemd's credentials hand secrets to a user that is not root.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from .security import PASSWORD_MECHANISMS, SecuritySettings
+
+_BYTES_MAX: Final = 1 << 20
+"""Of one file: long chains and keytabs are far below."""
+
+
+class SecretError(Exception):
+    """A file cannot be used; the text names it and says what to change. Nothing of its contents."""
+
+
+def read_secret(path: Path) -> bytes:
+    """The contents of a file that only this process's user may read.
+
+    Raises:
+        SecretError: it is missing, cannot be read, is too long or no file, or others may read or write it.
+    """
+    return _read(path, secret=True)
+
+
+def read_password(path: Path) -> str:
+    """A password, token or client secret: one text, without the line end after it.
+
+    Raises:
+        SecretError: as of `read_secret`, and the file is empty or no UTF-8.
+    """
+    try:
+        text = read_secret(path).decode()
+    except UnicodeDecodeError:
+        raise SecretError(f"{path} is not UTF-8 text") from None
+    if text.endswith("\n"):
+        text = text[:-1].removesuffix("\r")
+    if not text:
+        raise SecretError(f"{path} is empty: a secret is wanted in it")
+    return text
+
+
+def read_certificates(path: Path) -> bytes:
+    """The contents of a file that everybody may read, but that only root or this user may write.
+
+    Raises:
+        SecretError: it is missing, cannot be read, is too long or no file.
+    """
+    return _read(path, secret=False)
+
+
+def _read(path: Path, *, secret: bool) -> bytes:
+    try:
+        # A pipe would not open until somebody writes.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise SecretError(f"{path} cannot be read by uid {os.geteuid()}: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        problem = _problem(path, status, secret=secret)
+        if problem:
+            raise SecretError(problem)
+        try:
+            return file.read(_BYTES_MAX)
+        except OSError as error:
+            raise SecretError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _problem(path: Path, status: os.stat_result, *, secret: bool) -> str:
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISREG(status.st_mode):
+        return f"{path} is no file"
+    if status.st_size > _BYTES_MAX:
+        return f"{path} has {status.st_size:,} bytes: at most {_BYTES_MAX:,} are read"
+    if not secret:
+        return ""
+    if status.st_uid not in (0, os.geteuid()):
+        return f"{path} belongs to uid {status.st_uid}: a secret must be root's or uid {os.geteuid()}'s own"
+    allowed = 0o740 if status.st_uid == 0 else 0o700
+    if mode & ~allowed & 0o777:
+        return f"{path} has mode {mode:04o}, so others may read or write the secret: chmod 0600 {path}"
+    return ""
+
+
+def file_problems(settings: SecuritySettings) -> list[str]:
+    """What is wrong with the files that these settings name and use, one sentence each."""
+    problems: list[str] = []
+    for name, path, kind in _files(settings):
+        try:
+            _ = {"text": read_password, "secret": read_secret, "certificates": read_certificates}[kind](path)
+        except SecretError as error:
+            problems.append(f"{name}: {error}")
+    return problems
+
+
+def _files(settings: SecuritySettings) -> Iterator[tuple[str, Path, str]]:
+    named: list[tuple[str, Path | None, str]] = []
+    if settings.uses_tls:
+        apart = settings.ssl_key_location is not None
+        named += [
+            ("ssl.truststore.location", settings.ssl_truststore_location, "certificates"),
+            ("ssl.keystore.location", settings.ssl_keystore_location, "certificates" if apart else "secret"),
+            ("ssl.key.location", settings.ssl_key_location, "secret"),
+            ("ssl.key.password.file", settings.ssl_key_password_file, "text"),
+        ]
+    if settings.uses_sasl and settings.sasl_mechanism in PASSWORD_MECHANISMS:
+        named.append(("sasl.password.file", settings.sasl_password_file, "text"))
+    if settings.uses_sasl and settings.sasl_mechanism == "GSSAPI":
+        named.append(("sasl.kerberos.keytab", settings.sasl_kerberos_keytab, "secret"))
+    if settings.uses_sasl and settings.sasl_mechanism == "OAUTHBEARER":
+        named.append(("sasl.oauthbearer.token.endpoint.url", settings.token_file, "text"))
+        if settings.token_file is None:
+            named += [
+                ("sasl.oauthbearer.client.secret.file", settings.sasl_oauthbearer_client_secret_file, "text"),
+                ("sasl.oauthbearer.truststore.location", settings.sasl_oauthbearer_truststore_location, "certificates"),
+            ]
+    for name, path, kind in named:
+        if path is not None:
+            yield name, path, kind
