@@ -7,8 +7,10 @@ from typing import Final, NamedTuple, Protocol
 
 from ..config.producer import ProducerSettings
 from ..runtime.clock import monotonic
+from .core.authentication import SaslRules
 from .core.backoff import Backoff
 from .core.connections import ConnectionLimits
+from .tls import TlsContexts
 
 ALL_ACKS: Final = -1
 NO_ACKS: Final = 0
@@ -71,6 +73,18 @@ class SocketOptions(NamedTuple):
     receive_buffer_bytes: int = -1
 
 
+class Security(NamedTuple):
+    """How connections are protected and say who they are. Made once per process, for all of them."""
+
+    tls: TlsContexts | None = None
+    """None: in the clear."""
+    sasl: SaslRules | None = None
+    """None: the broker asks for nothing, or the certificate says it."""
+
+
+NO_SECURITY: Final = Security()
+
+
 class ConnectionOptions(NamedTuple):
     """What a connection is given by its owner."""
 
@@ -78,9 +92,12 @@ class ConnectionOptions(NamedTuple):
     limits: ConnectionLimits
     sockets: SocketOptions
     system: System = OPERATING_SYSTEM
+    security: Security = NO_SECURITY
 
 
-def produce_options(kafka: ProducerSettings, *, acks: int = ALL_ACKS) -> ConnectionOptions:
+def produce_options(
+    kafka: ProducerSettings, *, acks: int = ALL_ACKS, security: Security = NO_SECURITY
+) -> ConnectionOptions:
     """For connections that carry Produce: SOC-1, and no more requests in flight than the setting.
 
     Without acknowledgements what the kernel has taken counts as delivered, and a reset would throw it away.
@@ -90,15 +107,16 @@ def produce_options(kafka: ProducerSettings, *, acks: int = ALL_ACKS) -> Connect
     )
     # Beside the Produce requests: the questions the leader is asked on the same connection.
     in_flight_max = kafka.max_in_flight_requests_per_connection + _QUESTIONS_MAX
-    return ConnectionOptions(kafka.client_id, _limits(kafka, in_flight_max), sockets)
+    return ConnectionOptions(kafka.client_id, _limits(kafka, in_flight_max), sockets, security=security)
 
 
-def control_options(kafka: ProducerSettings) -> ConnectionOptions:
+def control_options(kafka: ProducerSettings, *, security: Security = NO_SECURITY) -> ConnectionOptions:
     """For the router's own connections, which carry nothing that may be appended."""
     limits = _limits(kafka, _QUESTIONS_MAX)
     # A stopped broker must not keep the news of a new leader from us for as long as an append may take.
     limits = limits._replace(request_timeout_s=min(limits.request_timeout_s, _CONTROL_TIMEOUT_MAX_S))
-    return ConnectionOptions(kafka.client_id, limits, SocketOptions(user_timeout_ms=kafka.request_timeout_ms))
+    sockets = SocketOptions(user_timeout_ms=kafka.request_timeout_ms)
+    return ConnectionOptions(kafka.client_id, limits, sockets, security=security)
 
 
 def _limits(kafka: ProducerSettings, in_flight_max: int) -> ConnectionLimits:
