@@ -24,6 +24,7 @@ from .sockets import SOFTWARE_VERSION, ConnectionOptions, set_options
 
 TagT = TypeVar("TagT")
 
+ANY_VERSION: Final = 1 << 15
 _READ_ROUNDS_MAX: Final = 16
 """Receives per event: a broker that floods one connection must not starve the others."""
 
@@ -187,13 +188,16 @@ class Connection(Generic[TagT]):
         self._core.sent(correlation_id, tag, size, self._clock() if now is None else now, expects_answer=expects_answer)
         self._queue(buffers)
 
-    def send(self, request: KafkaRequest, tag: TagT, *, least: int = 0, now: float | None = None) -> int | None:
-        """Send a request of `kafka.protocol` in the greatest common version, at least `least`.
+    def send(
+        self, request: KafkaRequest, tag: TagT, *, least: int = 0, greatest: int = ANY_VERSION, now: float | None = None
+    ) -> int | None:
+        """Send a request of `kafka.protocol` in the greatest common version within `least` to `greatest`.
 
         Call only with `has_room`. Returns the version; None: the broker takes none of ours, and nothing was sent.
         """
         assert self._core.state is State.READY, self._core.state
-        chosen = self.version_of(request.API_KEY, max(least, request.valid_versions[0]), request.max_version)
+        known = min(greatest, request.max_version)
+        chosen = self.version_of(request.API_KEY, max(least, request.valid_versions[0]), known)
         if chosen is None:
             return None
         correlation_id = self._core.next_correlation_id()
