@@ -59,6 +59,10 @@ class SessionError(ClosedError):
         self.text = text
 
 
+class SerializationError(PenstockError):
+    """A serializer of the application cannot make bytes of a key or value; the record was not taken."""
+
+
 class BufferExhaustedError(PenstockError, TimeoutError):
     """The producer's memory stayed full for as long as it may be waited for; the record was not taken."""
 

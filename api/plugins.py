@@ -1,0 +1,105 @@
+"""The objects of the application that a producer calls: serializers, interceptors, the partitioner; made, configured, closed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from .interceptors import Chain, Report
+from .serializers import Role
+
+
+class Given:
+    """What the application gave; see `Plugins`."""
+
+    def __init__(
+        self,
+        key_serializer: object = None,
+        value_serializer: object = None,
+        interceptors: Sequence[object] = (),
+        partitioner: object = None,
+    ) -> None:
+        self.key_serializer: Final = key_serializer
+        self.value_serializer: Final = value_serializer
+        self.interceptors: Final = interceptors
+        self.partitioner: Final = partitioner
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.interceptors) or any(
+            one is not None for one in (self.key_serializer, self.value_serializer, self.partitioner)
+        )
+
+
+class Plugins:
+    """What of the application's a producer calls. `key` and `value`: None leaves them as bytes. `chain`: None without interceptors."""
+
+    def __init__(self, given: Given, settings: Mapping[str, object], report: Report) -> None:
+        """Make and configure everything. If anything raises, all that was made until then is closed before it is raised on (CFG-10).
+
+        Raises:
+            TypeError, ValueError: something is no serializer or interceptor.
+        """
+        self._report: Final = report
+        self._all: list[object] = []
+        self._closed = False
+        self._failure: Exception | None = None
+        try:
+            self.key = self._role(given.key_serializer, settings, is_key=True)
+            self.value = self._role(given.value_serializer, settings, is_key=False)
+            if given.partitioner is not None:
+                self._keep(given.partitioner)
+                _configure(given.partitioner, settings)
+            made = [self._interceptor(one, settings) for one in given.interceptors]
+            self.chain = Chain(made, report) if made else None
+        except BaseException:
+            _ = self.close()
+            raise
+
+    @property
+    def handles_records(self) -> bool:
+        """Whether records go through any of them before they are bytes."""
+        return self.key is not None or self.value is not None or self.chain is not None
+
+    def _role(self, given: object, settings: Mapping[str, object], *, is_key: bool) -> Role | None:
+        if given is None:
+            return None
+        role = Role(given, is_key=is_key)
+        self._keep(role.made)
+        _configure(role.made, settings, is_key)
+        return role
+
+    def _interceptor(self, given: object, settings: Mapping[str, object]) -> object:
+        made = cast("object", given()) if isinstance(given, type) else given
+        if not any(hasattr(made, name) for name in ("on_send", "on_ack", "on_send_error")):
+            raise TypeError(f"{made!r} is no interceptor: it has none of on_send, on_ack, on_send_error")
+        self._keep(made)
+        _configure(made, settings)
+        return made
+
+    def _keep(self, made: object) -> None:
+        if not any(made is one for one in self._all):
+            self._all.append(made)
+
+    def close(self) -> Exception | None:
+        """Close each once, in the reverse of the order in which they were made. What they raise is reported; the first of it is
+        answered, also to who asks again (CLS-4, INT-4)."""
+        if not self._closed:
+            self._closed = True
+            for one in reversed(self._all):
+                self._close(one)
+        return self._failure
+
+    def _close(self, one: object) -> None:
+        close: object = None if isinstance(one, type) else getattr(one, "close", None)
+        if not callable(close):
+            return
+        try:
+            _ = close()
+        except Exception as error:  # noqa: BLE001  (the application's code)
+            self._report(type(one).__qualname__, "close")
+            self._failure = self._failure or error
+
+
+def _configure(made: object, *arguments: object) -> None:
+    configure: object = getattr(made, "configure", None)
+    if callable(configure):
+        _ = configure(*arguments)

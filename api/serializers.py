@@ -1,0 +1,225 @@
+"""How keys and values become bytes. Those with names answer the bytes of Kafka's own serializers of that kind.
+
+A serializer is one of the names of `NAMES`, an object with `serialize(topic, value, headers)`, a class of such objects, or a function.
+Functions get as many arguments as they have places without a default: `(value)`, `(topic, value)` or `(topic, value, headers)`.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, cast
+
+from .calling import wanted_arguments
+from .errors import SerializationError
+from .records import Headers
+
+
+class Serializer(Protocol):
+    """What an object needs to be one. It may have `configure(settings, is_key)`, called before its first record, and `close()`.
+
+    `headers` are the record's; it may add some. It is never given None, which stays null; it may answer None for null. What it
+    raises comes out of `send` as the cause of a `SerializationError`.
+    """
+
+    def serialize(self, topic: str, value: object, headers: Headers, /) -> bytes | None: ...
+
+
+class Plain:
+    """Bytes as they are."""
+
+    def serialize(self, _topic: str, value: object, _headers: Headers, /) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        raise TypeError(f"{type(value).__name__} is not bytes")
+
+
+class Text:
+    """str in an encoding of Python's; what it cannot express is an error, unless `errors` says otherwise."""
+
+    def __init__(self, encoding: str = "utf-8", errors: str = "strict") -> None:
+        """
+        Raises:
+            LookupError: Python has no such encoding.
+        """
+        _ = "".encode(encoding, errors)
+        self._encoding: Final = encoding
+        self._errors: Final = errors
+
+    def serialize(self, _topic: str, value: object, _headers: Headers, /) -> bytes:
+        if not isinstance(value, str):
+            raise TypeError(f"{type(value).__name__} is not str")
+        return value.encode(self._encoding, self._errors)
+
+
+class _Number:
+    """A number in so many bytes, big-endian."""
+
+    layout: Final = ""
+
+    def __init__(self, layout: str) -> None:
+        self._layout: Final = struct.Struct(layout)
+
+    def serialize(self, _topic: str, value: object, _headers: Headers, /) -> bytes:
+        if isinstance(value, bool) or not isinstance(value, self.kinds):
+            raise TypeError(f"{type(value).__name__} is not {self.kinds[0].__name__}")
+        try:
+            return self._layout.pack(value)
+        except (struct.error, OverflowError) as error:
+            raise ValueError(f"{value} does not fit: {error}") from error
+
+    kinds: tuple[type, ...] = (int,)
+
+
+class Short(_Number):
+    """int in 2 bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(">h")
+
+
+class Int(_Number):
+    """int in 4 bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(">i")
+
+
+class Long(_Number):
+    """int in 8 bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(">q")
+
+
+class Float(_Number):
+    """float in 4 bytes (IEEE 754), rounded to what they hold."""
+
+    kinds = (float, int)
+
+    def __init__(self) -> None:
+        super().__init__(">f")
+
+
+class Double(_Number):
+    """float in 8 bytes (IEEE 754)."""
+
+    kinds = (float, int)
+
+    def __init__(self) -> None:
+        super().__init__(">d")
+
+
+class Boolean:
+    """bool in a byte, 1 or 0."""
+
+    def serialize(self, _topic: str, value: object, _headers: Headers, /) -> bytes:
+        if not isinstance(value, bool):
+            raise TypeError(f"{type(value).__name__} is not bool")
+        return b"\x01" if value else b"\x00"
+
+
+class Uuid:
+    """uuid.UUID as text of 36 characters."""
+
+    def serialize(self, _topic: str, value: object, _headers: Headers, /) -> bytes:
+        import uuid  # noqa: PLC0415  (most programs need none)
+
+        if not isinstance(value, uuid.UUID):
+            raise TypeError(f"{type(value).__name__} is not UUID")
+        return str(value).encode()
+
+
+class Json:
+    """Anything that JSON can express, in UTF-8 without spaces. NaN and infinities are not JSON. `default`: as for `json.dumps`."""
+
+    def __init__(self, default: Callable[[object], object] | None = None, *, sort_keys: bool = False) -> None:
+        import json  # noqa: PLC0415  (most programs need none)
+
+        self._encode: Final = json.JSONEncoder(
+            ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default, sort_keys=sort_keys
+        ).encode
+
+    def serialize(self, _topic: str, value: object, _headers: Headers, /) -> bytes:
+        return self._encode(value).encode()
+
+
+NAMES: Final[Mapping[str, Callable[[], Serializer]]] = {
+    "boolean": Boolean,
+    "bytes": Plain,
+    "double": Double,
+    "float": Float,
+    "int": Int,
+    "integer": Int,
+    "json": Json,
+    "long": Long,
+    "short": Short,
+    "string": Text,
+    "text": Text,
+    "uuid": Uuid,
+}
+"""Serializers that can be asked for by name."""
+
+
+class Role:
+    """One serializer in its place: for keys or for values. `given` is what the application gave, the object made of it is `made`."""
+
+    def __init__(self, given: object, *, is_key: bool) -> None:
+        """
+        Raises:
+            ValueError: no serializer has that name.
+            TypeError: it is none of the things that can be a serializer.
+        """
+        self.is_key: Final = is_key
+        self.made, self.name = _made(given)
+        self._call: Final = _call(self.made)
+
+    def bytes_of(self, topic: str, value: object, headers: Headers) -> bytes | None:
+        """The bytes of a key or value (SND-5).
+
+        Raises:
+            SerializationError: the serializer raised, or answered something else.
+        """
+        if value is None:
+            return None
+        try:
+            found = self._call(topic, value, headers)
+        except Exception as error:
+            raise self._error(topic, value, f"{type(error).__name__}: {error}") from error
+        if found is None or type(found) is bytes:
+            return found
+        if isinstance(found, bytes | bytearray | memoryview):
+            return bytes(found)
+        raise self._error(topic, value, f"it answered {type(found).__name__}, not bytes")
+
+    def _error(self, topic: str, value: object, why: str) -> SerializationError:
+        what = "key" if self.is_key else "value"
+        error = SerializationError(
+            f"the {what} serializer {self.name} cannot take this {type(value).__name__} for topic {topic}: {why}"
+        )
+        error.topic = topic
+        return error
+
+
+def _made(given: object) -> tuple[object, str]:
+    if isinstance(given, str):
+        if given not in NAMES:
+            raise ValueError(f"there is no serializer {given!r}: the names are {', '.join(NAMES)}")
+        return NAMES[given](), given
+    if isinstance(given, type) and hasattr(given, "serialize"):
+        return cast("object", given()), given.__qualname__
+    name: object = getattr(cast("object", given), "__qualname__", None)
+    return given, name if isinstance(name, str) else type(given).__qualname__
+
+
+def _call(made: object) -> Callable[[str, object, Headers], object]:
+    serialize: object = getattr(made, "serialize", None)
+    function = serialize if callable(serialize) else made
+    if not callable(function):
+        raise TypeError(f"{made!r} is no serializer: it is neither callable nor has it `serialize`")
+    wanted = wanted_arguments(function)
+    if wanted >= 3:
+        return function
+    if wanted == 2:
+        return lambda topic, value, _: function(topic, value)
+    return lambda _, value, __: function(value)
