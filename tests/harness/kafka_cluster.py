@@ -19,7 +19,7 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as AdminPartition
 from kafka.errors import KafkaError as AdminError
 
-from .kafka_node import JavaOptions, KafkaNode, NodeAddress
+from .kafka_node import PLAIN_NODE, JavaOptions, KafkaNode, NodeAddress, NodeExtras
 from .one_node import view_of
 from .processes import Deadline, TooLateError, free_ports, wait_until
 
@@ -212,6 +212,7 @@ class Cluster:
         """Wait until `nodes` brokers are known, a topic can be made, and an idempotent producer gets an answer."""
 
         def known() -> bool:
+            self._check_alive()
             try:
                 return len(self.admin.list_topics(timeout=2).brokers) >= nodes
             except KafkaException:
@@ -231,6 +232,9 @@ class Cluster:
         assert producer.flush(REQUEST_S) == 0, "no idempotent producer gets through"
         self._wait_for_groups(name)
         self.delete_topic(name)
+
+    def _check_alive(self) -> None:
+        """Raise AssertionError when a node has ended by itself, as with a configuration it does not like."""
 
     def _wait_for_groups(self, topic: str) -> None:
         """Wait until the coordinator of groups answers, which the console consumer gives little time."""
@@ -258,8 +262,13 @@ class OwnCluster(Cluster):
         node_count: int = 1,
         java: JavaOptions | None = None,
         settings: Mapping[str, str] | None = None,
+        extras: NodeExtras = PLAIN_NODE,
     ) -> None:
-        """Start the nodes and wait until they serve. Raise TooLateError or CalledProcessError, with nothing left running."""
+        """Start the nodes and wait until they serve. Raise TooLateError or CalledProcessError, with nothing left running.
+
+        `extras` name ports, so that only one node can have them.
+        """
+        assert node_count == 1 or not extras.listeners
         self.folder = Path(tempfile.mkdtemp(prefix=f"kafka-{version}-"))
         ports = free_ports(2 * node_count)
         addresses = [NodeAddress(n + 1, ports[2 * n], ports[2 * n + 1]) for n in range(node_count)]
@@ -273,6 +282,7 @@ class OwnCluster(Cluster):
                 replicas=node_count,
                 java=java or JavaOptions(),
                 settings=dict(settings or {}),
+                extras=extras,
             )
             for at in addresses
         }
@@ -290,6 +300,10 @@ class OwnCluster(Cluster):
             failure.add_note("\n".join(node.describe() for node in self.nodes.values()))
             self.close()
             raise
+
+    def _check_alive(self) -> None:
+        ended = [node.describe() for node in self.nodes.values() if not node.alive]
+        assert not ended, "\n".join(ended)
 
     def restart(self, number: int) -> None:
         """Start a node again that was killed or stopped, and wait until it is back in every in-sync set."""

@@ -2,9 +2,10 @@
 
 import signal
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from .processes import REPOSITORY, end, start_tied, tail
 
@@ -51,6 +52,8 @@ class JavaOptions:
     heap_mb: int = 384
     quick_start: bool = True
     """Compile little: up sooner, slower in the long run. A benchmark sets it to False."""
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    """System properties, without -D."""
 
     def arguments(self) -> list[str]:
         """The options for the command line."""
@@ -61,7 +64,7 @@ class JavaOptions:
         ]
         if self.quick_start:
             options += ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-        return options
+        return [*options, *(f"-D{name}={value}" for name, value in self.properties.items())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,27 @@ class NodeAddress:
     number: int
     port: int
     controller_port: int
+
+
+class Listener(NamedTuple):
+    """One more address of a node."""
+
+    name: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExtras:
+    """What a node has beyond its plaintext listener."""
+
+    listeners: Sequence[Listener] = ()
+    """Advertised as `localhost`."""
+    users: Sequence[str] = ()
+    """SCRAM's, made when the node is formatted: as StorageTool's --add-scram takes them."""
+
+
+PLAIN_NODE: Final = NodeExtras()
 
 
 class KafkaNode:
@@ -86,6 +110,7 @@ class KafkaNode:
         replicas: int,
         java: JavaOptions,
         settings: dict[str, str],
+        extras: NodeExtras = PLAIN_NODE,
     ) -> None:
         """Write the node's configuration. Nothing is started yet."""
         self.version = version
@@ -94,6 +119,7 @@ class KafkaNode:
         self.data_folder = folder / "logs"
         self._folder = folder
         self._java = java
+        self._extras = extras
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True)
         log_settings = folder / "log4j.properties"
@@ -113,15 +139,19 @@ class KafkaNode:
     def _base_settings(self, quorum: str, replicas: int) -> dict[str, str]:
         address = self.address
         replicas_text = str(replicas)
+        more = self._extras.listeners
+        bound = "".join(f",{each.name}://127.0.0.1:{each.port}" for each in more)
+        advertised = "".join(f",{each.name}://localhost:{each.port}" for each in more)
+        protocols = "".join(f",{each.name}:{each.protocol}" for each in more)
         return {
             "broker.rack": rack_of(self.address.number),
             "process.roles": "broker,controller",
             "node.id": str(address.number),
             "controller.quorum.voters": quorum,
-            "listeners": f"PLAINTEXT://127.0.0.1:{address.port},CONTROLLER://127.0.0.1:{address.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{address.port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{address.port},CONTROLLER://127.0.0.1:{address.controller_port}{bound}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{address.port}{advertised}",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT{protocols}",
             "log.dirs": str(self.data_folder),
             "auto.create.topics.enable": "false",
             "offsets.topic.num.partitions": "4",
@@ -165,6 +195,7 @@ class KafkaNode:
                     cluster_id,
                     "-c",
                     str(self._properties),
+                    *(part for user in self._extras.users for part in ("--add-scram", user)),
                 ],
                 check=True,
                 timeout=120,

@@ -1,14 +1,16 @@
-"""What one broker says of the cluster. A client library asks whichever broker it likes; this asks the one that is named."""
+"""What one broker says. A client library asks whichever broker it likes; this asks the one that is named."""
 
 import socket
 import struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 METADATA_VERSION: Final = 9
 """The last one that both sides address topics by name alone in; every broker of the tests has it."""
 ANSWER_S: Final = 5.0
+Answer = TypeVar("Answer", bound="ApiMessage")
 
 
 class Part(NamedTuple):
@@ -26,22 +28,27 @@ class View(NamedTuple):
     topics: dict[str, dict[int, Part]]
 
 
-def view_of(host: str, port: int) -> View | None:
-    """One Metadata answer of this broker, about every topic; None when it does not answer."""
-    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-    request.API_VERSION = METADATA_VERSION
+def ask(host: str, port: int, request: ApiMessage, answer: type[Answer], *, version: int) -> Answer | None:
+    """What this broker answers to one request on a connection of its own; None when it does not answer."""
+    request.API_VERSION = version
     request.with_header(1, "tests")
     try:
         with socket.create_connection((host, port), timeout=ANSWER_S) as connection:
             connection.sendall(request.encode(header=True, framed=True))
-            with connection.makefile("rb") as answer:
-                size = answer.read(4)
-                body = answer.read(struct.unpack(">i", size)[0]) if len(size) == 4 else b""
+            with connection.makefile("rb") as stream:
+                size = stream.read(4)
+                body = stream.read(struct.unpack(">i", size)[0]) if len(size) == 4 else b""
     except OSError:
         return None
-    if not body:
+    return answer.decode(size + body, version=version, header=True, framed=True) if body else None
+
+
+def view_of(host: str, port: int) -> View | None:
+    """One Metadata answer of this broker, about every topic; None when it does not answer."""
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    known = ask(host, port, request, MetadataResponse, version=METADATA_VERSION)
+    if known is None:
         return None
-    known = MetadataResponse.decode(size + body, version=METADATA_VERSION, header=True, framed=True)
     topics = {
         topic.name: {
             part.partition_index: Part(part.leader_id, frozenset(part.replica_nodes), frozenset(part.isr_nodes))
