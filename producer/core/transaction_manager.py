@@ -6,125 +6,361 @@ takes `take_events`.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final
 
-from .backoff import Backoff
-from .transaction_asks import Answer, Ask, Coordinator, GroupMetadata, Identity, OffsetToCommit, Part
-from .transaction_operations import Event, Operation
-from .transactions import State, TransactionFailure
+from ...api.errors import TransactionStateError
+from . import transaction_answers
+from .transaction_asks import (
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    Ask,
+    CommitOffsets,
+    Coordinator,
+    EndTxn,
+    GroupMetadata,
+    Identity,
+    OffsetToCommit,
+    Part,
+)
+from .transaction_course import Course, TransactionLimits
+from .transaction_operations import AbortUnsent, Event, Operation, OperationKind, PartitionsVisible
+from .transaction_queue import Queued
+from .transactions import FailureKind, Request, State, TransactionFailure, failure_of
 from .visibility import Look, LookAnswer
 
+__all__ = ["TransactionLimits", "TransactionManager"]
 
-class TransactionLimits(NamedTuple):
-    """Rules of one transactional id. Times in seconds, but `timeout_ms`, which goes to the coordinator as it is."""
-
-    transactional_id: str
-    timeout_ms: int
-    retry: Backoff
-    look: Backoff = Backoff(0.005, 1.0)
-    """Between two looks at a partition whose commit is not visible yet."""
-    concurrent_wait_s: float = 0.02
-    """After CONCURRENT_TRANSACTIONS while nothing is in the new transaction yet: markers of the last one take that long."""
-    ask_leader_after_s: float = 0.5
-    """Not visible for so long: DescribeProducers tells whether our marker lacks, or another producer's transaction is open."""
-    hanging_after_s: float = 45.0
-    """Not visible for so long: the alarm "hanging transaction"."""
+_TV2: Final = 2
+_MAY_SEND: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
+_MAY_SEND_AGAIN: Final = frozenset({State.ABORTABLE_ERROR, State.ABORTING})
 
 
 class TransactionManager:
-    """A transactional id's state, operations and requests."""
+    """A transactional id: its state, operations and requests.
+
+    Calls of the application raise TransactionStateError where they do not fit the state, which stays as it is, and
+    FailedTransactionError with the failure that stands in the way.
+    """
 
     def __init__(self, limits: TransactionLimits) -> None:
-        raise NotImplementedError
+        self._course: Final = Course(limits)
+        self._offsets: Operation | None = None
 
-    state: State
-    version: int
-    """Of transactions, under the present identity: 1 or 2."""
-    identity: Identity | None
-    error: TransactionFailure | None
-    """Of ABORTABLE_ERROR and FATAL_ERROR."""
+    @property
+    def state(self) -> State:
+        """Where it stands."""
+        return self._course.state
+
+    @property
+    def version(self) -> int:
+        """Of transactions, under the present identity: 1 or 2."""
+        return self._course.version
+
+    @property
+    def identity(self) -> Identity | None:
+        """None before the first InitProducerId was answered."""
+        return self._course.identity
+
+    @property
+    def error(self) -> TransactionFailure | None:
+        """Of the states ABORTABLE_ERROR and FATAL_ERROR."""
+        return self._course.error
 
     @property
     def ongoing(self) -> bool:
-        """From `begin` until the transaction ended at the coordinator; not any more after a fatal error."""
-        raise NotImplementedError
+        """From `begin` until the transaction has ended at its coordinator; not any more after a fatal error."""
+        return self._course.state in _MAY_SEND | _MAY_SEND_AGAIN
 
-    # operations of the application; TransactionStateError in a wrong state, FailedTransactionError with the stored failure
-    def initialise(self, now: float) -> Operation:
-        raise NotImplementedError
+    @property
+    def invisible(self) -> tuple[Part, ...]:
+        """Committed and not readable yet, as far as we know."""
+        return self._course.visibility.parts
 
-    def begin(self, now: float) -> None:
-        raise NotImplementedError
+    # --- operations of the application -------------------------------------------------------------------------------
+
+    def initialise(self) -> Operation:
+        """Ask for the first identity, which fences whoever used the transactional id before."""
+        course = self._course
+        again = self._same(OperationKind.INITIALISE)
+        if again is not None:
+            return again
+        course.raise_error()
+        if course.state is not State.UNINITIALIZED:
+            raise TransactionStateError("transactions are initialised already")
+        course.pending = Operation(OperationKind.INITIALISE)
+        course.initialise()
+        return course.pending
+
+    def begin(self) -> None:
+        """Begin a transaction: nothing is asked before something belongs to it."""
+        self._refuse_while_pending("begin_transaction")
+        self._course.raise_error()
+        self._course.call_moves_to(State.IN_TRANSACTION)
 
     def check_send(self) -> None:
-        raise NotImplementedError
+        """May a record be sent now? Raises as any call. Reads only, so any thread may ask."""
+        self._refuse_while_pending("send")
+        self._course.raise_error()
+        if self._course.state is not State.IN_TRANSACTION:
+            raise TransactionStateError("records can be sent only in a transaction: call begin_transaction first")
 
-    def send_offsets(self, offsets: Mapping[Part, OffsetToCommit], group: GroupMetadata, now: float) -> Operation:
-        raise NotImplementedError
+    def send_offsets(self, offsets: Mapping[Part, OffsetToCommit], group: GroupMetadata) -> Operation:
+        """Make a consumer's offsets part of the transaction. No offsets: done at once.
 
-    def commit(self, now: float) -> Operation:
-        raise NotImplementedError
+        Raises ValueError where a generation is given without the member.
+        """
+        if group.generation > 0 and not group.member_id:
+            raise ValueError(f"generation {group.generation} of group {group.group} without a member id")
+        self._refuse_while_pending("send_offsets_to_transaction")
+        course = self._course
+        course.raise_error()
+        if course.state is not State.IN_TRANSACTION:
+            raise TransactionStateError("offsets can be sent only in a transaction: call begin_transaction first")
+        asked = (group, tuple(offsets.items()))
+        if self._offsets is not None and not self._offsets.done and self._offsets.offsets == asked:
+            return self._offsets
+        operation = self._offsets = Operation(OperationKind.SEND_OFFSETS, asked)
+        if not offsets:
+            course.finish(operation)
+            return operation
+        assert course.identity is not None, "in a transaction without an identity"
+        name = course.limits.transactional_id
+        if course.version == 1:
+            course.put(AddOffsets(name, course.identity, group.group), operation)
+        else:
+            course.put(CommitOffsets(name, course.identity, group, asked[1], course.version), operation)
+        return operation
 
-    def abort(self, now: float) -> Operation:
-        raise NotImplementedError
+    def commit(self) -> Operation:
+        """End the transaction well, once every record of it is acknowledged (`settled`)."""
+        again = self._same(OperationKind.COMMIT)
+        if again is not None:
+            return again
+        self._course.raise_error()
+        return self._complete(OperationKind.COMMIT, State.COMMITTING)
+
+    def abort(self) -> Operation:
+        """End the transaction and let nobody read it. What was not added or not sent yet never is; the rest is waited for."""
+        again = self._same(OperationKind.ABORT)
+        if again is not None:
+            return again
+        course = self._course
+        reason = course.error
+        if course.state is not State.ABORTABLE_ERROR:
+            course.raise_error()
+            text = "the transaction was aborted by the application"
+            reason = TransactionFailure(-1, "", text, FailureKind.ABORTED)
+        assert reason is not None
+        operation = self._complete(OperationKind.ABORT, State.ABORTING)
+        course.contents.drop_wanted()
+        for one in course.queue.drop(_pointless_while_aborting):
+            course.give_up(one, reason)
+        course.events.append(AbortUnsent(reason))
+        return operation
+
+    def _complete(self, kind: OperationKind, state: State) -> Operation:
+        course = self._course
+        if course.closed is not None:
+            course.raise_error()
+        course.call_moves_to(state)
+        course.last_offsets = None
+        course.pending = Operation(kind)
+        return course.pending
 
     def close(self, text: str) -> None:
-        """Pending operations fail with this; nothing is asked any more."""
-        raise NotImplementedError
+        """Pending operations fail; nothing is asked any more. A commit whose end went out unanswered is told as such."""
+        self._course.close(TransactionFailure(-1, "", text, FailureKind.CLOSED))
 
-    # told by the joined producer
+    def _same(self, kind: OperationKind) -> Operation | None:
+        pending = self._course.pending
+        if pending is None or pending.acknowledged:
+            return None
+        if pending.kind is not kind:
+            self._refuse_while_pending(kind.value)
+        return pending
+
+    def _refuse_while_pending(self, call: str) -> None:
+        pending = self._course.pending
+        if pending is not None and not pending.acknowledged:
+            raise TransactionStateError(
+                f"{call} cannot be called now: {pending.kind.value} has not ended for its caller, and must be called again"
+            )
+
+    # --- told by the joined producer ---------------------------------------------------------------------------------
+
     def want(self, topic: str, index: int) -> None:
-        raise NotImplementedError
+        """Records for the partition were submitted in this transaction. Saying it again changes nothing."""
+        if self._course.state in _MAY_SEND:
+            self._course.contents.want((topic, index))
 
     def may_send(self, topic: str, index: int) -> bool:
-        raise NotImplementedError
+        """May batches of the partition go out (TRX-2)? Version 1: only when added. After an error: only what went out before, for
+        which its being part of the transaction stands. Never while an earlier commit there is not visible (TRX-3)."""
+        course = self._course
+        part = (topic, index)
+        if part in course.visibility or course.closed is not None:
+            return False
+        if course.state in _MAY_SEND:
+            return course.version != 1 or course.contents.holds(part)
+        return course.state in _MAY_SEND_AGAIN and course.contents.holds(part)
 
     def sent(self, topic: str, index: int) -> None:
-        raise NotImplementedError
+        """A batch of the partition went out."""
+        self._course.contents.send((topic, index))
 
     def failed(self, code: int, name: str, text: str, *, fatal: bool = False) -> None:
-        raise NotImplementedError
+        """A record or batch of the transaction failed for good. `fatal`: the producer cannot go on, whatever the code."""
+        course = self._course
+        kind = FailureKind.FATAL if fatal else failure_of(Request.PRODUCE, code).kind
+        failure = TransactionFailure(code, name, text, kind)
+        if course.state is State.COMMITTING and course.last_offsets is not None:
+            lost = f"lost track: a batch failed after all were said to be settled: {text}"
+            course.fail(failure._replace(text=lost, kind=FailureKind.LOST_TRACK))
+            return
+        if course.version == 1:
+            # A late copy of what failed must not land in the next transaction.
+            course.bump = course.bump or self.ongoing
+        course.fail(failure)
 
     def settled(self, last_offsets: Mapping[Part, int]) -> None:
-        """Committing or aborting, and no batch is left whose outcome is open; before that EndTxn is withheld."""
-        raise NotImplementedError
+        """Committing or aborting, and no batch is left whose outcome is open: EndTxn may go. `last_offsets`: of every partition
+        that was written to, the offset of its last record."""
+        if self._course.state in (State.COMMITTING, State.ABORTING):
+            self._course.last_offsets = dict(last_offsets)
 
-    # requests
+    # --- requests ----------------------------------------------------------------------------------------------------
+
     def features(self, transaction_version: int, *, offers_v2: bool) -> None:
-        raise NotImplementedError
+        """What brokers told: the finalised level of `transaction.version` (-1: none), and whether all of them offer Produce 12 and
+        EndTxn 5. The level alone is not enough: 3.9 can finalise 2 without those requests."""
+        self._course.wanted_version = _TV2 if transaction_version >= _TV2 and offers_v2 else 1
 
     def next_ask(self, now: float) -> Ask | None:
-        raise NotImplementedError
+        """What to send now. It stays in flight until it was answered, refused or lost."""
+        course = self._course
+        if course.in_flight is not None or course.closed is not None or course.state is State.FATAL_ERROR:
+            return None
+        self._gather(now)
+        for waiting in list(course.queue.candidates()):
+            key = course.key_of(waiting.ask)
+            if key is not None and key not in course.coordinators and now >= waiting.not_before:
+                course.look_up(key)
+        for waiting in course.queue.candidates():
+            if now >= waiting.not_before and self._knows_target(waiting):
+                return self._send(waiting)
+        return None
+
+    def _gather(self, now: float) -> None:
+        course = self._course
+        if course.state in _MAY_SEND:
+            parts = course.contents.next_parts(frozenset(course.visibility.parts))
+            if parts:
+                assert course.identity is not None, "in a transaction without an identity"
+                course.put(AddPartitions(course.limits.transactional_id, course.identity, parts))
+        if course.may_end():
+            course.end(now)
+
+    def _knows_target(self, waiting: Queued) -> bool:
+        key = self._course.key_of(waiting.ask)
+        return key is None or key in self._course.coordinators
+
+    def _send(self, queued: Queued) -> Ask:
+        course = self._course
+        course.queue.remove(queued)
+        course.in_flight = queued
+        queued.sent = True
+        ask = queued.ask
+        if isinstance(ask, EndTxn) and ask.commit:
+            course.end_sent = True
+        elif isinstance(ask, CommitOffsets) and ask.version != 1:
+            # As with batches: the broker makes them part of the transaction when it sees them.
+            course.contents.has_offsets = True
+        return ask
 
     def target(self, ask: Ask) -> Coordinator | None:
-        """The broker it goes to; None: any."""
-        raise NotImplementedError
+        """The broker to send it to; None: any."""
+        key = self._course.key_of(ask)
+        return None if key is None else self._course.coordinators.get(key)
 
     def answered(self, ask: Ask, answer: Answer, *, now: float, chance: float) -> None:
-        raise NotImplementedError
+        """The answer to what is in flight. `chance` in [0, 1)."""
+        queued = self._landed(ask)
+        if queued is not None:
+            transaction_answers.settle(self._course, queued, answer, now=now, chance=chance)
 
     def refused_version(self, ask: Ask, text: str) -> None:
-        raise NotImplementedError
+        """The broker takes no version of the request that we may send (`versions`): fatal (TXS-6, TRX-10)."""
+        queued = self._landed(ask)
+        if queued is not None:
+            transaction_answers.refuse_version(self._course, queued, text)
 
     def lost(self, ask: Ask, *, now: float, chance: float) -> None:
-        raise NotImplementedError
+        """It was not sent, or will not be answered: the coordinator is looked up again, then it goes out again."""
+        queued = self._landed(ask)
+        if queued is not None:
+            transaction_answers.lost(self._course, queued, now=now, chance=chance)
 
-    def disconnected(self, node: int) -> None:
-        """The connection to a coordinator ended with nothing in flight on it: it is looked up again before it is used."""
-        raise NotImplementedError
+    def _landed(self, ask: Ask) -> Queued | None:
+        course = self._course
+        queued = course.in_flight
+        if course.closed is not None or course.state is State.FATAL_ERROR:
+            return None
+        if queued is None or queued.ask != ask:
+            text = f"lost track: {type(ask).__name__} was answered, and is not what was asked"
+            course.fail_for_good(TransactionFailure(-1, "", text, FailureKind.LOST_TRACK))
+            return None
+        course.in_flight = None
+        return queued
 
-    # visibility
+    # --- visibility --------------------------------------------------------------------------------------------------
+
     def take_looks(self, now: float) -> list[Look]:
-        raise NotImplementedError
+        """What to ask leaders of partitions now. Each ends with `looked` or `look_lost`."""
+        course = self._course
+        if course.closed is not None:
+            return []
+        course.visibility.hanging(now, course.alarm)
+        return course.visibility.take_looks(now)
 
     def looked(self, look: Look, answer: LookAnswer, *, now: float, chance: float) -> None:
-        raise NotImplementedError
+        """A leader has answered."""
+        course = self._course
+        if course.visibility.answered(look, answer, now=now, chance=chance):
+            course.events.append(PartitionsVisible((look.part,)))
+            course.conclude()
 
     def look_lost(self, look: Look, *, now: float, chance: float) -> None:
-        raise NotImplementedError
+        """No answer, or no leader is known."""
+        self._course.visibility.lost(look, now=now, chance=chance)
 
-    def next_deadline(self, now: float) -> float | None:
-        raise NotImplementedError
+    # --- for the shell -----------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When `next_ask` or `take_looks` will have something, if nothing else happens."""
+        course = self._course
+        if course.closed is not None:
+            return None
+        looks = course.visibility.next_deadline()
+        times = [] if looks is None else [looks]
+        if course.in_flight is None:
+            times += [waiting.not_before for waiting in course.queue.candidates() if self._moves(waiting)]
+        return min(times, default=None)
+
+    def _moves(self, waiting: Queued) -> bool:
+        """It does not wait for a coordinator that is being looked up."""
+        course = self._course
+        key = course.key_of(waiting.ask)
+        return key is None or key in course.coordinators or not course.looks_up(key)
 
     def take_events(self) -> list[Event]:
-        raise NotImplementedError
+        """What has happened since the last call, in order."""
+        events = list(self._course.events)
+        self._course.events.clear()
+        return events
+
+
+def _pointless_while_aborting(one: Queued) -> bool:
+    """Additions that never went out, and offsets that nobody will read. What may have been added is asked again until that is
+    known."""
+    return isinstance(one.ask, CommitOffsets) or (isinstance(one.ask, AddPartitions | AddOffsets) and not one.sent)

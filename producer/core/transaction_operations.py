@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import Final, NamedTuple
 
-from .transaction_asks import Part
+from .transaction_asks import GroupMetadata, OffsetToCommit, Part
 from .transactions import TransactionFailure
 
 
@@ -16,12 +16,17 @@ class OperationKind(Enum):
     ABORT = "abort_transaction"
 
 
+Offsets = tuple[tuple[Part, OffsetToCommit], ...]
+
+
 class Operation:
     """One call of the application. It goes on when the caller stops waiting; the same call made again gets the same object
     (TXN-3). Until it is acknowledged no other transactional call is taken."""
 
-    def __init__(self, kind: OperationKind) -> None:
+    def __init__(self, kind: OperationKind, offsets: tuple[GroupMetadata, Offsets] | None = None) -> None:
+        """`offsets`: of SEND_OFFSETS."""
         self.kind: Final = kind
+        self.offsets: Final = offsets
         self.done = False
         """It ended, well or (`failure`) not."""
         self.failure: TransactionFailure | None = None

@@ -1,0 +1,290 @@
+"""What answers lead to: the reaction table applied to the request that was answered."""
+
+from collections.abc import Mapping
+from typing import Final, assert_never
+
+from .transaction_asks import (
+    NO_IDENTITY,
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    Ask,
+    CodeTold,
+    CommitOffsets,
+    CoordinatorTold,
+    DescribeTransaction,
+    EndTxn,
+    FindCoordinator,
+    Identity,
+    IdentityTold,
+    InitProducerId,
+    Part,
+    PartsTold,
+    TransactionTold,
+    request_of,
+)
+from .transaction_course import Course
+from .transaction_operations import PartitionsAdded
+from .transaction_outcome import Outcome, judge_outcome
+from .transaction_queue import Queued, Urgency
+from .transactions import (
+    CONCURRENT_TRANSACTIONS,
+    FailureKind,
+    Reaction,
+    Request,
+    TransactionFailure,
+    failure_of,
+    judge,
+)
+from .verdicts import NETWORK_EXCEPTION, UNSUPPORTED_VERSION, error_name
+
+TRANSACTION_ABORTABLE: Final = 120
+_TOPIC_AUTHORIZATION_FAILED: Final = 29
+_GRAVEST_FIRST: Final = (
+    Reaction.FENCED,
+    Reaction.FATAL,
+    Reaction.FORGOTTEN,
+    Reaction.COMMIT_FAILED,
+    Reaction.ABORTABLE,
+    Reaction.LOOK_UP,
+    Reaction.RETRY,
+    Reaction.FINE,
+)
+"""What counts when partitions of one request were answered differently."""
+
+
+def settle(course: Course, queued: Queued, answer: Answer, *, now: float, chance: float) -> None:
+    """Apply the answer to what was in flight. One that does not fit its request cannot be trusted: fatal (TXS-6)."""
+    match queued.ask, answer:
+        case ask, CodeTold(code=code) if code != 0 or isinstance(ask, AddOffsets):
+            _one_code(course, queued, code, now, chance)
+        case FindCoordinator() as ask, CoordinatorTold(code=0, coordinator=coordinator) if coordinator is not None:
+            course.coordinators[ask.kind, ask.key] = coordinator
+        case FindCoordinator(), CoordinatorTold(code=code, said=said) if code != 0:
+            _one_code(course, queued, code, now, chance, said=said)
+        case InitProducerId(), IdentityTold(code=0, identity=identity) if identity.producer_id >= 0:
+            course.initialised(identity)
+        case InitProducerId(), IdentityTold(code=code) if code != 0:
+            _one_code(course, queued, code, now, chance)
+        case ((AddPartitions() | CommitOffsets() as ask), PartsTold(codes=codes)):
+            _by_part(course, queued, ask, codes, now, chance)
+        case EndTxn() as ask, IdentityTold(code=code, identity=identity):
+            if code == 0:
+                _ended(course, ask, identity, now)
+            else:
+                _end_refused(course, queued, ask, code, now, chance)
+        case DescribeTransaction(), TransactionTold(code=code):
+            _described(course, queued, answer, code, now, chance)
+        case ask, _:
+            _unreadable(course, ask)
+
+
+def refuse_version(course: Course, queued: Queued, text: str) -> None:
+    """The broker offers no version of the request that we may send."""
+    if isinstance(queued.ask, EndTxn) and queued.attempts and queued.ask.commit:
+        course.end_failure = _unsupported(text)
+        course.put(DescribeTransaction(course.limits.transactional_id))
+        return
+    if isinstance(queued.ask, EndTxn):
+        course.end_sent = False
+    course.give_up(queued, _unsupported(text))
+    course.fail(_unsupported(text))
+
+
+def lost(course: Course, queued: Queued, *, now: float, chance: float) -> None:
+    """No answer: whom we asked may not be the coordinator any more."""
+    course.forget_coordinator(queued.ask)
+    course.put_back(queued, course.limits.retry.wait_s(queued.attempts, chance), now)
+
+
+def _unsupported(text: str) -> TransactionFailure:
+    return TransactionFailure(UNSUPPORTED_VERSION, error_name(UNSUPPORTED_VERSION), text, FailureKind.FATAL)
+
+
+def _unreadable(course: Course, ask: Ask) -> None:
+    text = f"the answer to {request_of(ask).value} makes no sense"
+    course.fail(TransactionFailure(-1, "", text, FailureKind.FATAL))
+
+
+def _again(course: Course, queued: Queued, code: int, now: float, chance: float) -> None:
+    wait_s = course.limits.retry.wait_s(queued.attempts, chance)
+    adds = isinstance(queued.ask, AddPartitions | AddOffsets | CommitOffsets)
+    if code == CONCURRENT_TRANSACTIONS and adds and not course.contents.has_partitions:
+        wait_s = min(wait_s, course.limits.concurrent_wait_s)
+    course.put_back(queued, wait_s, now)
+
+
+def _about(ask: Ask) -> str:
+    match ask:
+        case FindCoordinator(key=key):
+            return key
+        case AddOffsets(group=group):
+            return f"group {group}"
+        case CommitOffsets(group=group):
+            return f"group {group.group}"
+        case _:
+            return ask.transactional_id
+
+
+def _one_code(course: Course, queued: Queued, code: int, now: float, chance: float, *, said: str | None = None) -> None:
+    ask = queued.ask
+    if isinstance(ask, AddPartitions | CommitOffsets):
+        parts = ask.partitions if isinstance(ask, AddPartitions) else [part for part, _ in ask.offsets]
+        _by_part(course, queued, ask, dict.fromkeys(parts, code), now, chance)
+        return
+    if isinstance(ask, EndTxn):
+        _end_refused(course, queued, ask, code, now, chance)
+        return
+    if isinstance(ask, DescribeTransaction):
+        _described(course, queued, TransactionTold(code), code, now, chance)
+        return
+    _react(course, queued, code, now, chance, failure_of(request_of(ask), code, about=_about(ask), said=said))
+
+
+def _react(
+    course: Course, queued: Queued, code: int, now: float, chance: float, failure: TransactionFailure | None
+) -> None:
+    reaction = judge(request_of(queued.ask), code)
+    match reaction:
+        case Reaction.FINE:
+            _fine(course, queued)
+        case Reaction.RETRY:
+            _again(course, queued, code, now, chance)
+        case Reaction.LOOK_UP:
+            course.forget_coordinator(queued.ask)
+            _again(course, queued, code, now, chance)
+        case (
+            Reaction.ABORTABLE
+            | Reaction.COMMIT_FAILED
+            | Reaction.FORGOTTEN
+            | Reaction.REFUSED
+            | Reaction.FENCED
+            | Reaction.FATAL
+            | Reaction.UNTOLD
+        ):
+            assert failure is not None
+            # An id that was forgotten, and an epoch that nobody could give: the next transaction begins with InitProducerId.
+            course.bump = course.bump or reaction is Reaction.FORGOTTEN or isinstance(queued.ask, InitProducerId)
+            # Of earlier attempts we know less: they may have been lost on the way back.
+            queued.sent = queued.attempts > 0
+            course.give_up(queued, failure)
+            course.fail(failure)
+        case _:
+            assert_never(reaction)
+
+
+def _fine(course: Course, queued: Queued) -> None:
+    match queued.ask:
+        case AddPartitions(partitions=partitions):
+            course.contents.add(partitions)
+            course.events.append(PartitionsAdded(partitions))
+        case AddOffsets():
+            course.contents.has_offsets = True
+            _send_offsets(course, queued)
+        case CommitOffsets():
+            if queued.operation is not None and not queued.operation.done:
+                course.finish(queued.operation)
+        case _:
+            _unreadable(course, queued.ask)
+
+
+def _send_offsets(course: Course, queued: Queued) -> None:
+    """The group's partition of offsets is part of the transaction: now the offsets themselves."""
+    operation = queued.operation
+    if operation is not None and not operation.done and operation.offsets is not None:
+        assert course.identity is not None
+        group, offsets = operation.offsets
+        course.put(
+            CommitOffsets(course.limits.transactional_id, course.identity, group, offsets, course.version), operation
+        )
+
+
+def _by_part(
+    course: Course,
+    queued: Queued,
+    ask: AddPartitions | CommitOffsets,
+    codes: Mapping[Part, int],
+    now: float,
+    chance: float,
+) -> None:
+    request = request_of(ask)
+    parts = ask.partitions if isinstance(ask, AddPartitions) else tuple(part for part, _ in ask.offsets)
+    # One that is left out is asked for again.
+    told = {part: codes.get(part, NETWORK_EXCEPTION) for part in parts}
+    code = min(told.values(), key=lambda one: _GRAVEST_FIRST.index(judge(request, one)))
+    if isinstance(ask, CommitOffsets):
+        left = tuple((part, offset) for part, offset in ask.offsets if told[part] != 0)
+        queued.ask = ask._replace(offsets=left) if left else ask
+    topics = sorted({topic for (topic, _), one in told.items() if one == _TOPIC_AUTHORIZATION_FAILED})
+    if topics and code != _TOPIC_AUTHORIZATION_FAILED and judge(request, code) is Reaction.ABORTABLE:
+        code = _TOPIC_AUTHORIZATION_FAILED
+    about = f"topics {', '.join(topics)}" if topics else _about(ask)
+    failure = None if code == 0 else _failure(request, code, about)
+    _react(course, queued, code, now, chance, failure)
+
+
+def _failure(request: Request, code: int, about: str) -> TransactionFailure | None:
+    if judge(request, code) in (Reaction.RETRY, Reaction.LOOK_UP):
+        return None
+    return failure_of(request, code, about=about)
+
+
+def _ended(course: Course, ask: EndTxn, identity: Identity, now: float) -> None:
+    following = NO_IDENTITY if ask.version == 1 else identity
+    # An end in version 2 without the identity for the next transaction: it has to be asked for.
+    course.bump = course.bump or (ask.version != 1 and identity == NO_IDENTITY)
+    course.ended(following, committed=ask.commit, now=now)
+
+
+def _end_refused(course: Course, queued: Queued, ask: EndTxn, code: int, now: float, chance: float) -> None:
+    reaction = judge(Request.END, code)
+    if reaction in (Reaction.RETRY, Reaction.LOOK_UP):
+        _react(course, queued, code, now, chance, None)
+        return
+    failure = failure_of(Request.END, code, about=ask.transactional_id)
+    if ask.commit and queued.attempts:
+        # An earlier one may have done its work, and this is what the coordinator says ever since.
+        course.end_failure = failure
+        course.put(DescribeTransaction(ask.transactional_id))
+        return
+    course.end_sent = False
+    if not ask.commit and reaction is Reaction.FORGOTTEN:
+        course.bump = True
+        course.ended(NO_IDENTITY, committed=False, now=now)
+    elif not ask.commit and code == TRANSACTION_ABORTABLE:
+        # There is nothing left to do about it but to abort, and that is what was refused (KAFKA-19250).
+        course.fail(failure._replace(kind=FailureKind.FATAL))
+    else:
+        course.bump = course.bump or reaction is Reaction.FORGOTTEN
+        course.fail(failure)
+
+
+def _described(course: Course, queued: Queued, answer: TransactionTold, code: int, now: float, chance: float) -> None:
+    """How a commit ended whose answer was lost."""
+    cause = course.end_failure
+    identity = course.identity
+    assert cause is not None
+    assert identity is not None
+    if judge(Request.DESCRIBE, code) in (Reaction.RETRY, Reaction.LOOK_UP):
+        _react(course, queued, code, now, chance, None)
+        return
+    outcome = Outcome.UNTOLD if code != 0 else judge_outcome(answer, identity, course.version)
+    match outcome:
+        case Outcome.COMMITTED:
+            # Whether another producer has taken over since, InitProducerId tells.
+            course.bump = True
+            course.ended(NO_IDENTITY, committed=True, now=now)
+        case Outcome.ABORTED:
+            course.end_sent = False
+            course.bump = True
+            course.contents.forget()
+            text = f"the transaction was aborted by its coordinator ({answer.state}): {cause.text}"
+            course.fail(TransactionFailure(cause.code, cause.name, text, FailureKind.ABORTED))
+        case Outcome.OPEN:
+            again = EndTxn(course.limits.transactional_id, identity, commit=True, version=course.version)
+            repeated = Queued(again, Urgency.END)
+            course.put_back(repeated, course.limits.retry.wait_s(queued.attempts, chance), now)
+        case Outcome.UNTOLD:
+            course.fail(cause if cause.fatal else cause._replace(kind=FailureKind.FATAL))
+        case _:
+            assert_never(outcome)
