@@ -69,6 +69,12 @@ class DirectSettings(ProducerSettings):
     max_block_ms: int = Field(default=60_000, ge=0)
     """How long `send` and `partitions_for` may wait for metadata and memory together, and calls about transactions for their
     end, in ms."""
+    metrics_sample_window_ms: int = Field(default=30_000, ge=0)
+    """Means, maxima and rates of `metrics()` are taken over windows of so many ms; 0 means 1."""
+    metrics_num_samples: int = Field(default=2, ge=1, le=1_000)
+    """So many windows are looked at."""
+    metrics_recording_level: Literal["INFO", "DEBUG", "TRACE"] = "INFO"
+    """`DEBUG` keeps metrics of single partitions too; `TRACE` adds nothing to it."""
     transactional_id: str | None = Field(default=None, min_length=1)
     """Name of this producer in transactions, which lives on from one process to the next: whoever begins with it fences all
     earlier ones. None: records are sent outside of transactions."""

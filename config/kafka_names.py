@@ -173,16 +173,15 @@ DAEMON_REFUSED: Final = _refused(
 )
 """Why the daemon does not keep a setting."""
 
-_METRICS: Final = "metrics of the direct producer are not built yet"
+_REPORTERS: Final = (
+    "reporters are classes of Java: ask `metrics()`, or register a Prometheus collector for the producer"
+)
 
 DIRECT_REFUSED: Final = _refused(
     {
         "interceptor.classes": "interceptors are not built yet",
         "key.serializer": "keys are bytes: serializers are not built yet",
-        "metric.reporters": _METRICS,
-        "metrics.num.samples": _METRICS,
-        "metrics.recording.level": _METRICS,
-        "metrics.sample.window.ms": _METRICS,
+        "metric.reporters": _REPORTERS,
         "partitioner.class": 'a class of Java cannot run here: give the producer a `partitioner`, a function or "round_robin"',
         "value.serializer": "values are bytes: serializers are not built yet",
     }

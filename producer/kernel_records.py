@@ -20,7 +20,7 @@ DELTA_MAX = cython.declare(cython.longlong, (1 << 31) - 1)
 class Appended(NamedTuple):
     """What went into the batch: `records` rows, up to `position` in the slice, up to `out_position` in the batch.
 
-    `max_ts` is the largest timestamp of these records, -1 where there are none.
+    `max_ts` is the largest timestamp of these records, -1 where there are none; `largest` the size of the largest of them, 0.
     """
 
     records: int
@@ -28,6 +28,7 @@ class Appended(NamedTuple):
     out_position: int
     base_ts: int
     max_ts: int
+    largest: int
 
 
 class Walked(NamedTuple):
@@ -134,6 +135,8 @@ def append_rows(
     o: cython.p_uchar
     records: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t
+    before: cython.Py_ssize_t
+    largest: cython.Py_ssize_t = 0
     stamp: cython.longlong = slice_ts
     max_ts: cython.longlong = -1
     delta: cython.ulonglong
@@ -144,7 +147,7 @@ def append_rows(
     if position == end or out_position == out_limit:
         if records_left > 0 and position == end:
             raise FrameError("the rows end inside a row's head")
-        return Appended(0, position, out_position, base_ts, -1)
+        return Appended(0, position, out_position, base_ts, -1, 0)
     if cython.compiled:
         p = cython.address(view[0])
         o = cython.cast(cython.p_uchar, out)
@@ -161,6 +164,7 @@ def append_rows(
         size += 1 + _varint_bytes(delta) + _varint_bytes(2 * (first_delta + records))
         if size + _varint_bytes(2 * size) > out_limit - out_position:
             break
+        before = out_position
         out_position = _put_varint(o, out_position, 2 * size)
         position += 12 if own_timestamps else 4
         size -= 1 + _varint_bytes(delta) + _varint_bytes(2 * (first_delta + records))
@@ -170,9 +174,10 @@ def append_rows(
         _copy(o, out_position, p, position, size)
         out_position += size
         position += size
+        largest = max(largest, out_position - before)
         records += 1
         max_ts = max(max_ts, stamp)
-    return Appended(records, position, out_position, base_ts, max_ts)
+    return Appended(records, position, out_position, base_ts, max_ts, largest)
 
 
 @cython.cfunc

@@ -6,6 +6,7 @@ class Appended(NamedTuple):
     out_position: int
     base_ts: int
     max_ts: int
+    largest: int
 
 class Walked(NamedTuple):
     max_ts_delta: int

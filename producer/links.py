@@ -4,7 +4,7 @@ The order is the point: cut, journal, transport (HO-12).
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from ..runtime.logs import get
 from ..runtime.loop import Loop
@@ -31,6 +31,7 @@ from .core.requests import (
 )
 from .core.sender import Flight, Permit
 from .core.streams import StreamError
+from .core.traffic import UNCOUNTED, TrafficWatch
 from .core.verdicts import NONE, UNSUPPORTED_VERSION
 from .network import Connection
 from .resolver import Resolver
@@ -38,6 +39,16 @@ from .sockets import ALL_ACKS, NO_ACKS, ConnectionOptions
 
 Tag = Flight[Lease] | Asked | AskedReplica
 """What is in flight on a connection."""
+
+
+class LinkWatch(TrafficWatch, Protocol):
+    """Who counts what the links do."""
+
+    def departed(self, entries: list[tuple[Lease, Batch]], now: float) -> None:
+        """A Produce request with these batches is handed over."""
+
+    def answered(self, node: int, latency_s: float, now: float) -> None:
+        """A Produce request was answered after so long."""
 
 
 class LinkRules:
@@ -54,6 +65,7 @@ class LinkRules:
         rng: Callable[[], float],
         acks: int = ALL_ACKS,
         transactional_id: str | None = None,
+        watch: LinkWatch | None = None,
     ) -> None:
         self.client_id: Final = client_id
         self.request_bytes_max: Final = request_bytes_max
@@ -62,6 +74,7 @@ class LinkRules:
         self.versions: tuple[int, int] = (ZSTD_FROM if zstd else VERSION_MIN, VERSION_MAX)
         """Bounds of Produce. Versions of transactions narrow them (TRX-2)."""
         self.transactional_id: Final = transactional_id
+        self.watch: Final = watch
         self.rng: Final = rng
         self.acks: Final = acks
         self.endpoints: Final[dict[int, BrokerAddress]] = {}
@@ -89,7 +102,14 @@ class Link:
         self.times: Final = NodeTimes()
         self._clock: Final = options.system.now
         self.connection: Final[Connection[Tag]] = Connection(
-            loop, resolver, node.host, node.port, options=options, owner=self, rng=rules.rng
+            loop,
+            resolver,
+            node.host,
+            node.port,
+            options=options,
+            owner=self,
+            rng=rules.rng,
+            traffic=UNCOUNTED if rules.watch is None else rules.watch.traffic(node.node, now=self._clock()),
         )
 
     # --- told by the connection --------------------------------------------------------------------------------------
@@ -121,6 +141,8 @@ class Link:
             connection.disconnect(str(error))
             return
         connection.throttle(API_KEY, tag.version, told.throttle_ms, now)
+        if self._rules.watch is not None:
+            self._rules.watch.answered(self.node, now - tag.sent_at, now)
         self._rules.endpoints.update((place.node, BrokerAddress(*place)) for place in told.endpoints)
         self._table.answered(tag, told.outcomes, now=now, chance=self._rules.rng())
 
@@ -224,7 +246,10 @@ class Link:
             transactional_id=self._rules.transactional_id,
         )
         flight = self._table.sender.depart(self.node, self.connection.incarnation, version, entries)
+        flight.sent_at = now
         self._table.departed(flight, now=now)
+        if self._rules.watch is not None:
+            self._rules.watch.departed(entries, now)
         self.connection.send_raw(
             framed.buffers,
             framed.size,

@@ -30,6 +30,7 @@ from .core.metadata_plan import (
     PlanLimits,
     Target,
 )
+from .core.traffic import UNCOUNTED, TrafficWatch
 from .core.verdicts import AnswerVerdict, error_name, judge_control
 from .network import Connection
 from .resolver import Resolver
@@ -80,6 +81,7 @@ class Metadata:
         on_update: Callable[[], None] | None = None,
         in_use: Callable[[], AbstractSet[str]] = frozenset,
         topic_settings: bool = True,
+        watch: TrafficWatch | None = None,
         resolver: Resolver | None = None,
         system: System = OPERATING_SYSTEM,
     ) -> None:
@@ -94,6 +96,7 @@ class Metadata:
         self._rng = rng
         self._system = system
         self._clock = system.now
+        self._watch = watch
         self._owns_resolver = resolver is None
         self._resolver = Resolver(loop) if resolver is None else resolver
         self._log = logs.get()
@@ -171,6 +174,11 @@ class Metadata:
         """The broker that is asked; None: none is connected."""
         connection = self._connection
         return self._plan.current if connection is not None and connection.ready else None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer."""
+        return 0 if self._connection is None else self._connection.in_flight
 
     @property
     def round_trip_us(self) -> int:
@@ -259,6 +267,7 @@ class Metadata:
             owner=self,
             rng=self._rng,
             turns=turns,
+            traffic=UNCOUNTED if self._watch is None else self._watch.traffic(target.node, now=now),
         )
         self._connection.connect()
         self._connection.tick(now)

@@ -5,7 +5,6 @@ Everything runs on the loop's thread; only names are resolved elsewhere (`resolv
 """
 
 import errno
-import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from .core.messages import Answer, KafkaRequest, KafkaResponse, decode_answer
 from .core.node_choice import Standing
 from .core.streams import AnswerReader, Buffer, Outbox, StreamError, correlation_id_of
 from .core.throttles import client_waits
+from .core.traffic import UNCOUNTED, Traffic
 from .resolver import Resolver
 from .sockets import SOFTWARE_VERSION, ConnectionOptions, set_options
 
@@ -27,10 +27,6 @@ TagT = TypeVar("TagT")
 ANY_VERSION: Final = 1 << 15
 _READ_ROUNDS_MAX: Final = 16
 """Receives per event: a broker that floods one connection must not starve the others."""
-
-
-# At DEBUG it formats whole requests, records included, into the log.
-logging.getLogger("kafka").setLevel(logging.INFO)
 
 
 class ConnectionOwner(Protocol[TagT]):
@@ -67,6 +63,7 @@ class Connection(Generic[TagT]):
         owner: ConnectionOwner[TagT],
         rng: Callable[[], float],
         turns: AddressTurns | None = None,
+        traffic: Traffic = UNCOUNTED,
     ) -> None:
         """`turns`: of an earlier connection to the same name and port, whose addresses go on being tried in turn."""
         self.host = host
@@ -77,6 +74,7 @@ class Connection(Generic[TagT]):
         self._clock = options.system.now
         self._owner = owner
         self._rng = rng
+        self._traffic = traffic
         self._core: ConnectionCore[TagT] = ConnectionCore(options.limits)
         self._socket: socket.socket | None = None
         self._reader = AnswerReader(options.limits.answer_bytes_max)
@@ -185,8 +183,9 @@ class Connection(Generic[TagT]):
 
         Call only with `has_room`. The buffers must not change until the tag is answered or lost.
         """
-        self._core.sent(correlation_id, tag, size, self._clock() if now is None else now, expects_answer=expects_answer)
-        self._queue(buffers)
+        now = self._clock() if now is None else now
+        self._core.sent(correlation_id, tag, size, now, expects_answer=expects_answer)
+        self._queue(buffers, size, now)
 
     def send(
         self, request: KafkaRequest, tag: TagT, *, least: int = 0, greatest: int = ANY_VERSION, now: float | None = None
@@ -208,11 +207,12 @@ class Connection(Generic[TagT]):
             self._requests[correlation_id] = request.header.get_response_class()
         at = self._clock() if now is None else now
         self._core.sent(correlation_id, tag, len(framed), at, expects_answer=request.expect_response())
-        self._queue([framed])
+        self._queue([framed], len(framed), at)
         return chosen
 
     def throttle(self, api_key: int, version: int, throttle_ms: int, now: float) -> None:
         """An answer that came as bytes carried this throttle time."""
+        self._traffic.answered(throttle_ms, now)
         if client_waits(api_key, version):
             self._core.throttle(throttle_ms, now)
 
@@ -294,6 +294,7 @@ class Connection(Generic[TagT]):
             except OSError:
                 return
             self._core.established()
+            self._traffic.opened(self._clock())
             self._turns.connected()
             self._reader = AnswerReader(self._options.limits.answer_bytes_max)
             self._say_hello()
@@ -302,7 +303,8 @@ class Connection(Generic[TagT]):
 
     def _say_hello(self) -> None:
         self._hello_id = self._core.next_correlation_id()
-        self._queue([ask_versions(self._hello_version, self._hello_id, self._options.client_id, SOFTWARE_VERSION)])
+        hello = ask_versions(self._hello_version, self._hello_id, self._options.client_id, SOFTWARE_VERSION)
+        self._queue([hello], len(hello), self._clock())
 
     def _greeted(self, answer: bytes) -> None:
         try:
@@ -314,10 +316,12 @@ class Connection(Generic[TagT]):
             return
         match judged:
             case AskAgain(known):
+                self._traffic.answered(0, self._clock())
                 self._hello_version = known
                 self._say_hello()
             case Agreed(versions, throttle_ms, features):
                 now = self._clock()
+                self._traffic.answered(throttle_ms, now)
                 self._core.agreed(versions, now, features)
                 self._core.throttle(throttle_ms, now)
                 self._owner.connection_ready(self)
@@ -346,6 +350,7 @@ class Connection(Generic[TagT]):
             space = self._reader.space()
             try:
                 count = opened.recv_into(space)
+                self._traffic.read(count, self._clock())
                 answers = self._reader.received(count)
             except BlockingIOError:
                 return
@@ -387,7 +392,8 @@ class Connection(Generic[TagT]):
             self.throttle(response.API_KEY, response.version or 0, throttle_ms, now)
         self._owner.connection_answered(self, tag, response)
 
-    def _queue(self, buffers: Sequence[Buffer]) -> None:
+    def _queue(self, buffers: Sequence[Buffer], size: int, now: float) -> None:
+        self._traffic.sent(size, now)
         idle = not self._out.pending_bytes
         self._out.append(buffers)
         if idle:
@@ -402,6 +408,7 @@ class Connection(Generic[TagT]):
         while buffers := self._out.gather():
             try:
                 written = opened.sendmsg(buffers)
+                self._traffic.wrote(written, self._clock())
             except BlockingIOError:
                 break
             except OSError as error:
@@ -432,6 +439,7 @@ class Connection(Generic[TagT]):
             self._loop.remove(self._socket.fileno())
             self._socket.close()
             self._socket = None
+            self._traffic.closed(self._clock())
         self._out.clear()
         self._broken = None
         self._requests.clear()

@@ -1,5 +1,6 @@
 """What connections to brokers are given: limits out of the settings, and the options of their sockets."""
 
+import logging
 import socket
 import struct
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +21,10 @@ _QUESTIONS_MAX: Final = 16
 """Requests in flight beside Produce: the questions a leader or a bootstrap broker is asked."""
 
 _CONTROL_TIMEOUT_MAX_S: Final = 10.0
+
+
+# At DEBUG it formats whole requests, records included, into the log.
+logging.getLogger("kafka").setLevel(logging.INFO)
 
 
 def _software_version() -> str:

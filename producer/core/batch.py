@@ -88,6 +88,7 @@ class BatchBuilder:
         "first",
         "max_ts",
         "record_bytes",
+        "record_bytes_max",
     )
 
     def __init__(self, data: bytearray, first: int, *, limit: int, growth: float = 1.0) -> None:
@@ -98,6 +99,7 @@ class BatchBuilder:
         self.max_ts = -1
         self.attributes = 0
         self.record_bytes = 0
+        self.record_bytes_max = 0
         self._data: Final = data
         self._length: Final = len(data)
         self._limit: Final = limit
@@ -216,8 +218,9 @@ class BatchBuilder:
         return Taken(taken, position)
 
     def _took(self, done: kernel.Appended) -> None:
-        records, _, end, self.base_ts, max_ts = done
+        records, _, end, self.base_ts, max_ts, largest = done
         self.max_ts = max(self.max_ts, max_ts)
+        self.record_bytes_max = max(self.record_bytes_max, largest)
         self.count += records
         self.record_bytes += end - self._end
         self._end = end

@@ -36,6 +36,10 @@ class Batch:
     """Bytes to send; an estimate while there are none."""
     record_bytes: int = 0
     """Bytes of records before compression."""
+    record_bytes_max: int = 0
+    """Of these, the largest record's."""
+    created: float = 0.0
+    """When its first record came (CLOCK_MONOTONIC seconds); known once it has its bytes."""
     max_ts: int = -1
     attempts: int = 0
     doubtful: bool = False

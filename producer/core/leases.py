@@ -40,7 +40,7 @@ from .queues import BatchRules, PartitionQueue
 from .requests import TOPIC_ID_FROM, ProduceOutcome
 from .sender import Flight, Permit, Sender, match
 from .settling import settle, unanswered
-from .verdicts import Verdict
+from .verdicts import Verdict, error_name
 
 FILL_BYTES_MAX: Final = 4 << 20
 """Slices read in one round of the loop: answers and messages must not wait long."""
@@ -81,6 +81,10 @@ class LeaseTable:
         self.lost_at: dict[int, float] = {}
         """By partition: when a connection with something of it unanswered last ended."""
         self.replicas: Final = ReplicaQuestions()
+        self.on_retry: Callable[[str, int], None] | None = None
+        """Told the topic and the records of each batch that is to be sent again."""
+        self.on_depart: Callable[[int], None] | None = None
+        """Told each partition of which a batch goes out, before it does."""
         self._rules_of: Final = rules_of
         self._credit: Final = credit
         self._credited: dict[int, int] = {}
@@ -257,6 +261,9 @@ class LeaseTable:
 
     def departed(self, flight: Flight[Lease], *, now: float) -> None:
         """The request is handed to its transport."""
+        if self.on_depart is not None:
+            for lease, _ in flight.entries:
+                self.on_depart(lease.partition)
         for lease, batch in flight.entries:
             lease.departed(batch, flight.number)
             lease.queue.held(batch)
@@ -269,6 +276,7 @@ class LeaseTable:
         for lease, batch, outcome in match(flight, outcomes, _key):
             self._landed(lease, batch, flight)
             probing = lease.mode is Mode.PROBING
+            splits = lease.queue.splits
             others = lease.on_wire - (batch.flight == flight.number)
             if isinstance(lease, PlainLease):
                 settled = lease.settle(batch, flight, outcome, now=now, chance=chance)
@@ -277,6 +285,7 @@ class LeaseTable:
             self._orphaned(lease, others - lease.on_wire)
             if lease.mode is Mode.PROBING and not probing:
                 self.counters["probes"] += 1
+            self.counters["splits"] += lease.queue.splits - splits
             if settled.verdict is None:
                 self.counters["orphans"] += 1
             elif settled.verdict is Verdict.ACKED:
@@ -286,6 +295,9 @@ class LeaseTable:
                 self.counters["bytes_raw"] += batch.record_bytes
             else:
                 self.counters[f"answers_{settled.verdict.name.lower()}"] += 1
+                self._retried(
+                    lease, batch, "missing_in_answer" if outcome is None else error_name(outcome.code).lower()
+                )
             self._after(lease, now)
 
     def lost(self, flight: Flight[Lease], reason: str, *, now: float, chance: float) -> None:
@@ -294,11 +306,21 @@ class LeaseTable:
         for lease, batch in flight.entries:
             self._landed(lease, batch, flight)
             self.lost_at[lease.partition] = now
+            counts = batch.flight == flight.number
             if isinstance(lease, PlainLease):
                 lease.unanswered(batch, flight, reason, now=now, chance=chance)
             else:
                 unanswered(lease, batch, flight, reason, now=now, chance=chance)
+            if counts:
+                self._retried(lease, batch, "connection_lost")
             self._after(lease, now)
+
+    def _retried(self, lease: Lease, batch: Batch, reason: str) -> None:
+        """Count an attempt that ended without success, where another one follows."""
+        if batch in lease.unresolved and batch.refusal is None and lease.mode is not Mode.WAITING:
+            self.counters[f"retries_{reason}"] += 1
+            if self.on_retry is not None:
+                self.on_retry(lease.topic, batch.count)
 
     def expire(self, partition: int, end: int, *, now: float) -> list[Dropped]:
         """Give up what lies below `end` of a partition without stamps."""
@@ -307,6 +329,13 @@ class LeaseTable:
         dropped = lease.expire(end)
         self._changed(lease, now)
         return dropped
+
+    def leave_out(self, partition: int, end: int, *, now: float) -> None:
+        """What lies below `end` and was never sent is given up; what was sent goes on. Nothing more may be handed to the lease:
+        its rows know nothing of the hole."""
+        lease = self.leases[partition]
+        lease.queue.skip_to(end)
+        self._changed(lease, now)
 
     def questions(self, node: int, *, now: float) -> list[Asked]:
         """What to ask a node now."""

@@ -50,11 +50,12 @@ class BatchRules(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """A full batch, not cut yet."""
+    """A full batch, not cut yet. `created`: when its first record came, CLOCK_MONOTONIC seconds."""
 
     builder: BatchBuilder
     buffer: Buffer
     uses: int
+    created: float
 
 
 class PartitionQueue:
@@ -104,6 +105,8 @@ class PartitionQueue:
         self._open_since = 0.0
         self._closed: deque[Closed] = deque()
         self._lent_bytes = 0
+        self.splits = 0
+        """Batches that were split."""
 
     # --- slices in ---------------------------------------------------------------------------------------------------
 
@@ -228,7 +231,7 @@ class PartitionQueue:
         limit = size if exactly else min(size, self._batch_bytes)
         growth = growth_of(self.rules.compressor, self._ratio.value)
         builder = BatchBuilder(buffer.data, first, limit=limit, growth=growth)
-        self._open = Closed(builder, buffer, buffer.uses)
+        self._open = Closed(builder, buffer, buffer.uses, since)
         self._open_since = since
         self._open_count_max = self._count_max(first)
         return self._open
@@ -316,10 +319,12 @@ class PartitionQueue:
         self._lent_bytes -= self._pool.shrunk(closed.buffer)
         batch.buffer = closed.buffer
         batch.uses = closed.uses
+        batch.created = closed.created
 
     def _finish(self, builder: BatchBuilder, batch: Batch) -> None:
         stamp = Stamp(batch.producer_id, batch.epoch, batch.sequence)
         batch.record_bytes = builder.record_bytes
+        batch.record_bytes_max = builder.record_bytes_max
         batch.max_ts = builder.max_ts
         batch.data = builder.close(stamp, self.rules.compressor, transactional=self.rules.transactional)
         batch.size = len(batch.data)
@@ -340,17 +345,20 @@ class PartitionQueue:
             return True
         if not self.covers(batch) or self.damage is not None:
             return False
+        refs = (*self._consumed, *self._unread)
         try:
-            builder = self._reader.make((*self._consumed, *self._unread), batch.first, batch.end)
+            builder = self._reader.make(refs, batch.first, batch.end)
         except DamageError as error:
             self.damage = error.damage
             return False
         self._finish(builder, batch)
+        batch.created = next(ref.created_ms for ref in refs if batch.first < ref.first + ref.count) / 1000
         return True
 
     def split(self, parent: Batch) -> list[int]:
         """Record counts of the batches, two at least, that take the place of one that a broker finds too large (PBT-9)."""
         assert parent.count > 1, "one record cannot be split"
+        self.splits += 1
         packed = parent.size - BATCH_HEADER_BYTES
         if self.rules.compressor.compress is not None:
             self._ratio.too_large(packed / parent.record_bytes)

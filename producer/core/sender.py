@@ -56,6 +56,8 @@ class Flight(Generic[S]):
     version: int
     entries: list[tuple[S, Batch]]
     size: int = 0
+    sent_at: float = 0.0
+    """CLOCK_MONOTONIC seconds."""
 
 
 @dataclass(slots=True, eq=False)
