@@ -1,0 +1,52 @@
+"""A secret in a file that is replaced now and then: each connection gets what is in it now."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from ...api.errors import AuthenticationError
+from ...config.secret_files import SecretError, read_password
+from ...runtime import logs
+
+_Stamp = tuple[int, int, int, int]
+
+
+class SecretText:
+    """One text in one file. Used by one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path: Final = path
+        self._text: str | None = None
+        self._stamp: _Stamp | None = None
+        self._complaint = ""
+        self._log = logs.get()
+
+    def current(self) -> str:
+        """The text. While a new file is no good, what was read before.
+
+        Raises:
+            AuthenticationError: there never was a good one.
+        """
+        stamp = _stamp(self._path)
+        if self._text is not None and stamp is not None and stamp == self._stamp:
+            return self._text
+        try:
+            text = read_password(self._path)
+        except SecretError as error:
+            if self._text is None:
+                raise AuthenticationError(str(error)) from error
+            if self._complaint != str(error):
+                self._complaint = str(error)
+                self._log.warning("secret_file_refused", reason=self._complaint)
+            return self._text
+        # Of before it was read: what changes in between is seen the next time.
+        self._text, self._stamp, self._complaint = text, stamp, ""
+        return text
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - one call, no object
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
