@@ -146,3 +146,46 @@ class FatalError(ClosedError):
 
 class TransactionStateError(PenstockError):
     """The call does not fit where the producer stands: in no transaction, not initialised, or another call is not finished."""
+
+
+class TransactionAbortedError(RefusedError):
+    """The record's transaction was aborted, or can only be aborted: nobody who reads committed records ever sees the record.
+    `code` is Kafka's name of the reason, or a word of ours."""
+
+
+class TransactionAbortableError(PenstockError):
+    """Something went wrong in the transaction: it can only be aborted. After `abort_transaction` the producer goes on with the
+    next. `code` is Kafka's name of the reason, or a word of ours."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+        self.text = text
+
+
+class CommitFailedError(TransactionAbortableError):
+    """The consumer's offsets were not taken: its group has given its partitions to another member. The transaction can only be
+    aborted."""
+
+
+class ProducerFencedError(FatalError):
+    """Another producer began with the same transactional id, or the transaction lasted too long: this one can only be closed."""
+
+
+class InitTransactionsRefusedError(RefusedError):
+    """The brokers do not give this user a producer id under the transactional id. `init_transactions` may be called again."""
+
+
+class CommittedNotVisibleError(PenstockError, TimeoutError):
+    """The transaction is committed, once and for all; but within the time readers of committed records did not see all of it.
+
+    Brokers are late, or the mark of the commit was lost in one (KAFKA-20734). The producer goes on; partitions where it lacks are
+    not sent to before it is there."""
+
+
+class CommitTimeoutError(WaitTimeoutError, OutcomeUnknownError):
+    """The commit did not end in time, and goes on: call `commit_transaction` again to learn how it ended."""
+
+
+class CommitUnknownError(FatalError, OutcomeUnknownError):
+    """The coordinator cannot tell any more whether the transaction was committed. The producer can only be closed."""

@@ -74,6 +74,12 @@ class Expiry:
         for span, attempts in dropped:
             self._fail(part, [span], self._why(part, lease, attempts, last_error, sent=attempts > 0))
 
+    def failure_of(self, part: Partition, *, sent: bool) -> Failure:
+        """What is told of records of a partition whose time is over; where they were sent, that they may be written."""
+        lease = self._table.leases.get(part.number)
+        attempts, last_error = (part.attempts, part.last_error) if lease is None else tries(lease)
+        return self._why(part, lease, attempts if sent else 0, last_error, sent=sent)
+
     def _why(self, part: Partition, lease: Lease | None, attempts: int, last_error: str, *, sent: bool) -> Failure:
         kind = Kind.MAY_BE_WRITTEN if sent else Kind.EXPIRED
         phase = self._phase(part, lease, sent=sent)

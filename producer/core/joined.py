@@ -70,13 +70,17 @@ class Joined:
         rules_of: Callable[[str], BatchRules],
         *,
         is_connected: Callable[[int], bool],
+        gate: Callable[[Partition], bool] | None = None,
     ) -> None:
+        """`gate`: see `Placing`."""
         self.limits: Final = limits
         self.table: Final = LeaseTable(limits.table, accumulator, rules_of, _NO_CREDIT)
         self.journal: Final = UnboundedJournal()
         self.failure: Failure | None = None
         """Why nothing is taken any more."""
-        self._placing: Final = Placing(self.table, limits.buffer_bytes, self._listen, idempotent=limits.idempotent)
+        self._placing: Final = Placing(
+            self.table, limits.buffer_bytes, self._listen, idempotent=limits.idempotent, gate=gate
+        )
         self._open: set[Partition] = set()
         self._deadlines: Final = Deadlines(limits.delivery_timeout_s)
         self._outcomes: Final[list[Outcome]] = []
@@ -134,6 +138,9 @@ class Joined:
             self._fail(part, [(part.mark, part.end)], self.failure)
             return
         self._deadlines.watch(part)
+        self._pass_on(part, ref, now)
+
+    def _pass_on(self, part: Partition, ref: SliceRef, now: float) -> None:
         if part.held:
             self.table.hand(ref, now=now)
         else:
@@ -197,11 +204,7 @@ class Joined:
         self._listen(now)
         self._decide(now)
         for part in self._deadlines.expired(now):
-            if self.limits.idempotent:
-                self._expiry.expire(part, self._deadlines.end_of(part, now), now)
-                self._haunted.add(part)
-            else:
-                self._expiry.expire_plain(part, self._deadlines.end_of(part, now), now)
+            self._expire(part, self._deadlines.end_of(part, now), now)
             self._deadlines.watch(part)
         if self._haunted:
             self._haunted = {part for part in self._haunted if part.ghosts}
@@ -216,6 +219,13 @@ class Joined:
             placing.place(now)
         if self._close_at is not None and self._open and (now >= self._close_at or self._has_only_ghosts()):
             self.abort(_CLOSED, now=now)
+
+    def _expire(self, part: Partition, end: int, now: float) -> None:
+        if self.limits.idempotent:
+            self._expiry.expire(part, end, now)
+            self._haunted.add(part)
+        else:
+            self._expiry.expire_plain(part, end, now)
 
     def next_deadline(self, now: float) -> float | None:
         """When `upkeep` has something to do; in the past: at once."""

@@ -21,6 +21,10 @@ class Kind(Enum):
     """The producer cannot go on at all."""
     CLOSED = "closed"
     """Closed before they were sent."""
+    ABORTED = "aborted"
+    """Their transaction was aborted, or can only be aborted."""
+    FENCED = "fenced"
+    """Fatal: another producer has taken the transactional id."""
 
 
 class Failure(NamedTuple):

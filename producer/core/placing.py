@@ -8,6 +8,7 @@ from ...wire.messages import OPEN, Flush, Grant, Move, Node, Nodes, Revoke, Slic
 from .budgets import node_budget
 from .cluster import Cluster, ClusterChange
 from .leases import LeaseTable
+from .modes import IMPLICIT
 from .pace import pace_of
 from .sequencer import Partition
 
@@ -30,8 +31,16 @@ class Placing:
     is called back is back when it returns."""
 
     def __init__(
-        self, table: LeaseTable, buffer_bytes: int, listen: Callable[[float], None], *, idempotent: bool
+        self,
+        table: LeaseTable,
+        buffer_bytes: int,
+        listen: Callable[[float], None],
+        *,
+        idempotent: bool,
+        gate: Callable[[Partition], bool] | None = None,
     ) -> None:
+        """`gate`: partitions of transactions are granted only with its leave (TRX-2), and under an identity that is told with
+        `identity_known`."""
         self.idempotent: Final = idempotent
         self.partitions: Final[list[Partition]] = []
         self.blocked: Final[set[Partition]] = set()
@@ -46,7 +55,9 @@ class Placing:
         self._by_topic: dict[str, list[Partition]] = {}
         self._consider: dict[int, Partition] = {}
         self._cluster = Cluster()
+        self._gate: Final = gate
         self._producer_id: int | None = None
+        self._epoch = 0
 
     def partition(self, topic: str, index: int) -> Partition:
         """Made on first use."""
@@ -75,7 +86,7 @@ class Placing:
     @property
     def wants_producer_id(self) -> bool:
         """The first, or one for a partition whose epochs are used up."""
-        if not self.idempotent:
+        if not self.idempotent or self._gate is not None:
             return False
         return self._producer_id is None or any(part.wants_id for part in self.blocked)
 
@@ -95,6 +106,15 @@ class Placing:
         if waiting is not None:
             waiting.begin(producer_id)
             self.unblock(waiting)
+
+    def identity_known(self, producer_id: int, epoch: int, now: float) -> None:
+        """All partitions go on under this, with sequences from 0 (TRX-5). Nothing is unresolved."""
+        self._producer_id, self._epoch = producer_id, epoch
+        self.blocked.clear()
+        for part in self.partitions:
+            self.recall(part, now)
+            part.begin(producer_id, epoch)
+            self.reconsider(part)
 
     # --- leaders -----------------------------------------------------------------------------------------------------
 
@@ -123,7 +143,7 @@ class Placing:
         if not self.idempotent:
             part.unstamped()
         elif self._producer_id is not None and not part.rows:
-            part.begin(self._producer_id)
+            part.begin(self._producer_id, self._epoch)
         if part.rows and part.slices:
             self._consider[part.number] = part
 
@@ -140,7 +160,7 @@ class Placing:
             part.wants_id = True
             self.block(part, None)
         elif part.rows and self.idempotent:
-            part.begin(part.rows[-1].producer_id)
+            part.begin(part.rows[-1].producer_id, part.rows[-1].epoch if self._gate is not None else 0)
         self.reconsider(part)
 
     def _learn_leader(self, part: Partition) -> None:
@@ -177,6 +197,8 @@ class Placing:
         waiting, self._consider = list(self._consider.values()), {}
         for part in waiting:
             if part.held or part in self.blocked or not part.rows or not part.slices:
+                continue
+            if self._gate is not None and not self._gate(part):
                 continue
             if part.leader in self._table.nodes:
                 self._grant(part, now)
@@ -221,7 +243,7 @@ class Placing:
             assert not part.held, "a lease that was called back and did not come"
 
     def pace(self, part: Partition, now: float) -> str:
-        if not self.idempotent:
+        if not self.idempotent or self._table.limits.transactions >= IMPLICIT:
             return OPEN
         end = part.sent_to
         oldest = min((ref.max_ts for ref in part.slices if ref.first < end), default=_NO_TIMESTAMP)

@@ -171,12 +171,12 @@ class Partition:
         self.rows = [first, *more]
         return True
 
-    def skip(self, spans: list[Span]) -> None:
+    def skip(self, spans: list[Span], sent_to: int | None = None) -> None:
         """Rows behind ordinals that will never be sent and never were, nor anything behind them: the epoch stays (IDN-5). To be
-        told before `leave_out`, which moves the mark."""
+        told before `leave_out`, which moves the mark. `sent_to`: for a partition whose lease is not back."""
         if not self.rows or self.rows[-1].producer_id < 0:
             return
-        sent_to = self.sent_to
+        sent_to = self.sent_to if sent_to is None else sent_to
         kept = [row for row in self.rows if row.start <= sent_to]
         last = kept[-1]
         base = last.base
