@@ -5,7 +5,7 @@ when somebody asks. Waiting and locking are done by the `Gate` that the producer
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -191,6 +191,16 @@ class RecordFuture(Future[RecordMetadata]):
         self._outcome = outcome
         self._index = index
 
+    @property
+    def outcome(self) -> Outcome:
+        """What becomes of its frame."""
+        return self._outcome
+
+    @property
+    def index(self) -> int:
+        """The record's place in its frame."""
+        return self._index
+
     def done(self) -> bool:
         return self._outcome.done
 
@@ -209,6 +219,11 @@ class FrameFuture(Future[FrameMetadata]):
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self._outcomes: Final = outcomes
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        """What becomes of each frame."""
+        return self._outcomes
 
     def done(self) -> bool:
         return all(outcome.done for outcome in self._outcomes)
@@ -234,6 +249,15 @@ class FrameFuture(Future[FrameMetadata]):
             partitions if len(partitions) == first else None,
             any(answer.weak for answer in answers),
         )
+
+    def records(self) -> Iterator[tuple[RecordMetadata | None, PenstockError | None]]:
+        """What became of each record, in order, when all is settled: where it is, or why that is not known."""
+        for outcome in self._outcomes:
+            for index in range(outcome.count):
+                try:
+                    yield outcome.record(index), None
+                except PenstockError as error:
+                    yield None, error
 
     def add_done_callback(self, callback: Callable[[Future[FrameMetadata]], None]) -> None:
         """Frames are settled one at a time, by one thread: the last one finds all done."""

@@ -5,7 +5,7 @@ Functions get as many arguments as they have places without a default: `(value)`
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from .calling import wanted_arguments
@@ -172,7 +172,9 @@ class Role:
         """
         self.is_key: Final = is_key
         self.made, self.name = _made(given)
-        self._call: Final = _call(self.made)
+        self._call, wanted = _call(self.made)
+        self.sees_headers: Final = wanted >= 3 and type(self.made) not in NAMES.values()
+        """Whether it could add headers."""
 
     def bytes_of(self, topic: str, value: object, headers: Headers) -> bytes | None:
         """The bytes of a key or value (SND-5).
@@ -191,6 +193,18 @@ class Role:
         if isinstance(found, bytes | bytearray | memoryview):
             return bytes(found)
         raise self._error(topic, value, f"it answered {type(found).__name__}, not bytes")
+
+    def column_of(self, topic: str, values: Sequence[object], headers: Sequence[object] | None) -> list[bytes | None]:
+        """The same for a column. `headers`: of each record, if this could add some (`sees_headers`).
+
+        Raises:
+            SerializationError: for the first that it cannot take.
+        """
+        if not self.sees_headers or headers is None:
+            none = Headers()
+            return [self.bytes_of(topic, value, none) for value in values]
+        own = (one if isinstance(one, Headers) else Headers() for one in headers)
+        return [self.bytes_of(topic, value, one) for value, one in zip(values, own, strict=True)]
 
     def _error(self, topic: str, value: object, why: str) -> SerializationError:
         what = "key" if self.is_key else "value"
@@ -212,14 +226,15 @@ def _made(given: object) -> tuple[object, str]:
     return given, name if isinstance(name, str) else type(given).__qualname__
 
 
-def _call(made: object) -> Callable[[str, object, Headers], object]:
+def _call(made: object) -> tuple[Callable[[str, object, Headers], object], int]:
+    """What to call, and how many arguments the application's function wants."""
     serialize: object = getattr(made, "serialize", None)
     function = serialize if callable(serialize) else made
     if not callable(function):
         raise TypeError(f"{made!r} is no serializer: it is neither callable nor has it `serialize`")
     wanted = wanted_arguments(function)
     if wanted >= 3:
-        return function
+        return function, wanted
     if wanted == 2:
-        return lambda topic, value, _: function(topic, value)
-    return lambda _, value, __: function(value)
+        return (lambda topic, value, _: function(topic, value)), wanted
+    return (lambda _, value, __: function(value)), wanted

@@ -7,8 +7,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Final, Literal, Self, TypeVar, cast
+from typing import Final, Literal, Self
 
 from ..api.errors import (
     BufferExhaustedError,
@@ -21,8 +22,11 @@ from ..api.errors import (
 from ..api.futures import FrameFuture, Future, RecordFuture
 from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
+from ..api.plugins import Given, Plugins
+from ..api.records import Headers as RecordHeaders
+from ..api.records import Record
 from ..wire.errors import FrameError
-from ..wire.frames import Code, Detail, Level, PartitionInfo, valid_client_id
+from ..wire.frames import Code, Detail, PartitionInfo, valid_client_id
 from .core.columns import (
     FRAME_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -33,14 +37,13 @@ from .core.columns import (
     pack_many,
 )
 from .core.window import Ask, Window, WindowLimits, columns_size
+from .given import LevelName, check_numbers, column, frozen, level_number, tell
 from .partitions import Choice, Learn
+from .plugged import Plugged, Told, ToldMany, report, watcher_of
 from .worker import Session, Worker
 
 log: Final = logging.getLogger("penstock.client")
 
-T = TypeVar("T")
-LevelName = Literal["accepted", "spooled", "delivered"]
-LEVELS: Final[dict[str, int]] = {"accepted": Level.ACCEPTED, "spooled": Level.SPOOLED, "delivered": Level.DELIVERED}
 DEFAULT_SOCKET: Final = "/run/penstock/penstock.sock"
 FRAME_BYTES_WANTED: Final = 480 << 10
 """Whole columns larger than twice this are cut into several frames."""
@@ -66,6 +69,8 @@ class Producer:
     buffer_bytes_max: what may be held here without an answer; at the limit `send` waits, for at most max_block_ms.
     detail: what answers at "delivered" tell: "records" (partition and offset of each), "slices" (runs of offsets) or "none".
     on_error: called with every error of records or of the session, for programs that look at no future.
+    key_serializer, value_serializer: make bytes of keys and values (`api.serializers`); without one they are bytes.
+    interceptors: objects that see every record before it is serialized, and its end (`api.interceptors`).
     partitioner: chooses the partition of records that name none: `partitioner(topic, key, value, partitions)` answers with a
         number, or None to leave it to the daemon. It is called by `send` and `send_many`, which wait for the topic's partitions
         before its first record, for at most max_block_ms, and raise what it raises.
@@ -76,6 +81,8 @@ class Producer:
 
     Raises:
         ValueError: an argument is out of its range.
+        TypeError: something is no serializer or interceptor.
+        What constructors and `configure` of these raise.
     """
 
     def __init__(
@@ -91,6 +98,9 @@ class Producer:
         detail: Literal["records", "slices", "none"] = "records",
         on_error: Callable[[PenstockError], None] | None = None,
         partitioner: Partitioner | None = None,
+        key_serializer: object = None,
+        value_serializer: object = None,
+        interceptors: Sequence[object] = (),
     ) -> None:
         if client_id is not None and not valid_client_id(client_id):
             raise ValueError(f"client_id {client_id!r} is not 1 to 128 characters of A-Z a-z 0-9 . _ -")
@@ -98,12 +108,14 @@ class Producer:
             raise ValueError("times are not negative, and 1 <= batch_bytes <= buffer_bytes_max")
         self._path: Final = os.fspath(socket or os.environ.get("PENSTOCK_SOCKET") or DEFAULT_SOCKET)
         self._client_id = client_id
-        self._level: Final = _level(level)
+        self._level: Final = level_number(level)
         self._limits: Final = WindowLimits(linger_ms / 1000, batch_bytes, buffer_bytes_max)
         self._max_block_s: Final = max_block_ms / 1000
         self._detail: Final = Detail(detail)
         self._on_error: Final = on_error
         self._partitioner: Final = partitioner
+        given = Given(key_serializer, value_serializer, interceptors, partitioner)
+        self._plugins: Final = Plugins(given, {"client.id": client_id or ""}, report) if given.anything else None
         self._begin()
         _producers.add(self)
 
@@ -112,25 +124,32 @@ class Producer:
         self._pid = os.getpid()
         self._closed = False
         self._lock = threading.Lock()
-        self._shared = threading.Condition(self._lock)
+        self._shared = self._condition(self._lock)
         self._packing = threading.Lock()
         self._packer = new_packer()
         self._window = Window(self._limits, threading.Condition(threading.Lock()), durable=self._client_id is not None)
         session = Session(self._path, self._client_id, self._detail)
-        self._worker = Worker(session, self._window, self._shared, self._on_error)
+        plugins = self._plugins
+        at_end = None if plugins is None else plugins.close
+        self._worker = Worker(session, self._window, self._shared, self._on_error, at_end)
         self._started = False
         self._choice = None if self._partitioner is None else Choice(self._partitioner)
+        self._plugged = None if plugins is None or not plugins.handles_records else Plugged(plugins)
         # A producer nobody holds any more ends by itself once everything is answered.
         self._finalizer = weakref.finalize(self, self._worker.let_go)
         self._finalizer.atexit = False
+
+    def _condition(self, lock: threading.Lock) -> threading.Condition:
+        """Told of whatever somebody may wait for."""
+        return threading.Condition(lock)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def send(
         self,
         topic: str,
-        value: Bytes | None,
-        key: Bytes | None = None,
+        value: object,
+        key: object = None,
         *,
         headers: Headers = None,
         partition: int | None = None,
@@ -138,24 +157,29 @@ class Producer:
         level: LevelName | None = None,
         on_ack: RecordCallback | None = None,
     ) -> Future[RecordMetadata]:
-        """Take one record. It shares a frame with others sent at about the same time.
+        """Take one record. It shares a frame with others sent at about the same time. Without serializers key and value are bytes
+        or None.
 
         `on_ack` is called with the record's metadata, or with None and the error.
 
         Raises:
             TypeError, ValueError: the record is not one, or the partitioner chose no partition of the topic.
+            SerializationError: a serializer cannot take key or value.
             RefusedError: it is too large for any frame, or a partitioner wants to know a topic that does not exist.
             BufferExhaustedError: the buffer stayed full for `max_block_ms`.
             ClosedError: the producer is closed or cannot go on.
         """
+        if self._plugged is not None and type(on_ack) is not Told:
+            record = Record(topic, value, key, RecordHeaders(headers), partition, timestamp_ms)
+            return self._plugged.send(partial(Producer.send, self), record, level, on_ack)
         size = RECORD_OVERHEAD_BYTES
         if value is not None:
             if type(value) is not bytes:
-                value = _frozen(value, "value")
+                value = frozen(value, "value")
             size += len(value)
         if key is not None:
             if type(key) is not bytes:
-                key = _frozen(key, "key")
+                key = frozen(key, "key")
             size += len(key)
         flat = None
         if headers is not None:
@@ -163,9 +187,11 @@ class Producer:
             size += flat_bytes(flat)
         if partition is None and self._choice is not None:
             partition = self._choice.one(self, topic, key, value)
+            if isinstance(on_ack, Told):
+                on_ack.partition = partition
         if partition is not None or timestamp_ms is not None:
-            _check_numbers(partition, timestamp_ms)
-        number = self._level if level is None else _level(level)
+            check_numbers(partition, timestamp_ms)
+        number = self._level if level is None else level_number(level)
         most = size + FRAME_OVERHEAD_BYTES
         with self._lock:
             window, worker = self._window, self._worker
@@ -180,14 +206,14 @@ class Producer:
                 worker.wake()
         future = RecordFuture(outcome, index)
         if on_ack is not None:
-            future.add_done_callback(lambda done: _tell(done, on_ack))
+            future.add_done_callback(lambda done: tell(done, on_ack))
         return future
 
     def send_many(
         self,
         topic: str,
-        values: Sequence[Bytes | None],
-        keys: Sequence[Bytes | None] | None = None,
+        values: Sequence[object],
+        keys: Sequence[object] | None = None,
         *,
         headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None = None,
         partitions: int | Sequence[int | None] | None = None,
@@ -200,15 +226,19 @@ class Producer:
         Columns are lists or tuples of the same length; `partitions` and `timestamps_ms` may be one number for all.
 
         Raises:
+            SerializationError: a serializer cannot take one of the keys or values.
             TypeError, ValueError: the columns are not records, or more than the buffer holds, or the partitioner chose no partition
                 of the topic.
             RefusedError: a record is too large for any frame, or a partitioner wants to know a topic that does not exist.
             BufferExhaustedError: the buffer stayed full for `max_block_ms`.
             ClosedError: the producer is closed or cannot go on.
         """
-        number = self._level if level is None else _level(level)
+        if self._plugged is not None and not isinstance(on_ack, ToldMany):
+            given = [column(one) for one in (partitions, keys, values, headers, timestamps_ms)]
+            return self._plugged.send_many(partial(Producer.send_many, self), topic, given, level, on_ack)
+        number = self._level if level is None else level_number(level)
         flat = None if headers is None else [flatten(one) for one in headers]
-        columns = [_column(partitions), _column(keys), _column(values), flat, _column(timestamps_ms)]
+        columns = [column(partitions), column(keys), column(values), flat, column(timestamps_ms)]
         count = columns_size(columns)
         if self._choice is not None:
             columns[0] = self._choice.many(self, topic, columns, count)
@@ -235,7 +265,7 @@ class Producer:
             self._worker.wake()
         future = FrameFuture(outcomes)
         if on_ack is not None:
-            future.add_done_callback(lambda done: _tell(done, on_ack))
+            future.add_done_callback(watcher_of(on_ack))
         return future
 
     def _enter(self, size: int) -> None:
@@ -251,12 +281,23 @@ class Producer:
             raise BufferExhaustedError("the buffer is full, and a callback cannot wait for room")
         window.seal_all()
         self._worker.wake()
-        if not self._shared.wait_for(lambda: window.has_room(size) or self._worker.ended, self._max_block_s):
-            raise BufferExhaustedError(
-                f"no room for {size} bytes within {self._max_block_s * 1000:.0f} ms:"
-                f" {window.held_bytes} of {window.limits.buffer_bytes_max} bytes wait for answers"
-            )
+        self._await_room(size)
         self._check()
+
+    def _await_room(self, size: int) -> None:
+        """Under the lock."""
+        if not self._shared.wait_for(lambda: self._fits(size), self._max_block_s):
+            raise self._exhausted(size)
+
+    def _fits(self, size: int) -> bool:
+        """Whether nothing is to be waited for any more."""
+        return self._window.has_room(size) or self._worker.ended
+
+    def _exhausted(self, size: int) -> BufferExhaustedError:
+        return BufferExhaustedError(
+            f"no room for {size} bytes within {self._max_block_s * 1000:.0f} ms:"
+            f" {self._window.held_bytes} of {self._limits.buffer_bytes_max} bytes wait for answers"
+        )
 
     def _check(self) -> None:
         if self._worker.failure is not None:
@@ -326,17 +367,25 @@ class Producer:
 
         Raises:
             RuntimeError: called by a callback.
+            PenstockError: everything is closed, but a serializer, an interceptor or the partitioner raised when it was.
         """
         self._forbid_callback("close")
         with self._shared:
             self._closed = True
-            if not self._started:
-                return
-            self._worker.close()
-            if not self._shared.wait_for(lambda: self._window.idle or self._worker.ended, timeout):
-                self._worker.abandon(f"the producer was closed after {timeout} s without an answer")
-        self._worker.join(None)
-        _producers.discard(self)
+            if self._started:
+                self._worker.close()
+                if not self._shared.wait_for(lambda: self._window.idle or self._worker.ended, timeout):
+                    self._worker.abandon(f"the producer was closed after {timeout} s without an answer")
+        self._end()
+
+    def _end(self) -> None:
+        """The thread is about to end, if there is one."""
+        if self._started:
+            self._worker.join(None)
+            _producers.discard(self)
+        failure = None if self._plugins is None else self._plugins.close()
+        if failure is not None:
+            raise PenstockError(f"a plug-in could not be closed: {failure}") from failure
 
     @property
     def held_bytes(self) -> int:
@@ -377,47 +426,6 @@ def _orphan(window: Window) -> None:
         outcome.gate = threading.Condition(threading.Lock())
         if not outcome.done:
             outcome.error = error
-
-
-def _level(name: str) -> int:
-    try:
-        return LEVELS[name]
-    except KeyError:
-        raise ValueError(f"level {name!r} is not one of {', '.join(LEVELS)}") from None
-
-
-def _frozen(given: object, what: str) -> bytes:
-    """Bytes that nobody changes while they wait."""
-    if not isinstance(given, bytes | bytearray | memoryview):
-        raise TypeError(f"{what} is {type(given).__name__}, not bytes")
-    return bytes(given)
-
-
-def _check_numbers(partition: int | None, timestamp_ms: int | None) -> None:
-    for number, what, limit in ((partition, "partition", 1 << 31), (timestamp_ms, "timestamp_ms", 1 << 63)):
-        if number is None:
-            continue
-        if type(number) is not int:
-            raise TypeError(f"{what} is {type(number).__name__}, not int")
-        if not 0 <= number < limit:
-            raise ValueError(f"{what} {number} is not between 0 and {limit - 1}")
-
-
-def _column(given: object) -> object:
-    """Columns are lists or tuples on the wire; other sequences become lists."""
-    if given is None or isinstance(given, int | list | tuple):
-        return cast("object", given)
-    if isinstance(given, str | bytes | bytearray | memoryview):
-        raise TypeError(f"a column is a list, not {type(given).__name__}")
-    return list(cast("Sequence[object]", given))
-
-
-def _tell(done: Future[T], on_ack: Callable[[T | None, PenstockError | None], None]) -> None:
-    error = done.exception()
-    if error is not None:
-        on_ack(None, error)
-    else:
-        on_ack(done.result(), None)
 
 
 def _in_child() -> None:

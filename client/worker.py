@@ -83,6 +83,7 @@ class Worker:
         window: Window,
         shared: threading.Condition,
         on_error: Callable[[PenstockError], None] | None,
+        at_end: Callable[[], object] | None = None,
     ) -> None:
         self.failure: PenstockError | None = None
         self.ended = False
@@ -91,6 +92,7 @@ class Worker:
         self._window: Final = window
         self._shared: Final = shared
         self._on_error: Final = on_error
+        self._at_end: Final = at_end
         self._state = SessionState.AWAY
         self._connection: Connection | None = None
         self._poll: Final = select.poll()
@@ -159,6 +161,8 @@ class Worker:
             if self._state is not SessionState.ENDED:
                 self._give_up("the producer's thread has died", None)
             self._disconnect()
+            if self._at_end is not None:
+                _ = self._at_end()
             with self._shared:
                 self.ended = True
                 self._asleep = False

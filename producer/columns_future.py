@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..api.errors import OutcomeUnknownError, PenstockError, RefusedError, RefusedRange
 from ..api.futures import Future
-from ..api.metadata import UNKNOWN, FrameMetadata, OffsetRun
+from ..api.metadata import UNKNOWN, FrameMetadata, OffsetRun, RecordMetadata
 from .kernel_chunks import Span
 
 if TYPE_CHECKING:
@@ -21,6 +21,15 @@ class _Run(NamedTuple):
     offset: int
     log_append_ms: int
     error: PenstockError | None
+
+
+class _Record(NamedTuple):
+    """The end of one record."""
+
+    offset: int
+    log_append_ms: int
+    error: PenstockError | None
+    taken: bool
 
 
 class _Mark(NamedTuple):
@@ -103,6 +112,24 @@ class ColumnsFuture(Future[FrameMetadata]):
             following = RefusedRange(place, 1, error.code, error.text)
         if following is not None:
             yield following
+
+    def records(self) -> Iterator[tuple[RecordMetadata, PenstockError | None, bool]]:
+        """What became of each record, in order, when all is settled: where it is, why it is not there, whether it ever was in a
+        chunk."""
+        ends: dict[int, list[_Record]] = {}
+        for span in self._spans:
+            taken = span.chunk.serial >= 0
+            for run in _runs(span):
+                each = ends.setdefault(run.partition, [])
+                for i in range(run.count):
+                    offset = run.offset + i if run.offset >= 0 else UNKNOWN
+                    each.append(_Record(offset, run.log_append_ms, run.error, taken))
+        iterators = {partition: iter(each) for partition, each in ends.items()}
+        for partition in self._partitions:
+            offset, stamp, error, taken = next(iterators[partition])
+            level = "delivered" if error is None else ""
+            weak = error is None and self._front.weak
+            yield RecordMetadata(self._topic, partition, offset, stamp, level, weak), error, taken
 
     def add_done_callback(self, callback: Callable[[Future[FrameMetadata]], None]) -> None:
         waiting = [callback]

@@ -5,17 +5,23 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Literal, Self
 
+from ..api.errors import PenstockError
 from ..api.metadata import PartitionMetadata
+from ..api.metrics import MetricName
 from ..api.partitioning import Partitioner
+from ..api.plugins import Given, Plugins
 from ..config.direct import DirectSettings, direct_settings
+from ..runtime.clock import monotonic
+from .callbacks import report
 from .core.partitioners import RoundRobin
 from .direct_thread import SenderThread
 from .front import Front, Thread
 from .kernel_front import Sends
+from .plugged import Plugged
 from .rooms import Seams, real_seams
 
 ATEXIT_S: Final = 5.0
@@ -32,19 +38,23 @@ class DirectProducer(Sends):
 
     partitioner: chooses the partition of records that name none: a callable (`api.partitioning`), or "round_robin"; else records
         with a key go by its hash, others stay with one partition for a batch's worth.
+    key_serializer, value_serializer: make bytes of keys and values (`api.serializers`); without one they are bytes.
+    interceptors: objects that see every record before it is serialized, and its end (`api.interceptors`).
 
     `send(topic, value, key=None, *, headers, partition, timestamp_ms, on_ack)` takes one record and answers a future of its
     metadata; `send_many(topic, values, keys, …)` takes whole columns at a fraction of the cost. What can go wrong with a record
     (no metadata in time, no memory in time, too large, a topic of no such name or not for this user) comes in the future and to
     `on_ack`, never as an exception; `on_ack(metadata, None)` or `on_ack(None, error)` runs before `result()` returns, in the
     records' order in each partition. Both may wait, for metadata and memory together at most `max.block.ms`; from a callback
-    they never wait. Raised are TypeError and ValueError for what is no record, ClosedError, and what a partitioner raises.
+    they never wait. Raised are TypeError and ValueError for what is no record, SerializationError for what a serializer cannot take,
+    ClosedError, and what a partitioner raises.
 
     After a fork the child has a producer of its own, begun with its first record; what the parent had no answers for stays the
     parent's.
 
     Raises:
         ConfigError: with every problem of the settings.
+        TypeError, ValueError: something is no serializer or interceptor; and what their constructors and `configure` raise.
     """
 
     def __init__(
@@ -53,11 +63,24 @@ class DirectProducer(Sends):
         /,
         *,
         partitioner: Partitioner | Literal["round_robin"] | None = None,
+        key_serializer: object = None,
+        value_serializer: object = None,
+        interceptors: Sequence[object] = (),
         **settings: object,
     ) -> None:
         self._settings: Final[DirectSettings] = direct_settings({**(config or {}), **settings})
         self._partitioner: Final = partitioner
-        self._begin()
+        custom = None if isinstance(partitioner, str) else partitioner
+        given = Given(key_serializer, value_serializer, interceptors, custom)
+        self._plugins: Final = (
+            Plugins(given, self._settings.model_dump(by_alias=True), report) if given.anything else None
+        )
+        try:
+            self._begin()
+        except BaseException:
+            if self._plugins is not None:
+                _ = self._plugins.close()
+            raise
         _producers.add(self)
 
     def _begin(self) -> None:
@@ -65,6 +88,10 @@ class DirectProducer(Sends):
         self._rows, self._thread = self._parts(real_seams())
         self._front = self._rows
         self._rows.use(self._thread)
+        if self._plugins is not None:
+            self._rows.plugins = self._plugins
+            if self._plugins.handles_records:
+                self.plugged = Plugged(self._rows, self._plugins)
         # A producer nobody holds any more ends by itself once everything is settled.
         self._finalizer = weakref.finalize(self, self._thread.close, None)
         self._finalizer.atexit = False
@@ -75,7 +102,7 @@ class DirectProducer(Sends):
         custom = None if isinstance(self._partitioner, str) else self._partitioner
         front = Front(self._settings, seams, custom, RoundRobin if turns else None)
         front.ignore_keys = turns or self._settings.partitioner_ignore_keys
-        return front, SenderThread(self._settings, front, front.arena)
+        return front, SenderThread(self._settings, front, front.arena, front.meters)
 
     def flush(self, timeout: float | None = None) -> None:
         """Have nothing wait for company any more, and return when everything sent before has ended, well or not.
@@ -107,6 +134,7 @@ class DirectProducer(Sends):
 
         Raises:
             ValueError: a negative timeout.
+            PenstockError: everything is closed, but a serializer, an interceptor or the partitioner raised when it was.
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"a timeout of {timeout} s is negative")
@@ -114,11 +142,18 @@ class DirectProducer(Sends):
         if not self._rows.stop():
             return
         _producers.discard(self)
-        if not self._rows.started:
-            return
-        self._thread.close(0 if callback else timeout)
         if callback:
+            self._thread.close(0)
             return
+        if self._rows.started:
+            self._end(timeout)
+        failure = None if self._plugins is None else self._plugins.close()
+        if failure is not None:
+            raise PenstockError(f"a plug-in could not be closed: {failure}") from failure
+
+    def _end(self, timeout: float | None) -> None:
+        """Have the thread end, and wait for it."""
+        self._thread.close(timeout)
         try:
             if not self._thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
                 self._thread.close(0)
@@ -128,6 +163,11 @@ class DirectProducer(Sends):
             self._thread.close(0)
             _ = self._thread.join()
             raise
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Every metric as of now, under the names of Kafka's producer (docs/reference/producer-metrics.md). Where there is nothing
+        to take a mean or a maximum of, it is NaN."""
+        return {figure.name: figure.value for figure in self._rows.meters.sensors.figures(monotonic())}
 
     @property
     def held_bytes(self) -> int:

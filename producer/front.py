@@ -23,7 +23,9 @@ from ..api.errors import (
 from ..api.futures import Future
 from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
+from ..api.plugins import Plugins
 from ..config.direct import DirectSettings
+from .callbacks import call, result_of
 from .columns_future import ColumnsFuture
 from .core.cluster import Cluster
 from .core.outcomes import Delivered, Failed, Failure, Kind, Outcome, Released
@@ -32,6 +34,7 @@ from .core.topic_waits import TopicKnown, TopicWait, TopicWaits, WaitFailure, Wa
 from .failures import error_of
 from .kernel_chunks import Chunk, Part, Span, Topic
 from .kernel_futures import failed_future, run_acks
+from .metrics import Meters
 from .rooms import WAIT_MAX_S, Rooms, Seams, Wake
 from .weighing import weigh
 
@@ -69,9 +72,12 @@ class Front(Rooms):
         keyless: Callable[[], Keyless] | None = None,
     ) -> None:
         super().__init__(settings, seams, partitioner, keyless)
+        self.meters: Final = Meters(settings, self.pool, now=seams.now())
         self.started = False
         self.over = False
         """The sender thread has ended."""
+        self.plugins: Plugins | None = None
+        """Closed when the sender thread has ended."""
         self._sender: Thread | None = None
         self._waits: Final = TopicWaits(self._known)
         self._telling: dict[Chunk, None] = {}
@@ -145,12 +151,16 @@ class Front(Rooms):
         return began, self._no_topic(wait.outcome)
 
     def _await(self, wait: TopicWait) -> None:
+        began = None if wait.outcome is not None else self.seams.now()
         try:
             while wait.outcome is None:
                 _ = self.shared.wait(min(WAIT_MAX_S, max(0.0, wait.deadline - self.seams.now())))
                 _ = self._waits.expire(self.seams.now())
         finally:
             self._waits.cancel(wait)
+            if began is not None:
+                now = self.seams.now()
+                self.meters.waited_for_metadata(now - began, now)
 
     def _ask(self) -> None:
         for topic in self._waits.take_requests():
@@ -177,9 +187,11 @@ class Front(Rooms):
     ) -> Future[RecordMetadata]:
         """The future of a record that was not taken; its callback runs here (SND-14)."""
         error.topic, error.partition = topic, partition
+        self.meters.not_taken(1, self.seams.now())
         future = failed_future(Part(self, topic, partition), -1, error)
         if on_ack is not None:
-            _call(on_ack, None, error)
+            # Interceptors are told apart of what never was in a chunk.
+            call(getattr(on_ack, "not_taken", on_ack), None, error)
         return future
 
     def columns_future(
@@ -195,6 +207,7 @@ class Front(Rooms):
         if error is not None:
             error.topic = topic
             taken = sum(span.count for span in spans)
+            self.meters.not_taken(count - taken, self.seams.now())
             rest = Chunk(Part(self, topic, -1))
             rest.count = count - taken
             _ = rest.resolve(0, rest.count, -1, -1, error)
@@ -208,7 +221,7 @@ class Front(Rooms):
         future = ColumnsFuture(topic, spans, partitions, self, self.seams.now)
         if on_ack is not None:
             callback = on_ack
-            future.add_done_callback(lambda done: _call(callback, *_result(done)))
+            future.add_done_callback(lambda done: call(callback, *result_of(done)))
         return future
 
     def wait(self, chunk: Chunk, index: int, timeout: float | None) -> None:
@@ -263,6 +276,7 @@ class Front(Rooms):
         with self.shared:
             self.close_all()
             mark = self.last_serial
+            began = self.seams.now()
             self.flushes += 1
             try:
                 if self.unsettled:
@@ -273,6 +287,8 @@ class Front(Rooms):
                     raise WaitTimeoutError(f"not everything was settled within {timeout} s")
             finally:
                 self.flushes -= 1
+                now = self.seams.now()
+                self.meters.flushed(now - began, now)
 
     def partitions(self, topic: str, timeout: float | None) -> list[PartitionMetadata]:
         """See `DirectProducer.partitions_for`."""
@@ -339,6 +355,8 @@ class Front(Rooms):
         error = error_of(outcome.failure) if isinstance(outcome, Failed) else None
         end = outcome.first + outcome.count
         for chunk in self._chunks(outcome.partition, outcome.first, end):
+            if error is not None:
+                error.topic, error.partition = chunk.part.topic, chunk.part.index
             first, last = max(outcome.first, chunk.first), min(end, chunk.first + chunk.count)
             touched[chunk] = None
             match outcome:
@@ -372,9 +390,9 @@ class Front(Rooms):
                 run_acks(acks, partial(log.exception, "callback_failed"))
             for future, callback, plain in watchers:
                 if plain:
-                    _call(callback, *_result(future))
+                    call(callback, *result_of(future))
                 else:
-                    _call(callback, future)
+                    call(callback, future)
         with self.shared:
             for chunk in touched:
                 chunk.told = chunk.resolved
@@ -424,18 +442,8 @@ class Front(Rooms):
         if failure is not None and failure.kind is Kind.FATAL:
             log.error("producer_failed error=%s", error)
         self._tell(chunks)
+        if self.plugins is not None:
+            _ = self.plugins.close()
         with self.shared:
             self.over = True
             self.shared.notify_all()
-
-
-def _result(done: Future[Any]) -> tuple[Any, PenstockError | None]:
-    error = done.exception()
-    return (None, error) if error is not None else (done.result(), None)
-
-
-def _call(callback: Callable[..., object], *arguments: object) -> None:
-    try:
-        _ = callback(*arguments)
-    except Exception:
-        log.exception("callback_failed")

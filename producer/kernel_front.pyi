@@ -1,11 +1,11 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from ..api.errors import PenstockError
 from ..api.futures import Future
 from ..api.metadata import FrameMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
-from .kernel_chunks import Part, Topic
+from .kernel_chunks import Topic
 from .kernel_futures import RecordFuture
 
 Bytes: TypeAlias = bytes | bytearray | memoryview

@@ -1,0 +1,189 @@
+"""Records of the client library on their way through serializers and interceptors. Producers without any never come here."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar, cast
+
+from ..api.errors import PenstockError
+from ..api.futures import FrameFuture
+from ..api.interceptors import Chain, nowhere
+from ..api.metadata import FrameMetadata, RecordMetadata
+from ..api.plugins import Plugins
+from ..api.records import Header, Headers, Record
+from .given import tell
+
+log: Final = logging.getLogger("penstock.client")
+F = TypeVar("F")
+GivenHeaders = Iterable[Header] | None
+RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
+FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
+
+
+def report(plugin: str, what: str) -> None:
+    """Tell of a plug-in that raised, while that is handled."""
+    log.exception("plugin_failed plugin=%s call=%s", plugin, what)  # noqa: LOG004
+
+
+class Told:
+    """The end of one record, told to the interceptors and then to the application."""
+
+    __slots__ = ("_chain", "_on_ack", "_record", "partition")
+
+    def __init__(self, chain: Chain | None, record: Record, on_ack: RecordCallback | None) -> None:
+        self.partition = record.partition
+        """The record's own, or what the application's partitioner has chosen."""
+        self._chain: Final = chain
+        self._record: Final = record
+        self._on_ack: Final = on_ack
+
+    def __call__(self, metadata: RecordMetadata | None, error: PenstockError | None) -> None:
+        if self._chain is not None:
+            record = self._record
+            self._chain.on_ack(metadata or nowhere(record.topic, self.partition), error, record.headers)
+        if self._on_ack is not None:
+            self._on_ack(metadata, error)
+
+
+class ToldMany:
+    """The same for whole columns. `records`: None without interceptors."""
+
+    __slots__ = ("_chain", "_on_ack", "_records")
+
+    def __init__(self, chain: Chain | None, records: Sequence[Record] | None, on_ack: FrameCallback | None) -> None:
+        self._chain: Final = chain
+        self._records: Final = records
+        self._on_ack: Final = on_ack
+
+    def settled(self, done: FrameFuture) -> None:
+        """The last frame has its answer."""
+        if self._chain is not None and self._records is not None:
+            for record, (metadata, error) in zip(self._records, done.records(), strict=True):
+                where = metadata or nowhere(record.topic, record.partition)
+                self._chain.on_ack(where, error, record.headers)
+        if self._on_ack is not None:
+            error = done.exception()
+            self._on_ack(None if error is not None else done.result(), error)
+
+
+class Plugged:
+    """The calls of a producer that has serializers or interceptors."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self._plugins: Final = plugins
+        self._chain: Final = plugins.chain
+
+    def send(self, take: Callable[..., F], record: Record, level: str | None, on_ack: RecordCallback | None) -> F:
+        """Have `take` send a record, in its last shape.
+
+        Raises:
+            SerializationError: a serializer cannot take key or value.
+            What `Producer.send` raises.
+        """
+        if self._chain is not None:
+            record = self._chain.on_send(record)
+        told = Told(self._chain, record, on_ack)
+        try:
+            record = self._serialized(record)
+            record.headers.freeze()
+            return take(
+                record.topic,
+                record.value,
+                record.key,
+                headers=record.headers or None,
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+                level=level,
+                on_ack=told,
+            )
+        except BaseException as error:
+            self._not_taken(record, told.partition, error)
+            raise
+
+    def _serialized(self, record: Record) -> Record:
+        key, value = record.key, record.value
+        if self._plugins.key is not None:
+            key = self._plugins.key.bytes_of(record.topic, key, record.headers)
+        if self._plugins.value is not None:
+            value = self._plugins.value.bytes_of(record.topic, value, record.headers)
+        return record._replace(key=key, value=value)
+
+    def _not_taken(self, record: Record, partition: int | None, error: BaseException) -> None:
+        if self._chain is not None:
+            self._chain.on_send_error(record, -1 if partition is None else partition, error)
+
+    def send_many(
+        self,
+        take: Callable[..., F],
+        topic: str,
+        columns: Sequence[object],
+        level: str | None,
+        on_ack: FrameCallback | None,
+    ) -> F:
+        """The same for whole columns: partitions, keys, values, headers, timestamps. With interceptors each record passes them alone.
+
+        Raises:
+            SerializationError: a serializer cannot take one of the keys or values; no record was taken.
+            ValueError: an interceptor gave a record another topic.
+            What `Producer.send_many` raises.
+        """
+        partitions, keys, values, headers, stamps = columns
+        records: list[Record] | None = None
+        if self._chain is not None:
+            chain = self._chain
+            records = [chain.on_send(record) for record in _records(topic, columns)]
+        try:
+            if records is not None:
+                wrong = next((record.topic for record in records if record.topic != topic), topic)
+                if wrong != topic:
+                    raise ValueError(f"an interceptor gave a record of topic {topic} the topic {wrong}")
+                partitions = [record.partition for record in records]
+                keys = [record.key for record in records]
+                values = [record.value for record in records]
+                headers = [record.headers for record in records]
+                stamps = [record.timestamp_ms for record in records]
+            keys, values, headers = self._serialized_columns(topic, keys, values, headers)
+            for one in cast("Sequence[object]", headers or ()):
+                if isinstance(one, Headers):
+                    one.freeze()
+            more = {"partitions": partitions, "timestamps_ms": stamps, "level": level}
+            return take(topic, values, keys, headers=headers, on_ack=ToldMany(self._chain, records, on_ack), **more)
+        except BaseException as error:
+            for record in records or ():
+                self._not_taken(record, record.partition, error)
+            raise
+
+    def _serialized_columns(
+        self, topic: str, keys: object, values: object, headers: object
+    ) -> tuple[object, object, object]:
+        roles = (self._plugins.key, self._plugins.value)
+        own = cast("Sequence[Any] | None", headers)
+        if any(role is not None and role.sees_headers for role in roles):
+            count = len(cast("Sequence[object]", values))
+            own = [one if isinstance(one, Headers) else Headers(one) for one in own or [None] * count]
+        if self._plugins.key is not None and keys is not None:
+            keys = self._plugins.key.column_of(topic, cast("Sequence[object]", keys), own)
+        if self._plugins.value is not None:
+            values = self._plugins.value.column_of(topic, cast("Sequence[object]", values), own)
+        return keys, values, own
+
+
+def _records(topic: str, columns: Sequence[object]) -> Iterable[Record]:
+    """Columns, one record after the other.
+
+    Raises:
+        ValueError: they have not the same length.
+    """
+    count = len(cast("Sequence[object]", columns[2]))
+    full = [
+        [None] * count if one is None else [one] * count if isinstance(one, int) else cast("Sequence[Any]", one)
+        for one in columns
+    ]
+    if any(len(one) != count for one in full):
+        raise ValueError(f"the columns have not {count} items each, as there are values")
+    for partition, key, value, headers, stamp in zip(*full, strict=True):
+        yield Record(topic, value, key, Headers(headers), partition, stamp)
+
+
+def watcher_of(on_ack: FrameCallback) -> Callable[[Any], None]:
+    """What is called with the future of columns when they are settled."""
+    return on_ack.settled if isinstance(on_ack, ToldMany) else lambda done: tell(done, on_ack)
