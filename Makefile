@@ -58,6 +58,7 @@ docs: $(STAMPS)/test-env
 	$(BIN)/python -c "from penstock.runtime import metrics; print(metrics.page(), end='')" > docs/reference/metrics.md
 	$(BIN)/python -c "from penstock.cli import reference; print(reference.page(), end='')" > docs/reference/command-line.md
 	$(BIN)/python -m tests.conformance.page
+	$(BIN)/python -m tests.meta.transaction_page
 	$(BIN)/python -m tests.conformance.faults
 
 # The compiled module, in place; made again when it or its build changes.
