@@ -61,15 +61,17 @@ def _read(path: Path, *, secret: bool) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise SecretError(f"{path} cannot be read by uid {os.geteuid()}: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        problem = _problem(path, status, secret=secret)
+    try:
+        # Before it becomes a file of Python's, which cannot hold a folder.
+        problem = _problem(path, os.fstat(descriptor), secret=secret)
         if problem:
             raise SecretError(problem)
-        try:
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(_BYTES_MAX)
-        except OSError as error:
-            raise SecretError(f"{path} cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise SecretError(f"{path} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
 
 
 def _problem(path: Path, status: os.stat_result, *, secret: bool) -> str:

@@ -114,8 +114,11 @@ class TokenEndpoint:
         try:
             status, body = ask(self._endpoint, self._secret.current())
             token = token_in_answer(status, body, wall_s=wall_ms() / 1000)
-        except (TokenError, AuthenticationError) as error:
+        except TokenError as error:
             self._failed(str(error))
+            return
+        except AuthenticationError as error:
+            self._failed(error.text)
             return
         self._keep(token)
 
