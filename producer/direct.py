@@ -22,7 +22,7 @@ from .direct_thread import SenderThread
 from .front import Front, Thread
 from .kernel_front import Sends
 from .plugged import Plugged
-from .rooms import Seams, real_seams
+from .seams import Seams, real_seams
 
 ATEXIT_S: Final = 5.0
 """How long the end of the program waits for producers that were not closed."""
@@ -191,7 +191,7 @@ class DirectProducer(Sends):
     def after_fork(self) -> None:
         """In the child: leave the parent's connections alone and be ready to begin with some of its own."""
         rows, thread = self._rows, self._thread
-        closed = rows.refusal is not None
+        closed = rows.ending is not None
         _ = self._finalizer.detach()
         self._begin()
         if closed:

@@ -8,11 +8,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Never, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..api.errors import (
     ClosedError,
     ExpiredMayBeWrittenError,
+    FatalError,
     InvalidTopicError,
     MetadataTimeoutError,
     OutcomeUnknownError,
@@ -28,14 +29,15 @@ from ..config.direct import DirectSettings
 from .callbacks import call, result_of
 from .columns_future import ColumnsFuture
 from .core.cluster import Cluster
-from .core.outcomes import Delivered, Failed, Failure, Kind, Outcome, Released
+from .core.outcomes import Delivered, Failed, Failure, Outcome, Released
 from .core.partitioners import Keyless
 from .core.topic_waits import TopicKnown, TopicWait, TopicWaits, WaitFailure, WaitReason, known_in
 from .failures import error_of
 from .kernel_chunks import Chunk, Part, Span, Topic
 from .kernel_futures import failed_future, run_acks
 from .metrics import Meters
-from .rooms import WAIT_MAX_S, Rooms, Seams, Wake
+from .rooms import WAIT_MAX_S, Rooms
+from .seams import Seams, Wake
 from .weighing import weigh
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ class Front(Rooms):
         self.started = False
         self.over = False
         """The sender thread has ended."""
+        self.dooms: Callable[[PenstockError], None] | None = None
+        """Told of every record that was not taken, in a transaction: it can only be aborted (SND-14)."""
         self.plugins: Plugins | None = None
         """Closed when the sender thread has ended."""
         self._sender: Thread | None = None
@@ -102,14 +106,6 @@ class Front(Rooms):
 
     # --- callers -----------------------------------------------------------------------------------------------------
 
-    def refuse(self) -> Never:
-        """
-        Raises:
-            ClosedError: why no record is taken.
-        """
-        assert self.refusal is not None
-        raise self.refusal.with_traceback(None)
-
     def find(
         self, name: str, partition: int | None, timeout_s: float | None = None
     ) -> tuple[float, Topic | PenstockError]:
@@ -128,8 +124,8 @@ class Front(Rooms):
         limit_ms = self.settings.max_block_ms if timeout_s is None else int(timeout_s * 1000)
         with self.shared:
             self._start()
-            if self.refusal is not None:
-                self.refuse()
+            if self.ending is not None:
+                raise self.ending.with_traceback(None)
             wait = self._waits.begin(name, partition, max_block_ms=limit_ms, now=began)
             if wait.outcome is None and self.sender.is_current:
                 self._waits.cancel(wait)
@@ -175,7 +171,7 @@ class Front(Rooms):
             case WaitReason.FORBIDDEN:
                 return TopicForbiddenError(failure.text)
             case WaitReason.CLOSED:
-                raise self.refusal or ClosedError(failure.text)
+                raise self.ending or ClosedError(failure.text)
 
     def _start(self) -> None:
         if not self.started:
@@ -187,6 +183,8 @@ class Front(Rooms):
     ) -> Future[RecordMetadata]:
         """The future of a record that was not taken; its callback runs here (SND-14)."""
         error.topic, error.partition = topic, partition
+        if self.dooms is not None:
+            self.dooms(error)
         self.meters.not_taken(1, self.seams.now())
         future = failed_future(Part(self, topic, partition), -1, error)
         if on_ack is not None:
@@ -206,6 +204,8 @@ class Front(Rooms):
         """The future of a `send_many`. `error`: of the records that are in no span."""
         if error is not None:
             error.topic = topic
+            if self.dooms is not None:
+                self.dooms(error)
             taken = sum(span.count for span in spans)
             self.meters.not_taken(count - taken, self.seams.now())
             rest = Chunk(Part(self, topic, -1))
@@ -301,9 +301,9 @@ class Front(Rooms):
     def stop(self) -> bool:
         """Take no more records, and release who waits (CLS-5). False: that was done before."""
         with self.shared:
-            if self.refusal is not None:
+            if self.ending is not None:
                 return False
-            self.refusal = ClosedError("the producer is closed")
+            self.refusal = self.ending = ClosedError("the producer is closed")
             self.close_all()
             self.pool.close()
             _ = self._waits.close()
@@ -313,7 +313,7 @@ class Front(Rooms):
     def orphan(self) -> None:
         """In a forked child: nobody will tell what becomes of the parent's records. Its lock may be held by nobody."""
         error = OutcomeUnknownError("the record is the parent process's")
-        self.refusal = ClosedError("the producer is the parent process's")
+        self.refusal = self.ending = ClosedError("the producer is the parent process's")
         for chunk in list(self.unsettled.values()):
             chunk.fail_open(_ALL, error)
             chunk.told = _ALL
@@ -425,11 +425,10 @@ class Front(Rooms):
         """Nothing is sent any more: what is still open fails."""
         error = ClosedError("the producer was closed before this was sent") if failure is None else error_of(failure)
         unsure = ExpiredMayBeWrittenError(f"{error}; it may have been written")
+        fatal = isinstance(error, FatalError)
         with self.shared:
-            if failure is not None and failure.kind is Kind.FATAL:
-                self.refusal = error
-            elif self.refusal is None:
-                self.refusal = ClosedError("the producer's thread has ended")
+            if fatal or self.ending is None:
+                self.refusal = self.ending = error if fatal else ClosedError("the producer's thread has ended")
             self.close_all()
             self.pool.close()
             _ = self._waits.close()
@@ -439,7 +438,7 @@ class Front(Rooms):
                 # Nothing was told of what is sealed: the thread ended by a fault, and it may have been on its way.
                 chunk.fail_open(chunk.count, unsure if chunk.segment else error)
                 chunk.held = 0 if chunk.segment else -1
-        if failure is not None and failure.kind is Kind.FATAL:
+        if fatal:
             log.error("producer_failed error=%s", error)
         self._tell(chunks)
         if self.plugins is not None:

@@ -5,17 +5,16 @@ under the producer's lock, the rest without it. The sender thread seals what is 
 """
 
 import math
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Never
 
-from ..api.errors import BufferExhaustedError, PenstockError, RecordTooLargeError
+from ..api.errors import BufferExhaustedError, ClosedError, PenstockError, RecordTooLargeError
 from ..api.metadata import PartitionMetadata
 from ..api.partitioning import Partitioner, chosen
 from ..config.direct import DirectSettings
-from ..runtime.clock import monotonic, wall_ms
+from ..runtime.clock import wall_ms
 from ..wire.slices import CRC_FROM, HEADER, HEADER_BYTES, OWN_TIMESTAMPS, VERSION, crc_prefix
 from .core.arena import Arena, Sealed
 from .core.batch import crc32c
@@ -25,6 +24,7 @@ from .core.cluster import Cluster, TopicView
 from .core.partitioners import Keyless, Sticky, choices_of, leaders_of
 from .kernel_chunks import Chunk, Part, Topic
 from .kernel_front import Rows
+from .seams import Seams, Wake
 
 OPEN_BYTES: Final = 512
 """A partition's first chunk begins with so much; later ones as large as the one before them."""
@@ -33,34 +33,6 @@ USED_S: Final = 5.0
 WAIT_MAX_S: Final = 3600.0
 EVADE_S: Final = 0.1
 """How often keyless records that wait for memory look whether another node has some."""
-
-
-class Wake(Protocol):
-    """What is asked of the sender thread."""
-
-    @property
-    def is_current(self) -> bool: ...
-    def wake(self) -> None: ...
-    def want_topic(self, topic: str) -> None: ...
-
-
-class Seams(NamedTuple):
-    """The world as the front sees it. `now`: CLOCK_MONOTONIC seconds; `wall`: ms since 1970, None: the system's clock, read by
-    the kernel; `shared`: the lock of everything here, on which callers wait; `random31`: numbers from 0 to 2^31 - 1; `apart`: makes
-    a condition of the same lock, for one caller to wait on."""
-
-    now: Callable[[], float]
-    wall: Callable[[], int] | None
-    shared: threading.Condition
-    random31: Callable[[], int]
-    apart: Callable[[], threading.Condition]
-
-
-def real_seams() -> Seams:
-    """The system's clocks and threads."""
-    lock = threading.Lock()
-    shared = threading.Condition(lock)
-    return Seams(monotonic, None, shared, lambda: random.getrandbits(31), lambda: threading.Condition(lock))
 
 
 class Rooms(Rows):
@@ -80,6 +52,8 @@ class Rooms(Rows):
         self.acquire = seams.shared.acquire
         self.release = seams.shared.release
         self.refusal = None
+        self.ending: ClosedError | None = None
+        """Why no record is ever taken again; else `refusal` may come and go with transactions."""
         self.wall = seams.wall
         self.partitioner = partitioner
         self.stir = False
@@ -113,6 +87,23 @@ class Rooms(Rows):
         """The sender thread."""
         assert self._wake is not None, "the front has no sender thread"
         return self._wake
+
+    def refuse(self) -> Never:
+        """
+        Raises:
+            ClosedError, TransactionStateError, TransactionAbortableError: why no record is taken.
+        """
+        assert self.refusal is not None
+        raise self.refusal.with_traceback(None)
+
+    def gate(self, reason: PenstockError | None) -> None:
+        """Take no records for this reason, or (None) take them: they come between two transactions, or in one. What was taken
+        before is not held for company any more."""
+        with self.shared:
+            if self.ending is None:
+                self.refusal = reason
+                if reason is not None:
+                    self.close_all()
 
     def attach(self, thread: Wake) -> None:
         """Both need each other: the thread is made with the front, then shown to it."""
@@ -229,7 +220,10 @@ class Rooms(Rows):
 
         Raises:
             ClosedError: the producer was closed meanwhile.
+            TransactionStateError, TransactionAbortableError: its transaction ended meanwhile.
         """
+        if self.refusal is not None:
+            self.refuse()
         need = HEADER_BYTES + row
         limit = max(self.settings.batch_size, need)
         size = max(need, min(limit, part.open_bytes or OPEN_BYTES))
@@ -245,9 +239,11 @@ class Rooms(Rows):
             if got is not True:
                 return got or None
             # Others went on meanwhile (ACC-4).
-            if part.chunk is None:
+            if part.chunk is None and self.refusal is None:
                 break
             self.pool.release(size, node)
+            if self.refusal is not None:
+                self.refuse()
             if part.chunk.end + row <= part.chunk.room or self.grow(part.chunk, row):
                 return None
         self._begin(part, size, node, limit)
@@ -365,7 +361,7 @@ class Rooms(Rows):
     @property
     def flushing(self) -> bool:
         """Whether nothing is to be held for company: somebody flushes, closes, or waits for memory that is no node's own."""
-        return self.flushes > 0 or self.refusal is not None or ANY_NODE in self.pool.wanting
+        return self.flushes > 0 or self.ending is not None or ANY_NODE in self.pool.wanting
 
     @property
     def pressed(self) -> frozenset[int]:

@@ -9,7 +9,7 @@ from penstock.config.direct import direct_settings
 from penstock.producer.core.cluster import BrokerAddress, Cluster, PartitionView, TopicView
 from penstock.producer.front import Front
 from penstock.producer.kernel_front import Sends
-from penstock.producer.rooms import Seams
+from penstock.producer.seams import Seams
 
 from .segments import NOW_MS
 from .shard_bench import TOPIC

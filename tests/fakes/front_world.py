@@ -11,7 +11,7 @@ from penstock.producer.core.arena import Sealed
 from penstock.producer.core.cluster import BrokerAddress, Cluster, PartitionView, TopicView
 from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind, Outcome
 from penstock.producer.front import Front, Thread
-from penstock.producer.rooms import Seams
+from penstock.producer.seams import Seams
 
 TOPIC = "topic"
 NOW_MS = 1_488_748_346_917
