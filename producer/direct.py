@@ -19,7 +19,8 @@ from ..runtime.clock import monotonic
 from .callbacks import report
 from .core.partitioners import RoundRobin
 from .direct_thread import SenderThread
-from .front import Front, Thread
+from .finding import Thread
+from .front import Front
 from .kernel_front import Sends
 from .plugged import Plugged
 from .seams import Seams, real_seams

@@ -8,21 +8,18 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ..api.errors import (
     ClosedError,
     ExpiredMayBeWrittenError,
     FatalError,
-    InvalidTopicError,
-    MetadataTimeoutError,
     OutcomeUnknownError,
     PenstockError,
-    TopicForbiddenError,
     WaitTimeoutError,
 )
 from ..api.futures import Future
-from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
+from ..api.metadata import FrameMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
 from ..api.plugins import Plugins
 from ..config.direct import DirectSettings
@@ -31,13 +28,12 @@ from .columns_future import ColumnsFuture
 from .core.cluster import Cluster
 from .core.outcomes import Delivered, Failed, Failure, Outcome, Released
 from .core.partitioners import Keyless
-from .core.topic_waits import TopicKnown, TopicWait, TopicWaits, WaitFailure, WaitReason, known_in
 from .failures import error_of
-from .kernel_chunks import Chunk, Part, Span, Topic
+from .finding import Finding
+from .kernel_chunks import Chunk, Part, Span
 from .kernel_futures import failed_future, run_acks
-from .metrics import Meters
-from .rooms import WAIT_MAX_S, Rooms
-from .seams import Seams, Wake
+from .rooms import WAIT_MAX_S
+from .seams import Seams
 from .weighing import weigh
 
 if TYPE_CHECKING:
@@ -45,25 +41,12 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("penstock.producer")
 
-TOPIC_CHARS_MAX: Final = 249
-_TOPIC_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _ALL: Final = 1 << 62
 RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
 FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
 
 
-class Thread(Wake, Protocol):
-    """What is asked of the sender thread."""
-
-    def start(self) -> None: ...
-    def request_topic(self, topic: str) -> None: ...
-    def topic_of(self, number: int) -> tuple[str, int]: ...
-    def close(self, timeout_s: float | None) -> None: ...
-    def join(self, timeout_s: float | None = None) -> bool: ...
-    def forget(self) -> None: ...
-
-
-class Front(Rooms):
+class Front(Finding):
     """See the module."""
 
     def __init__(
@@ -74,109 +57,16 @@ class Front(Rooms):
         keyless: Callable[[], Keyless] | None = None,
     ) -> None:
         super().__init__(settings, seams, partitioner, keyless)
-        self.meters: Final = Meters(settings, self.pool, now=seams.now())
-        self.started = False
         self.over = False
         """The sender thread has ended."""
         self.dooms: Callable[[PenstockError], None] | None = None
         """Told of every record that was not taken, in a transaction: it can only be aborted (SND-14)."""
         self.plugins: Plugins | None = None
         """Closed when the sender thread has ended."""
-        self._sender: Thread | None = None
-        self._waits: Final = TopicWaits(self._known)
         self._telling: dict[Chunk, None] = {}
         self._numbered: Final[dict[int, Part]] = {}
         self._waiters: Final[dict[Chunk, list[threading.Condition]]] = {}
         """Who waits for an outcome in a chunk."""
-
-    @property
-    def sender(self) -> Thread:
-        """The sender thread."""
-        assert self._sender is not None, "the front has no sender thread"
-        return self._sender
-
-    def _known(self, topic: str) -> TopicKnown:
-        # The snapshot that a caller goes on with: the sender thread may have a newer one, which it has not told yet.
-        return known_in(self.cluster, topic)
-
-    def use(self, thread: Thread) -> None:
-        """Both need each other: the thread is made with the front, then shown to it."""
-        self._sender = thread
-        self.attach(thread)
-
-    # --- callers -----------------------------------------------------------------------------------------------------
-
-    def find(
-        self, name: str, partition: int | None, timeout_s: float | None = None
-    ) -> tuple[float, Topic | PenstockError]:
-        """Wait for a topic, and for this partition of it. Returns when that began, and the topic or why there is none.
-
-        Raises:
-            TypeError: a name is text.
-            ClosedError: the producer was closed meanwhile, or cannot go on.
-        """
-        began = self.seams.now()
-        if type(name) is not str:
-            raise TypeError(f"a topic is {type(name).__name__}, not str")
-        if not 1 <= len(name) <= TOPIC_CHARS_MAX or name in {".", ".."} or not _TOPIC_ALPHABET.issuperset(name):
-            text = f"{name!r} is not a topic: 1 to {TOPIC_CHARS_MAX} characters of A-Z a-z 0-9 . _ -"
-            return began, InvalidTopicError(text)
-        limit_ms = self.settings.max_block_ms if timeout_s is None else int(timeout_s * 1000)
-        with self.shared:
-            self._start()
-            if self.ending is not None:
-                raise self.ending.with_traceback(None)
-            wait = self._waits.begin(name, partition, max_block_ms=limit_ms, now=began)
-            if wait.outcome is None and self.sender.is_current:
-                self._waits.cancel(wait)
-                return began, MetadataTimeoutError(
-                    f"nothing is known of topic {name}, and a callback cannot wait for it"
-                )
-            self.sender.want_topic(name)
-            self._ask()
-            self._await(wait)
-            if isinstance(wait.outcome, int):
-                view = self.cluster.topic(name)
-                if view is None or view.partition_count <= (partition or 0):
-                    # Since it was there, and before this caller could go on.
-                    return began, MetadataTimeoutError(f"topic {name} is gone, or has fewer partitions now")
-                topic = self.place(name, view)
-                topic.used_at = began
-                return began, topic
-        assert isinstance(wait.outcome, WaitFailure), "a wait that ended without an outcome"
-        return began, self._no_topic(wait.outcome)
-
-    def _await(self, wait: TopicWait) -> None:
-        began = None if wait.outcome is not None else self.seams.now()
-        try:
-            while wait.outcome is None:
-                _ = self.shared.wait(min(WAIT_MAX_S, max(0.0, wait.deadline - self.seams.now())))
-                _ = self._waits.expire(self.seams.now())
-        finally:
-            self._waits.cancel(wait)
-            if began is not None:
-                now = self.seams.now()
-                self.meters.waited_for_metadata(now - began, now)
-
-    def _ask(self) -> None:
-        for topic in self._waits.take_requests():
-            self.sender.request_topic(topic)
-
-    def _no_topic(self, failure: WaitFailure) -> PenstockError:
-        match failure.reason:
-            case WaitReason.TIMEOUT:
-                return MetadataTimeoutError(failure.text, failure.cause)
-            case WaitReason.INVALID_TOPIC:
-                return InvalidTopicError(failure.text)
-            case WaitReason.FORBIDDEN:
-                return TopicForbiddenError(failure.text)
-            case WaitReason.CLOSED:
-                raise self.ending or ClosedError(failure.text)
-
-    def _start(self) -> None:
-        if not self.started:
-            self.sender.start()
-            self.started = True
 
     def failed(
         self, topic: str, partition: int, error: PenstockError, on_ack: RecordCallback | None
@@ -289,14 +179,6 @@ class Front(Rooms):
                 self.flushes -= 1
                 now = self.seams.now()
                 self.meters.flushed(now - began, now)
-
-    def partitions(self, topic: str, timeout: float | None) -> list[PartitionMetadata]:
-        """See `DirectProducer.partitions_for`."""
-        _, found = self.find(topic, None, timeout)
-        if not isinstance(found, Topic):
-            found.topic = topic
-            raise found
-        return self.partitions_of(topic)
 
     def stop(self) -> bool:
         """Take no more records, and release who waits (CLS-5). False: that was done before."""

@@ -10,7 +10,8 @@ from penstock.producer import DirectProducer
 from penstock.producer.core.arena import Sealed
 from penstock.producer.core.cluster import BrokerAddress, Cluster, PartitionView, TopicView
 from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind, Outcome
-from penstock.producer.front import Front, Thread
+from penstock.producer.finding import Thread
+from penstock.producer.front import Front
 from penstock.producer.seams import Seams
 
 TOPIC = "topic"
