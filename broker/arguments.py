@@ -39,6 +39,10 @@ def parser() -> argparse.ArgumentParser:
     _ = add("--verify", choices=[verify.value for verify in Verify], default=Verify.RECORDS.value)
     _ = add("--producer-id-expiration-ms", type=int, default=Limits().producer_id_expiration_ms)
     _ = add("--producer-id-check-interval-ms", type=int, default=600_000)
+    _ = add("--transaction-version", type=int, choices=[0, 1, 2], default=Limits().transaction_version)
+    _ = add("--transaction-timeout-max-ms", type=int, default=Limits().transaction_timeout_max_ms)
+    _ = add("--transaction-check-interval-ms", type=int, default=10_000, help="between two looks for old transactions")
+    _ = add("--marker-delay-ms", type=int, default=0, help="from the end of a transaction to its markers")
     _ = add("--request-bytes-max", type=int, default=checks.REQUEST_BYTES_MAX)
     _ = add("--control", action="store_true", help="take commands for faults on standard input")
     _ = add("--ready-fd", type=int, help="descriptor for the line that says ready; default: standard output")
@@ -79,5 +83,9 @@ def parse(arguments: Sequence[str]) -> BrokerSettings:
         verify=Verify(given.verify),
         producer_id_expiration_ms=given.producer_id_expiration_ms,
         producer_id_check_interval_s=given.producer_id_check_interval_ms / 1000,
+        transaction_version=given.transaction_version,
+        transaction_timeout_max_ms=given.transaction_timeout_max_ms,
+        transaction_check_interval_s=given.transaction_check_interval_ms / 1000,
+        marker_delay_ms=given.marker_delay_ms,
     )
     return replace(settings, limits=limits)

@@ -15,7 +15,13 @@ Of a node (in a cluster process with `"node": N`):
     {"op": "deny", …}                                          the same fields; permissions are looked at from now on
     {"op": "allow_all"}                                        no more
 
-    {"op": "limit", "name": "producer_id_expiration_ms", "value": 1000}   of a cluster process: of all its nodes
+Of a node, or of all nodes of a cluster process:
+
+    {"op": "limit", "name": "producer_id_expiration_ms", "value": 1000}
+    {"op": "hold_markers", "transactional_id": "x", "topic": "t", "partition": 0}   do not write the ends of transactions
+    {"op": "lose_markers", …, "times": 1}                      never write them, and take them for written
+    {"op": "free_markers"}                                     no more of both: what was held is written
+    {"op": "coordinator", "transactional_id": "x"}             or "group"; answered with topic, partition and node
 
 `topic` and `partition` may be left out (any); `applied` true does the work and answers the error all the same.
 
@@ -41,13 +47,25 @@ from typing import Final, cast
 
 from .core.controller import PlacementError
 from .core.errors import ErrorCode
-from .core.faults import CloseAt, CutAnswer, DelayAnswer, FailNext, RepeatAnswer, TooManyRulesError
+from .core.faults import (
+    CloseAt,
+    CutAnswer,
+    DelayAnswer,
+    FailNext,
+    MarkerRule,
+    MarkerRules,
+    Marking,
+    RepeatAnswer,
+    TooManyRulesError,
+)
+from .core.internal import OFFSETS, TRANSACTIONS, partition_of
 from .core.node import Limits, Node
 from .core.permissions import CLUSTER_NAME, Grant, Operation, Resource, TooManyGrantsError
 from .core.ports import Moment
 from .core.quotas import QuotaError
 from .core.replication import Cluster, NoNodeError
 
+TRANSACTION_VERSION_MAX: Final = 2
 LINE_BYTES_MAX: Final = 65_536
 OK: Final = b'{"ok": true}\n'
 Command = dict[str, object]
@@ -63,7 +81,11 @@ FAILURES: Final = (CommandError, TooManyRulesError, TooManyGrantsError, QuotaErr
 def obey(node: Node, line: bytes, moment: Moment) -> bytes:
     """Carry out one line on a node and return the line that answers it."""
     try:
-        _of_node(node, _parsed(line), moment)
+        command = _parsed(line)
+        if command.get("op") == "coordinator":
+            return _coordinator(command, node.node_id)
+        if not _of_markers(node.marker_rules, command):
+            _of_node(node, command, moment)
     except FAILURES as error:
         return _failed(error)
     return OK
@@ -75,7 +97,12 @@ def obey_cluster(cluster: Cluster, line: bytes, moment: Moment) -> bytes:
         command = _parsed(line)
         if command.get("op") == "state":
             return _state(cluster, command)
-        if not _of_cluster(cluster, command, moment):
+        if command.get("op") == "coordinator":
+            name, index = _kept_in(command)
+            return _coordinator(command, cluster.controller.placements[cluster.key(name, index)].leader)
+        if _of_markers(cluster.marker_rules, command):
+            cluster.settle(moment)
+        elif not _of_cluster(cluster, command, moment):
             _of_node(cluster.node(_number(command, "node", -1)), command, moment)
     except FAILURES as error:
         return _failed(error)
@@ -126,6 +153,45 @@ def _of_node(node: Node, command: Command, moment: Moment) -> None:
             node.permissions.clear()
         case _:
             raise CommandError("not a command that is known")
+
+
+def _of_markers(rules: MarkerRules, command: Command) -> bool:
+    """Carry out what concerns the ends of transactions; False when it is something else."""
+    match command:
+        case {"op": "hold_markers"}:
+            rules.add(_marker_rule(Marking.HOLD, command))
+        case {"op": "lose_markers"}:
+            rules.add(_marker_rule(Marking.LOSE, command))
+        case {"op": "free_markers"}:
+            rules.clear()
+        case _:
+            return False
+    return True
+
+
+def _marker_rule(what: Marking, command: Command) -> MarkerRule:
+    transactional_id, topic, partition = (command.get(key) for key in ("transactional_id", "topic", "partition"))
+    named = all(one is None or isinstance(one, str) for one in (transactional_id, topic))
+    if not named or not (partition is None or isinstance(partition, int)):
+        raise CommandError("transactional_id and topic are strings, partition is a number")
+    times = _number(command, "times", 1)
+    return MarkerRule(what, times, cast("str | None", transactional_id), cast("str | None", topic), partition)
+
+
+def _kept_in(command: Command) -> tuple[str, int]:
+    """The partition of an internal topic that keeps what is known of a transactional id or a group."""
+    match command:
+        case {"transactional_id": str(name)}:
+            return TRANSACTIONS, partition_of(name)
+        case {"group": str(name)}:
+            return OFFSETS, partition_of(name)
+        case _:
+            raise CommandError("coordinator needs a transactional_id or a group")
+
+
+def _coordinator(command: Command, node: int) -> bytes:
+    name, index = _kept_in(command)
+    return json.dumps({"ok": True, "topic": name, "partition": index, "node": node}).encode() + b"\n"
 
 
 def _of_cluster(cluster: Cluster, command: Command, moment: Moment) -> bool:
@@ -182,6 +248,16 @@ def _limited(limits: Limits, name: str, value: int) -> Limits:
             return limits._replace(log_bytes_max=value)
         case "producer_id_expiration_ms" if value > 0:
             return limits._replace(producer_id_expiration_ms=value)
+        case "transaction_version" if 0 <= value <= TRANSACTION_VERSION_MAX:
+            return limits._replace(transaction_version=value)
+        case "marker_delay_ms" if value >= 0:
+            return limits._replace(marker_delay_ms=value)
+        case "coordinator_load_ms" if value >= 0:
+            return limits._replace(coordinator_load_ms=value)
+        case "transactional_id_expiration_ms" if value > 0:
+            return limits._replace(transactional_id_expiration_ms=value)
+        case "offsets_retention_ms" if value > 0:
+            return limits._replace(offsets_retention_ms=value)
         case _:
             raise CommandError(f"no limit {name} that can be {value}")
 
@@ -191,7 +267,7 @@ def _grant(command: Command) -> Grant:
     if operation not in Operation.__members__ or resource not in Resource.__members__:
         raise CommandError("no such operation or resource")
     kind = Resource[resource]
-    name = command.get("name", "*" if kind is Resource.TOPIC else CLUSTER_NAME)
+    name = command.get("name", CLUSTER_NAME if kind is Resource.CLUSTER else "*")
     if not isinstance(name, str):
         raise CommandError("name is a string")
     prefix = _flag(command, "prefix", default=False)

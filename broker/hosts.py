@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from .core.outcomes import Wait
 from .core.ports import Moment
 from .core.replication import Cluster
 from .core.requests import Reply, Request, apply
+from .core.tasks import next_deadline, upkeep
 
 
 class Host(Protocol):
@@ -89,12 +91,12 @@ class OneNode:
         return control.obey(self._node, line, moment)
 
     def next_deadline(self) -> float:
-        """When producers are to be forgotten (seconds)."""
-        return self._node.next_deadline()
+        """When something is to be forgotten, ended or aborted (seconds)."""
+        return next_deadline(self._node, time.monotonic())
 
     def upkeep(self, moment: Moment) -> None:
-        """Forget old producers."""
-        self._node.upkeep(moment)
+        """Forget what is old, and go on with transactions."""
+        upkeep(self._node, moment)
 
 
 class ManyNodes:

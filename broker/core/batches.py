@@ -91,9 +91,6 @@ def check(data: bytes, rules: TopicRules, *, verify: Verify, wall_ms: int, zstd:
     head = _shape(data)
     if isinstance(head, Refusal):
         return head
-    if head.attributes & TRANSACTIONAL_BIT:
-        why = "this broker has no transactions"
-        return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, why)
     if head.size > rules.max_message_bytes:
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"{head.size} bytes, the topic takes {rules.max_message_bytes}")
     if crc32c.crc32c(memoryview(data)[CRC_FROM:]) != head.crc:
@@ -128,6 +125,8 @@ def _fields(head: Head, *, zstd: bool) -> Refusal | None:
         return Refusal(ErrorCode.INVALID_TIMESTAMP, "timestamp type is not create time")
     if head.producer_id < -1 or (head.producer_id >= 0 and (head.base_sequence < 0 or head.producer_epoch < 0)):
         return Refusal(ErrorCode.INVALID_RECORD, "a producer id without epoch and sequence")
+    if head.attributes & TRANSACTIONAL_BIT and head.producer_id < 0:
+        return Refusal(ErrorCode.INVALID_RECORD, "in a transaction, and without a producer id")
     codec = head.attributes & 0x07
     if codec > Codec.ZSTD:
         return Refusal(ErrorCode.INVALID_RECORD, f"codec {codec}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import zlib
 from typing import Final, TypeAlias
 
 from kafka.protocol.admin.cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -11,20 +10,27 @@ from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, Fin
 from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
+from .coordination import coordinator
 from .errors import ErrorCode
-from .node import NO_ID, Node, Peer
+from .internal import NAMES, OFFSETS, TRANSACTIONS
+from .node import NO_ID, Alone, Node
 from .outcomes import Answer, Call, Outcome
 from .permissions import Operation, Resource
 from .placement import NO_LEADER
 from .ports import CutOffError
 from .topics import Topic, name_is_legal
+from .transaction_requests import INIT_PRODUCER_ID_KEY, init_transactional, may
 
 METADATA_KEY: Final = 3
-INIT_PRODUCER_ID_KEY: Final = 22
 NULL_NAMES: Final = 12
 """First Metadata version whose answers may leave a topic's name out."""
 
+FIND_COORDINATOR_KEY: Final = 10
+MANY_KEYS: Final = 4
+"""First FindCoordinator version that asks for several keys."""
+
 GROUP: Final = 0
+TRANSACTION: Final = 1
 _TopicAnswer: TypeAlias = MetadataResponse.MetadataResponseTopic
 _PartitionAnswer: TypeAlias = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
 _Coordinator: TypeAlias = FindCoordinatorResponse.Coordinator
@@ -91,7 +97,7 @@ def _described(node: Node, topic: Topic) -> _TopicAnswer:
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.id,
-        is_internal=False,
+        is_internal=topic.name in NAMES,
         partitions=[_partition(node, topic, index, live) for index in range(topic.partitions)],
     )
 
@@ -126,14 +132,14 @@ def describe_cluster(node: Node, _request: DescribeClusterRequest) -> Outcome:
 
 
 def init_producer_id(node: Node, request: InitProducerIdRequest, call: Call) -> Outcome:
-    """Serve InitProducerId: always a new id with epoch 0; transactions are not offered."""
+    """Serve InitProducerId; without a transactional id it is always a new id with epoch 0."""
+    if request.transactional_id is not None:
+        return init_transactional(node, request, call)
     error = ErrorCode.NONE
     producer_id = None
     fault = node.faults.for_partition(INIT_PRODUCER_ID_KEY, "", -1)
     if fault is not None:
         error = fault.error
-    elif request.transactional_id is not None:
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif not node.permissions.may_produce_idempotently(call.client_id):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     else:
@@ -145,12 +151,12 @@ def init_producer_id(node: Node, request: InitProducerIdRequest, call: Call) -> 
     return Answer(InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=0))
 
 
-def find_coordinator(node: Node, request: FindCoordinatorRequest, version: int) -> Outcome:
-    """Serve FindCoordinator: groups are spread over the nodes by name, transactions have none."""
-    if version >= 4:
-        found = [_coordinator(node, key, request.key_type) for key in request.coordinator_keys]
+def find_coordinator(node: Node, request: FindCoordinatorRequest, call: Call) -> Outcome:
+    """Serve FindCoordinator: the leader of the partition of an internal topic that a key falls to."""
+    if call.version >= MANY_KEYS:
+        found = [_coordinator(node, key, request.key_type, call) for key in request.coordinator_keys]
         return Answer(FindCoordinatorResponse(coordinators=found))
-    one = _coordinator(node, request.key, request.key_type if version >= 1 else GROUP)
+    one = _coordinator(node, request.key, request.key_type if call.version >= 1 else GROUP, call)
     return Answer(
         FindCoordinatorResponse(
             error_code=one.error_code,
@@ -162,15 +168,26 @@ def find_coordinator(node: Node, request: FindCoordinatorRequest, version: int) 
     )
 
 
-def _coordinator(node: Node, key: str, kind: int) -> _Coordinator:
-    if kind != GROUP:
-        why = "this broker has neither transactions nor share groups"
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=why)
-    peer = group_coordinator(node, key)
-    return _Coordinator(key=key, node_id=peer.node_id, host=peer.host, port=peer.port, error_code=ErrorCode.NONE)
+def _coordinator(node: Node, key: str, kind: int, call: Call) -> _Coordinator:
+    error, why = _unfindable(node, key, kind, call)
+    if error is ErrorCode.NONE:
+        name = OFFSETS if kind == GROUP else TRANSACTIONS
+        peer = coordinator(node, name, key, call.moment)
+        if peer is not None:
+            return _Coordinator(key=key, node_id=peer.node_id, host=peer.host, port=peer.port, error_code=error)
+        error, why = ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody leads its partition now"
+    return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=why)
 
 
-def group_coordinator(node: Node, group: str) -> Peer:
-    """Which node keeps a group's offsets."""
-    return node.peers[zlib.crc32(group.encode()) % len(node.peers)]
+def _unfindable(node: Node, key: str, kind: int, call: Call) -> tuple[ErrorCode, str]:
+    """Why a coordinator is not looked for, or NONE."""
+    fault = node.faults.for_partition(FIND_COORDINATOR_KEY, key, -1)
+    if fault is not None:
+        return fault.error, "on command"
+    if kind == GROUP and not node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.GROUP, key):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, "no right to the group"
+    if kind == TRANSACTION and not may(node, call, Operation.DESCRIBE, key):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no right to the transactional id"
+    if kind == TRANSACTION and len(node.peers) > 1 and isinstance(node.neighbours, Alone):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "nodes in processes of their own have no transactions"
+    return (ErrorCode.NONE, "") if kind in {GROUP, TRANSACTION} else (ErrorCode.INVALID_REQUEST, "no such kind of key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, NamedTuple
 
 from .errors import ErrorCode
@@ -74,6 +75,68 @@ class CloseAt:
     """Close the next new connection when this many bytes came; a request that is not whole by then has no effect."""
 
     size: int
+
+
+class Marking(Enum):
+    """What becomes of the record that ends a transaction in a partition."""
+
+    HOLD = "hold"
+    """It is not written until the rule is taken away."""
+
+    LOSE = "lose"
+    """It is never written, and the coordinator thinks that it was (KAFKA-20734)."""
+
+
+@dataclass(slots=True)
+class MarkerRule:
+    """Which ends of transactions something happens to."""
+
+    what: Marking
+    times: int = 1
+    """How often, for those to be lost; -1 for ever."""
+
+    transactional_id: str | None = None
+    """None: any."""
+
+    topic: str | None = None
+    partition: int | None = None
+
+    def fits(self, transactional_id: str, topic: str, partition: int) -> bool:
+        """Whether the rule means this partition of this transaction."""
+        named = self.transactional_id in {None, transactional_id}
+        return named and self.topic in {None, topic} and self.partition in {None, partition}
+
+
+class MarkerRules:
+    """Rules for the ends of transactions, of all nodes of a cluster."""
+
+    def __init__(self) -> None:
+        self._rules: list[MarkerRule] = []
+
+    def add(self, rule: MarkerRule) -> None:
+        """Let a rule wait.
+
+        Raises:
+            TooManyRulesError: `RULES_MAX` wait already.
+        """
+        if len(self._rules) >= RULES_MAX:
+            raise TooManyRulesError(f"{RULES_MAX} rules wait already")
+        self._rules.append(rule)
+
+    def clear(self) -> None:
+        """Drop every rule: what was held is written."""
+        self._rules.clear()
+
+    def of(self, transactional_id: str, topic: str, partition: int) -> Marking | None:
+        """Return what is to become of the end of a transaction, and count what is lost."""
+        for rule in self._rules:
+            if rule.fits(transactional_id, topic, partition):
+                if rule.what is Marking.LOSE:
+                    rule.times -= 1
+                    if rule.times == 0:
+                        self._rules.remove(rule)
+                return rule.what
+        return None
 
 
 AnswerRule = CutAnswer | DelayAnswer | RepeatAnswer

@@ -13,6 +13,7 @@ from kafka.protocol.consumer import (
     OffsetForLeaderEpochResponse,
 )
 
+from .batches import read_head
 from .codecs import CodecError
 from .errors import ErrorCode
 from .log import PartitionLog
@@ -29,6 +30,9 @@ BY_ID: Final = 13
 """First version of Fetch that names topics by their id."""
 
 LATEST: Final = -1
+READ_COMMITTED: Final = 1
+"""Isolation level of a client that wants to see no open and no aborted transactions."""
+
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 FETCH_BYTES_MAX: Final = 57_671_680
@@ -36,6 +40,7 @@ FETCH_BYTES_MAX: Final = 57_671_680
 
 _TopicAnswer: TypeAlias = FetchResponse.FetchableTopicResponse
 _PartitionAnswer: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
+_Aborted: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
 _Offset: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
 _EpochEnd: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
 
@@ -57,7 +62,8 @@ def fetch(node: Node, request: FetchRequest, call: Call) -> Outcome:
         parts: list[_PartitionAnswer] = []
         for part in entry.partitions:
             found = _find(node, _topic(node, entry, call.version), part.partition, part.current_leader_epoch, call)
-            answer, size = _read(node, found, part, room=room, first=first)
+            isolated = request.isolation_level == READ_COMMITTED
+            answer, size = _read(node, found, part, room=room, first=first, isolated=isolated)
             room -= size
             first = first and size == 0
             parts.append(answer)
@@ -79,10 +85,16 @@ def _enough(node: Node, request: FetchRequest, call: Call) -> bool:
             found = _find(node, topic, part.partition, part.current_leader_epoch, call)
             if isinstance(found, ErrorCode) or _out_of_range(found.log, part.fetch_offset):
                 return True
-            size += found.log.size_from(part.fetch_offset, wanted - size)
+            below = _end(found.log, isolated=request.isolation_level == READ_COMMITTED)
+            size += found.log.size_from(part.fetch_offset, wanted - size, below=below)
             if size >= wanted:
                 return True
     return size >= wanted
+
+
+def _end(log: PartitionLog, *, isolated: bool) -> int:
+    """Where the log ends for a reader."""
+    return log.last_stable_offset if isolated else log.high_watermark
 
 
 def _out_of_range(log: PartitionLog, offset: int) -> bool:
@@ -124,6 +136,7 @@ def _read(
     *,
     room: int,
     first: bool,
+    isolated: bool,
 ) -> tuple[_PartitionAnswer, int]:
     """The answer for one partition, and how many bytes of records are in it."""
     if not isinstance(found, ErrorCode):
@@ -140,7 +153,8 @@ def _read(
     if _out_of_range(log, part.fetch_offset):
         error = ErrorCode.OFFSET_OUT_OF_RANGE
     elif room > 0 or first:
-        records = log.read(part.fetch_offset, min(room, max(part.partition_max_bytes, 0)), below=log.high_watermark)
+        limit = min(room, max(part.partition_max_bytes, 0))
+        records = log.read(part.fetch_offset, limit, below=_end(log, isolated=isolated))
         # Only the first batch of an answer may be larger than what was asked for.
         if not first and records and len(records[0]) > room:
             records = []
@@ -149,21 +163,33 @@ def _read(
         partition_index=part.partition,
         error_code=error,
         high_watermark=log.high_watermark,
-        last_stable_offset=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
-        aborted_transactions=None,
+        aborted_transactions=_aborted(log, part.fetch_offset, records) if isolated else None,
         records=data,
     )
     return answer, len(data)
 
 
+def _aborted(log: PartitionLog, offset: int, records: list[bytes]) -> list[_Aborted]:
+    """What the reader of these batches must leave out."""
+    end = offset
+    if records:
+        last = read_head(records[-1])
+        end = last.base_offset + last.last_offset_delta + 1
+    found = log.aborted(offset, end)
+    return [_Aborted(producer_id=one.producer_id, first_offset=one.first_offset) for one in found]
+
+
 def list_offsets(node: Node, request: ListOffsetsRequest, call: Call) -> Outcome:
     """Serve ListOffsets: first, last, by time, and the newest record."""
+    isolated = request.isolation_level == READ_COMMITTED
     return Answer(
         ListOffsetsResponse(
             topics=[
                 ListOffsetsResponse.ListOffsetsTopicResponse(
-                    name=entry.name, partitions=[_offset(node, entry.name, part, call) for part in entry.partitions]
+                    name=entry.name,
+                    partitions=[_offset(node, entry.name, part, call, isolated=isolated) for part in entry.partitions],
                 )
                 for entry in request.topics
             ]
@@ -172,7 +198,12 @@ def list_offsets(node: Node, request: ListOffsetsRequest, call: Call) -> Outcome
 
 
 def _offset(
-    node: Node, name: str, part: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition, call: Call
+    node: Node,
+    name: str,
+    part: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
+    call: Call,
+    *,
+    isolated: bool,
 ) -> _Offset:
     index = part.partition_index
     found = _described(node, name, index, part.current_leader_epoch, call)
@@ -182,7 +213,7 @@ def _offset(
     if isinstance(found, ErrorCode):
         return _Offset(partition_index=index, error_code=found, timestamp=-1, offset=-1, leader_epoch=-1)
     try:
-        place = _place(found.log, part.timestamp)
+        place = _place(found.log, part.timestamp, _end(found.log, isolated=isolated))
     except (CodecError, RecordError):
         place = ErrorCode.CORRUPT_MESSAGE
     if isinstance(place, ErrorCode):
@@ -194,15 +225,15 @@ def _offset(
     return _Offset(partition_index=index, error_code=ErrorCode.NONE, timestamp=time, offset=offset, leader_epoch=epoch)
 
 
-def _place(log: PartitionLog, timestamp: int) -> tuple[int, int] | ErrorCode | None:
+def _place(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int] | ErrorCode | None:
     """Offset and timestamp of what a ListOffsets timestamp means; None when there is no such record."""
     if timestamp == LATEST:
-        return log.high_watermark, -1
+        return end, -1
     if timestamp == EARLIEST:
         return log.start_offset, -1
     if timestamp == MAX_TIMESTAMP:
-        return log.newest()
-    return log.first_at(timestamp) if timestamp >= 0 else ErrorCode.UNSUPPORTED_VERSION
+        return log.newest(below=end)
+    return log.first_at(timestamp, below=end) if timestamp >= 0 else ErrorCode.UNSUPPORTED_VERSION
 
 
 def offset_for_leader_epoch(node: Node, request: OffsetForLeaderEpochRequest, call: Call) -> Outcome:

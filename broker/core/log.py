@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 
 import crc32c
 
-from .batches import CRC_FROM, TIMESTAMP_TYPE_BIT, Head, read_head, unfold
+from .batches import CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Head, read_head, unfold
 from .errors import ErrorCode, Refusal
-from .producer_state import Append, Duplicate, OutOfOrder, ProducerTable, StaleEpoch, Stored
+from .producer_state import PLAIN, Append, Duplicate, Kind, OutOfOrder, Plain, ProducerTable, StaleEpoch, Stored
 from .topics import TimestampType
+from .writing import Marker, read_marker
 
 FIRST_EPOCH: Final = 0
 UNKNOWN_EPOCH: Final = -1
@@ -48,6 +49,22 @@ class Known(NamedTuple):
     last_offset: int
     log_append_time: int
     """The stored batch's largest timestamp, whatever the topic's timestamp type."""
+
+
+class Ended(NamedTuple):
+    """A transaction of which records are in the log, and its end as well."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    commit: bool
+
+
+class Buried(NamedTuple):
+    """A batch that was deleted, and what it said if it was the end of a transaction."""
+
+    head: Head
+    marker: Marker | None
 
 
 class BrokenLogError(ValueError):
@@ -93,7 +110,10 @@ class PartitionLog:
         self._loaded_to = 0
         """Batches before this offset were there when the replica last started: it remembers the last of each producer."""
 
-        self._buried: list[Head] = []
+        self._ended: list[Ended] = []
+        """In order of their ends."""
+
+        self._buried: list[Buried] = []
         """Batches that were deleted and that a start learns of: they lie in the same file as others, or a snapshot tells of them."""
 
         self.producers = ProducerTable()
@@ -108,6 +128,25 @@ class PartitionLog:
     def end_offset(self) -> int:
         """Offset of the next record."""
         return max(self.start_offset, self._batches[-1].last_offset + 1 if self._batches else 0)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """All records before it are on every in-sync replica and in no open transaction."""
+        stable = self.high_watermark
+        opened = self.producers.first_open()
+        if opened is not None:
+            stable = min(stable, opened)
+        # The end of a transaction counts when it is copied.
+        for ended in reversed(self._ended):
+            if ended.marker_offset < self.high_watermark:
+                break
+            stable = min(stable, ended.first_offset)
+        return stable
+
+    def aborted(self, offset: int, end: int) -> list[Ended]:
+        """Aborted transactions that a reader of the records from `offset` to `end` must know."""
+        at = bisect_left(self._ended, offset, key=lambda one: one.marker_offset)
+        return [one for one in self._ended[at:] if not one.commit and one.first_offset < end]
 
     # Leader epochs
 
@@ -139,20 +178,32 @@ class PartitionLog:
     # Appending
 
     def place(
-        self, head: Head, data: bytes, kind: TimestampType, *, wall_ms: int, epoch: int = FIRST_EPOCH
+        self,
+        head: Head,
+        data: bytes,
+        kind: TimestampType,
+        *,
+        wall_ms: int,
+        epoch: int = FIRST_EPOCH,
+        belongs: Kind = PLAIN,
     ) -> Appended | Known | Refusal:
         """Decide on a checked batch; nothing changes until `add`."""
         if head.producer_id >= 0:
-            known = self._by_producer(head)
+            known = self._by_producer(head, belongs)
             if known is not None:
                 return known
+        return self.placed(head, data, kind, wall_ms=wall_ms, epoch=epoch)
+
+    def placed(self, head: Head, data: bytes, kind: TimestampType, *, wall_ms: int, epoch: int) -> Appended:
+        """Give a batch its place at the end of the log, whoever it is from; nothing changes until `add`."""
         time = wall_ms if kind is TimestampType.LOG_APPEND else None
         base = self.end_offset
         last = base + head.last_offset_delta
         return Appended(base, last, -1 if time is None else time, stored_bytes(data, base, time, epoch))
 
-    def _by_producer(self, head: Head) -> Known | Refusal | None:
-        verdict = self.producers.judge(head.producer_id, head.producer_epoch, head.base_sequence, head.last_sequence)
+    def _by_producer(self, head: Head, belongs: Kind) -> Known | Refusal | None:
+        sequences = (head.base_sequence, head.last_sequence)
+        verdict = self.producers.judge(head.producer_id, head.producer_epoch, *sequences, belongs)
         match verdict:
             case Append():
                 return None
@@ -164,6 +215,9 @@ class PartitionLog:
             case StaleEpoch(current):
                 why = f"epoch {head.producer_epoch}, current {current}"
                 return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, why, tells_log_start=True)
+            case Plain():
+                why = "its producer has a transaction open, to which it does not belong"
+                return Refusal(ErrorCode.INVALID_TXN_STATE, why, tells_log_start=True)
 
     def add(self, data: bytes) -> None:
         """Keep a stored batch, which must begin at the end of the log (anywhere, if the log is empty).
@@ -181,13 +235,24 @@ class PartitionLog:
         last = head.base_offset + head.last_offset_delta
         self._batches.append(Batch(last, head.base_offset, head.max_timestamp, data))
         self.size += len(data)
-        self._remember(head)
+        self._remember(head, _marker(head, data))
 
-    def _remember(self, head: Head) -> None:
-        if head.producer_id >= 0:
-            last = head.base_offset + head.last_offset_delta
-            stored = Stored(head.base_sequence, head.last_sequence, head.base_offset, last, head.max_timestamp)
-            self.producers.appended(head.producer_id, head.producer_epoch, stored)
+    def _remember(self, head: Head, marker: Marker | None) -> None:
+        if head.producer_id < 0:
+            return
+        if marker is not None:
+            coordinator, time = marker.coordinator_epoch, head.max_timestamp
+            began = self.producers.ended(head.producer_id, head.producer_epoch, coordinator, time)
+            if began is not None:
+                self._ended.append(Ended(head.producer_id, began, head.base_offset, marker.commit))
+            return
+        last = head.base_offset + head.last_offset_delta
+        stored = Stored(head.base_sequence, head.last_sequence, head.base_offset, last, head.max_timestamp)
+        transactional = bool(head.attributes & TRANSACTIONAL_BIT)
+        numbered = head.base_sequence >= 0
+        self.producers.appended(
+            head.producer_id, head.producer_epoch, stored, transactional=transactional, numbered=numbered
+        )
 
     # Losing records and memory
 
@@ -199,12 +264,13 @@ class PartitionLog:
         if end >= self.end_offset:
             return
         at = bisect_left(self._batches, (end,))
-        self.size -= sum(len(batch.data) for batch in self._batches[at:])
+        cut = self._batches[at:]
+        self.size -= sum(len(batch.data) for batch in cut)
         del self._batches[at:]
         self.high_watermark = min(self.high_watermark, self.end_offset)
         self._loaded_to = min(self._loaded_to, self.end_offset)
-        forgotten = self.producers.cut(end)
-        if forgotten:
+        in_transactions = any(read_head(batch.data).attributes & TRANSACTIONAL_BIT for batch in cut)
+        if self.producers.cut(end) or in_transactions:
             self._rebuild()
 
     def restart_at(self, offset: int) -> None:
@@ -212,6 +278,7 @@ class PartitionLog:
         self._batches.clear()
         self._epochs.clear()
         self._buried.clear()
+        self._ended.clear()
         self.producers = ProducerTable()
         self.size = 0
         self.start_offset = self.high_watermark = self._loaded_to = offset
@@ -226,11 +293,13 @@ class PartitionLog:
         gone = self._batches[:at]
         del self._batches[:at]
         self.size -= sum(len(batch.data) for batch in gone)
-        self._buried += [read_head(batch.data) for batch in gone]
+        heads = [(read_head(batch.data), batch.data) for batch in gone]
+        self._buried += [Buried(head, _marker(head, data)) for head, data in heads if head.producer_id >= 0]
         if files:
             told = bool(self._batches) or leads
-            self._buried = list({head.producer_id: head for head in self._buried}.values()) if told else []
+            self._buried = list({one.head.producer_id: one for one in self._buried}.values()) if told else []
         self.start_offset = max(self.start_offset, offset)
+        self._ended = [one for one in self._ended if one.marker_offset >= self.start_offset]
         self.high_watermark = max(self.high_watermark, self.start_offset)
 
     def reload(self, *, clean: bool, wall_ms: int, after_ms: int) -> None:
@@ -241,6 +310,7 @@ class PartitionLog:
         if self.end_offset == self.start_offset:
             self.producers = ProducerTable()
             self._buried.clear()
+            self._ended.clear()
         elif not clean:
             self._loaded_to = self.end_offset
             self._rebuild()
@@ -251,14 +321,17 @@ class PartitionLog:
     def _rebuild(self) -> None:
         """Learn the producers from the batches that are left."""
         self.producers = ProducerTable()
+        self._ended.clear()
         shrunk = False
-        for head in (*self._buried, *(read_head(batch.data) for batch in self._batches)):
+        heads = ((read_head(batch.data), batch.data) for batch in self._batches)
+        for head, marker in (*self._buried, *((head, _marker(head, data)) for head, data in heads)):
             if not shrunk and head.base_offset >= self._loaded_to:
                 self.producers.shrink_to_last()
                 shrunk = True
-            self._remember(head)
+            self._remember(head, marker)
         if not shrunk:
             self.producers.shrink_to_last()
+        self._ended = [one for one in self._ended if one.marker_offset >= self.start_offset]
 
     # Reading
 
@@ -280,25 +353,25 @@ class PartitionLog:
             found.append(data)
         return found
 
-    def size_from(self, offset: int, limit: int) -> int:
-        """Bytes that readers see from `offset`, counted no further than `limit`."""
+    def size_from(self, offset: int, limit: int, *, below: int) -> int:
+        """Bytes from `offset` up to the offset `below`, counted no further than `limit`."""
         size = 0
         for at in range(bisect_left(self._batches, (offset,)), len(self._batches)):
-            if self._batches[at].last_offset >= self.high_watermark:
+            if self._batches[at].last_offset >= below:
                 break
             size += len(self._batches[at].data)
             if size >= limit:
                 break
         return size
 
-    def first_at(self, timestamp: int) -> tuple[int, int] | None:
-        """Offset and timestamp (ms) of the first record that readers see not older than `timestamp`.
+    def first_at(self, timestamp: int, *, below: int) -> tuple[int, int] | None:
+        """Offset and timestamp (ms) of the first record before the offset `below` that is not older than `timestamp`.
 
         Raises:
             CodecError, RecordError: a batch was stored unlooked at, and its records do not decode.
         """
         for batch in self._batches:
-            if batch.last_offset >= self.high_watermark:
+            if batch.last_offset >= below:
                 break
             if batch.max_timestamp >= timestamp:
                 for offset, time in _times(batch):
@@ -306,17 +379,21 @@ class PartitionLog:
                         return offset, time
         return None
 
-    def newest(self) -> tuple[int, int] | None:
-        """Offset and timestamp (ms) of the record that readers see with the largest timestamp, the first of them.
+    def newest(self, *, below: int) -> tuple[int, int] | None:
+        """Offset and timestamp (ms) of the record before the offset `below` with the largest timestamp, the first of them.
 
         Raises:
             CodecError, RecordError: as `first_at`.
         """
-        seen = [batch for batch in self._batches if batch.last_offset < self.high_watermark]
+        seen = [batch for batch in self._batches if batch.last_offset < below]
         if not seen:
             return None
         batch = max(seen, key=lambda candidate: candidate.max_timestamp)
         return max(_times(batch), key=lambda pair: (pair[1], -pair[0]))
+
+
+def _marker(head: Head, data: bytes) -> Marker | None:
+    return read_marker(data) if head.attributes & CONTROL_BIT else None
 
 
 def _times(batch: Batch) -> list[tuple[int, int]]:

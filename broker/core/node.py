@@ -5,17 +5,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from . import internal
 from .batches import Verify
+from .endings import Endings
 from .errors import ErrorCode
-from .faults import Faults
+from .faults import Faults, MarkerRules
+from .group_log import GroupTable
 from .log import PartitionLog
 from .permissions import Permissions
 from .placement import FixedPlacements, Placement, Placements
 from .ports import LogStore, Moment, TopicStore
 from .quotas import Quotas
 from .topics import Topic, TopicRules
+from .transaction_log import TransactionTable
 
 NODES_MAX: Final = 1024
 PRODUCER_ID_BLOCK: Final = 1 << 20
@@ -23,6 +27,7 @@ PRODUCER_ID_BLOCK: Final = 1 << 20
 
 STARTS_MAX: Final = 1 << 31
 NO_ID: Final = uuid.UUID(int=0)
+EVERYTHING: Final = 1 << 62
 
 
 class Peer(NamedTuple):
@@ -47,6 +52,23 @@ class Limits(NamedTuple):
     producer_id_check_interval_s: float = 600.0
     offsets_max: int = 100_000
     """Committed offsets kept."""
+
+    offsets_retention_ms: int = 604_800_000
+    """How long a group without members keeps an offset after its commit."""
+
+    transaction_version: int = 2
+    """2: what Kafka 4 has; 1: the same with the feature set back; 0: brokers before it, with the APIs that those have."""
+
+    transaction_timeout_max_ms: int = 900_000
+    transaction_check_interval_s: float = 10.0
+    """Between two looks at transactions that are open for too long."""
+
+    transactional_id_expiration_ms: int = 604_800_000
+    marker_delay_ms: int = 0
+    """From the end of a transaction to its markers; 0: they are written in the same moment, right after the answer."""
+
+    coordinator_load_ms: int = 0
+    """How long a new coordinator reads its log before it answers."""
 
 
 @dataclass(slots=True)
@@ -80,6 +102,22 @@ class Partition:
         self.log.high_watermark = max(self.log.high_watermark, min(end, self.log.end_offset))
 
 
+class Neighbours(Protocol):
+    """Other nodes that a node reaches by itself."""
+
+    def leader(self, asking: Node, topic: Topic, index: int) -> Node | None:
+        """The node that leads a partition as `asking` knows, if it leads it by what it knows itself, and can be reached."""
+        ...
+
+
+class Alone:
+    """A node in a process of its own, which reaches itself only."""
+
+    def leader(self, asking: Node, topic: Topic, index: int) -> Node | None:
+        """The asking node, if it leads the partition."""
+        return None if isinstance(asking.partition(topic, index), ErrorCode) else asking
+
+
 class Node:
     """The state of one broker process; what its requests do to it is in the modules beside this one."""
 
@@ -95,10 +133,13 @@ class Node:
         moment: Moment,
         placements: Placements | None = None,
         logs: Mapping[tuple[uuid.UUID, int], PartitionLog] | None = None,
+        neighbours: Neighbours | None = None,
+        marker_rules: MarkerRules | None = None,
     ) -> None:
         """Take part as `node_id`; `start` is a number that no earlier start of this node used.
 
         Without `placements` there is one replica of everything. `logs` were held by an earlier start; they were reloaded.
+        Without `neighbours` no other node is reached, as is good for a cluster of one. `marker_rules` may be shared by nodes.
         """
         self.peers = tuple(sorted(peers))
         self.by_id = {peer.node_id: peer for peer in self.peers}
@@ -114,9 +155,11 @@ class Node:
         self.changes = 0
         """Counts appends and moves of the high watermark; requests that wait look again when it moves."""
 
-        self.offsets: dict[tuple[str, str, int], tuple[int, str | None]] = {}
-        """Committed (offset, metadata) by (group, topic, partition)."""
-
+        self.neighbours = neighbours or Alone()
+        self.marker_rules = marker_rules or MarkerRules()
+        self.transactions = TransactionTable()
+        self.endings = Endings()
+        self.groups = GroupTable()
         self.placements: Placements = placements or FixedPlacements([peer.node_id for peer in self.peers])
         self._topic_store = topic_store
         self._log_store = log_store
@@ -127,6 +170,7 @@ class Node:
         self._next_producer_id = (start * NODES_MAX + node_id) * PRODUCER_ID_BLOCK
         self._last_producer_id = self._next_producer_id + PRODUCER_ID_BLOCK - 1
         self._next_expiry = moment.now + limits.producer_id_check_interval_s
+        self.next_transaction_check = moment.now + limits.transaction_check_interval_s
         self._learn(moment)
 
     @property
@@ -145,7 +189,9 @@ class Node:
         self._topics = {topic.name: topic for topic in self._topic_store.all()}
         self._ids = {topic.id: topic for topic in self._topics.values()}
         for key in [key for key in self._partitions if key[0] not in self._ids]:
-            self._log_store.discard(self._partitions.pop(key).topic)
+            gone = self._partitions.pop(key).topic
+            self._log_store.discard(gone)
+            self._forget(gone.name, key[1])
         for topic in self._topics.values():
             for index in range(topic.partitions):
                 self._place(topic, index, moment)
@@ -156,22 +202,23 @@ class Node:
         placement = self.placements.placement(topic, index)
         key = (topic.id, index)
         if self.node_id not in placement.replicas:
-            _ = self._partitions.pop(key, None)
+            if self._partitions.pop(key, None) is not None:
+                self._forget(topic.name, index)
             return
         known = self._partitions.get(key)
         if known is None:
             log = self._logs.pop(key, None) or self._load(topic, index, moment)
             known = self._partitions[key] = Partition(topic, topic.rules, log, placement, diverged=True)
-            self._begin(known, moment)
+            self._begin(known, index, moment)
             return
         moved = known.placement.epoch != placement.epoch or known.placement.leader != placement.leader
         known.topic, known.rules, known.placement = topic, topic.rules, placement
         if moved:
-            self._begin(known, moment)
+            self._begin(known, index, moment)
         elif placement.leader == self.node_id:
             known.advance()
 
-    def _begin(self, partition: Partition, moment: Moment) -> None:
+    def _begin(self, partition: Partition, index: int, moment: Moment) -> None:
         """Start to lead or to follow."""
         leads = partition.placement.leader == self.node_id
         partition.diverged = not leads
@@ -181,6 +228,25 @@ class Node:
             partition.log.begin_epoch(partition.placement.epoch)
             partition.ends[self.node_id] = partition.log.end_offset
             partition.advance()
+        self._take_over(partition, index, moment) if leads else self._forget(partition.topic.name, index)
+
+    def _take_over(self, partition: Partition, index: int, moment: Moment) -> None:
+        """Learn what the log of an internal topic says, to be the coordinator of what it tells of."""
+        name = partition.topic.name
+        if name not in internal.NAMES:
+            return
+        ready_at = moment.now + self.limits.coordinator_load_ms / 1000
+        batches = partition.log.read(partition.log.start_offset, EVERYTHING, below=EVERYTHING)
+        if name == internal.TRANSACTIONS:
+            self.transactions.load(index, batches, ready_at)
+        else:
+            self.groups.load(index, batches, ready_at)
+
+    def _forget(self, name: str, index: int) -> None:
+        if name == internal.TRANSACTIONS:
+            self.transactions.forget(index)
+        elif name == internal.OFFSETS:
+            self.groups.forget(index)
 
     def _load(self, topic: Topic, index: int, moment: Moment) -> PartitionLog:
         log = PartitionLog()
@@ -267,6 +333,10 @@ class Node:
         if partition.placement.leader == self.node_id:
             partition.ends[self.node_id] = partition.log.end_offset
             partition.advance()
+            if partition.topic.name == internal.TRANSACTIONS:
+                self.transactions.appended(index, data)
+            elif partition.topic.name == internal.OFFSETS:
+                self.groups.appended(index, data)
         self.changes += 1
 
     def delete_before(self, partition: Partition, index: int, offset: int) -> None:

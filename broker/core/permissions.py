@@ -36,6 +36,8 @@ class Resource(Enum):
 
     TOPIC = "TOPIC"
     CLUSTER = "CLUSTER"
+    TRANSACTIONAL_ID = "TRANSACTIONAL_ID"
+    GROUP = "GROUP"
 
 
 DESCRIBED_BY: Final = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER})

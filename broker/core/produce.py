@@ -15,6 +15,8 @@ from .node import Node, Partition
 from .outcomes import Answer, Call, HangUp, Outcome, Silence, Wait
 from .permissions import Operation, Resource
 from .topics import Topic
+from .transaction_states import Key
+from .verifying import Verified, kind_of, may_write, verify
 
 API_KEY: Final = 0
 BY_ID: Final = 13
@@ -24,6 +26,10 @@ ZSTD: Final = 7
 HINTS: Final = 10
 ALL: Final = -1
 """`acks` of a request that is answered when all in-sync replicas have it."""
+
+NO_TRANSACTIONAL_ID: Final = Refusal(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no right to the transactional id, or none is named"
+)
 
 _TopicAnswer: TypeAlias = ProduceResponse.TopicProduceResponse
 _PartitionAnswer: TypeAlias = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
@@ -53,13 +59,20 @@ def produce(node: Node, request: ProduceRequest, call: Call) -> Outcome:
     named = Counter(
         (entry.name, entry.topic_id, part.index) for entry in request.topic_data for part in entry.partition_data
     )
+    verified = verify(node, request, _writable(node, request, call), call)
+    if isinstance(verified, Wait):
+        return verified
     waiting: list[Expected] = []
     answers: list[_TopicAnswer] = []
+    forbidden = not may_write(node, request, call)
     for entry in request.topic_data:
         parts: list[_PartitionAnswer] = []
         for part in entry.partition_data:
             repeated = named[entry.name, entry.topic_id, part.index] > 1
-            found = _partition(node, request, entry, part, repeated=repeated, call=call)
+            if forbidden:
+                found = _refused(part.index, NO_TRANSACTIONAL_ID)
+            else:
+                found = _partition(node, request, entry, part, verified, repeated=repeated, call=call)
             if isinstance(found, Expected):
                 waiting.append(found)
                 found = found.answer
@@ -71,6 +84,18 @@ def produce(node: Node, request: ProduceRequest, call: Call) -> Outcome:
         failed = [part.error_code for answer in answers for part in answer.partition_responses if part.error_code]
         return HangUp(f"acks 0, error {failed[0]}") if failed else Silence()
     return finish(node, request, call, Written(answers, waiting, mute_s))
+
+
+def _writable(node: Node, request: ProduceRequest, call: Call) -> dict[Key, bytes]:
+    """What a request has for partitions of which the coordinator of its transaction may be asked, by topic and index."""
+    if request.transactional_id is None or not may_write(node, request, call):
+        return {}
+    found: dict[Key, bytes] = {}
+    for entry in request.topic_data:
+        topic = node.topic_by_id(entry.topic_id) if call.version >= BY_ID else node.topic(entry.name)
+        if topic is not None and node.permissions.allow(call.client_id, Operation.WRITE, Resource.TOPIC, topic.name):
+            found.update({(topic.name, part.index): _data(part) for part in entry.partition_data})
+    return found
 
 
 def finish(node: Node, request: ProduceRequest, call: Call, written: Written) -> Outcome:
@@ -122,6 +147,7 @@ def _partition(
     request: ProduceRequest,
     entry: ProduceRequest.TopicProduceData,
     part: _Part,
+    verified: Verified,
     *,
     repeated: bool,
     call: Call,
@@ -145,6 +171,9 @@ def _partition(
         return _elsewhere(node, topic, part.index, partition, call.version)
     if repeated:
         return _refused(part.index, Refusal(ErrorCode.INVALID_RECORD, "the partition is twice in the request"))
+    refusal = verified.get((topic.name, part.index))
+    if refusal is not None:
+        return _refused(part.index, refusal)
     found = _append(node, partition, part, acks=request.acks, call=call)
     if fault is None:
         return found
@@ -170,7 +199,8 @@ def _append(node: Node, partition: Partition, part: _Part, *, acks: int, call: C
     if not isinstance(head, Head):
         return _refused(index, head, log.start_offset)
     kind = partition.rules.timestamp_type
-    placed = log.place(head, data, kind, wall_ms=wall_ms, epoch=partition.placement.epoch)
+    belongs = kind_of(head, call.version)
+    placed = log.place(head, data, kind, wall_ms=wall_ms, epoch=partition.placement.epoch, belongs=belongs)
     match placed:
         case Refusal():
             return _refused(index, placed, log.start_offset)

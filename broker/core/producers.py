@@ -48,10 +48,10 @@ def _producers(node: Node, name: str, index: int, call: Call) -> _Producers:
             _Producers.ProducerState(
                 producer_id=producer_id,
                 producer_epoch=producer.epoch,
-                last_sequence=producer.last.last_sequence,
-                last_timestamp=producer.last.timestamp,
-                coordinator_epoch=-1,
-                current_txn_start_offset=-1,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=-1 if producer.open_from is None else producer.open_from,
             )
             for producer_id, producer in found.log.producers.snapshot()
         ],

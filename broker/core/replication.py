@@ -12,12 +12,17 @@ from typing import Final, NamedTuple
 
 from .controller import CONTROLLER, Controller, Key, News, PlacementError
 from .copying import copy
+from .errors import ErrorCode
+from .faults import MarkerRules
 from .log import PartitionLog
+from .markers import coordinate
 from .node import Limits, Node, Partition, Peer
 from .outcomes import Wait
 from .placement import NO_LEADER
 from .ports import LogStore, Moment
 from .requests import Reply, Request, again, apply
+from .tasks import upkeep
+from .topics import Topic
 
 ROUNDS_MAX: Final = 50
 """Steps until nothing changes any more: a new decision at most begets a copy, that a wider in-sync set, that a decision."""
@@ -84,6 +89,7 @@ class Cluster:
         self.limits = limits or Limits(default_replicas=min(3, len(peers)))
         self.timing = timing or Timing()
         self.controller = Controller([peer.node_id for peer in peers])
+        self.marker_rules = MarkerRules()
         self.changes = 0
         """Moves when a request that waits may be done."""
 
@@ -107,6 +113,8 @@ class Cluster:
             moment=moment,
             placements=place.news,
             logs=place.disk,
+            neighbours=self,
+            marker_rules=self.marker_rules,
         )
 
     # What the shells call
@@ -138,6 +146,16 @@ class Cluster:
             outcome = apply(node, again(request, outcome), own)
         return outcome
 
+    def leader(self, asking: Node, topic: Topic, index: int) -> Node | None:
+        """The node that leads a partition as `asking` knows, if it leads it by what it knows itself, and can be reached."""
+        peer = asking.leader(topic, index)
+        if peer is None or not self.serves(peer.node_id):
+            return None
+        if peer.node_id != asking.node_id and not self._reaches(asking.node_id, peer.node_id):
+            return None
+        found = self.node(peer.node_id)
+        return None if isinstance(found.partition(topic, index), ErrorCode) else found
+
     def _own(self, node_id: int, moment: Moment) -> Moment:
         """The time by a node's own clock."""
         return moment._replace(wall_ms=moment.wall_ms + self._place(node_id).clock_ms)
@@ -151,7 +169,7 @@ class Cluster:
         self.settle(moment)
         for node_id, place in self.places.items():
             if place.node is not None and not place.paused:
-                place.node.upkeep(self._own(node_id, moment))
+                upkeep(place.node, self._own(node_id, moment))
 
     def settle(self, moment: Moment) -> None:
         """Tell the news, copy the logs and decide, until nothing changes."""
@@ -163,6 +181,7 @@ class Cluster:
             self._spread_news(moment)
             self._copy_all(moment)
             self._judge_sync(moment)
+            self._end_transactions(moment)
             if self._state() == at:
                 break
         else:
@@ -176,6 +195,12 @@ class Cluster:
         return (self.controller.version, *versions, *counts)
 
     # One round
+
+    def _end_transactions(self, moment: Moment) -> None:
+        """Let every coordinator go on with the transactions that it ends."""
+        for node_id, place in self.places.items():
+            if place.node is not None and not place.paused:
+                coordinate(place.node, self._own(node_id, moment))
 
     def _hears(self, node_id: int, place: Place) -> bool:
         """Whether a node and the controller hear each other."""

@@ -13,7 +13,11 @@ from typing import Final, NamedTuple
 from kafka.protocol.admin.cluster import DescribeClusterRequest
 from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.admin.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
-from kafka.protocol.admin.transactions import DescribeProducersRequest
+from kafka.protocol.admin.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
@@ -25,20 +29,37 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
-from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
 
 from . import nulls
 from .admin import alter_configs, create_topics, delete_records, delete_topics, describe_configs
 from .cluster import describe_cluster, find_coordinator, init_producer_id, metadata
+from .coordination import Written as Stored
+from .coordination import finish as finish_stored
 from .errors import ErrorCode
 from .faults import CutAnswer, DelayAnswer
 from .fetch import fetch, list_offsets, offset_for_leader_epoch
-from .groups import offset_commit, offset_fetch
+from .groups import offset_commit, offset_fetch, transactional_commit
+from .markers import coordinate
 from .node import Node
 from .outcomes import Answer, Call, HangUp, Outcome, Wait
 from .ports import CutOffError, Moment
 from .produce import Written, finish, produce
 from .producers import describe_producers
+from .transaction_requests import (
+    add_offsets,
+    add_partitions,
+    describe_transactions,
+    end_transaction,
+    list_transactions,
+)
 
 HEAD: Final = struct.Struct(">hhi")
 API_VERSIONS_KEY: Final = 18
@@ -61,18 +82,30 @@ APIS: Final[dict[int, Api]] = {
     3: Api(MetadataRequest, 0, 12),
     8: Api(OffsetCommitRequest, 2, 9),
     9: Api(OffsetFetchRequest, 1, 9),
-    10: Api(FindCoordinatorRequest, 0, 5),
+    10: Api(FindCoordinatorRequest, 0, 6),
     18: Api(ApiVersionsRequest, 0, 4),
     19: Api(CreateTopicsRequest, 2, 7),
     20: Api(DeleteTopicsRequest, 1, 6),
     21: Api(DeleteRecordsRequest, 0, 2),
     22: Api(InitProducerIdRequest, 0, 5),
     23: Api(OffsetForLeaderEpochRequest, 2, 4),
+    24: Api(AddPartitionsToTxnRequest, 0, 3),
+    25: Api(AddOffsetsToTxnRequest, 0, 4),
+    26: Api(EndTxnRequest, 0, 5),
+    28: Api(TxnOffsetCommitRequest, 0, 5),
     32: Api(DescribeConfigsRequest, 1, 4),
     44: Api(IncrementalAlterConfigsRequest, 0, 1),
     60: Api(DescribeClusterRequest, 0, 1),
     61: Api(DescribeProducersRequest, 0, 0),
+    65: Api(DescribeTransactionsRequest, 0, 0),
+    66: Api(ListTransactionsRequest, 0, 1),
 }
+
+BEFORE_TRANSACTIONS_2: Final = {0: 11, 26: 4, 28: 4}
+"""Highest versions of brokers that do not know version 2 of the transaction protocol."""
+
+FEATURE: Final = "transaction.version"
+FEATURE_MAX: Final = 2
 
 
 class Request(NamedTuple):
@@ -148,11 +181,15 @@ def apply(node: Node, request: Request, moment: Moment) -> Reply | Wait:
         kept = request.pending
         return kept.reply if moment.now >= kept.until else Wait(kept.until, kept)
     node.refresh(moment)
+    if request.body is not None and request.version > highest(node, request.api):
+        return Reply(b"", close=True, why=f"API {request.api} version {request.version} is not offered")
     try:
         outcome = _serve(node, request, moment)
     except CutOffError:
         # As a real one: it forwards the request, and hears nothing until the way is free again.
         return Wait(math.inf)
+    # The answer is made before the transaction is ended in its partitions.
+    coordinate(node, moment)
     match outcome:
         case Wait():
             return outcome
@@ -187,9 +224,11 @@ def _reply(node: Node, request: Request, response: ApiMessage, moment: Moment, m
 
 def _serve(node: Node, request: Request, moment: Moment) -> Outcome:
     call = Call(request.version, request.client_id, request.arrived, moment)
+    if isinstance(request.pending, Stored):
+        return finish_stored(node, call, request.pending)
     match request.body:
         case None:
-            return Answer(_versions(ErrorCode.UNSUPPORTED_VERSION))
+            return Answer(_versions(node, ErrorCode.UNSUPPORTED_VERSION))
         case ProduceRequest() as body:
             written = request.pending
             return finish(node, body, call, written) if isinstance(written, Written) else produce(node, body, call)
@@ -202,18 +241,36 @@ def _serve(node: Node, request: Request, moment: Moment) -> Outcome:
         case InitProducerIdRequest() as body:
             return init_producer_id(node, body, call)
         case ApiVersionsRequest():
-            return Answer(_versions(ErrorCode.NONE))
+            return Answer(_versions(node, ErrorCode.NONE))
         case FindCoordinatorRequest() as body:
-            return find_coordinator(node, body, request.version)
+            return find_coordinator(node, body, call)
         case OffsetForLeaderEpochRequest() as body:
             return offset_for_leader_epoch(node, body, call)
         case DescribeProducersRequest() as body:
             return describe_producers(node, body, call)
         case OffsetCommitRequest() as body:
-            return offset_commit(node, body)
+            return offset_commit(node, body, call)
         case OffsetFetchRequest() as body:
-            return offset_fetch(node, body, request.version)
+            return offset_fetch(node, body, call)
         case body:
+            return _coordinate(node, body, call)
+
+
+def _coordinate(node: Node, body: ApiMessage, call: Call) -> Outcome:
+    match body:
+        case AddPartitionsToTxnRequest():
+            return add_partitions(node, body, call)
+        case AddOffsetsToTxnRequest():
+            return add_offsets(node, body, call)
+        case EndTxnRequest():
+            return end_transaction(node, body, call)
+        case TxnOffsetCommitRequest():
+            return transactional_commit(node, body, call)
+        case DescribeTransactionsRequest():
+            return describe_transactions(node, body, call)
+        case ListTransactionsRequest():
+            return list_transactions(node, body, call)
+        case _:
             return _administer(node, body, call)
 
 
@@ -235,11 +292,25 @@ def _administer(node: Node, body: ApiMessage, call: Call) -> Outcome:
             raise AssertionError(f"{type(body).__name__} is offered and not served")
 
 
-def _versions(error: ErrorCode) -> ApiVersionsResponse:
-    return ApiVersionsResponse(
+def highest(node: Node, key: int) -> int:
+    """The highest version of an API that a node offers."""
+    offered = APIS[key].highest
+    return offered if node.limits.transaction_version else min(offered, BEFORE_TRANSACTIONS_2.get(key, offered))
+
+
+def _versions(node: Node, error: ErrorCode) -> ApiVersionsResponse:
+    answer = ApiVersionsResponse(
         error_code=error,
         api_keys=[
-            ApiVersionsResponse.ApiVersion(api_key=key, min_version=api.lowest, max_version=api.highest)
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=api.lowest, max_version=highest(node, key))
             for key, api in APIS.items()
         ],
     )
+    level = node.limits.transaction_version
+    if level:
+        supported = ApiVersionsResponse.SupportedFeatureKey(name=FEATURE, min_version=0, max_version=FEATURE_MAX)
+        final = ApiVersionsResponse.FinalizedFeatureKey(name=FEATURE, max_version_level=level, min_version_level=level)
+        answer.supported_features = [supported]
+        answer.finalized_features_epoch = 1
+        answer.finalized_features = [final]
+    return answer

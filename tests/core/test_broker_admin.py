@@ -8,6 +8,7 @@ from kafka.protocol.consumer import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
+from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 from penstock.broker.core.errors import ErrorCode
 from penstock.broker.core.faults import RULES_MAX, FailNext, Faults, TooManyRulesError
 from penstock.broker.core.node import Limits
@@ -32,7 +33,14 @@ def spread(*, node: int = 0, limits: Limits | None = None) -> Bench:
 # Committed offsets
 
 
+def find_group(bench: Bench) -> None:
+    """As a client does first; it makes the broker's own topic."""
+    answer = bench.ask(FindCoordinatorRequest(key="g", key_type=0), 3)
+    assert answer.error_code == 0
+
+
 def commit(bench: Bench, offset: int, *, version: int, generation: int = -1, name: str = "t") -> int:
+    find_group(bench)
     part = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
         partition_index=1, committed_offset=offset, committed_metadata="m"
     )
@@ -45,6 +53,7 @@ def commit(bench: Bench, offset: int, *, version: int, generation: int = -1, nam
 
 
 def committed(bench: Bench, version: int, *, everything: bool = False) -> list[tuple[int, int, str | None]]:
+    find_group(bench)
     if version >= 8:
         kind = OffsetFetchRequest.OffsetFetchRequestGroup
         topics = [kind.OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])]

@@ -68,7 +68,7 @@ BROKEN: dict[str, tuple[bytes, ErrorCode, str]] = {
     "a transactional batch": (
         broken_head(attributes=0x10, producer_id=1, epoch=0, sequence=0),
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "this broker has no transactions",
+        "no right to the transactional id, or none is named",
     ),
     "log append time": (broken_head(attributes=0x08), ErrorCode.INVALID_TIMESTAMP, "timestamp type is not create time"),
     "a producer id without a sequence": (

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from kafka.protocol.admin.cluster import DescribeClusterRequest
 from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.admin.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
-from kafka.protocol.admin.transactions import DescribeProducersRequest
+from kafka.protocol.admin.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
@@ -22,7 +26,14 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
-from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
 from penstock.broker.core.outcomes import Wait
 from penstock.broker.core.requests import APIS, Reply, RequestError, apply, decode
 
@@ -80,6 +91,21 @@ def samples() -> Iterator[ApiMessage]:
     yield IncrementalAlterConfigsRequest(resources=[altered(resource_type=2, resource_name="t", configs=[item])])
     yield DescribeClusterRequest()
     yield DescribeProducersRequest(topics=[DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])])
+    added = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])
+    yield AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=1,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=[added],
+    )
+    who = {"transactional_id": "x", "producer_id": 1, "producer_epoch": 0}
+    yield AddOffsetsToTxnRequest(**who, group_id="g")
+    yield EndTxnRequest(**who, committed=True)
+    kept = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    read = kept.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    yield TxnOffsetCommitRequest(**who, group_id="g", topics=[kept(name="t", partitions=[read])])
+    yield DescribeTransactionsRequest(transactional_ids=["x"])
+    yield ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[1])
 
 
 def encoded(request: ApiMessage, version: int) -> bytes:

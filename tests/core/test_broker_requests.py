@@ -179,11 +179,16 @@ def test_a_start_that_has_used_up_its_ids_gives_no_more() -> None:
     assert (answer.error_code, answer.producer_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
 
-def test_transactions_are_refused() -> None:
+def test_nodes_in_processes_of_their_own_have_no_coordinator_of_transactions() -> None:
+    found = spread(node=0).ask(FindCoordinatorRequest(key="x", key_type=1, coordinator_keys=["x"]), 4)
+    assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    unknown = spread(node=0).ask(FindCoordinatorRequest(key="x", key_type=2, coordinator_keys=["x"]), 6)
+    assert unknown.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_without_a_coordinator_nobody_gets_a_transactional_identity() -> None:
     answer = Bench().ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1), 4)
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
-    found = Bench().ask(FindCoordinatorRequest(key="x", key_type=1, coordinator_keys=["x"]), 4)
-    assert found.coordinators[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (answer.error_code, answer.producer_id) == (ErrorCode.NOT_COORDINATOR, -1)
 
 
 @pytest.mark.parametrize("version", versions(10))

@@ -106,13 +106,13 @@ def an_old_epoch_is_accepted(patch: Changes) -> None:
 def only_the_first_sequence_makes_a_duplicate(patch: Changes) -> None:
     judge = ProducerTable.judge
 
-    def loosely(self: ProducerTable, producer_id: int, epoch: int, first: int, last: int) -> Any:
+    def loosely(self: ProducerTable, producer_id: int, epoch: int, first: int, last: int, *kind: Any) -> Any:
         for key, producer in self.snapshot():
             if key == producer_id and producer.epoch == epoch:
                 for stored in producer.batches:
                     if stored.first_sequence == first:
                         return Duplicate(stored)
-        return judge(self, producer_id, epoch, first, last)
+        return judge(self, producer_id, epoch, first, last, *kind)
 
     patch.swap(ProducerTable, "judge", loosely)
 
@@ -121,9 +121,9 @@ def only_the_first_sequence_makes_a_duplicate(patch: Changes) -> None:
 def an_unknown_id_must_begin_at_zero(patch: Changes) -> None:
     judge = ProducerTable.judge
 
-    def strictly(self: ProducerTable, producer_id: int, epoch: int, first: int, last: int) -> Any:
+    def strictly(self: ProducerTable, producer_id: int, epoch: int, first: int, last: int, *kind: Any) -> Any:
         known = producer_id in dict(self.snapshot())
-        return judge(self, producer_id, epoch, first, last) if known or first == 0 else OutOfOrder(0)
+        return judge(self, producer_id, epoch, first, last, *kind) if known or first == 0 else OutOfOrder(0)
 
     patch.swap(ProducerTable, "judge", strictly)
 

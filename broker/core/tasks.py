@@ -1,0 +1,24 @@
+"""What a node does by itself as time passes."""
+
+from __future__ import annotations
+
+from .groups import expire
+from .markers import abort_old, coordinate
+from .node import Node
+from .ports import Moment
+
+
+def upkeep(node: Node, moment: Moment) -> None:
+    """Forget old producers, transactional ids and offsets, abort old transactions, and end those that are decided."""
+    node.upkeep(moment)
+    if moment.now >= node.next_transaction_check:
+        node.next_transaction_check = moment.now + node.limits.transaction_check_interval_s
+        abort_old(node, moment)
+        expire(node, moment)
+    coordinate(node, moment)
+
+
+def next_deadline(node: Node, now: float) -> float:
+    """When `upkeep` has something to do though nothing happened (seconds)."""
+    due = node.endings.next_due(now)
+    return min(node.next_deadline(), node.next_transaction_check, *(() if due is None else (due,)))

@@ -1,0 +1,126 @@
+"""Batches that the broker itself writes: control records that end transactions, and the records of its internal topics."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import crc32c
+
+from .batches import CONTROL_BIT, CRC_FROM, HEAD, MAGIC, PREFIX_BYTES, TRANSACTIONAL_BIT, Head, read_head
+from .records import varint
+
+MARKER_KEY: Final = struct.Struct(">hh")
+"""Version and type of a control record (KIP-98)."""
+
+MARKER_VALUE: Final = struct.Struct(">hi")
+"""Version, and the epoch of the coordinator that wrote it."""
+
+ABORT: Final = 0
+COMMIT: Final = 1
+NO_SEQUENCE: Final = -1
+
+
+class Pair(NamedTuple):
+    """Key and value of a record."""
+
+    key: bytes | None
+    value: bytes | None
+
+
+class Marker(NamedTuple):
+    """What a control record says."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+class Writer(NamedTuple):
+    """Whose batch it is."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+
+def internal_batch(pairs: Sequence[Pair], wall_ms: int, writer: Writer | None = None) -> bytes:
+    """Make a batch of an internal topic; with a `writer` it belongs to that producer's transaction."""
+    return _batch(pairs, wall_ms, writer or Writer(), 0 if writer is None else TRANSACTIONAL_BIT)
+
+
+def marker_batch(marker: Marker, wall_ms: int, writer: Writer) -> bytes:
+    """Make the control batch that ends a transaction in a partition."""
+    key = MARKER_KEY.pack(0, COMMIT if marker.commit else ABORT)
+    value = MARKER_VALUE.pack(0, marker.coordinator_epoch)
+    return _batch([Pair(key, value)], wall_ms, writer, TRANSACTIONAL_BIT | CONTROL_BIT)
+
+
+def read_marker(data: bytes) -> Marker:
+    """What a control batch of this broker says."""
+    ((key, value),) = pairs_of(data)
+    assert key is not None
+    assert value is not None
+    return Marker(MARKER_KEY.unpack(key)[1] == COMMIT, MARKER_VALUE.unpack(value)[1])
+
+
+def pairs_of(data: bytes) -> list[Pair]:
+    """Keys and values of a batch that this broker wrote: never compressed."""
+    head = read_head(data)
+    found: list[Pair] = []
+    at = HEAD.size
+    for _ in range(head.records):
+        length, start = varint(data, at)
+        at = start + length
+        _, start = varint(data, start + 1, 64)
+        _, start = varint(data, start)
+        key, start = _sized(data, start)
+        value, _ = _sized(data, start)
+        found.append(Pair(key, value))
+    return found
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = varint(data, at)
+    return (None, at) if length < 0 else (data[at : at + length], at + length)
+
+
+def _batch(pairs: Sequence[Pair], wall_ms: int, writer: Writer, attributes: int) -> bytes:
+    records = b"".join(_record(pair, index) for index, pair in enumerate(pairs))
+    head = Head(
+        base_offset=0,
+        length=HEAD.size - PREFIX_BYTES + len(records),
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=len(pairs) - 1,
+        base_timestamp=wall_ms,
+        max_timestamp=wall_ms,
+        producer_id=writer.producer_id,
+        producer_epoch=writer.epoch,
+        base_sequence=NO_SEQUENCE,
+        records=len(pairs),
+    )
+    data = bytearray(HEAD.pack(*head) + records)
+    checksum: int = crc32c.crc32c(memoryview(data)[CRC_FROM:])
+    data[CRC_FROM - 4 : CRC_FROM] = checksum.to_bytes(4, "big")
+    return bytes(data)
+
+
+def _record(pair: Pair, index: int) -> bytes:
+    body = b"\x00" + _zigzag(0) + _zigzag(index) + _length_and(pair.key) + _length_and(pair.value) + _zigzag(0)
+    return _zigzag(len(body)) + body
+
+
+def _length_and(data: bytes | None) -> bytes:
+    return _zigzag(-1) if data is None else _zigzag(len(data)) + data
+
+
+def _zigzag(number: int) -> bytes:
+    raw = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
