@@ -1,32 +1,31 @@
-"""Sockets to brokers: moves the bytes of one `ConnectionCore`. One class for the router's control connections and for the
-shards' Produce connections, which differ in their options only (`sockets.py`).
+"""Connections to brokers: carries out what one `ConnectionCore` decides. One class for the router's control connections and for
+the shards' Produce connections, which differ in their options only (`sockets.py`).
 
-Everything runs on the loop's thread; only names are resolved elsewhere (`resolver.py`).
+Everything runs on the loop's thread; only what blocks is done elsewhere (`resolver.py`). Bytes are moved by `channel.py`.
 """
 
-import errno
-import os
-import socket
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-from ..runtime.loop import GONE, READ, WRITE, Loop
+from ..runtime.loop import Loop
+from .channel import Channel, ChannelEvents, Fault
 from .core.addresses import Address, AddressTurns
-from .core.connections import ConnectionCore, Due, State
+from .core.authentication import Authenticated, Refused
+from .core.connections import OPEN, ConnectionCore, Due, State
 from .core.handshake import FIRST_VERSION, Agreed, AskAgain, ask_versions, read_versions
 from .core.messages import Answer, KafkaRequest, KafkaResponse, decode_answer
 from .core.node_choice import Standing
-from .core.streams import AnswerReader, Buffer, Outbox, StreamError, correlation_id_of
+from .core.streams import Buffer, StreamError, correlation_id_of
 from .core.throttles import client_waits
 from .core.traffic import UNCOUNTED, Traffic
+from .login import Login
 from .resolver import Resolver
-from .sockets import SOFTWARE_VERSION, ConnectionOptions, set_options
+from .sockets import SOFTWARE_VERSION, ConnectionOptions
+from .tls import TlsError
 
 TagT = TypeVar("TagT")
 
 ANY_VERSION: Final = 1 << 15
-_READ_ROUNDS_MAX: Final = 16
-"""Receives per event: a broker that floods one connection must not starve the others."""
 
 
 class ConnectionOwner(Protocol[TagT]):
@@ -76,15 +75,14 @@ class Connection(Generic[TagT]):
         self._rng = rng
         self._traffic = traffic
         self._core: ConnectionCore[TagT] = ConnectionCore(options.limits)
-        self._socket: socket.socket | None = None
-        self._reader = AnswerReader(options.limits.answer_bytes_max)
-        self._out = Outbox()
-        self._events = 0
+        events = ChannelEvents(self._connected, self._opened, self._take, self._happened)
+        self._channel: Final = Channel(loop, options, traffic, events)
+        self._login: Final = self._make_login()
+        self._login_began = 0.0
         self._turns = AddressTurns() if turns is None else turns
         self._lookup: int | None = None
         self._hello_version = FIRST_VERSION
         self._hello_id = 0
-        self._broken: str | None = None
         # Requests sent as bytes are not here.
         self._requests: dict[int, type[KafkaResponse]] = {}
 
@@ -100,8 +98,13 @@ class Connection(Generic[TagT]):
         return self._core.last_error
 
     @property
+    def refused(self) -> bool:
+        """The last connection ended because one side did not believe the other: TLS, a login, or our own files for them."""
+        return self._core.refused
+
+    @property
     def ready(self) -> bool:
-        return self._core.state is State.READY and self._broken is None
+        return self._core.state is State.READY and self._channel.fault is None
 
     @property
     def incarnation(self) -> int:
@@ -115,8 +118,8 @@ class Connection(Generic[TagT]):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes handed over that the kernel has not taken yet."""
-        return self._out.pending_bytes
+        """Bytes handed over that the kernel has not taken yet; what TLS adds does not count."""
+        return self._channel.pending_bytes
 
     @property
     def round_trip_us(self) -> int:
@@ -130,11 +133,11 @@ class Connection(Generic[TagT]):
 
     def standing(self, now: float) -> Standing:
         """How it stands for who chooses among several nodes."""
-        return Standing() if self._broken is not None else self._core.standing(now)
+        return Standing() if self._channel.fault is not None else self._core.standing(now)
 
     def has_room(self, now: float) -> bool:
         """A request may be sent now."""
-        return self._broken is None and self._core.room(now)
+        return self._channel.fault is None and self._core.room(now)
 
     def version_of(self, api_key: int, least: int, greatest: int) -> int | None:
         """The greatest version of an API that both sides take, within `least` to `greatest`; None: there is none."""
@@ -218,25 +221,25 @@ class Connection(Generic[TagT]):
 
     def disconnect(self, reason: str) -> None:
         """Drop the socket. The owner is told, as of any other end."""
-        if self._core.state in (State.RESOLVING, State.CONNECTING, State.CHECKING_VERSIONS, State.READY):
+        if self._core.state in OPEN:
             self._end(reason)
 
     def close(self) -> list[TagT]:
         """End for good. Returns what was in flight, oldest first; the owner is not told again."""
-        self._drop_socket()
+        self._let_go()
         return self._core.close()
 
     def tick(self, now: float) -> None:
         """Do what is due. The owner is told from here and from the loop's events only, never from inside a call of its own."""
-        if self._broken is not None:
-            self._end(self._broken)
+        if self._channel.fault is not None:
+            self._end_by(self._channel.fault)
         self._settle_silent(now)
         while (due := self._core.due(now, self._rng())) is not None:
             self._act(due, now)
 
     def next_deadline(self) -> float | None:
         """When `tick` wants to be called (CLOCK_MONOTONIC seconds; in the past: at once); None: not before some event."""
-        if self._broken is not None or self._core.has_written_silent(self._out.pending_bytes):
+        if self._channel.fault is not None or self._core.has_written_silent(self._channel.pending_bytes):
             return 0.0
         return self._core.next_deadline()
 
@@ -251,6 +254,8 @@ class Connection(Generic[TagT]):
                 self._end(f"{_DOING[self._core.state]} {self.host}:{self.port} took too long")
             case Due.REQUEST_TIMED_OUT:
                 self._end(f"{self.host}:{self.port} did not answer within {self._options.limits.request_timeout_s:g} s")
+            case Due.REAUTHENTICATE:
+                self._log_in()
             case Due.IDLE:
                 self._end("unused for long")
 
@@ -261,9 +266,11 @@ class Connection(Generic[TagT]):
             return
         self._core.connecting(now)
         try:
-            self._open(address)
+            self._channel.open(self.host, address)
+        except TlsError as error:
+            self._end(str(error), refused=True)
         except OSError as error:
-            self._end(self._wording(error))
+            self._end_by(Fault(error.strerror or str(error)))
 
     def _resolved(self, addresses: list[Address], error: str) -> None:
         self._lookup = None
@@ -275,31 +282,14 @@ class Connection(Generic[TagT]):
         self._turns.resolved(addresses)
         self._try_address(self._clock())
 
-    def _open(self, address: Address) -> None:
-        self._socket = self._options.system.open(address.family)
-        self._socket.setblocking(False)
-        set_options(self._socket, self._options.sockets)
-        code = self._socket.connect_ex(address.sockaddr)
-        if code not in (0, errno.EINPROGRESS):
-            raise OSError(code, os.strerror(code))
-        self._events = READ | WRITE
-        self._loop.add(self._socket.fileno(), self._events, self._happened)
+    def _connected(self) -> None:
+        self._core.established(encrypts=self._options.security.tls is not None)
+        self._turns.connected()
 
-    def _connected(self, opened: socket.socket) -> None:
-        """The first event of a connecting socket: it is connected, refused, or meant another socket of that number."""
-        code = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code == 0:
-            try:
-                _ = opened.getpeername()
-            except OSError:
-                return
-            self._core.established()
-            self._traffic.opened(self._clock())
-            self._turns.connected()
-            self._reader = AnswerReader(self._options.limits.answer_bytes_max)
-            self._say_hello()
-            return
-        self._end(self._wording(OSError(code, os.strerror(code))))
+    def _opened(self) -> None:
+        if self._core.state is State.ENCRYPTING:
+            self._core.encrypted()
+        self._say_hello()
 
     def _say_hello(self) -> None:
         self._hello_id = self._core.next_correlation_id()
@@ -310,9 +300,10 @@ class Connection(Generic[TagT]):
         try:
             if correlation_id_of(answer) != self._hello_id:
                 raise StreamError(f"ApiVersions was answered with correlation id {correlation_id_of(answer)}")
+            self._must_be_written()
             judged = read_versions(answer, self._hello_version)
         except StreamError as error:
-            self._broken = f"{self.host}:{self.port}: {error}"
+            self._channel.fault = Fault(str(error))
             return
         match judged:
             case AskAgain(known):
@@ -322,68 +313,88 @@ class Connection(Generic[TagT]):
             case Agreed(versions, throttle_ms, features):
                 now = self._clock()
                 self._traffic.answered(throttle_ms, now)
-                self._core.agreed(versions, now, features)
+                self._core.agreed(versions, now, features, authenticates=self._login is not None)
                 self._core.throttle(throttle_ms, now)
-                self._owner.connection_ready(self)
+                if self._login is None:
+                    self._is_ready()
+                else:
+                    self._log_in()
+
+    def _is_ready(self) -> None:
+        self._channel.known()
+        self._owner.connection_ready(self)
+
+    # --- who we are --------------------------------------------------------------------------------------------------
+
+    def _make_login(self) -> Login | None:
+        sasl = self._options.security.sasl
+        if sasl is None:
+            return None
+        return Login(sasl, self._resolver, self._options.client_id, send=self._send_login, over=self._logged_in)
+
+    def _log_in(self) -> None:
+        assert self._login is not None, "who says nothing about himself has no session"
+        self._login_began = self._clock()
+        self._login.begin(self.host, self._core.versions)
+
+    def _send_login(self, framed: bytes) -> None:
+        self._queue([framed], len(framed), self._clock())
+
+    def _take_login(self, answer: bytes) -> None:
+        assert self._login is not None
+        try:
+            self._must_be_written()
+            self._login.answered(answer)
+        except StreamError as error:
+            self._channel.fault = Fault(str(error))
+
+    def _logged_in(self, outcome: Authenticated | Refused) -> None:
+        now = self._clock()
+        match outcome:
+            case Refused(reason):
+                self._traffic.refused(now, again=self._core.state is State.REAUTHENTICATING)
+                self._channel.fault = Fault(f"authentication failed: {reason}", refused=True)
+            case Authenticated(session_lifetime_ms):
+                if self._core.authenticated(session_lifetime_ms, now, self._rng()):
+                    self._traffic.authenticated(now)
+                    self._is_ready()
+                else:
+                    self._traffic.authenticated_again(now - self._login_began, now)
+
+    def _must_be_written(self) -> None:
+        """
+        Raises:
+            StreamError: an answer came to what is not sent whole.
+        """
+        if self._channel.pending_bytes:
+            raise StreamError("a request was answered before it was sent whole")
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
-    def _happened(self, events: int) -> None:
-        opened = self._socket
-        if opened is None:
-            return
-        if self._core.state is State.CONNECTING:
-            self._connected(opened)
-            return
-        if events & (READ | GONE):
-            self._receive(opened)
-        if events & WRITE and self._socket is opened:
-            self._flush()
-        if self._socket is opened:
-            if self._broken is not None:
-                self._end(self._broken)
-            else:
-                self._settle_silent(self._clock())
-
-    def _receive(self, opened: socket.socket) -> None:
-        for _ in range(_READ_ROUNDS_MAX):
-            space = self._reader.space()
-            try:
-                count = opened.recv_into(space)
-                self._traffic.read(count, self._clock())
-                answers = self._reader.received(count)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                self._broken = self._wording(error)
-                return
-            except StreamError as error:
-                self._broken = f"{self.host}:{self.port}: {error}"
-                return
-            if count == 0:
-                self._broken = f"{self.host}:{self.port} closed the connection"
-                return
-            for answer in answers:
-                self._take(answer)
-                if self._socket is not opened or self._broken is not None:
-                    return
-            if count < len(space):
-                return
+    def _happened(self) -> None:
+        fault = self._channel.fault
+        if fault is not None:
+            self._end_by(fault)
+        else:
+            self._settle_silent(self._clock())
 
     def _take(self, answer: bytes) -> None:
         if self._core.state is State.CHECKING_VERSIONS:
             self._greeted(answer)
+            return
+        if self._core.state in _LOGGING_IN:
+            self._take_login(answer)
             return
         now = self._clock()
         self._settle_silent(now)
         correlation_id = correlation_id_of(answer)
         response_class = self._requests.get(correlation_id)
         try:
-            self._core.expect(correlation_id, self._out.pending_bytes)
+            self._core.expect(correlation_id, self._channel.pending_bytes)
             response = decode_answer(response_class, answer)
         except StreamError as error:
             # Its tag is still in flight, and is reported as lost with the others.
-            self._broken = f"{self.host}:{self.port}: {error}"
+            self._channel.fault = Fault(str(error))
             return
         _ = self._requests.pop(correlation_id, None)
         tag = self._core.answered(now)
@@ -394,58 +405,38 @@ class Connection(Generic[TagT]):
 
     def _queue(self, buffers: Sequence[Buffer], size: int, now: float) -> None:
         self._traffic.sent(size, now)
-        idle = not self._out.pending_bytes
-        self._out.append(buffers)
-        if idle:
-            self._flush()
-
-    def _flush(self) -> None:
-        """Write what the kernel takes, and watch for more room as long as something is left. A fault is only noted here:
-        a caller of `send` has yet to note that it sent."""
-        opened = self._socket
-        if opened is None or self._broken is not None:
-            return
-        while buffers := self._out.gather():
-            try:
-                written = opened.sendmsg(buffers)
-                self._traffic.wrote(written, self._clock())
-            except BlockingIOError:
-                break
-            except OSError as error:
-                self._broken = self._wording(error)
-                return
-            self._out.written(written)
-        wanted = READ | WRITE if self._out.pending_bytes else READ
-        if wanted != self._events:
-            self._events = wanted
-            self._loop.modify(opened.fileno(), wanted)
+        self._channel.queue(buffers)
 
     def _settle_silent(self, now: float) -> None:
-        while self._broken is None and self._core.has_written_silent(self._out.pending_bytes):
+        while self._channel.fault is None and self._core.has_written_silent(self._channel.pending_bytes):
             self._owner.connection_answered(self, self._core.answered(now), b"")
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def _end(self, reason: str) -> None:
-        self._drop_socket()
-        lost = self._core.ended(self._clock(), self._rng(), reason)
+    def _end_by(self, fault: Fault) -> None:
+        self._end(f"{self.host}:{self.port}: {fault.reason}", refused=fault.refused)
+
+    def _end(self, reason: str, *, refused: bool = False) -> None:
+        self._let_go()
+        lost = self._core.ended(self._clock(), self._rng(), reason, refused=refused)
         self._owner.connection_lost(self, lost, reason)
 
-    def _drop_socket(self) -> None:
+    def _let_go(self) -> None:
         if self._lookup is not None:
             self._resolver.cancel(self._lookup)
             self._lookup = None
-        if self._socket is not None:
-            self._loop.remove(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
-            self._traffic.closed(self._clock())
-        self._out.clear()
-        self._broken = None
+        if self._login is not None:
+            self._login.cancel()
+        self._channel.close()
         self._requests.clear()
 
-    def _wording(self, error: OSError) -> str:
-        return f"{self.host}:{self.port}: {error.strerror or error}"
 
-
-_DOING: Final = {State.RESOLVING: "resolving", State.CONNECTING: "connecting to", State.CHECKING_VERSIONS: "greeting"}
+_LOGGING_IN: Final = (State.AUTHENTICATING, State.REAUTHENTICATING)
+_DOING: Final = {
+    State.RESOLVING: "resolving",
+    State.CONNECTING: "connecting to",
+    State.ENCRYPTING: "agreeing on TLS with",
+    State.CHECKING_VERSIONS: "greeting",
+    State.AUTHENTICATING: "logging in to",
+    State.REAUTHENTICATING: "logging in again to",
+}

@@ -1,17 +1,17 @@
-"""Names to addresses, off the loop: `getaddrinfo` blocks for as long as the name server likes.
+"""What blocks is done off the loop: names become addresses by `getaddrinfo`, which takes as long as the name server likes, and
+logins may have to fetch a token or a ticket first. Each has threads of its own, and does not wait behind the other.
 
-Who asks keeps the deadline and cancels; a thread that hangs is left behind and counts against the bound until it returns.
+Who asks keeps the deadline and cancels.
 """
 
-import os
 import socket
-import threading
-from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-from ..runtime.loop import READ, Loop
+from ..runtime.loop import Loop
 from .core.addresses import Address
+from .core.authentication import Said
+from .helper_threads import HelperThreads
 
 Resolved = Callable[[list[Address], str], None]
 """Given the addresses in the order to try them, or none and the reason."""
@@ -20,19 +20,8 @@ LookUp = Callable[[str, int], tuple[list[Address], str]]
 """Host and port to the same; called on a thread, may block."""
 
 _THREADS_MAX: Final = 8
-_WAKING_S: Final = 1.0
-
-
-class _Question(NamedTuple):
-    number: int
-    host: str
-    port: int
-
-
-class _Found(NamedTuple):
-    number: int
-    addresses: list[Address]
-    error: str
+_AT_ONCE: Final = 0
+"""Number of a question that is answered before anybody could cancel it."""
 
 
 class Resolver:
@@ -42,74 +31,34 @@ class Resolver:
         """`look_up` takes the place of the system's resolver, off the loop only."""
         self._loop = loop
         self._look_up = look_up or _ask_system
-        self._threads_max = threads_max
-        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._answered: dict[int, Resolved] = {}
-        self._queued: deque[_Question] = deque()
-        self._found: deque[_Found] = deque()
-        self._threads = 0
-        self._number = 0
-        self._closed = False
-        # A thread wakes the loop only while it holds this: once closed, the descriptor's number may be another file's.
-        self._waking = threading.Lock()
-        loop.add(self._waker, READ, self._deliver)
+        self._names: HelperThreads[tuple[list[Address], str]] = HelperThreads(loop, "resolver", threads_max)
+        self._logins: HelperThreads[Said] | None = None
 
     def resolve(self, host: str, port: int, answered: Resolved) -> int:
         """Look a name up and call back on the loop's thread. Returns the number for `cancel`."""
-        self._number += 1
         addresses, _ = _get(host, port, socket.AI_NUMERICHOST)
         if addresses:
             answered(addresses, "")
-            return self._number
-        self._answered[self._number] = answered
-        self._queued.append(_Question(self._number, host, port))
-        self._start()
-        return self._number
+            return _AT_ONCE
+        look_up = self._look_up
+        return self._names.run(lambda: look_up(host, port), lambda found: answered(*found))
 
     def cancel(self, number: int) -> None:
         """The answer is not wanted any more. Fine for one that was already given."""
-        _ = self._answered.pop(number, None)
+        self._names.cancel(number)
+
+    @property
+    def logins(self) -> HelperThreads[Said]:
+        """Threads for the part of a login that blocks; made when the first one does."""
+        if self._logins is None:
+            self._logins = HelperThreads(self._loop, "login", _THREADS_MAX)
+        return self._logins
 
     def close(self) -> None:
         """Nobody is called any more. Threads still at work end by themselves and wake nobody. Fine to call twice."""
-        if self._closed:
-            return
-        self._answered.clear()
-        self._queued.clear()
-        self._loop.remove(self._waker)
-        self._closed = True
-        # Held for longer only in a forked child, for good, by a thread that is not there: then the descriptor stays.
-        if self._waking.acquire(timeout=_WAKING_S):
-            os.close(self._waker)
-            self._waking.release()
-
-    def _start(self) -> None:
-        while self._queued and self._threads < self._threads_max:
-            question = self._queued.popleft()
-            if question.number not in self._answered:
-                continue
-            self._threads += 1
-            threading.Thread(target=self._work, args=(question,), name="resolver", daemon=True).start()
-
-    def _work(self, question: _Question) -> None:
-        addresses, error = self._look_up(question.host, question.port)
-        with self._waking:
-            if not self._closed:
-                self._found.append(_Found(question.number, addresses, error))
-                os.eventfd_write(self._waker, 1)
-
-    def _deliver(self, _events: int) -> None:
-        try:
-            _ = os.eventfd_read(self._waker)
-        except BlockingIOError:
-            return
-        while self._found:
-            found = self._found.popleft()
-            self._threads -= 1
-            answered = self._answered.pop(found.number, None)
-            if answered is not None:
-                answered(found.addresses, found.error)
-        self._start()
+        self._names.close()
+        if self._logins is not None:
+            self._logins.close()
 
 
 def _ask_system(host: str, port: int) -> tuple[list[Address], str]:

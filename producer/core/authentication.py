@@ -45,6 +45,12 @@ class Later(NamedTuple):
     method that put it off would have; raises AuthenticationError."""
 
 
+class Said(NamedTuple):
+    """What came of a Later's work: what it returned, or raised."""
+
+    outcome: bytes | AuthenticationError | None
+
+
 class Mechanism(Protocol):
     """One exchange of a SASL mechanism, from the client's side. Not used again for another one.
 
@@ -148,11 +154,11 @@ class Authentication:
             return self._named(response)
         return self._told(response)
 
-    def worked(self, outcome: bytes | AuthenticationError | None) -> Step:
-        """What came of a Later's work: what it returned, or raised."""
-        if isinstance(outcome, AuthenticationError):
-            return Refused(tidy(outcome.text))
-        return self._go_on(outcome)
+    def worked(self, said: Said) -> Step:
+        """The work that was put off is done."""
+        if isinstance(said.outcome, AuthenticationError):
+            return Refused(tidy(said.outcome.text))
+        return self._go_on(said.outcome)
 
     # -----------------------------------------------------------------------------------------------------------------
 

@@ -26,8 +26,12 @@ class State(Enum):
     WAITING = auto()
     RESOLVING = auto()
     CONNECTING = auto()
+    ENCRYPTING = auto()
     CHECKING_VERSIONS = auto()
+    AUTHENTICATING = auto()
     READY = auto()
+    DRAINING = auto()
+    REAUTHENTICATING = auto()
     CLOSED = auto()
 
 
@@ -36,14 +40,37 @@ NEXT: Final[dict[State, frozenset[State]]] = {
     # The owner wants it; it begins with the next round of the loop, or when the backoff allows.
     State.WAITING: frozenset({State.RESOLVING, State.CLOSED}),
     State.RESOLVING: frozenset({State.CONNECTING, State.DISCONNECTED, State.CLOSED}),
-    State.CONNECTING: frozenset({State.CHECKING_VERSIONS, State.DISCONNECTED, State.CLOSED}),
-    State.CHECKING_VERSIONS: frozenset({State.READY, State.DISCONNECTED, State.CLOSED}),
-    State.READY: frozenset({State.DISCONNECTED, State.CLOSED}),
+    State.CONNECTING: frozenset({State.ENCRYPTING, State.CHECKING_VERSIONS, State.DISCONNECTED, State.CLOSED}),
+    # The peer's certificate is seen before it is told anything.
+    State.ENCRYPTING: frozenset({State.CHECKING_VERSIONS, State.DISCONNECTED, State.CLOSED}),
+    State.CHECKING_VERSIONS: frozenset({State.AUTHENTICATING, State.READY, State.DISCONNECTED, State.CLOSED}),
+    State.AUTHENTICATING: frozenset({State.READY, State.DISCONNECTED, State.CLOSED}),
+    State.READY: frozenset({State.DRAINING, State.DISCONNECTED, State.CLOSED}),
+    # The session ends soon: what is in flight is waited for, and nothing new goes out (KIP-368).
+    State.DRAINING: frozenset({State.REAUTHENTICATING, State.DISCONNECTED, State.CLOSED}),
+    State.REAUTHENTICATING: frozenset({State.READY, State.DISCONNECTED, State.CLOSED}),
     # The owner let go of it for good.
     State.CLOSED: frozenset(),
 }
 
-ESTABLISHING: Final = frozenset({State.RESOLVING, State.CONNECTING, State.CHECKING_VERSIONS})
+ESTABLISHING: Final = frozenset(
+    {State.RESOLVING, State.CONNECTING, State.ENCRYPTING, State.CHECKING_VERSIONS, State.AUTHENTICATING}
+)
+RENEWING: Final = frozenset({State.DRAINING, State.REAUTHENTICATING})
+OPEN: Final = ESTABLISHING | RENEWING | {State.READY}
+"""There is a socket, or there soon is."""
+
+_AUTHENTICATING: Final = (State.AUTHENTICATING, State.REAUTHENTICATING)
+_REFUSED_WAIT_S: Final = 1.0
+"""At least so long after a login that failed: a wrong password must not become a storm of them, nor lock the account."""
+_RENEW_FROM: Final = 0.85
+_RENEW_SPREAD: Final = 0.1
+"""Sessions are renewed when 85 to 95 % of their life are over, as other clients do: not all at once."""
+_RENEW_MIN_S: Final = 1.0
+"""Sooner than that nothing is renewed, however short the broker says a session is."""
+
+
+_SETUP_TIMED: Final = ESTABLISHING | {State.REAUTHENTICATING}
 
 
 class Due(Enum):
@@ -52,6 +79,7 @@ class Due(Enum):
     CONNECT = auto()
     GIVE_UP = auto()
     REQUEST_TIMED_OUT = auto()
+    REAUTHENTICATE = auto()
     IDLE = auto()
 
 
@@ -65,6 +93,11 @@ class ConnectionLimits(NamedTuple):
     idle_s: float = 540.0
     in_flight_max: int = 64
     answer_bytes_max: int = 100_000_000
+
+
+def refused_backoff(reconnect: Backoff) -> Backoff:
+    """What is waited after logins that failed, one after the other."""
+    return Backoff(_REFUSED_WAIT_S, max(_REFUSED_WAIT_S, reconnect.max_s))
 
 
 class Waiting(NamedTuple, Generic[TagT]):
@@ -92,6 +125,8 @@ class ConnectionCore(Generic[TagT]):
         self.round_trip_us = 0
         self.last_error = ""
         """Why the last connection ended, or did not come to be; kept until READY."""
+        self.refused = False
+        """It was the one side that did not believe the other; kept until READY."""
         self._in_flight: deque[Waiting[TagT]] = deque()
         self._correlation_id = 0
         self._written = 0
@@ -102,6 +137,8 @@ class ConnectionCore(Generic[TagT]):
         self._setup_deadline = 0.0
         self._setup_timeout_s = limits.setup_timeout_s
         self._used_at = 0.0
+        self._refusals = 0
+        self._renew_at = math.inf
 
     # --- from nothing to ready ---------------------------------------------------------------------------------------
 
@@ -115,32 +152,60 @@ class ConnectionCore(Generic[TagT]):
         self._move(State.CONNECTING)
         self._setup_deadline = now + self._setup_timeout_s
 
-    def established(self) -> None:
-        """The socket is connected; ApiVersions comes first."""
+    def established(self, *, encrypts: bool = False) -> None:
+        """The socket is connected; TLS comes first where it `encrypts`, else ApiVersions."""
         self._failed_setups = 0
+        self._move(State.ENCRYPTING if encrypts else State.CHECKING_VERSIONS)
+
+    def encrypted(self) -> None:
+        """Nobody listens any more, and the peer is who it should be."""
         self._move(State.CHECKING_VERSIONS)
 
     def agreed(
-        self, versions: Mapping[int, tuple[int, int]], now: float, features: Mapping[str, int] | None = None
+        self,
+        versions: Mapping[int, tuple[int, int]],
+        now: float,
+        features: Mapping[str, int] | None = None,
+        *,
+        authenticates: bool = False,
     ) -> None:
-        """The broker told its ranges of versions by API key, and the cluster's features: requests may be sent. Only this
-        ends the backoff."""
-        self._move(State.READY)
+        """The broker told its ranges of versions by API key, and the cluster's features: requests may be sent, unless it
+        `authenticates` first."""
         self.versions = versions
         self.features = {} if features is None else features
-        self.incarnation += 1
-        self._failed_attempts = 0
-        self._used_at = now
-        self.last_error = ""
+        if authenticates:
+            self._move(State.AUTHENTICATING)
+        else:
+            self._get_ready(now)
 
-    def ended(self, now: float, chance: float, reason: str) -> list[TagT]:
-        """The socket is gone, or never came to be. Returns what was in flight, oldest first; none of it was answered."""
+    def authenticated(self, session_lifetime_ms: int, now: float, chance: float) -> bool:
+        """The broker knows who we are, for so long; 0: for good. True: that made the connection ready; False: it was so before."""
+        renewed = self.state is State.REAUTHENTICATING
+        if renewed:
+            self._move(State.READY)
+        else:
+            self._get_ready(now)
+        part = _RENEW_FROM + _RENEW_SPREAD * chance
+        lifetime_s = session_lifetime_ms / 1000
+        self._renew_at = now + max(lifetime_s * part, _RENEW_MIN_S) if lifetime_s > 0 else math.inf
+        return not renewed
+
+    def ended(self, now: float, chance: float, reason: str, *, refused: bool = False) -> list[TagT]:
+        """The socket is gone, or never came to be; `refused`: for want of belief. Returns what was in flight, oldest first;
+        none of it was answered."""
         if self.state in (State.RESOLVING, State.CONNECTING):
             self._failed_setups += 1
+        # Brokers end some failed logins without a word.
+        login_failed = refused or self.state in _AUTHENTICATING
         self._move(State.DISCONNECTED)
         self.last_error = reason
+        self.refused = refused
         self._attempted_at = now
-        self._retry_at = now + self.limits.reconnect.wait_s(self._failed_attempts, chance)
+        wait_s = self.limits.reconnect.wait_s(self._failed_attempts, chance)
+        if login_failed:
+            wait_s = max(wait_s, refused_backoff(self.limits.reconnect).wait_s(self._refusals, chance), _REFUSED_WAIT_S)
+            self._refusals += 1
+        self._retry_at = now + wait_s
         self._failed_attempts += 1
         return self._forget()
 
@@ -154,6 +219,7 @@ class ConnectionCore(Generic[TagT]):
         """The node has another address: what failed before says nothing about it."""
         self._failed_attempts = 0
         self._failed_setups = 0
+        self._refusals = 0
         self._retry_at = 0.0
         self._attempted_at = NEVER
 
@@ -172,7 +238,7 @@ class ConnectionCore(Generic[TagT]):
         return Standing(
             usable=self.room(now),
             connected=self._is_open(now),
-            connecting=self.state in ESTABLISHING,
+            connecting=self.state in ESTABLISHING or self.state in RENEWING,
             may_connect=self.state in (State.DISCONNECTED, State.WAITING) and now >= self._retry_at,
             in_flight=len(self._in_flight),
             last_attempt=self._attempted_at,
@@ -243,36 +309,66 @@ class ConnectionCore(Generic[TagT]):
     # --- time --------------------------------------------------------------------------------------------------------
 
     def due(self, now: float, chance: float) -> Due | None:
-        """What the time demands, one thing at a time; ask until None. CONNECT has already moved to RESOLVING."""
+        """What the time demands, one thing at a time; ask until None. CONNECT has already moved to RESOLVING, REAUTHENTICATE
+        to REAUTHENTICATING."""
         if self.throttled_until and now >= self.throttled_until:
             self.throttled_until = 0.0
         if self.state is State.WAITING and now >= self._retry_at:
             self._begin(now, chance)
             return Due.CONNECT
-        if self.state in ESTABLISHING and now >= self._setup_deadline:
+        if self.state in _SETUP_TIMED and now >= self._setup_deadline:
             return Due.GIVE_UP
+        if self.state is State.READY or self.state is State.DRAINING:
+            return self._due_while_open(now)
+        return None
+
+    def _due_while_open(self, now: float) -> Due | None:
+        for waiting in self._in_flight:
+            if now > waiting.deadline:
+                return Due.REQUEST_TIMED_OUT
         if self.state is State.READY:
-            for waiting in self._in_flight:
-                if now > waiting.deadline:
-                    return Due.REQUEST_TIMED_OUT
             if not self._in_flight and now >= self._used_at + self.limits.idle_s:
                 return Due.IDLE
-        return None
+            if now < self._renew_at:
+                return None
+            self._move(State.DRAINING)
+        if self._in_flight or now < self.throttled_until:
+            return None
+        self._move(State.REAUTHENTICATING)
+        self._setup_deadline = now + self.limits.setup_timeout_s
+        return Due.REAUTHENTICATE
 
     def next_deadline(self) -> float | None:
         """When to ask `due` again, if nothing else happens. A throttle's end counts: `room` changes then."""
         if self.state is State.WAITING:
             return self._retry_at
-        if self.state in ESTABLISHING:
+        if self.state in _SETUP_TIMED:
             return self._setup_deadline
-        if self.state is not State.READY:
+        if self.state is not State.READY and self.state is not State.DRAINING:
             return None
-        # A request may take exactly its time: it is late from the moment behind its deadline on.
         first = math.inf
         for waiting in self._in_flight:
             first = min(first, waiting.deadline)
-        first = math.nextafter(first, math.inf) if self._in_flight else self._used_at + self.limits.idle_s
+        if self._in_flight:
+            # A request may take exactly its time: it is late from the moment behind its deadline on.
+            first = math.nextafter(first, math.inf)
+        elif self.state is State.DRAINING:
+            return self.throttled_until
+        else:
+            first = self._used_at + self.limits.idle_s
+        if self.state is State.READY:
+            first = min(first, self._renew_at)
         return min(first, self.throttled_until) if self.throttled_until else first
+
+    def _get_ready(self, now: float) -> None:
+        """Only this ends the backoff."""
+        self._move(State.READY)
+        self.incarnation += 1
+        self._failed_attempts = 0
+        self._refusals = 0
+        self._used_at = now
+        self.last_error = ""
+        self.refused = False
 
     def _begin(self, now: float, chance: float) -> None:
         self._move(State.RESOLVING)
@@ -287,6 +383,7 @@ class ConnectionCore(Generic[TagT]):
         self.versions = {}
         self.features = {}
         self.throttled_until = 0.0
+        self._renew_at = math.inf
         self._written = 0
         return lost
 

@@ -38,6 +38,22 @@ class Outbox:
         """What to write now, at most as many buffers as one gather write takes; empty: nothing is left."""
         return list(itertools.islice(self._views, _GATHER_MAX))
 
+    def piece(self, bytes_max: int) -> Buffer:
+        """The first bytes as one buffer, at most so many; empty: nothing is left. Small buffers are joined, large ones cut."""
+        if not self._views:
+            return b""
+        head = self._views[0]
+        if head.nbytes >= bytes_max or len(self._views) == 1:
+            return head[:bytes_max]
+        parts: list[memoryview] = []
+        left = bytes_max
+        for view in self._views:
+            parts.append(view[:left])
+            left -= parts[-1].nbytes
+            if not left:
+                break
+        return b"".join(parts)
+
     def written(self, count: int) -> None:
         """The kernel took the first `count` bytes."""
         self.pending_bytes -= count
@@ -59,7 +75,7 @@ class AnswerReader:
     """Cuts answers out of a stream. The buffer grows with what has come, never with what a length promises."""
 
     def __init__(self, answer_bytes_max: int) -> None:
-        self._max = answer_bytes_max
+        self.answer_bytes_max = answer_bytes_max
         self._buffer = bytearray(_READ_BYTES_MIN)
         self._end = 0
 
@@ -80,8 +96,10 @@ class AnswerReader:
         start = 0
         while self._end - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer, start)
-            if not _CORRELATION.size <= length <= self._max:
-                raise StreamError(f"an answer of {length} bytes; {_CORRELATION.size} to {self._max} are allowed")
+            if not _CORRELATION.size <= length <= self.answer_bytes_max:
+                raise StreamError(
+                    f"an answer of {length} bytes; {_CORRELATION.size} to {self.answer_bytes_max} are allowed"
+                )
             stop = start + _LENGTH.size + length
             if stop > self._end:
                 break

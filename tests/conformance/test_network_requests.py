@@ -214,7 +214,7 @@ def test_everything_in_flight_ends_with_the_connection_in_the_order_sent(net: Fa
     client.send(connection, "second")
     net.last.hang_up()
     assert client.told == ["first", "second"]
-    assert client.lost == [(["first", "second"], "10.0.0.1:9092 closed the connection")]
+    assert client.lost == [(["first", "second"], "10.0.0.1:9092: the broker closed the connection")]
     assert connection.version_of(3, 0, 13) is None
 
 

@@ -547,7 +547,7 @@ def test_a_write_that_fails_is_told_by_the_loop_and_never_from_inside_send(clien
     with ScriptedBroker(script) as broker:
         connection = client.open(broker.port)
         client.until(lambda: connection.ready)
-        opened = connection._socket
+        opened = connection._channel._socket
         assert opened is not None
         readable, _, _ = select.select([opened], [], [], _WAIT_S)
         assert readable
@@ -576,7 +576,7 @@ def test_a_produce_connection_ends_with_a_reset_and_a_plain_one_in_peace(client:
         for sockets in (options.sockets for options in every):
             connection = client.open(broker.port, sockets=sockets)
             client.until(lambda: connection.ready)  # noqa: B023 - called before the next round
-            opened = connection._socket
+            opened = connection._channel._socket
             assert opened is not None
             assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
             assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 12_345
