@@ -7,11 +7,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NamedTuple, Protocol
 
 from ..config.producer import ProducerSettings
+from ..config.security import SecuritySettings
 from ..runtime.clock import monotonic
 from .core.authentication import SaslRules
 from .core.backoff import Backoff
 from .core.connections import ConnectionLimits
-from .tls import TlsContexts
+from .mechanisms import sasl_rules
+from .tls import TlsContexts, tls_rules
 
 ALL_ACKS: Final = -1
 NO_ACKS: Final = 0
@@ -79,7 +81,8 @@ class SocketOptions(NamedTuple):
 
 
 class Security(NamedTuple):
-    """How connections are protected and say who they are. Made once per process, for all of them."""
+    """How connections are protected and say who they are. Best made once per process, for all of them: files are read and
+    tokens fetched once then."""
 
     tls: TlsContexts | None = None
     """None: in the clear."""
@@ -100,8 +103,13 @@ class ConnectionOptions(NamedTuple):
     security: Security = NO_SECURITY
 
 
+def security_of(kafka: SecuritySettings) -> Security:
+    """What the settings ask for. Options that are given none make their own."""
+    return Security(TlsContexts(tls_rules(kafka)) if kafka.uses_tls else None, sasl_rules(kafka))
+
+
 def produce_options(
-    kafka: ProducerSettings, *, acks: int = ALL_ACKS, security: Security = NO_SECURITY
+    kafka: ProducerSettings, *, acks: int = ALL_ACKS, security: Security | None = None
 ) -> ConnectionOptions:
     """For connections that carry Produce: SOC-1, and no more requests in flight than the setting.
 
@@ -112,16 +120,18 @@ def produce_options(
     )
     # Beside the Produce requests: the questions the leader is asked on the same connection.
     in_flight_max = kafka.max_in_flight_requests_per_connection + _QUESTIONS_MAX
-    return ConnectionOptions(kafka.client_id, _limits(kafka, in_flight_max), sockets, security=security)
+    return ConnectionOptions(
+        kafka.client_id, _limits(kafka, in_flight_max), sockets, security=security or security_of(kafka)
+    )
 
 
-def control_options(kafka: ProducerSettings, *, security: Security = NO_SECURITY) -> ConnectionOptions:
+def control_options(kafka: ProducerSettings, *, security: Security | None = None) -> ConnectionOptions:
     """For the router's own connections, which carry nothing that may be appended."""
     limits = _limits(kafka, _QUESTIONS_MAX)
     # A stopped broker must not keep the news of a new leader from us for as long as an append may take.
     limits = limits._replace(request_timeout_s=min(limits.request_timeout_s, _CONTROL_TIMEOUT_MAX_S))
     sockets = SocketOptions(user_timeout_ms=kafka.request_timeout_ms)
-    return ConnectionOptions(kafka.client_id, limits, sockets, security=security)
+    return ConnectionOptions(kafka.client_id, limits, sockets, security=security or security_of(kafka))
 
 
 def _limits(kafka: ProducerSettings, in_flight_max: int) -> ConnectionLimits:
