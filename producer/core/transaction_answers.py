@@ -1,7 +1,7 @@
 """What answers lead to: the reaction table applied to the request that was answered."""
 
 from collections.abc import Mapping
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from .transaction_asks import (
     NO_IDENTITY,
@@ -39,7 +39,8 @@ from .transactions import (
 from .verdicts import NETWORK_EXCEPTION, UNSUPPORTED_VERSION, error_name
 
 TRANSACTION_ABORTABLE: Final = 120
-_TOPIC_AUTHORIZATION_FAILED: Final = 29
+GROUP_AUTHORIZATION_FAILED: Final = 30
+OPERATION_NOT_ATTEMPTED: Final = 55
 _GRAVEST_FIRST: Final = (
     Reaction.FENCED,
     Reaction.FATAL,
@@ -53,28 +54,38 @@ _GRAVEST_FIRST: Final = (
 """What counts when partitions of one request were answered differently."""
 
 
+class _Case(NamedTuple):
+    """An answer's circumstances: what was asked, and when the answer came."""
+
+    course: Course
+    queued: Queued
+    now: float
+    chance: float
+
+
 def settle(course: Course, queued: Queued, answer: Answer, *, now: float, chance: float) -> None:
     """Apply the answer to what was in flight. One that does not fit its request cannot be trusted: fatal (TXS-6)."""
+    landed = _Case(course, queued, now, chance)
     match queued.ask, answer:
         case ask, CodeTold(code=code) if code != 0 or isinstance(ask, AddOffsets):
-            _one_code(course, queued, code, now, chance)
+            _one_code(landed, code)
         case FindCoordinator() as ask, CoordinatorTold(code=0, coordinator=coordinator) if coordinator is not None:
             course.coordinators[ask.kind, ask.key] = coordinator
         case FindCoordinator(), CoordinatorTold(code=code, said=said) if code != 0:
-            _one_code(course, queued, code, now, chance, said=said)
+            _one_code(landed, code, said=said)
         case InitProducerId(), IdentityTold(code=0, identity=identity) if identity.producer_id >= 0:
             course.initialised(identity)
         case InitProducerId(), IdentityTold(code=code) if code != 0:
-            _one_code(course, queued, code, now, chance)
+            _one_code(landed, code)
         case ((AddPartitions() | CommitOffsets() as ask), PartsTold(codes=codes)):
-            _by_part(course, queued, ask, codes, now, chance)
+            _by_part(landed, ask, codes)
         case EndTxn() as ask, IdentityTold(code=code, identity=identity):
             if code == 0:
                 _ended(course, ask, identity, now)
             else:
-                _end_refused(course, queued, ask, code, now, chance)
-        case DescribeTransaction(), TransactionTold(code=code):
-            _described(course, queued, answer, code, now, chance)
+                _end_refused(landed, ask, code)
+        case DescribeTransaction(), TransactionTold():
+            _described(landed, answer)
         case ask, _:
             _unreadable(course, ask)
 
@@ -106,12 +117,13 @@ def _unreadable(course: Course, ask: Ask) -> None:
     course.fail(TransactionFailure(-1, "", text, FailureKind.FATAL))
 
 
-def _again(course: Course, queued: Queued, code: int, now: float, chance: float) -> None:
-    wait_s = course.limits.retry.wait_s(queued.attempts, chance)
+def _again(case: _Case, code: int) -> None:
+    course, queued = case.course, case.queued
+    wait_s = course.limits.retry.wait_s(queued.attempts, case.chance)
     adds = isinstance(queued.ask, AddPartitions | AddOffsets | CommitOffsets)
     if code == CONCURRENT_TRANSACTIONS and adds and not course.contents.has_partitions:
         wait_s = min(wait_s, course.limits.concurrent_wait_s)
-    course.put_back(queued, wait_s, now)
+    course.put_back(queued, wait_s, case.now)
 
 
 def _about(ask: Ask) -> str:
@@ -126,33 +138,33 @@ def _about(ask: Ask) -> str:
             return ask.transactional_id
 
 
-def _one_code(course: Course, queued: Queued, code: int, now: float, chance: float, *, said: str | None = None) -> None:
-    ask = queued.ask
-    if isinstance(ask, AddPartitions | CommitOffsets):
-        parts = ask.partitions if isinstance(ask, AddPartitions) else [part for part, _ in ask.offsets]
-        _by_part(course, queued, ask, dict.fromkeys(parts, code), now, chance)
-        return
-    if isinstance(ask, EndTxn):
-        _end_refused(course, queued, ask, code, now, chance)
-        return
-    if isinstance(ask, DescribeTransaction):
-        _described(course, queued, TransactionTold(code), code, now, chance)
-        return
-    _react(course, queued, code, now, chance, failure_of(request_of(ask), code, about=_about(ask), said=said))
+def _one_code(case: _Case, code: int, *, said: str | None = None) -> None:
+    """One code for all that was asked."""
+    match case.queued.ask:
+        case AddPartitions(partitions=parts) as ask:
+            _by_part(case, ask, dict.fromkeys(parts, code))
+        case CommitOffsets(offsets=offsets) as ask:
+            _by_part(case, ask, dict.fromkeys((part for part, _ in offsets), code))
+        case EndTxn() as ask:
+            _end_refused(case, ask, code)
+        case DescribeTransaction():
+            _described(case, TransactionTold(code))
+        case ask:
+            _react(case, code, about=_about(ask), said=said)
 
 
-def _react(
-    course: Course, queued: Queued, code: int, now: float, chance: float, failure: TransactionFailure | None
-) -> None:
-    reaction = judge(request_of(queued.ask), code)
+def _react(case: _Case, code: int, *, about: str, said: str | None = None) -> None:
+    course, queued = case.course, case.queued
+    request = request_of(queued.ask)
+    reaction = judge(request, code)
     match reaction:
         case Reaction.FINE:
             _fine(course, queued)
         case Reaction.RETRY:
-            _again(course, queued, code, now, chance)
+            _again(case, code)
         case Reaction.LOOK_UP:
             course.forget_coordinator(queued.ask)
-            _again(course, queued, code, now, chance)
+            _again(case, code)
         case (
             Reaction.ABORTABLE
             | Reaction.COMMIT_FAILED
@@ -162,7 +174,7 @@ def _react(
             | Reaction.FATAL
             | Reaction.UNTOLD
         ):
-            assert failure is not None
+            failure = failure_of(request, code, about=about, said=said)
             # An id that was forgotten, and an epoch that nobody could give: the next transaction begins with InitProducerId.
             course.bump = course.bump or reaction is Reaction.FORGOTTEN or isinstance(queued.ask, InitProducerId)
             # Of earlier attempts we know less: they may have been lost on the way back.
@@ -199,34 +211,20 @@ def _send_offsets(course: Course, queued: Queued) -> None:
         )
 
 
-def _by_part(
-    course: Course,
-    queued: Queued,
-    ask: AddPartitions | CommitOffsets,
-    codes: Mapping[Part, int],
-    now: float,
-    chance: float,
-) -> None:
+def _by_part(case: _Case, ask: AddPartitions | CommitOffsets, codes: Mapping[Part, int]) -> None:
     request = request_of(ask)
     parts = ask.partitions if isinstance(ask, AddPartitions) else tuple(part for part, _ in ask.offsets)
     # One that is left out is asked for again.
     told = {part: codes.get(part, NETWORK_EXCEPTION) for part in parts}
-    code = min(told.values(), key=lambda one: _GRAVEST_FIRST.index(judge(request, one)))
+    code = min(
+        told.values(), key=lambda one: (_GRAVEST_FIRST.index(judge(request, one)), one == OPERATION_NOT_ATTEMPTED)
+    )
     if isinstance(ask, CommitOffsets):
         left = tuple((part, offset) for part, offset in ask.offsets if told[part] != 0)
-        queued.ask = ask._replace(offsets=left) if left else ask
-    topics = sorted({topic for (topic, _), one in told.items() if one == _TOPIC_AUTHORIZATION_FAILED})
-    if topics and code != _TOPIC_AUTHORIZATION_FAILED and judge(request, code) is Reaction.ABORTABLE:
-        code = _TOPIC_AUTHORIZATION_FAILED
-    about = f"topics {', '.join(topics)}" if topics else _about(ask)
-    failure = None if code == 0 else _failure(request, code, about)
-    _react(course, queued, code, now, chance, failure)
-
-
-def _failure(request: Request, code: int, about: str) -> TransactionFailure | None:
-    if judge(request, code) in (Reaction.RETRY, Reaction.LOOK_UP):
-        return None
-    return failure_of(request, code, about=about)
+        case.queued.ask = ask._replace(offsets=left or ask.offsets)
+    topics = sorted({topic for (topic, _), one in told.items() if one == code})
+    about = _about(ask) if code == GROUP_AUTHORIZATION_FAILED else f"{_about(ask)}, topics {', '.join(topics)}"
+    _react(case, code, about=about)
 
 
 def _ended(course: Course, ask: EndTxn, identity: Identity, now: float) -> None:
@@ -236,44 +234,45 @@ def _ended(course: Course, ask: EndTxn, identity: Identity, now: float) -> None:
     course.ended(following, committed=ask.commit, now=now)
 
 
-def _end_refused(course: Course, queued: Queued, ask: EndTxn, code: int, now: float, chance: float) -> None:
+def _end_refused(case: _Case, ask: EndTxn, code: int) -> None:
+    course = case.course
     reaction = judge(Request.END, code)
     if reaction in (Reaction.RETRY, Reaction.LOOK_UP):
-        _react(course, queued, code, now, chance, None)
+        _react(case, code, about=_about(ask))
         return
-    failure = failure_of(Request.END, code, about=ask.transactional_id)
-    if ask.commit and queued.attempts:
+    failure = failure_of(Request.END, code, about=_about(ask))
+    if ask.commit and case.queued.attempts:
         # An earlier one may have done its work, and this is what the coordinator says ever since.
         course.end_failure = failure
         course.put(DescribeTransaction(ask.transactional_id))
         return
     course.end_sent = False
+    course.bump = course.bump or reaction is Reaction.FORGOTTEN
     if not ask.commit and reaction is Reaction.FORGOTTEN:
-        course.bump = True
-        course.ended(NO_IDENTITY, committed=False, now=now)
+        course.ended(NO_IDENTITY, committed=False, now=case.now)
     elif not ask.commit and code == TRANSACTION_ABORTABLE:
         # There is nothing left to do about it but to abort, and that is what was refused (KAFKA-19250).
         course.fail(failure._replace(kind=FailureKind.FATAL))
     else:
-        course.bump = course.bump or reaction is Reaction.FORGOTTEN
         course.fail(failure)
 
 
-def _described(course: Course, queued: Queued, answer: TransactionTold, code: int, now: float, chance: float) -> None:
+def _described(case: _Case, answer: TransactionTold) -> None:
     """How a commit ended whose answer was lost."""
+    course = case.course
     cause = course.end_failure
     identity = course.identity
     assert cause is not None
     assert identity is not None
-    if judge(Request.DESCRIBE, code) in (Reaction.RETRY, Reaction.LOOK_UP):
-        _react(course, queued, code, now, chance, None)
+    if judge(Request.DESCRIBE, answer.code) in (Reaction.RETRY, Reaction.LOOK_UP):
+        _react(case, answer.code, about="")
         return
-    outcome = Outcome.UNTOLD if code != 0 else judge_outcome(answer, identity, course.version)
+    outcome = Outcome.UNTOLD if answer.code != 0 else judge_outcome(answer, identity, course.version)
     match outcome:
         case Outcome.COMMITTED:
             # Whether another producer has taken over since, InitProducerId tells.
             course.bump = True
-            course.ended(NO_IDENTITY, committed=True, now=now)
+            course.ended(NO_IDENTITY, committed=True, now=case.now)
         case Outcome.ABORTED:
             course.end_sent = False
             course.bump = True
@@ -283,7 +282,7 @@ def _described(course: Course, queued: Queued, answer: TransactionTold, code: in
         case Outcome.OPEN:
             again = EndTxn(course.limits.transactional_id, identity, commit=True, version=course.version)
             repeated = Queued(again, Urgency.END)
-            course.put_back(repeated, course.limits.retry.wait_s(queued.attempts, chance), now)
+            course.put_back(repeated, course.limits.retry.wait_s(case.queued.attempts, case.chance), case.now)
         case Outcome.UNTOLD:
             course.fail(cause if cause.fatal else cause._replace(kind=FailureKind.FATAL))
         case _:
