@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..api.errors import OutcomeUnknownError, PenstockError, RefusedError, RefusedRange
 from ..api.futures import Future
 from ..api.metadata import UNKNOWN, FrameMetadata, OffsetRun, RecordMetadata
+from .hurry import NotYetError
 from .kernel_chunks import Span
 
 if TYPE_CHECKING:
@@ -40,18 +41,35 @@ class _Mark(NamedTuple):
 
 
 class ColumnsFuture(Future[FrameMetadata]):
-    """`partitions`: each record's partition as a 32-bit number, -1 where it was not taken. `now`: CLOCK_MONOTONIC seconds."""
+    """`partitions`: each record's partition as a 32-bit number, -1 where it was not taken. `now`: CLOCK_MONOTONIC seconds.
+    `not_yet`: what the records behind these wait for, where nobody may be held up."""
 
-    __slots__ = ("_front", "_now", "_partitions", "_spans", "_topic")
+    __slots__ = ("_front", "_now", "_partitions", "_spans", "_topic", "not_yet")
 
     def __init__(
-        self, topic: str, spans: Sequence[Span], partitions: bytearray, front: "Telling", now: Callable[[], float]
+        self,
+        topic: str,
+        spans: Sequence[Span],
+        partitions: bytearray,
+        front: "Telling",
+        now: Callable[[], float],
+        not_yet: NotYetError | None = None,
     ) -> None:
+        self.not_yet: Final = not_yet
         self._topic: Final = topic
         self._spans: Final = spans
         self._partitions: Final = memoryview(partitions).cast("i")
         self._front: Final = front
         self._now: Final = now
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def joined(self, more: "ColumnsFuture") -> "ColumnsFuture":
+        """These records and those, as if they had been sent at once."""
+        partitions = bytearray(self._partitions) + bytearray(more._partitions)  # noqa: SLF001  (another of these)
+        spans = [*self._spans, *more._spans]  # noqa: SLF001
+        return ColumnsFuture(self._topic, spans, partitions, self._front, self._now, more.not_yet)
 
     def done(self) -> bool:
         return self._resolved() and all(self._front.has_told(span.chunk) for span in self._spans)

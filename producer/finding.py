@@ -76,35 +76,76 @@ class Finding(Rooms):
             ClosedError: the producer was closed meanwhile, or cannot go on.
         """
         began = self.seams.now()
-        if type(name) is not str:
-            raise TypeError(f"a topic is {type(name).__name__}, not str")
-        if not 1 <= len(name) <= TOPIC_CHARS_MAX or name in {".", ".."} or not _TOPIC_ALPHABET.issuperset(name):
-            text = f"{name!r} is not a topic: 1 to {TOPIC_CHARS_MAX} characters of A-Z a-z 0-9 . _ -"
-            return began, InvalidTopicError(text)
+        bad = self.check_name(name)
+        if bad is not None:
+            return began, bad
         limit_ms = self.settings.max_block_ms if timeout_s is None else int(timeout_s * 1000)
         with self.shared:
-            self._start()
-            if self.ending is not None:
-                raise self.ending.with_traceback(None)
-            wait = self._waits.begin(name, partition, max_block_ms=limit_ms, now=began)
+            wait = self.begin_wait(name, partition, limit_ms, began)
+            if wait.outcome is None and self.hurry is not None:
+                self._waits.cancel(wait)
+                return began, self.hurry.topic()
             if wait.outcome is None and self.sender.is_current:
                 self._waits.cancel(wait)
                 return began, MetadataTimeoutError(
                     f"nothing is known of topic {name}, and a callback cannot wait for it"
                 )
-            self.sender.want_topic(name)
-            self._ask()
+            self.ask_for(name)
             self._await(wait)
-            if isinstance(wait.outcome, int):
-                view = self.cluster.topic(name)
-                if view is None or view.partition_count <= (partition or 0):
-                    # Since it was there, and before this caller could go on.
-                    return began, MetadataTimeoutError(f"topic {name} is gone, or has fewer partitions now")
-                topic = self.place(name, view)
-                topic.used_at = began
-                return began, topic
-        assert isinstance(wait.outcome, WaitFailure), "a wait that ended without an outcome"
-        return began, self._no_topic(wait.outcome)
+            return began, self.found(wait, began)
+
+    def check_name(self, name: str) -> InvalidTopicError | None:
+        """
+        Raises:
+            TypeError: a name is text.
+        """
+        if type(name) is not str:
+            raise TypeError(f"a topic is {type(name).__name__}, not str")
+        if 1 <= len(name) <= TOPIC_CHARS_MAX and name not in {".", ".."} and _TOPIC_ALPHABET.issuperset(name):
+            return None
+        text = f"{name!r} is not a topic: 1 to {TOPIC_CHARS_MAX} characters of A-Z a-z 0-9 . _ -"
+        return InvalidTopicError(text)
+
+    # --- under the lock ----------------------------------------------------------------------------------------------
+
+    def begin_wait(self, name: str, partition: int | None, limit_ms: int, began: float) -> TopicWait:
+        """A wait for a topic that has an outcome already, or is to be ended by `end_wait`.
+
+        Raises:
+            ClosedError: the producer takes no records any more.
+        """
+        self._start()
+        if self.ending is not None:
+            raise self.ending.with_traceback(None)
+        return self._waits.begin(name, partition, max_block_ms=limit_ms, now=began)
+
+    def ask_for(self, name: str) -> None:
+        """Have the sender thread ask for a topic."""
+        self.sender.want_topic(name)
+        self._ask()
+
+    def end_wait(self, wait: TopicWait) -> None:
+        """Nobody waits for it any more; if its time is over it has an outcome now."""
+        _ = self._waits.expire(self.seams.now())
+        self._waits.cancel(wait)
+
+    def found(self, wait: TopicWait, began: float) -> Topic | PenstockError:
+        """What a wait with an outcome has brought.
+
+        Raises:
+            ClosedError: the producer was closed meanwhile.
+        """
+        name, outcome = wait.topic, wait.outcome
+        if isinstance(outcome, WaitFailure):
+            return self._no_topic(outcome)
+        assert outcome is not None, "a wait that ended without an outcome"
+        view = self.cluster.topic(name)
+        if view is None or view.partition_count <= (wait.partition or 0):
+            # Since it was there, and before this caller could go on.
+            return MetadataTimeoutError(f"topic {name} is gone, or has fewer partitions now")
+        topic = self.place(name, view)
+        topic.used_at = began
+        return topic
 
     def _await(self, wait: TopicWait) -> None:
         began = None if wait.outcome is not None else self.seams.now()
@@ -132,6 +173,17 @@ class Finding(Rooms):
                 return TopicForbiddenError(failure.text)
             case WaitReason.CLOSED:
                 raise self.ending or ClosedError(failure.text)
+
+    def begin_thread(self) -> None:
+        """Have the sender thread run.
+
+        Raises:
+            ClosedError: the producer is closed, or cannot go on.
+        """
+        with self.shared:
+            if self.ending is not None:
+                raise self.ending.with_traceback(None)
+            self._start()
 
     def _start(self) -> None:
         if not self.started:

@@ -1,4 +1,4 @@
-"""The direct producer's front as callers and the sender thread see it: finding topics, waiting, futures and callbacks, the end.
+"""The direct producer's front as callers and the sender thread see it: waiting, futures and callbacks, the end.
 
 Callers come from any thread; `settle`, `cluster_changed` and `ended` are the sender thread's. Everything shared changes under one
 lock, callbacks run without it. An outcome is told in this order: it is fixed, callbacks run, then who waits may go on (PBT-3).
@@ -30,6 +30,7 @@ from .core.outcomes import Delivered, Failed, Failure, Outcome, Released
 from .core.partitioners import Keyless
 from .failures import error_of
 from .finding import Finding
+from .hurry import NotYetError
 from .kernel_chunks import Chunk, Part, Span
 from .kernel_futures import failed_future, run_acks
 from .rooms import WAIT_MAX_S
@@ -73,6 +74,8 @@ class Front(Finding):
     ) -> Future[RecordMetadata]:
         """The future of a record that was not taken; its callback runs here (SND-14)."""
         error.topic, error.partition = topic, partition
+        if isinstance(error, NotYetError):
+            return failed_future(Part(self, topic, partition), -1, error)
         if self.dooms is not None:
             self.dooms(error)
         self.meters.not_taken(1, self.seams.now())

@@ -22,6 +22,7 @@ from .core.budgets import shares
 from .core.buffers import ANY_NODE, BufferPool
 from .core.cluster import Cluster, TopicView
 from .core.partitioners import Keyless, Sticky, choices_of, leaders_of
+from .hurry import Hurry
 from .kernel_chunks import Chunk, Part, Topic
 from .kernel_front import Rows
 from .seams import Seams, Wake
@@ -67,6 +68,7 @@ class Rooms(Rows):
         """Chunks with records whose futures are not done, oldest first."""
         self.last_serial = -1
         self.flushes = 0
+        self.hurry: Hurry | None = None  # what is asked where callers are never held up
         self._wake: Wake | None = None
         self._keyless: Final = keyless or (lambda: Sticky(max(1, settings.batch_size), seams.random31))
         self._linger_s: Final = settings.linger_ms / 1000
@@ -277,6 +279,8 @@ class Rooms(Rows):
         now = self.seams.now()
         if self.thread.is_current:
             return BufferExhaustedError("the producer's memory is full, and a callback cannot wait for it")
+        if self.hurry is not None:
+            return self.hurry.memory(size, node)
         left = self._max_block_s if began is None else max(0.0, began + self._max_block_s - now)
         pause_s = WAIT_MAX_S if keyless is None or not self.pool.has_budget(node) else EVADE_S
         # Whoever has to go on waiting is not woken for what another one gets.

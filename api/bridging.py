@@ -1,0 +1,133 @@
+"""What happens on a producer's thread, told to an event loop: one wake-up for all that happens before the loop looks."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Bridge(Generic[T]):
+    """Outcomes on their way to one loop. `post` may be called by any thread; `deliver` is called on the loop, in the same order.
+
+    What is posted to a loop that is closed is dropped: nobody is there to be told.
+    """
+
+    __slots__ = ("_deliver", "_posted", "_woken", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[T], None]) -> None:
+        self.loop: Final = loop
+        self._deliver: Final = deliver
+        self._posted: deque[T] = deque()
+        self._woken = False
+
+    def post(self, item: T) -> None:
+        """Have it delivered."""
+        self._posted.append(item)
+        if not self._woken:
+            self._woken = True
+            try:
+                _ = self.loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:
+                self._posted.clear()
+
+    def _drain(self) -> None:
+        # Before the first is taken: who posts from here on wakes the loop again.
+        self._woken = False
+        for _ in range(len(self._posted)):
+            self._deliver(self._posted.popleft())
+
+
+class Waiters:
+    """Coroutines of one loop that wait for something that another thread does. That thread calls `ring` after whatever it did."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = loop
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._rung = False
+
+    def ring(self) -> None:
+        """Have everybody look again; any thread."""
+        if self._waiting and not self._rung:
+            self._rung = True
+            try:
+                _ = self._loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:
+                self._rung = False
+
+    def _wake(self) -> None:
+        self._rung = False
+        for future in list(self._waiting):
+            _set(future)
+
+    async def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until it is so. False: it was not within that time."""
+        deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        while not done():
+            if deadline is not None and self._loop.time() >= deadline:
+                return False
+            await self._pause(done, deadline)
+        return True
+
+    async def _pause(self, done: Callable[[], bool], deadline: float | None) -> None:
+        woken: asyncio.Future[None] = self._loop.create_future()
+        self._waiting[woken] = None
+        timer = None if deadline is None else self._loop.call_at(deadline, _set, woken)
+        try:
+            # What happened before this one was there to be woken rang for others only.
+            if not done():
+                await woken
+        finally:
+            del self._waiting[woken]
+            if timer is not None:
+                timer.cancel()
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Turns:
+    """Who has to wait stands in a queue of its kind, so that records are taken in the order of the calls.
+
+    A kind is in `waited` from the first one that waits until the last has gone; who finds it absent need not queue.
+    """
+
+    def __init__(self) -> None:
+        self.waited: dict[str, _Queue] = {}
+
+    @asynccontextmanager
+    async def turn(self, kind: str) -> AsyncIterator[None]:
+        """Wait for one's turn, and have it."""
+        queue = self.waited.get(kind)
+        if queue is None:
+            queue = self.waited[kind] = _Queue()
+        queue.users += 1
+        try:
+            async with queue.lock:
+                yield
+        finally:
+            queue.users -= 1
+            if not queue.users:
+                _ = self.waited.pop(kind, None)
+
+
+class _Queue:
+    """`asyncio.Lock` serves in the order of arrival."""
+
+    def __init__(self) -> None:
+        self.lock: Final = asyncio.Lock()
+        self.users = 0
+
+
+def settle(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+    """Give a future its end, unless it has been cancelled."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
