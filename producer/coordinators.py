@@ -106,7 +106,7 @@ class Coordinators:
     def next_deadline(self, now: float) -> float | None:
         """When `tick` wants to be called (CLOCK_MONOTONIC seconds; in the past: at once)."""
         wanted = [connection.next_deadline() for connection in self._by_node.values()]
-        wanted.append(self._give_up_at if self._waiting is not None else self._manager.next_deadline(now))
+        wanted.append(self._give_up_at if self._waiting is not None else self._manager.next_deadline())
         if self._waiting is not None:
             wanted += [one.throttled_until for one in self._by_node.values() if one.throttled_until > now]
         return min((at for at in wanted if at is not None), default=None)

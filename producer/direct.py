@@ -18,12 +18,14 @@ from ..config.direct import DirectSettings, direct_settings
 from ..runtime.clock import monotonic
 from .callbacks import report
 from .core.partitioners import RoundRobin
+from .core.sensors import Figure
 from .direct_thread import SenderThread
 from .finding import Thread
 from .front import Front
 from .kernel_front import Sends
 from .plugged import Plugged
 from .seams import Seams, real_seams
+from .transactional import Transactional
 
 ATEXIT_S: Final = 5.0
 """How long the end of the program waits for producers that were not closed."""
@@ -31,7 +33,7 @@ ATEXIT_S: Final = 5.0
 _producers: "weakref.WeakSet[DirectProducer]" = weakref.WeakSet()
 
 
-class DirectProducer(Sends):
+class DirectProducer(Transactional, Sends):
     """Sends records to Kafka from this process, without a daemon. Any thread may use it; callbacks run on its sender thread.
 
     Settings have Kafka's names and defaults, in a mapping or, with underscores, as keywords:
@@ -93,6 +95,7 @@ class DirectProducer(Sends):
             self._rows.plugins = self._plugins
             if self._plugins.handles_records:
                 self.plugged = Plugged(self._rows, self._plugins)
+        self._prepare_transactions()
         # A producer nobody holds any more ends by itself once everything is settled.
         self._finalizer = weakref.finalize(self, self._thread.close, None)
         self._finalizer.atexit = False
@@ -168,7 +171,11 @@ class DirectProducer(Sends):
     def metrics(self) -> dict[MetricName, float]:
         """Every metric as of now, under the names of Kafka's producer (docs/reference/producer-metrics.md). Where there is nothing
         to take a mean or a maximum of, it is NaN."""
-        return {figure.name: figure.value for figure in self._rows.meters.sensors.figures(monotonic())}
+        return {figure.name: figure.value for figure in self.figures()}
+
+    def figures(self) -> list[Figure]:
+        """The same with what each metric is, for who shows them elsewhere (`prometheus.Collector`)."""
+        return self._rows.meters.sensors.figures(monotonic())
 
     @property
     def held_bytes(self) -> int:
@@ -182,10 +189,6 @@ class DirectProducer(Sends):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _forbid_callback(self, name: str) -> None:
-        if self._thread.is_current:
-            raise RuntimeError(f"{name} would wait for itself: it was called by a callback of this producer")
 
     # --- fork --------------------------------------------------------------------------------------------------------
 

@@ -9,29 +9,27 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
+from ..api.errors import PenstockError
 from ..config.direct import DirectSettings
 from ..runtime import logs
 from ..runtime.clock import monotonic, wall_ms
 from ..runtime.loop import READ, Loop
-from .core.accumulator import Accumulator
 from .core.arena import Arena, Sealed
-from .core.backoff import Backoff
-from .core.batch import HEADER_BYTES, self_check
-from .core.buffers import BufferPool
+from .core.batch import self_check
 from .core.cluster import Cluster, ClusterChange
-from .core.codecs import Levels, make_compressor
-from .core.joined import Joined, JoinedLimits
-from .core.modes import Limits
-from .core.outcomes import Failure, Kind, Outcome
-from .core.queues import BatchRules
+from .core.outcomes import Failed, Failure, Kind, Outcome
+from .core.transacting import TransactionalJoined
+from .direct_parts import joined_of, link_rules_of
 from .links import LinkRules, Links
 from .metadata import Metadata
+from .metrics import Meters
 from .sockets import produce_options
+from .transaction_engine import Replies, Transactions
 
-_EXPIRATION_MS: Final = 86_400_000
-"""Kafka's default of `producer.id.expiration.ms`, until the brokers' own is known."""
+AnswerT = TypeVar("AnswerT")
+
 _WALL_S: Final = 1.0
 _WEIGH_S: Final = 0.1
 """How often what waits for partitions is looked at, in rounds that something else asked for."""
@@ -72,6 +70,10 @@ class FrontPort(Protocol):
         """Let what waits weigh the choice of partitions. `waited_s`: for how long something for a node could not be sent."""
         ...
 
+    def gate(self, reason: PenstockError | None) -> None:
+        """Take no records for this reason, or (None) take them: transactions begin and end."""
+        ...
+
     def ended(self, failure: Failure | None) -> None:
         """The thread is over, by a close (None) or because nothing can be sent any more. What is still open fails."""
         ...
@@ -80,11 +82,13 @@ class FrontPort(Protocol):
 class SenderThread:
     """See the module. `start` makes everything that has a descriptor; nothing is left of it when `ended` was told."""
 
-    def __init__(self, settings: DirectSettings, front: FrontPort, arena: Arena) -> None:
+    def __init__(self, settings: DirectSettings, front: FrontPort, arena: Arena, meters: Meters) -> None:
         self._settings: Final = settings
         self._front: Final = front
         self._arena: Final = arena
+        self._meters: Final = meters
         self._commands: deque[Callable[[], None]] = deque()
+        self._replies: Final = Replies()
         self._engine: _Engine | None = None
         self._thread: threading.Thread | None = None
         self._wake_fd = -1
@@ -100,7 +104,8 @@ class SenderThread:
         """
         self_check(monotonic)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._engine = _Engine(self._settings, self._front, self._arena, self._wake_fd, self._take_commands)
+        commands = self._take_commands
+        self._engine = _Engine(self._settings, self._front, self._arena, self._wake_fd, commands, meters=self._meters)
         self._thread = threading.Thread(target=self._run, name="penstock-sender", daemon=True)
         self._thread.start()
 
@@ -125,6 +130,22 @@ class SenderThread:
         """End when everything is resolved, at the latest after so long (None: however long it takes); 0: at once. Does not
         wait for it."""
         self._tell(lambda engine: engine.close(timeout_s))
+
+    def transact(self, question: Callable[[Transactions], AnswerT]) -> AnswerT:
+        """Have the thread do something about transactions, and return what came of it.
+
+        Raises:
+            ClosedError: the thread has ended. And what the question raises.
+        """
+        engine = self._engine
+        assert engine is not None, "not started"
+        transactions = engine.transactions
+        assert transactions is not None, "a producer without a transactional id"
+        return self._replies.ask(lambda command: self._tell(lambda _: command()), lambda: question(transactions))
+
+    def doom(self, error: PenstockError) -> None:
+        """A record was not taken: the transaction it was meant for, if there is one, can only be aborted."""
+        self._tell(lambda engine: None if engine.transactions is None else engine.transactions.doom(error))
 
     @property
     def is_current(self) -> bool:
@@ -171,6 +192,7 @@ class SenderThread:
                 self._engine.end()
             finally:
                 self._front.ended(failure)
+                self._replies.end()
 
     def _take_commands(self) -> None:
         self._awake = False
@@ -191,16 +213,24 @@ class _Engine:
     """What lives on the thread."""
 
     def __init__(
-        self, settings: DirectSettings, front: FrontPort, arena: Arena, wake_fd: int, commands: Callable[[], None]
+        self,
+        settings: DirectSettings,
+        front: FrontPort,
+        arena: Arena,
+        wake_fd: int,
+        commands: Callable[[], None],
+        *,
+        meters: Meters,
     ) -> None:
         self._front: Final = front
+        self._meters: Final = meters
         self._commands: Final = commands
         self._wake_fd: Final = wake_fd
         self._log: Final = logs.get()
         for caution in settings.cautions():
             self._log.warning("doubtful_setting", what=caution)
         self._loop: Final = Loop()
-        self.joined: Final = _joined(settings, arena, self._is_connected)
+        self.joined: Final = joined_of(settings, arena, self._is_connected)
         self.metadata: Final = Metadata(
             self._loop,
             settings,
@@ -211,14 +241,36 @@ class _Engine:
             on_update=self._cluster_told,
             in_use=self.joined.topics_in_use,
             topic_settings=False,
+            watch=meters,
         )
-        self._links: Final = _links(self._loop, settings, self.joined)
+        rules = link_rules_of(settings, meters)
+        options = produce_options(settings, acks=rules.acks)
+        self._links: Final = Links(self._loop, options, rules, self.joined.table, self.joined.journal)
+        self.transactions: Final = self._transactions(settings, rules)
+        self.joined.table.on_retry = self._retried
+        meters.sensors.gauge("requests-in-flight", self._in_flight)
+        meters.sensors.gauge("metadata-age", self._metadata_age)
+        self._metadata_at = math.nan
         self._id_asked = False
         self._closing = False
         self._told_wall_at = -math.inf
         self._weigh_at = -math.inf if settings.partitioner_adaptive_partitioning_enable else math.inf
         self._loop.add(wake_fd, READ, self._woken)
         self._loop.add_upkeep(self._round)
+
+    def _transactions(self, settings: DirectSettings, rules: LinkRules) -> Transactions | None:
+        if not isinstance(self.joined, TransactionalJoined):
+            return None
+        return Transactions(
+            self._loop,
+            settings,
+            self.joined,
+            rules,
+            self._front,
+            submit=lambda: self._submit(monotonic()),
+            on_stale=self.metadata.refresh,
+            rng=random.random,
+        )
 
     def run(self) -> Failure | None:
         """Until closed, or until nothing can be sent any more: then why."""
@@ -227,6 +279,8 @@ class _Engine:
 
     def end(self) -> None:
         """Close everything."""
+        if self.transactions is not None:
+            self.transactions.end()
         self._links.close()
         self.metadata.close()
         self._loop.close()
@@ -244,7 +298,10 @@ class _Engine:
             self._submit(now)
             self.joined.abort(_CLOSED, now=now)
         else:
-            self.joined.close(math.inf if timeout_s is None else now + timeout_s, now=now)
+            deadline = math.inf if timeout_s is None else now + timeout_s
+            if self.transactions is not None:
+                self.transactions.close(deadline)
+            self.joined.close(deadline, now=now)
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -255,9 +312,22 @@ class _Engine:
         self.joined.cluster_changed(self.metadata.cluster, change, now=monotonic())
         if change.nodes_added or change.nodes_moved or change.nodes_gone:
             self._links.follow()
+        if self.transactions is not None:
+            self.transactions.cluster_changed(self.metadata.cluster)
         self._front.cluster_changed(self.metadata.cluster)
 
+    def _retried(self, topic: str, records: int) -> None:
+        self._meters.retried(topic, records, monotonic())
+
+    def _in_flight(self, _now: float) -> float:
+        links = list(self._links.by_node.values())
+        return float(self.metadata.in_flight + sum(link.connection.in_flight for link in links))
+
+    def _metadata_age(self, now: float) -> float:
+        return now - self._metadata_at
+
     def _cluster_told(self) -> None:
+        self._metadata_at = monotonic()
         self._front.cluster_changed(self.metadata.cluster)
 
     def _producer_id_known(self, producer_id: int, epoch: int) -> None:
@@ -277,15 +347,20 @@ class _Engine:
         self._commands()
         self._submit(now)
         joined.upkeep(now=now)
+        transactions = self.transactions
+        if transactions is not None:
+            transactions.prepare()
         self._loop.moved(joined.table.fill(now=now))
         self._links.tick(now)
         if joined.table.outbox.has_words:
             joined.upkeep(now=now)
-        self._pass_on()
+        again = transactions is not None and transactions.tick(now)
+        self._meters.follow(joined.table.counters, now)
+        self._pass_on(now)
         if now >= self._weigh_at:
             self._weigh(now)
         self.metadata.tick(now)
-        if joined.failure is not None or (self._closing and joined.idle):
+        if joined.failure is not None or (self._closing and joined.idle and self._is_over(now)):
             self._loop.stop()
         wanted = [
             self._front.next_due(now),
@@ -293,9 +368,13 @@ class _Engine:
             self._links.next_deadline(now),
             self.metadata.next_deadline(),
             self._told_wall_at + _WALL_S,
-            now if joined.table.accumulator.has_line else None,
+            now if again or joined.table.accumulator.has_line else None,
+            None if transactions is None else transactions.next_deadline(now),
         ]
         return min((at for at in wanted if at is not None), default=None)
+
+    def _is_over(self, now: float) -> bool:
+        return self.transactions is None or self.transactions.is_over(now)
 
     def _submit(self, now: float) -> None:
         for chunk in self._front.take_due(now, all_chunks=self._closing):
@@ -309,12 +388,12 @@ class _Engine:
                 chunk.max_ts,
                 now=now,
             )
-        if self._closing or self._front.flushing:
+        if self._closing or self._front.flushing or self.joined.completing:
             self.joined.flush(now=now)
         elif pressed := self._front.pressed:
             self.joined.flush(now=now, nodes=pressed)
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, now: float) -> None:
         """Tell everybody what was decided in this round."""
         endpoints = self._links.take_endpoints()
         for hint in self.joined.take_hints():
@@ -336,9 +415,17 @@ class _Engine:
                 end=notice.end,
                 what=notice.text,
             )
+            self._meters.alarmed(now)
         outcomes = self.joined.take_outcomes()
         if outcomes:
+            self._count_failed(outcomes, now)
             self._front.settle(outcomes)
+
+    def _count_failed(self, outcomes: Sequence[Outcome], now: float) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Failed):
+                topic, _ = self.joined.topic_of(outcome.partition)
+                self._meters.failed(topic, outcome, now)
 
     def _weigh(self, now: float) -> None:
         self._weigh_at = now + _WEIGH_S
@@ -351,38 +438,3 @@ class _Engine:
         expiration_ms = self.metadata.producer_id_expiration_ms
         if expiration_ms is not None and expiration_ms > 0:
             self.joined.table.limits = self.joined.table.limits._replace(expiration_ms=expiration_ms)
-
-
-def _joined(settings: DirectSettings, arena: Arena, is_connected: Callable[[int], bool]) -> Joined:
-    levels = Levels(settings.compression_gzip_level, settings.compression_lz4_level, settings.compression_zstd_level)
-    batch_bytes = max(settings.batch_size, HEADER_BYTES + 1)
-    rules = BatchRules(batch_bytes, settings.linger_ms / 1000, make_compressor(settings.compression_type, levels))
-    # A batch of one largest record must fit into the pool.
-    total = max(settings.buffer_memory, batch_bytes, 2 * settings.max_request_size)
-    backoff = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
-    limits = JoinedLimits(
-        Limits(backoff, _EXPIRATION_MS, retries=settings.retries, confirms_gaps=True),
-        settings.delivery_timeout_ms / 1000,
-        total,
-        idempotent=settings.enable_idempotence,
-    )
-
-    def rules_of(_topic: str) -> BatchRules:
-        return rules
-
-    accumulator = Accumulator(BufferPool(total, batch_bytes), arena)
-    return Joined(limits, accumulator, rules_of, is_connected=is_connected)
-
-
-def _links(loop: Loop, settings: DirectSettings, joined: Joined) -> Links:
-    acks = int(settings.acks)
-    rules = LinkRules(
-        client_id=settings.client_id,
-        request_bytes_max=settings.max_request_size,
-        request_timeout_ms=settings.request_timeout_ms,
-        in_flight_max=settings.max_in_flight_requests_per_connection,
-        zstd=settings.compression_type == "zstd",
-        rng=random.random,
-        acks=acks,
-    )
-    return Links(loop, produce_options(settings, acks=acks), rules, joined.table, joined.journal)

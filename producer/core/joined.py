@@ -267,6 +267,11 @@ class Joined:
         """Nothing is unresolved, ghosts included."""
         return not self._open
 
+    @property
+    def completing(self) -> bool:
+        """A transaction is to end: nothing lingers."""
+        return False
+
     def topics_in_use(self) -> set[str]:
         """Topics with something unresolved."""
         return {part.topic for part in self._open}

@@ -70,7 +70,7 @@ class TransactionalJoined(Joined):
 
     @property
     def completing(self) -> bool:
-        """The transaction is to end: nothing lingers."""
+        """As `Joined`."""
         return self.manager.state in _ENDING
 
     # --- the gate ----------------------------------------------------------------------------------------------------
@@ -164,6 +164,10 @@ class TransactionalJoined(Joined):
             text = f"{part.topic} was deleted and made again while records of the transaction were on their way"
             self._break(part, [], _TOPIC_AGAIN, error_name(_TOPIC_AGAIN), text, now)
         self.hear(now=now)
+
+    def topics_in_use(self) -> set[str]:
+        """As `Joined`, and those whose leaders are asked whether a commit is visible."""
+        return super().topics_in_use() | {topic for topic, _ in self.manager.invisible}
 
     def abort(self, failure: Failure, *, now: float) -> None:
         """Everything left fails. Nothing of it was committed: that is asked for only when all is answered."""

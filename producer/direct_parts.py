@@ -1,0 +1,68 @@
+"""What the direct producer's sender thread is made of, out of its settings."""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from ..config.direct import DirectSettings
+from .core.accumulator import Accumulator
+from .core.arena import Arena
+from .core.backoff import Backoff
+from .core.batch import HEADER_BYTES
+from .core.buffers import BufferPool
+from .core.codecs import Levels, make_compressor
+from .core.joined import Joined, JoinedLimits
+from .core.modes import Limits
+from .core.queues import BatchRules
+from .core.transacting import TransactionalJoined
+from .links import LinkRules
+from .metrics import Meters
+from .transaction_engine import manager_of
+
+_EXPIRATION_MS: Final = 86_400_000
+"""Kafka's default of `producer.id.expiration.ms`, until the brokers' own is known."""
+
+
+def joined_of(settings: DirectSettings, arena: Arena, is_connected: Callable[[int], bool]) -> Joined:
+    """What is sent and what becomes of it; with a transactional id in transactions."""
+    levels = Levels(settings.compression_gzip_level, settings.compression_lz4_level, settings.compression_zstd_level)
+    batch_bytes = max(settings.batch_size, HEADER_BYTES + 1)
+    rules = BatchRules(
+        batch_bytes,
+        settings.linger_ms / 1000,
+        make_compressor(settings.compression_type, levels),
+        transactional=settings.transactional_id is not None,
+    )
+    # A batch of one largest record must fit into the pool.
+    total = max(settings.buffer_memory, batch_bytes, 2 * settings.max_request_size)
+    backoff = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+    limits = JoinedLimits(
+        Limits(backoff, _EXPIRATION_MS, retries=settings.retries, confirms_gaps=True),
+        settings.delivery_timeout_ms / 1000,
+        total,
+        idempotent=settings.enable_idempotence,
+    )
+
+    def rules_of(_topic: str) -> BatchRules:
+        return rules
+
+    accumulator = Accumulator(BufferPool(total, batch_bytes), arena)
+    if settings.transactional_id is not None:
+        manager = manager_of(settings)
+        return TransactionalJoined(limits, accumulator, rules_of, manager, is_connected=is_connected)
+    return Joined(limits, accumulator, rules_of, is_connected=is_connected)
+
+
+def link_rules_of(settings: DirectSettings, meters: Meters) -> LinkRules:
+    """How Produce requests are made."""
+    return LinkRules(
+        client_id=settings.client_id,
+        request_bytes_max=settings.max_request_size,
+        request_timeout_ms=settings.request_timeout_ms,
+        in_flight_max=settings.max_in_flight_requests_per_connection,
+        zstd=settings.compression_type == "zstd",
+        rng=random.random,
+        watch=meters,
+        acks=int(settings.acks),
+        transactional_id=settings.transactional_id,
+    )
