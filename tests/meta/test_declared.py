@@ -14,6 +14,8 @@ from tests.meta.test_shape import ROOT, sources
 
 # Each takes one value only, so there is nothing to obey: the model refuses every other.
 SETTLED: Final = {"acks", "client_dns_lookup", "enable_idempotence", "enable_metrics_push"}
+# Only rules between settings look at them, before anything is started.
+RULED: Final = {"sasl_allow_plaintext"}
 DECLARATIONS: Final = {"direct.py", "model.py", "producer.py", "security.py", "secret_files.py"}
 SECTIONS: Final = {
     Settings: {"settings", "wanted", "given"},
@@ -46,13 +48,27 @@ def read_attributes(folder: str = "") -> set[tuple[str, str]]:
     return found
 
 
+def read_for_others(read: set[str]) -> set[str]:
+    """Settings that are read through a property of theirs which somebody reads: `uses_tls` for `security_protocol`."""
+    tree = ast.parse((ROOT / "config/security.py").read_text())
+    settings = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "SecuritySettings")
+    return {
+        inner.attr
+        for node in settings.body
+        if isinstance(node, ast.FunctionDef) and node.name in read
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Attribute) and getattr(inner.value, "id", "") == "self"
+    }
+
+
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
 def test_every_setting_is_obeyed_by_something(section: type[BaseModel]) -> None:
     read = read_attributes()
+    derived = read_for_others({name for owner, name in read if owner in SECTIONS[section]})
     idle = {
         name
         for name in section.model_fields
-        if name not in SETTLED and not any((owner, name) in read for owner in SECTIONS[section])
+        if name not in SETTLED | RULED | derived and not any((owner, name) in read for owner in SECTIONS[section])
     }
     assert idle == set()
 
@@ -60,7 +76,10 @@ def test_every_setting_is_obeyed_by_something(section: type[BaseModel]) -> None:
 def test_every_setting_of_the_direct_producer_is_obeyed_by_something_of_its_own() -> None:
     """What only the daemon obeys does not count. acks and idempotence take several values here, and so are obeyed too."""
     read = {name for owner, name in read_attributes("producer/") if owner in {"kafka", "settings"}}
-    assert set(DirectSettings.model_fields) - read == SETTLED - {"acks", "enable_idempotence"}
+    assert set(DirectSettings.model_fields) - read - read_for_others(read) - RULED == SETTLED - {
+        "acks",
+        "enable_idempotence",
+    }
 
 
 def test_a_settled_setting_takes_one_value_only() -> None:
