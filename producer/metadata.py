@@ -34,7 +34,7 @@ from .core.traffic import UNCOUNTED, TrafficWatch
 from .core.verdicts import AnswerVerdict, error_name, judge_control
 from .network import Connection
 from .resolver import Resolver
-from .sockets import OPERATING_SYSTEM, System, control_options
+from .sockets import OPERATING_SYSTEM, Security, System, control_options
 
 _METADATA_LEAST: Final = 4
 """Below it a broker creates every topic that is asked for, if it is set up to."""
@@ -65,7 +65,8 @@ class Metadata:
     """What a process knows of the cluster, and how it comes to know.
 
     Call `tick` in every round of the loop and wake up for `next_deadline`. Callbacks come from `tick`, from the loop's
-    events, and from `hint`: `on_change` where something is new, `on_update` after every answer. `in_use` names the
+    events, and from `hint`: `on_change` where something is new, `on_update` after every answer, `on_lost` when a connection
+    ended, with the reason, and whether nobody is left who might believe who we are. `in_use` names the
     topics that are not idle although nobody wanted them lately. `topic_settings` False: settings of topics are of no use.
     """
 
@@ -79,9 +80,11 @@ class Metadata:
         on_producer_id: Callable[[int, int], None] | None = None,
         on_producer_id_refused: Callable[[int], None] | None = None,
         on_update: Callable[[], None] | None = None,
+        on_lost: Callable[[str, bool], None] | None = None,
         in_use: Callable[[], AbstractSet[str]] = frozenset,
         topic_settings: bool = True,
         watch: TrafficWatch | None = None,
+        security: Security | None = None,
         resolver: Resolver | None = None,
         system: System = OPERATING_SYSTEM,
     ) -> None:
@@ -91,10 +94,11 @@ class Metadata:
         self._settings = settings
         self._on_change = on_change
         self._on_update = on_update
+        self._on_lost = on_lost
         self._on_producer_id = on_producer_id
         self._on_producer_id_refused = on_producer_id_refused
         self._rng = rng
-        self._system = system
+        self._options = control_options(settings, security=security)._replace(system=system)
         self._clock = system.now
         self._watch = watch
         self._owns_resolver = resolver is None
@@ -238,7 +242,10 @@ class Metadata:
         _ = connection.close()
         self._connection = None
         self._plan.lost(tags, now, self._rng())
-        self._plan.failed(now, self._rng())
+        self._plan.failed(now, self._rng(), login_failed=connection.login_failed)
+        if self._on_lost is not None:
+            # While others can be asked, one broker's refusal is nobody's concern.
+            self._on_lost(reason, connection.refused and self._plan.everybody_failed)
 
     def connection_answered(self, connection: Connection[Ask], tag: Ask, answer: Answer) -> None:
         """The response's class follows from the question, because answers come in order."""
@@ -256,14 +263,13 @@ class Metadata:
                 raise AssertionError(f"{type(answer).__name__} answers {tag}")
 
     def _connect(self, target: Target, now: float) -> None:
-        options = control_options(self._settings)._replace(system=self._system)
         turns = self._turns.setdefault((target.host, target.port), AddressTurns())
         self._connection = Connection(
             self._loop,
             self._resolver,
             target.host,
             target.port,
-            options=options,
+            options=self._options,
             owner=self,
             rng=self._rng,
             turns=turns,

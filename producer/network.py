@@ -103,6 +103,11 @@ class Connection(Generic[TagT]):
         return self._core.refused
 
     @property
+    def login_failed(self) -> bool:
+        """It was `refused`, or ended in the middle of a login: the next one has to wait."""
+        return self._core.login_failed
+
+    @property
     def ready(self) -> bool:
         return self._core.state is State.READY and self._channel.fault is None
 

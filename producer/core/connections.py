@@ -95,9 +95,10 @@ class ConnectionLimits(NamedTuple):
     answer_bytes_max: int = 100_000_000
 
 
-def refused_backoff(reconnect: Backoff) -> Backoff:
-    """What is waited after logins that failed, one after the other."""
-    return Backoff(_REFUSED_WAIT_S, max(_REFUSED_WAIT_S, reconnect.max_s))
+def login_wait_s(reconnect: Backoff, failures: int, chance: float) -> float:
+    """Seconds to wait after a login that failed, and so many before it: at least one, growing like any other backoff."""
+    growing = Backoff(_REFUSED_WAIT_S, max(_REFUSED_WAIT_S, reconnect.max_s))
+    return max(_REFUSED_WAIT_S, growing.wait_s(failures, chance))
 
 
 class Waiting(NamedTuple, Generic[TagT]):
@@ -126,7 +127,9 @@ class ConnectionCore(Generic[TagT]):
         self.last_error = ""
         """Why the last connection ended, or did not come to be; kept until READY."""
         self.refused = False
-        """It was the one side that did not believe the other; kept until READY."""
+        """It was for want of belief: of theirs in us, or of ours in them; kept until READY."""
+        self.login_failed = False
+        """It was `refused`, or ended in the middle of a login, as some failed ones do; kept until READY."""
         self._in_flight: deque[Waiting[TagT]] = deque()
         self._correlation_id = 0
         self._written = 0
@@ -195,15 +198,14 @@ class ConnectionCore(Generic[TagT]):
         none of it was answered."""
         if self.state in (State.RESOLVING, State.CONNECTING):
             self._failed_setups += 1
-        # Brokers end some failed logins without a word.
-        login_failed = refused or self.state in _AUTHENTICATING
+        self.login_failed = refused or self.state in _AUTHENTICATING
         self._move(State.DISCONNECTED)
         self.last_error = reason
         self.refused = refused
         self._attempted_at = now
         wait_s = self.limits.reconnect.wait_s(self._failed_attempts, chance)
-        if login_failed:
-            wait_s = max(wait_s, refused_backoff(self.limits.reconnect).wait_s(self._refusals, chance), _REFUSED_WAIT_S)
+        if self.login_failed:
+            wait_s = max(wait_s, login_wait_s(self.limits.reconnect, self._refusals, chance))
             self._refusals += 1
         self._retry_at = now + wait_s
         self._failed_attempts += 1
@@ -368,7 +370,7 @@ class ConnectionCore(Generic[TagT]):
         self._refusals = 0
         self._used_at = now
         self.last_error = ""
-        self.refused = False
+        self.refused = self.login_failed = False
 
     def _begin(self, now: float, chance: float) -> None:
         self._move(State.RESOLVING)

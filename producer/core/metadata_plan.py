@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from .backoff import Backoff
 from .cluster import BrokerAddress
+from .connections import login_wait_s
 from .node_choice import NEVER, Standing, least_loaded
 
 BOOTSTRAP: Final = -1
@@ -84,6 +85,8 @@ class _Failure(NamedTuple):
     attempts: int
     not_before: float
     at: float
+    failed: bool = True
+    """False: it only wants silence."""
 
 
 class _Chore:
@@ -250,12 +253,15 @@ class MetadataPlan:
         self._current = None
         return True
 
-    def failed(self, now: float, chance: float) -> None:
-        """The current connection ended or never came to be: another one is chosen."""
+    def failed(self, now: float, chance: float, *, login_failed: bool = False) -> None:
+        """The current connection ended or never came to be: another one is chosen. After `login_failed` the broker is left
+        alone for longer."""
         if self._current is None:
             return
         attempts = self._failure(self._current).attempts
         wait_s = self._limits.reconnect.wait_s(attempts, chance)
+        if login_failed:
+            wait_s = max(wait_s, login_wait_s(self._limits.reconnect, attempts, chance))
         self._failures[self._current.host, self._current.port] = _Failure(attempts + 1, now + wait_s, now)
         self._current = None
         # Where one broker went, leaders move; and a bootstrap address is of no use before it has told the nodes.
@@ -265,6 +271,11 @@ class MetadataPlan:
         limit_s, since = self._limits.rebootstrap_after_s, self._trying_since
         if limit_s is not None and since is not None and now - since > limit_s:
             _ = self.rebootstrap()
+
+    @property
+    def everybody_failed(self) -> bool:
+        """Of those that can be asked, since one last answered."""
+        return all(self._failure(target).failed for target in self._candidates())
 
     def leaves(self, standing: Standing, throttled_until: float, now: float) -> bool:
         """True: the current broker wants silence while something is due, and another one can be asked instead. Until the
@@ -276,7 +287,7 @@ class MetadataPlan:
         if not any(now >= self._failure(other).not_before for other in self._candidates() if other != current):
             return False
         place = (current.host, current.port)
-        self._failures[place] = _Failure(self._failure(current).attempts, throttled_until, now)
+        self._failures[place] = _Failure(self._failure(current).attempts, throttled_until, now, failed=False)
         self._current = None
         return True
 
@@ -401,7 +412,7 @@ class MetadataPlan:
         return nodes
 
     def _failure(self, target: Target) -> _Failure:
-        return self._failures.get((target.host, target.port), _Failure(0, 0.0, NEVER))
+        return self._failures.get((target.host, target.port), _Failure(0, 0.0, NEVER, failed=False))
 
     def _topics_to_ask(self, now: float) -> AskTopics:
         full = False
