@@ -37,6 +37,10 @@ def _summary(stats: dict[str, Any]) -> Table:
         ("connected" if stats["metadata"]["connected"] else "no broker answers")
         + (f"; {problems}" if problems else ""),
     )
+    security = stats["security"]
+    table.add_row(
+        "security", ", ".join([security["protocol"], *filter(None, [security["mechanism"]]), *security["insecure"]])
+    )
     table.add_row("alarms", str(len(stats["alarms"])))
     return table
 

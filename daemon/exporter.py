@@ -104,8 +104,10 @@ class Pages(BaseHTTPRequestHandler):
 def degraded(stats: dict[str, Any]) -> list[str]:
     """What works worse than it should, in sentences."""
     found = [f"{alarm['topic']}-{alarm['partition']}: {alarm['text']}" for alarm in stats["alarms"]]
+    found += stats["security"]["insecure"]
     if not stats["metadata"]["connected"]:
         found.append("no broker answers: records wait in the spool")
+    found += [f"{subject}: {text}" for subject, text in stats["metadata"]["problems"].items()]
     found += [
         f"node {node['node']} ({node['host']}:{node['port']}): {node['state']}, {node['last_error']}"
         for node in stats["nodes"]

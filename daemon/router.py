@@ -432,6 +432,8 @@ def main() -> None:
         logs.get().critical("router_cannot_start", reason=f"{arguments.settings} cannot be read: {error}")
         sys.exit(Exit.CONFIGURATION)
     logs.configure("router", level=settings.log_level)
+    for caution in settings.kafka.cautions():
+        logs.get().warning("doubtful_setting", what=f"kafka.{caution}")
     tie_to_parent()
     sys.exit(serve(settings, arguments.settings))
 

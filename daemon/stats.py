@@ -66,7 +66,18 @@ def stats(router: "Router", now: float) -> Shown:
             "round_trip_us": router.metadata.round_trip_us,
             "producer_id": router.identity.producer_id,
         },
+        "security": _security(router),
         "processes": _processes(router),
+    }
+
+
+def _security(router: "Router") -> Shown:
+    """What connections to brokers are, and what was switched off that protects them. No names of users, no paths."""
+    kafka = router.settings.kafka
+    return {
+        "protocol": kafka.security_protocol,
+        "mechanism": kafka.sasl_mechanism if kafka.uses_sasl else None,
+        "insecure": list(kafka.insecure()),
     }
 
 
