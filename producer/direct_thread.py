@@ -25,7 +25,7 @@ from .direct_parts import joined_of, link_rules_of
 from .links import LinkRules, Links
 from .metadata import Metadata
 from .metrics import Meters
-from .sockets import produce_options
+from .sockets import Security, produce_options, security_of
 from .transaction_engine import Replies, Transactions
 
 AnswerT = TypeVar("AnswerT")
@@ -64,6 +64,10 @@ class FrontPort(Protocol):
 
     def cluster_changed(self, cluster: Cluster) -> None:
         """A Metadata answer came, or a leader moved."""
+        ...
+
+    def brokers_lost(self, reason: str, *, refused: bool) -> None:
+        """The connection on which metadata is asked for has ended. `refused`: and nobody is left who believes who we are."""
         ...
 
     def weigh(self, waited_s: Callable[[int], float]) -> None:
@@ -231,6 +235,7 @@ class _Engine:
             self._log.warning("doubtful_setting", what=caution)
         self._loop: Final = Loop()
         self.joined: Final = joined_of(settings, arena, self._is_connected)
+        security = security_of(settings)
         self.metadata: Final = Metadata(
             self._loop,
             settings,
@@ -239,14 +244,16 @@ class _Engine:
             on_producer_id=self._producer_id_known,
             on_producer_id_refused=self.joined.producer_id_refused,
             on_update=self._cluster_told,
+            on_lost=lambda reason, refused: front.brokers_lost(reason, refused=refused),
             in_use=self.joined.topics_in_use,
             topic_settings=False,
             watch=meters,
+            security=security,
         )
         rules = link_rules_of(settings, meters)
-        options = produce_options(settings, acks=rules.acks)
+        options = produce_options(settings, acks=rules.acks, security=security)
         self._links: Final = Links(self._loop, options, rules, self.joined.table, self.joined.journal)
-        self.transactions: Final = self._transactions(settings, rules)
+        self.transactions: Final = self._transactions(settings, rules, security)
         self.joined.table.on_retry = self._retried
         meters.sensors.gauge("requests-in-flight", self._in_flight)
         meters.sensors.gauge("metadata-age", self._metadata_age)
@@ -258,7 +265,7 @@ class _Engine:
         self._loop.add(wake_fd, READ, self._woken)
         self._loop.add_upkeep(self._round)
 
-    def _transactions(self, settings: DirectSettings, rules: LinkRules) -> Transactions | None:
+    def _transactions(self, settings: DirectSettings, rules: LinkRules, security: Security) -> Transactions | None:
         if not isinstance(self.joined, TransactionalJoined):
             return None
         return Transactions(
@@ -270,6 +277,7 @@ class _Engine:
             submit=lambda: self._submit(monotonic()),
             on_stale=self.metadata.refresh,
             rng=random.random,
+            security=security,
         )
 
     def run(self) -> Failure | None:

@@ -222,6 +222,13 @@ class Front(Finding):
             self._ask()
             self.shared.notify_all()
 
+    def brokers_lost(self, reason: str, *, refused: bool) -> None:
+        """No broker can be asked for now. `refused`: for want of belief, which does not pass by waiting."""
+        with self.shared:
+            self._waits.troubled(reason)
+            if refused and self._waits.refused(reason):
+                self.shared.notify_all()
+
     def weigh(self, waited_s: Callable[[int], float]) -> None:
         """See `weighing.weigh`."""
         weigh(self, waited_s)

@@ -126,10 +126,10 @@ class FakeSocket:
         self.ended = True
         self._tell(READ)
 
-    def greet(self, ranges: dict[int, tuple[int, int]] | None = None) -> Asked:
+    def greet(self, ranges: dict[int, tuple[int, int]] | None = None, throttle_ms: int = 0) -> Asked:
         asked = self.read()
         assert asked.api_key == 18
-        self.answer(asked, versions_body(asked.version, ranges or RANGES))
+        self.answer(asked, versions_body(asked.version, ranges or RANGES, throttle_ms=throttle_ms))
         return asked
 
     def _tell(self, events: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from kafka.protocol.producer.produce import ProduceResponse
 from penstock.config.model import Kafka
-from penstock.producer.links import Link, LinkRules, Links
+from penstock.producer.links import Link, LinkRules, Links, LinkWatch
 from penstock.producer.sockets import ALL_ACKS, produce_options
 from penstock.wire.messages import Cut, Node, Nodes
 
@@ -40,7 +40,15 @@ class LoggedJournal:
 class LinkWorld:
     """`send` is a round of the loop; brokers answer when the test says so."""
 
-    def __init__(self, net: FakeNet, *, nodes: int = 1, acks: int = ALL_ACKS, request_timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self,
+        net: FakeNet,
+        *,
+        nodes: int = 1,
+        acks: int = ALL_ACKS,
+        request_timeout_ms: int = 30_000,
+        watch: LinkWatch | None = None,
+    ) -> None:
         self.net = net
         self.bench = ShardBench()
         self.net.now = self.bench.now
@@ -48,7 +56,7 @@ class LinkWorld:
         options = produce_options(kafka, acks=acks)._replace(system=net.system)
         rules = LinkRules(
             client_id="shard", request_bytes_max=1 << 20, request_timeout_ms=request_timeout_ms, in_flight_max=5,
-            zstd=False, rng=lambda: MIDDLE, acks=acks,
+            zstd=False, rng=lambda: MIDDLE, acks=acks, watch=watch,
         )  # fmt: skip
         self.links = Links(
             cast("Any", net.loop),
@@ -81,10 +89,10 @@ class LinkWorld:
         self.links.tick(self.net.now)
         self.bench._told()
 
-    def connect(self, node: int = 1, ranges: dict[int, tuple[int, int]] | None = None) -> None:
+    def connect(self, node: int = 1, ranges: dict[int, tuple[int, int]] | None = None, *, throttle_ms: int = 0) -> None:
         """The connection that was just begun gets ready."""
         self.socket(node).accept()
-        _ = self.socket(node).greet({**RANGES, 0: (3, 12), **(ranges or {})})
+        _ = self.socket(node).greet({**RANGES, 0: (3, 12), **(ranges or {})}, throttle_ms)
         self.send()
 
     def answer(

@@ -73,12 +73,13 @@ def versions_body(
     *,
     features: Mapping[str, int] | None = None,
     epoch: int = 1,
+    throttle_ms: int = 0,
 ) -> bytes:
     """The body of an answer to ApiVersions; `features`: the finalised ones, known as of `epoch`."""
     rows = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=lo, max_version=hi) for key, (lo, hi) in ranges.items()
     ]
-    answer = ApiVersionsResponse(error_code=code, api_keys=rows, throttle_time_ms=0, version=version)
+    answer = ApiVersionsResponse(error_code=code, api_keys=rows, throttle_time_ms=throttle_ms, version=version)
     if features and version >= 3:
         level = ApiVersionsResponse.FinalizedFeatureKey
         answer.finalized_features_epoch = epoch

@@ -13,6 +13,8 @@ from penstock.producer.core.arena import Arena, Sealed
 from penstock.producer.core.cluster import Cluster
 from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind, Outcome
 from penstock.producer.direct_thread import SenderThread
+from penstock.producer.metrics import Meters
+from penstock.runtime.clock import monotonic
 
 from tests.fakes.segments import Row, slice_bytes
 from tests.harness.embedded import EmbeddedCluster
@@ -68,6 +70,9 @@ class SealingFront:
     def weigh(self, waited_s: Callable[[int], float]) -> None:
         pass  # it chooses no partitions
 
+    def brokers_lost(self, reason: str, *, refused: bool) -> None:
+        pass  # nobody waits for metadata here
+
     def cluster_changed(self, cluster: Cluster) -> None:
         with self.changed:
             self.cluster = cluster
@@ -92,7 +97,8 @@ def started(
 ) -> Iterator[tuple[SealingFront, SenderThread]]:
     front = SealingFront()
     given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, **(settings or {})}
-    thread = SenderThread(direct_settings(given), front, front.arena)
+    checked = direct_settings(given)
+    thread = SenderThread(checked, front, front.arena, Meters(checked, None, now=monotonic()))
     thread.start()
     try:
         yield front, thread
