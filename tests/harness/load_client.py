@@ -2,7 +2,7 @@
 
 Sends each job's records in a thread of its own, through the client library, the direct producer, or (to prove the harness
 itself) confluent-kafka, writes down each outcome, and tells its progress on standard output: a line `SENT ANSWERED` after every
-few calls, `done` at the end. Jobs of one process share one producer, made with the settings of the first.
+few calls, `done` at the end. Jobs of one process with the same address and settings share one producer.
 """
 
 import json
@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from .ledger import LedgerWriter, Level
 from .records import Record, RecordId, Shape, record_of
@@ -93,15 +93,22 @@ class Sender(Protocol):
 
 
 def senders_of(jobs: Sequence[Job], ledgers: Sequence[LedgerWriter], tally: Tally) -> list[Sender]:
-    """The way that the jobs name; they share what sends."""
-    if jobs[0].through == "confluent":
-        from .load_confluent import ConfluentSender  # (a client of ours must work without it)
+    """The ways that the jobs name; those with the same address and settings share what sends."""
+    senders: list[Sender] = []
+    producers: dict[str, Any] = {}
+    for job, ledger in zip(jobs, ledgers, strict=True):
+        if job.through == "confluent":
+            from .load_confluent import ConfluentSender  # (a client of ours must work without it)
 
-        return [ConfluentSender(job, ledger, tally) for job, ledger in zip(jobs, ledgers, strict=True)]
-    from .load_penstock import PenstockSender, direct_producer, session
+            senders.append(ConfluentSender(job, ledger, tally))
+            continue
+        from .load_penstock import PenstockSender, direct_producer, session
 
-    producer = direct_producer(jobs[0]) if jobs[0].through == "direct" else session(jobs[0])
-    return [PenstockSender(job, ledger, tally, producer) for job, ledger in zip(jobs, ledgers, strict=True)]
+        same = json.dumps([job.through, job.address, dict(job.settings)], sort_keys=True)
+        if same not in producers:
+            producers[same] = direct_producer(job) if job.through == "direct" else session(job)
+        senders.append(PenstockSender(job, ledger, tally, producers[same]))
+    return senders
 
 
 def call(job: Job, ledger: LedgerWriter, tally: Tally, sender: Sender) -> None:

@@ -1,7 +1,7 @@
 """A broker's own metrics, read by the JmxTool of Kafka's tools."""
 
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,8 +29,17 @@ class JmxPort:
             f"{prefix}.ssl": "false",
         }
 
-    def sums(self, pattern: str) -> Counter[str]:
-        """The attributes of all beans that the pattern matches, each summed over the beans. Raise CalledProcessError."""
+    def by_listener(self) -> dict[str, Counter[str]]:
+        """Each listener's counts of connections and authentications, over all its threads. Raise CalledProcessError."""
+        return self._sums("kafka.server:type=socket-server-metrics,listener=*,networkProcessor=*", "listener")
+
+    def throttled_ms(self, user: str, kind: str) -> int:
+        """For how long on average requests of this user were held up lately; `kind` is `Produce` or `Request`."""
+        found = self._sums(f"kafka.server:type={kind},user={user}", "user")
+        return found[user]["throttle-time"]
+
+    def _sums(self, pattern: str, by: str) -> dict[str, Counter[str]]:
+        """The attributes of all beans that the pattern matches, summed over those with the same value of the property `by`."""
         done = subprocess.run(
             [
                 *("java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
@@ -43,10 +52,12 @@ class JmxPort:
             timeout=READ_S,
             stdin=subprocess.DEVNULL,
         )
-        sums: Counter[str] = Counter()
+        sums: dict[str, Counter[str]] = defaultdict(Counter)
         for line in done.stdout.decode().splitlines():
             name, equals, value = line.rpartition("=")
+            bean, _, attribute = name.rpartition(":")
             # The first line is the time alone; what has no number yet is NaN.
-            if equals and ":" in name and value != "NaN":
-                sums[name.rpartition(":")[2]] += int(float(value))
+            if equals and bean and value != "NaN":
+                properties = dict(pair.split("=") for pair in bean.partition(":")[2].split(","))
+                sums[properties[by]][attribute] += int(float(value))
         return sums

@@ -36,8 +36,8 @@ PASSWORD: Final = "correct horse"
 SECRET: Final = "client secret"
 STRANGER: Final = "stranger"
 """A client of the token server whose tokens are for another audience."""
-LIMITED: Final = "limited"
-"""A second user with the same password, whose rights and quotas tests change."""
+LIMITED: Final = ("limited-1", "limited-2", "limited-3", "limited-4")
+"""Users with the same password, whose quotas tests change."""
 QUOTAS_VERSION: Final = 1
 OAUTH_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -128,7 +128,7 @@ class SecureKafka:
         users = [
             f"{mechanism}=[name={user},password={PASSWORD}]"
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
-            for user in (USER, LIMITED)
+            for user in (USER, *LIMITED)
         ]
         self.cluster = OwnCluster(
             version,
@@ -165,7 +165,7 @@ class SecureKafka:
     def _node_settings(self, server: Path) -> dict[str, str]:
         wrong_name = self.authority.issue("broker", hosts=["kafka.example"]).write(self.folder / "wrong-name.pem")
         expired = self.authority.issue("broker", validity=EXPIRED).write(self.folder / "expired.pem")
-        users = {f"user_{name}": PASSWORD for name in (USER, LIMITED)}
+        users = {f"user_{name}": PASSWORD for name in (USER, *LIMITED)}
         plain = _jaas("org.apache.kafka.common.security.plain.PlainLoginModule", **users)
         scram = _jaas("org.apache.kafka.common.security.scram.ScramLoginModule")
         # For fetching the keys; and the login as a client that every listener's module makes is never used.

@@ -10,6 +10,7 @@ import pytest
 from tests.harness.daemon import LIVING
 from tests.harness.kafka_cluster import Cluster, OwnCluster, existing_bootstrap, existing_cluster, unique_topic
 from tests.harness.kafka_node import VERSIONS
+from tests.harness.secure_kafka import SecureKafka
 
 FOLDER = Path(__file__).parent
 MakeTopic = Callable[..., str]
@@ -25,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that asks for a cluster on both versions, or on the one cluster that KAFKA_BOOTSTRAP names."""
     versions = ["existing"] if existing_bootstrap() else list(VERSIONS)
-    for name in ("kafka_one", "kafka_three"):
+    for name in ("kafka_one", "kafka_three", "secure_kafka"):
         if name in metafunc.fixturenames:
             metafunc.parametrize(name, versions, indirect=True, scope="session")
 
@@ -70,6 +71,23 @@ def kafka_one(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def kafka_three(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster of three nodes; topics have three replicas and a minimum of two in sync."""
     yield from _clusters(request.param, nodes=3)
+
+
+@pytest.fixture(scope="session")
+def secure_kafka(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
+    """A node with a listener for every way to say who one is. Tests want `secure`."""
+    if existing_bootstrap() is not None:
+        pytest.skip("KAFKA_BOOTSTRAP names the cluster, and this test wants users and listeners of its own")
+    with SecureKafka(request.param) as started:
+        yield started
+
+
+@pytest.fixture
+def secure(secure_kafka: SecureKafka, monkeypatch: pytest.MonkeyPatch) -> SecureKafka:
+    """The node with all listeners; this process and those it starts find its realm."""
+    for name, value in secure_kafka.environment.items():
+        monkeypatch.setenv(name, value)
+    return secure_kafka
 
 
 def own(cluster: Cluster) -> OwnCluster:
