@@ -27,7 +27,7 @@ from .core.transaction_messages import (
 from .core.visibility import Look, LookKind
 from .network import Connection
 from .resolver import Resolver
-from .sockets import OPERATING_SYSTEM, System, control_options
+from .sockets import OPERATING_SYSTEM, Security, System, control_options
 
 FEATURE: Final = "transaction.version"
 _END_TXN: Final = 26
@@ -59,6 +59,7 @@ class Coordinators:
         *,
         on_stale: Callable[[], None],
         rng: Callable[[], float],
+        security: Security | None = None,
         system: System = OPERATING_SYSTEM,
     ) -> None:
         self._loop: Final = loop
@@ -67,7 +68,7 @@ class Coordinators:
         self._rng: Final = rng
         self._clock: Final = system.now
         self._resolver: Final = Resolver(loop)
-        self._options: Final = control_options(settings)._replace(system=system)
+        self._options: Final = control_options(settings, security=security)._replace(system=system)
         self._patience_s: Final = self._options.limits.request_timeout_s
         self._cluster = Cluster()
         self._by_node: dict[int, Connection[_Tag]] = {}

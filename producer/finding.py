@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from ..api.errors import (
+    AuthenticationError,
     ClosedError,
     InvalidTopicError,
     MetadataTimeoutError,
@@ -171,6 +172,8 @@ class Finding(Rooms):
                 return InvalidTopicError(failure.text)
             case WaitReason.FORBIDDEN:
                 return TopicForbiddenError(failure.text)
+            case WaitReason.UNAUTHENTICATED:
+                return AuthenticationError(failure.text)
             case WaitReason.CLOSED:
                 raise self.ending or ClosedError(failure.text)
 

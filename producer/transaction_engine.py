@@ -23,6 +23,7 @@ from .core.transaction_operations import Alarm, Finished, Operation
 from .core.transactions import FailedTransactionError, State, TransactionFailure
 from .failures import error_of_transaction
 from .links import LinkRules
+from .sockets import Security
 
 AnswerT = TypeVar("AnswerT")
 
@@ -107,10 +108,13 @@ class Transactions:
         submit: Callable[[], None],
         on_stale: Callable[[], None],
         rng: Callable[[], float],
+        security: Security,
     ) -> None:
         """`submit` hands over all records that were taken so far."""
         self.manager: Final = joined.manager
-        self.coordinators: Final = Coordinators(loop, settings, self.manager, on_stale=on_stale, rng=rng)
+        self.coordinators: Final = Coordinators(
+            loop, settings, self.manager, on_stale=on_stale, rng=rng, security=security
+        )
         self._joined: Final = joined
         self._rules: Final = rules
         self._versions: Final = rules.versions

@@ -39,12 +39,14 @@ class WaitReason(Enum):
     TIMEOUT = auto()
     INVALID_TOPIC = auto()
     FORBIDDEN = auto()
+    UNAUTHENTICATED = auto()
     CLOSED = auto()
     """The producer was closed, or can never go on; the front knows which."""
 
 
 class WaitFailure(NamedTuple):
-    """Kafka's words for it. `cause`: Kafka's name of the topic's last error, or what lies behind; None: nothing is known."""
+    """Kafka's words for it. `cause`: Kafka's name of the topic's last error, or why no broker could be asked; None: nothing is
+    known."""
 
     reason: WaitReason
     text: str
@@ -85,6 +87,8 @@ class TopicWaits:
         self._lookup = lookup
         self._waits: dict[TopicWait, None] = {}
         self._requests: dict[str, None] = {}
+        self._trouble: str | None = None
+        """Why no broker could be asked, since one last answered."""
         self._closed = False
 
     # --- application threads -----------------------------------------------------------------------------------------
@@ -102,7 +106,7 @@ class TopicWaits:
         elif _has(known, partition):
             wait.outcome = known.partition_count
         elif max_block_ms <= 0:
-            wait.outcome = _timeout(wait, known)
+            wait.outcome = self._timeout(wait, known)
             self._requests[topic] = None
         else:
             wait.asked_at(known.told)
@@ -123,7 +127,21 @@ class TopicWaits:
 
     def updated(self, now: float) -> list[TopicWait]:
         """A Metadata answer was merged. The waits that ended; the others' topics are asked for again."""
+        self._trouble = None
         return self._end(now, self._after_update)
+
+    def troubled(self, reason: str) -> None:
+        """The broker that was asked is gone, or cannot be reached. Others may be; who waits in vain is told of it."""
+        self._trouble = reason
+
+    def refused(self, reason: str) -> list[TopicWait]:
+        """Nobody is left who believes who we are, or whom we believe: waiting will not change that. All waits end; those that
+        begin from now on end with the next refusal."""
+        ended = list(self._waits)
+        self._waits.clear()
+        for wait in ended:
+            wait.outcome = WaitFailure(WaitReason.UNAUTHENTICATED, reason, None)
+        return ended
 
     def expire(self, now: float) -> list[TopicWait]:
         """The waits whose time is over."""
@@ -161,7 +179,7 @@ class TopicWaits:
 
     def _after_update(self, wait: TopicWait, known: TopicKnown, now: float) -> int | WaitFailure | None:
         if now >= wait.deadline:
-            return _timeout(wait, known)
+            return self._timeout(wait, known)
         if wait.is_answered_by(known) and judge_topic(known.code) is TopicVerdict.REFUSED:
             return _refusal(wait.topic, known.code)
         if _has(known, wait.partition):
@@ -170,7 +188,13 @@ class TopicWaits:
         return None
 
     def _after_time(self, wait: TopicWait, known: TopicKnown, now: float) -> WaitFailure | None:
-        return _timeout(wait, known) if now >= wait.deadline else None
+        return self._timeout(wait, known) if now >= wait.deadline else None
+
+    def _timeout(self, wait: TopicWait, known: TopicKnown) -> WaitFailure:
+        # A refusal is not why the time ran out.
+        passing = known.code != NONE and judge_topic(known.code) is not TopicVerdict.REFUSED
+        cause = error_name(known.code) if passing else self._trouble
+        return WaitFailure(WaitReason.TIMEOUT, _absence(wait, known), cause)
 
 
 def _has(known: TopicKnown, partition: int | None) -> bool:
@@ -183,12 +207,9 @@ def _refusal(topic: str, code: int) -> WaitFailure:
     return WaitFailure(WaitReason.FORBIDDEN, f"Not authorized to access topics: [{topic}]", error_name(code))
 
 
-def _timeout(wait: TopicWait, known: TopicKnown) -> WaitFailure:
+def _absence(wait: TopicWait, known: TopicKnown) -> str:
     after = f"in metadata after {wait.max_block_ms} ms."
-    text = f"Topic {wait.topic} not present {after}"
     if known.partition_count > 0 and wait.partition is not None:
         count = known.partition_count
-        text = f"Partition {wait.partition} of topic {wait.topic} with partition count {count} is not present {after}"
-    # A refusal is not why the time ran out.
-    passing = known.code != NONE and judge_topic(known.code) is not TopicVerdict.REFUSED
-    return WaitFailure(WaitReason.TIMEOUT, text, error_name(known.code) if passing else None)
+        return f"Partition {wait.partition} of topic {wait.topic} with partition count {count} is not present {after}"
+    return f"Topic {wait.topic} not present {after}"
