@@ -94,6 +94,7 @@ class Course:
         """A call of the application. TransactionStateError: it does not fit, and nothing has changed (TXN-1)."""
         if state not in NEXT[self.state]:
             raise TransactionStateError(f"this call does not fit the state {self.state.value} (to {state.value})")
+        self.last_offsets = None
         self._enter(state)
 
     def move(self, state: State) -> bool:
@@ -282,8 +283,9 @@ class Course:
             assert self.identity is not None
             assert self.last_offsets is not None
             self.visibility.expect(self.identity.producer_id, self.last_offsets, now)
-        if self.pending is not None:
-            self.pending.committed = committed
+            if self.pending is not None:
+                self.pending.committed = True
+                self.pending.written = tuple(self.last_offsets)
         self.events.append(Ended(committed))
         self.end_sent = False
         self.end_failure = None
@@ -326,7 +328,7 @@ class Course:
             return
         if pending.committed:
             assert pending.kind is OperationKind.COMMIT
-            if not any(part in self.visibility for part in self.last_offsets or ()):
+            if not any(part in self.visibility for part in pending.written):
                 self.finish(pending)
         elif self.state is State.READY:
             self.finish(pending)

@@ -164,7 +164,6 @@ class TransactionManager:
         if course.closed is not None:
             course.raise_error()
         course.call_moves_to(state)
-        course.last_offsets = None
         course.pending = Operation(kind)
         return course.pending
 
@@ -191,8 +190,13 @@ class TransactionManager:
 
     def want(self, topic: str, index: int) -> None:
         """Records for the partition were submitted in this transaction. Saying it again changes nothing."""
-        if self._course.state in _MAY_SEND:
-            self._course.contents.want((topic, index))
+        course = self._course
+        if course.state not in _MAY_SEND:
+            return
+        if course.last_offsets is None:
+            course.contents.want((topic, index))
+        elif not course.contents.holds((topic, index)):
+            self._lose_track(f"records for {topic}-{index} came after all were said to be settled")
 
     def may_send(self, topic: str, index: int) -> bool:
         """May batches of the partition go out (TRX-2)? Version 1: only when added. After an error: only what went out before, for
@@ -215,13 +219,15 @@ class TransactionManager:
         kind = FailureKind.FATAL if fatal else failure_of(Request.PRODUCE, code).kind
         failure = TransactionFailure(code, name, text, kind)
         if course.state is State.COMMITTING and course.last_offsets is not None:
-            lost = f"lost track: a batch failed after all were said to be settled: {text}"
-            course.fail(failure._replace(text=lost, kind=FailureKind.LOST_TRACK))
+            self._lose_track(f"a batch failed after all were said to be settled: {text}")
             return
         if course.version == 1:
             # A late copy of what failed must not land in the next transaction.
             course.bump = course.bump or self.ongoing
         course.fail(failure)
+
+    def _lose_track(self, text: str) -> None:
+        self._course.fail(TransactionFailure(-1, "", f"lost track of the transaction: {text}", FailureKind.LOST_TRACK))
 
     def settled(self, last_offsets: Mapping[Part, int]) -> None:
         """Committing or aborting, and no batch is left whose outcome is open: EndTxn may go. `last_offsets`: of every partition
@@ -307,8 +313,7 @@ class TransactionManager:
         if course.closed is not None or course.state is State.FATAL_ERROR:
             return None
         if queued is None or queued.ask != ask:
-            text = f"lost track: {type(ask).__name__} was answered, and is not what was asked"
-            course.fail_for_good(TransactionFailure(-1, "", text, FailureKind.LOST_TRACK))
+            self._lose_track(f"{type(ask).__name__} was answered, and is not what was asked")
             return None
         course.in_flight = None
         return queued

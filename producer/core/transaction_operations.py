@@ -32,6 +32,8 @@ class Operation:
         self.failure: TransactionFailure | None = None
         self.committed = False
         """The coordinator has answered EndTxn(commit): what may still lack is that readers see it (TRX-3)."""
+        self.written: tuple[Part, ...] = ()
+        """The partitions that a commit waits to see."""
         self.acknowledged = False
 
     def acknowledge(self) -> None:
