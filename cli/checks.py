@@ -2,16 +2,14 @@
 
 import os
 import resource
-import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ..config.bootstrap import parse_bootstrap
 from ..config.model import Settings
+from ..config.secret_files import file_problems
 from ..runtime.clock import monotonic
 
-_CONNECT_S: Final = 5.0
 _DESCRIPTORS_PER_PEER: Final = 4
 _BROKERS_ASSUMED: Final = 16
 
@@ -31,6 +29,7 @@ def host(settings: Settings) -> Found:
         _directory(path, found)
     _filesystem(settings, found)
     _descriptors(settings, found)
+    found.problems += security(settings)
     from ..producer.core.batch import self_check
 
     try:
@@ -38,6 +37,23 @@ def host(settings: Settings) -> Found:
     except RuntimeError as error:
         found.problems.append(str(error))
     return found
+
+
+def security(settings: Settings) -> list[str]:
+    """What is wrong with certificates and secrets, as the processes will read them, and with what is installed for them."""
+    from ..producer.mechanisms import missing_package
+    from ..producer.tls import TlsError, make_context, tls_rules
+
+    kafka = settings.kafka
+    problems = file_problems(kafka)
+    if kafka.uses_tls and not problems:
+        try:
+            _ = make_context(tls_rules(kafka))
+        except TlsError as error:
+            problems.append(str(error))
+    if kafka.uses_sasl and (missing := missing_package(kafka)):
+        problems.append(missing)
+    return [f"kafka.{problem}" for problem in problems]
 
 
 def _directory(path: Path, found: Found) -> None:
@@ -65,16 +81,17 @@ def _descriptors(settings: Settings, found: Found) -> None:
         )
 
 
-def brokers(settings: Settings) -> list[str]:
-    """Ask every bootstrap server for a connection; problems where none answers."""
-    failures: list[str] = []
-    servers = parse_bootstrap(settings.kafka.bootstrap_servers)
-    for host, port in servers:
-        try:
-            with socket.create_connection((host, port), timeout=_CONNECT_S):
-                pass
-        except OSError as error:
-            failures.append(f"kafka.bootstrap.servers: {host}:{port}: {error.strerror or error}")
-    if len(failures) < len(servers):
-        return []
-    return [*failures, "no bootstrap server answers: records would wait in the spool"]
+def brokers(settings: Settings) -> Found:
+    """Speak to every bootstrap server as the daemon would: one that answers will do, and the others are worth a warning.
+
+    Without a file that is needed nobody is spoken to.
+    """
+    from .broker_checks import reach
+
+    if security(settings):
+        return Found()
+    reached = reach(settings.kafka)
+    failures = [f"kafka.bootstrap.servers: {server}: {problem}" for server, problem in reached if problem]
+    if len(failures) < len(reached):
+        return Found(warnings=failures)
+    return Found(problems=[*failures, "no bootstrap server can be used: records would wait in the spool"])

@@ -98,7 +98,8 @@ def check(
         found = checks.host(settings)
         problems, warnings = found.problems, found.warnings
         if connect:
-            problems += checks.brokers(settings)
+            reached = checks.brokers(settings)
+            problems, warnings = problems + reached.problems, warnings + reached.warnings
     if as_json:
         write_json({"ok": not problems, "problems": problems, "warnings": warnings})
     else:

@@ -1,6 +1,6 @@
 """Files that settings name: secrets, certificates and keys. What is wrong with them is a sentence that names the file.
 
-A secret must belong to root or to the process's own user. Nobody else may write it, and others may not read it; the group may
+A secret must belong to root or to the process's own user (to any user, where that is root). Nobody else may write it, and others may not read it; the group may
 where the file is root's: so Kubernetes (`fsGroup`) and systemd's credentials hand secrets to a user that is not root.
 """
 
@@ -82,7 +82,8 @@ def _problem(path: Path, status: os.stat_result, *, secret: bool) -> str:
         return f"{path} has {status.st_size:,} bytes: at most {_BYTES_MAX:,} are read"
     if not secret:
         return ""
-    if status.st_uid not in (0, os.geteuid()):
+    # Root sees files of the daemon's user when it checks, and of the host's users from inside a container.
+    if os.geteuid() != 0 and status.st_uid not in (0, os.geteuid()):
         return f"{path} belongs to uid {status.st_uid}: a secret must be root's or uid {os.geteuid()}'s own"
     allowed = 0o740 if status.st_uid == 0 else 0o700
     if mode & ~allowed & 0o777:

@@ -288,11 +288,22 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_secret_of_another_user_is_refused(tmp_path: Path) -> None:
+def test_a_secret_of_another_user_is_refused_but_for_root_who_checks_for_others(tmp_path: Path) -> None:
     path = secret(tmp_path)
-    os.chown(path, 65534, 0)
-    with pytest.raises(SecretError, match="belongs to uid 65534"):
-        _ = read_secret(path)
+    os.chown(path, 65533, 65534)
+    path.chmod(0o440)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    os.setegid(65534)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(SecretError, match="belongs to uid 65533"):
+            _ = read_secret(path)
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+    path.chmod(0o400)
+    assert read_secret(path) == b"hunter2"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""`penstock check --connect`: every bootstrap server is spoken to exactly as the daemon would, up to its first answer.
+
+So what is wrong with an address, a certificate or a password is said before a start, in the words the daemon would log.
+"""
+
+import random
+from typing import Final, NamedTuple
+
+from ..config.bootstrap import parse_bootstrap
+from ..config.model import Kafka
+from ..producer.core.messages import Answer
+from ..producer.network import Connection
+from ..producer.resolver import Resolver
+from ..producer.sockets import control_options
+from ..runtime.clock import monotonic
+from ..runtime.loop import Loop
+
+CHECK_S: Final = 15.0
+_ATTEMPTS: Final = 4
+"""A name may have an address of each family, of which one is answered."""
+
+
+class Reached(NamedTuple):
+    """What came of one server."""
+
+    server: str
+    problem: str
+    """Empty: it answers, and believes us."""
+
+
+class _Try:
+    """One server, until it is ready or there is no hope. The owner of its connection."""
+
+    def __init__(self, loop: Loop, resolver: Resolver, kafka: Kafka, server: tuple[str, int]) -> None:
+        host, port = server
+        self.server: Final = f"{host}:{port}"
+        self.problem: str | None = None
+        self._attempts = 0
+        chance = random.Random()  # noqa: S311 - jitter
+        self.connection: Connection[None] = Connection(
+            loop, resolver, host, port, options=control_options(kafka), owner=self, rng=chance.random
+        )
+        self.connection.connect()
+
+    def connection_ready(self, connection: Connection[None]) -> None:
+        """It has said who it is, and been told who we are."""
+        assert connection is self.connection, "one connection each"
+        self.problem = ""
+
+    def connection_answered(self, connection: Connection[None], tag: None, answer: Answer) -> None:
+        """Nothing is asked."""
+
+    def connection_lost(self, connection: Connection[None], tags: list[None], reason: str) -> None:
+        """Once more, unless it would be the same again."""
+        assert not tags, "nothing is asked"
+        self._attempts += 1
+        if connection.refused or self._attempts == _ATTEMPTS:
+            self.problem = reason
+        else:
+            connection.connect()
+
+
+def reach(kafka: Kafka) -> list[Reached]:
+    """Speak to all of the bootstrap servers at once, for at most `CHECK_S` seconds."""
+    loop = Loop()
+    resolver = Resolver(loop)
+    tries = [_Try(loop, resolver, kafka, server) for server in parse_bootstrap(kafka.bootstrap_servers)]
+    over = monotonic() + CHECK_S
+    now = monotonic()
+    while any(each.problem is None for each in tries) and now < over:
+        for each in tries:
+            if each.problem is None:
+                each.connection.tick(now)
+        deadlines = (each.connection.next_deadline() for each in tries if each.problem is None)
+        _ = loop.run_once(min((at for at in deadlines if at is not None), default=over))
+        now = monotonic()
+    found = [Reached(each.server, _told(each, kafka)) for each in tries]
+    for each in tries:
+        _ = each.connection.close()
+    resolver.close()
+    loop.close()
+    return found
+
+
+def _told(attempt: _Try, kafka: Kafka) -> str:
+    if attempt.problem is None:
+        return attempt.connection.last_error or f"no answer within {CHECK_S:.0f} s ({attempt.connection.state.name})"
+    if attempt.problem and not kafka.uses_tls and not attempt.connection.refused:
+        return f"{attempt.problem} (security.protocol = {kafka.security_protocol}: does the listener want TLS or SASL?)"
+    return attempt.problem
