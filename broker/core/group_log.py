@@ -27,6 +27,9 @@ class Committed(NamedTuple):
     at_ms: int
     """Time of day of the commit."""
 
+    written_at: int = 0
+    """Where in the log: of two commits the later written counts, even if the earlier one was in a transaction and counts late."""
+
 
 Offsets = dict[Place, Committed]
 
@@ -68,7 +71,7 @@ class GroupTable:
             if read_marker(data).commit:
                 _apply(known.offsets, told)
             return
-        pairs = dict(_decoded(pair) for pair in pairs_of(data))
+        pairs = dict(_decoded(pair, head.base_offset) for pair in pairs_of(data))
         if head.attributes & TRANSACTIONAL_BIT:
             known.pending.setdefault(head.producer_id, {}).update(pairs)
         else:
@@ -81,6 +84,12 @@ class GroupTable:
     def unstable(self, index: int, place: Place) -> bool:
         """Whether an open transaction will commit an offset of this place."""
         return any(place in told for told in self._known[index].pending.values())
+
+    def exists(self, index: int, group: str) -> bool:
+        """Whether anything was ever committed in the name of a group, or will be."""
+        known = self._known[index]
+        places = [*known.offsets, *(place for told in known.pending.values() for place in told)]
+        return any(place.group == group for place in places)
 
     def of(self, index: int, group: str) -> list[Place]:
         """All that a group committed."""
@@ -97,18 +106,19 @@ class GroupTable:
 
 def _apply(offsets: Offsets, told: dict[Place, Committed | None]) -> None:
     for place, committed in told.items():
+        known = offsets.get(place)
         if committed is None:
             _ = offsets.pop(place, None)
-        else:
+        elif known is None or known.written_at <= committed.written_at:
             offsets[place] = committed
 
 
 def encoded(place: Place, committed: Committed | None) -> Pair:
     """An offset as a record; without one, the record that it is forgotten."""
-    return Pair(json.dumps(place).encode(), None if committed is None else json.dumps(committed).encode())
+    return Pair(json.dumps(place).encode(), None if committed is None else json.dumps(committed[:-1]).encode())
 
 
-def _decoded(pair: Pair) -> tuple[Place, Committed | None]:
+def _decoded(pair: Pair, written_at: int) -> tuple[Place, Committed | None]:
     assert pair.key is not None
     place = Place(*json.loads(pair.key))
-    return place, None if pair.value is None else Committed(*json.loads(pair.value))
+    return place, None if pair.value is None else Committed(*json.loads(pair.value), written_at)

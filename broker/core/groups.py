@@ -38,6 +38,9 @@ ADDS_BY_ITSELF: Final = 5
 ABORTABLE_BY_NAME: Final = 4
 """First TxnOffsetCommit version that knows TRANSACTION_ABORTABLE."""
 
+WITH_MEMBER: Final = 3
+"""First TxnOffsetCommit version that names the member of the group."""
+
 METADATA_BYTES_MAX: Final = 4_096
 _Committed: TypeAlias = OffsetCommitResponse.OffsetCommitResponseTopic
 _InTransaction: TypeAlias = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
@@ -97,6 +100,14 @@ def _home(node: Node, api: int, group: str, call: Call, *, operation: Operation)
     return home_of(node, internal.OFFSETS, group, call.moment.now)
 
 
+def _stranger(node: Node, home: Home, group: str, generation: int) -> ErrorCode:
+    """Why a commit of this generation does not belong to its group, or NONE."""
+    if generation < 0:
+        return ErrorCode.NONE
+    known = node.groups.exists(home.index, group) or not node.limits.is_new
+    return ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.ILLEGAL_GENERATION
+
+
 def offset_commit(node: Node, request: OffsetCommitRequest, call: Call) -> Outcome:
     """Serve OffsetCommit, of a member or from outside of any group."""
     wanted, errors = _commits(node, request, call, epochs=call.version >= WITH_EPOCH)
@@ -114,8 +125,7 @@ def offset_commit(node: Node, request: OffsetCommitRequest, call: Call) -> Outco
     home = _home(node, OFFSET_COMMIT_KEY, request.group_id, call, operation=Operation.READ)
     if isinstance(home, ErrorCode):
         return Answer(told(home))
-    generation = request.generation_id_or_member_epoch
-    error = ErrorCode.NONE if generation < 0 else ErrorCode.UNKNOWN_MEMBER_ID
+    error = _stranger(node, home, request.group_id, request.generation_id_or_member_epoch)
     if error is not ErrorCode.NONE:
         return Answer(told(error))
     if not wanted:
@@ -159,6 +169,9 @@ def transactional_commit(node: Node, request: TxnOffsetCommitRequest, call: Call
         return Answer(told(home))
     if not wanted:
         return Answer(told(ErrorCode.NONE))
+    stranger = _stranger(node, home, request.group_id, request.generation_id if call.version >= WITH_MEMBER else -1)
+    if stranger is not ErrorCode.NONE:
+        return Answer(told(stranger))
     if not _has_room(node, home, wanted):
         return Answer(told(ErrorCode.KAFKA_STORAGE_ERROR))
     error = _in_transaction(node, home, request, call)

@@ -87,7 +87,8 @@ def abort_old(node: Node, moment: Moment) -> None:
         if isinstance(home, ErrorCode) or not settled(node, home, known.transactional_id):
             continue
         if known.state is State.ONGOING and moment.wall_ms - known.started_ms > known.timeout_ms:
-            _ = store(node, home, states.fenced(known, moment.wall_ms), moment.wall_ms)
+            aborting = states.fenced(known, node.new_producer_id, moment.wall_ms, remembers=node.limits.is_new)
+            _ = aborting is not None and store(node, home, aborting, moment.wall_ms)
         unused = known.state is State.EMPTY or known.state in COMPLETE
         if unused and moment.wall_ms - known.updated_ms >= node.limits.transactional_id_expiration_ms:
             _ = write(node, home, [removed(known.transactional_id)], moment.wall_ms)

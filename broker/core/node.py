@@ -70,6 +70,11 @@ class Limits(NamedTuple):
     coordinator_load_ms: int = 0
     """How long a new coordinator reads its log before it answers."""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether this is a broker as from 4.0 on, whatever version of the transaction protocol is finalised."""
+        return self.transaction_version > 0
+
 
 @dataclass(slots=True)
 class Partition:

@@ -129,10 +129,10 @@ class ProducerTable:
         else:
             self._refused[producer_id] = (known_epoch, min(lowest, first) if epoch == known_epoch else lowest)
 
-    def has_open(self, producer_id: int, epoch: int) -> bool:
-        """Whether a transaction of this epoch is open."""
+    def has_open(self, producer_id: int, epoch: int | None) -> bool:
+        """Whether a transaction of this epoch, or of any, is open."""
         producer = self._producers.get(producer_id)
-        return producer is not None and producer.open_from is not None and producer.epoch == epoch
+        return producer is not None and producer.open_from is not None and epoch in {None, producer.epoch}
 
     def get(self, producer_id: int) -> Producer | None:
         """What is known of an id."""
@@ -167,7 +167,6 @@ class ProducerTable:
         producer.open_from = None
         producer.coordinator_epoch = coordinator_epoch
         producer.timestamp = timestamp
-        _ = self._refused.pop(producer_id, None)
         return began
 
     def first_open(self) -> int | None:

@@ -110,15 +110,22 @@ def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: in
 
 
 def initialised(
-    known: Transaction, expected: Identity | None, timeout_ms: int, new_id: NewId, now_ms: int
+    known: Transaction,
+    expected: Identity | None,
+    timeout_ms: int,
+    new_id: NewId,
+    now_ms: int,
+    *,
+    remembers: bool = True,
 ) -> Verdict | Fenced:
-    """InitProducerId; `expected` is what the producer thinks it is (KIP-360)."""
+    """InitProducerId; `expected` is what the producer thinks it is (KIP-360). `remembers` as with `fenced`."""
     if expected is not None and not _may_expect(known, expected):
         return ErrorCode.PRODUCER_FENCED
     if known.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if known.state is State.ONGOING:
-        return Fenced(fenced(known, now_ms))
+        aborting = fenced(known, new_id, now_ms, remembers=remembers)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if aborting is None else Fenced(aborting)
     fresh = known._replace(
         state=State.EMPTY,
         timeout_ms=timeout_ms,
@@ -147,9 +154,19 @@ def _may_expect(known: Transaction, expected: Identity) -> bool:
     return known.epoch == NO_EPOCH or expected.producer_id == known.producer_id or renumbered
 
 
-def fenced(known: Transaction, now_ms: int) -> Transaction:
-    """The coordinator's own end of an open transaction, for a successor or after its time-out."""
-    return known._replace(state=State.PREPARE_ABORT, epoch=known.epoch + 1, last_epoch=NO_EPOCH, updated_ms=now_ms)
+def fenced(known: Transaction, new_id: NewId, now_ms: int, *, remembers: bool = True) -> Transaction | None:
+    """The coordinator's own end of an open transaction, for a successor or after its time-out; None: no new id can be had.
+
+    Brokers from 4.0 on remember the epoch: its producer may then ask for the next one by naming it, and gets the fencing one;
+    and if the fencing one is the last, they go over to a new producer id at once.
+    """
+    last = known.epoch if remembers else NO_EPOCH
+    next_id = new_id() if remembers and known.exhausted else NO_ID
+    if next_id is None:
+        return None
+    return known._replace(
+        state=State.PREPARE_ABORT, epoch=known.epoch + 1, last_epoch=last, next_id=next_id, updated_ms=now_ms
+    )
 
 
 def _owned(known: Transaction, who: Identity) -> ErrorCode:

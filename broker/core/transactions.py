@@ -14,9 +14,6 @@ from .ports import Moment
 from .transaction_log import encoded
 from .transaction_states import Fenced, Identity, Key, Transaction, Verdict
 
-ADD_BY_PRODUCE = 12
-"""First Produce version that adds its partitions to the transaction by itself."""
-
 
 class Stored(NamedTuple):
     """A state that was written down, on its way to the replicas."""
@@ -69,7 +66,8 @@ def initialise(
         known = states.created(transactional_id, producer_id, timeout_ms, moment.wall_ms)
     elif not settled(node, home, transactional_id):
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    told = states.initialised(known, expected, timeout_ms, node.new_producer_id, moment.wall_ms)
+    new_id, remembers = node.new_producer_id, node.limits.is_new
+    told = states.initialised(known, expected, timeout_ms, new_id, moment.wall_ms, remembers=remembers)
     match told:
         case Fenced(aborting):
             found = store(node, home, aborting, moment.wall_ms)

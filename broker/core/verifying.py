@@ -85,7 +85,13 @@ def verify(node: Node, request: ProduceRequest, parts: dict[Key, bytes], call: C
         if not head.attributes & TRANSACTIONAL_BIT or head.producer_id < 0:
             continue
         producers = partition.log.producers
-        if producers.has_open(head.producer_id, head.producer_epoch):
+        # Brokers before 4.0 do not look at the epoch here.
+        epoch = head.producer_epoch if node.limits.is_new else None
+        if producers.has_open(head.producer_id, epoch):
+            continue
+        known_of = producers.get(head.producer_id)
+        if node.limits.is_new and known_of is not None and head.producer_epoch < known_of.epoch:
+            refused[key] = Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, f"current epoch {known_of.epoch}")
             continue
         producers.asked(head.producer_id, head.producer_epoch, head.base_sequence)
         who = Identity(head.producer_id, head.producer_epoch)

@@ -190,7 +190,8 @@ class Talk:
             "id": self._number(told.producer_id),
             "epoch": told.producer_epoch,
             "timeout_ms": told.transaction_timeout_ms,
-            "started": told.transaction_start_time_ms >= 0,
+            # Brokers before 4.0 keep the time of the last transaction when nothing is open.
+            "started": told.transaction_start_time_ms >= 0 and told.transaction_state == "Ongoing",
             "partitions": sum(len(one.partitions) for one in told.topics),
         }
 

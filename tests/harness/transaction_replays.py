@@ -1,0 +1,114 @@
+"""Recorded conversations of transactional clients, played to the embedded broker's core."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.api_message import ApiMessage
+from penstock.broker.core.coordination import home_of
+from penstock.broker.core.internal import TRANSACTIONS
+from penstock.broker.core.node import Limits, Peer
+from penstock.broker.core.outcomes import Wait
+from penstock.broker.core.ports import Moment
+from penstock.broker.core.replication import Cluster
+from penstock.broker.core.requests import again, decode
+from penstock.broker.core.transactions import store
+from penstock.broker.storage import MemoryLogs
+
+from .transaction_talk import STEPS, Step, Talk
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "exchanges" / "transactions"
+TOPIC = "recorded"
+STEP_MS = 250
+
+
+def load() -> dict[str, dict[str, Any]]:
+    """All recorded conversations, by version and name."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(FOLDER.glob("*.json")):
+        for case in json.loads(path.read_text()):
+            found[f"{path.stem}: {case['name']}"] = case | {"new": not path.stem.startswith("3.")}
+    return found
+
+
+def limits_of(broker: dict[str, str], *, new: bool) -> Limits:
+    """The limits that a broker of these settings has, from 4.0 on if it is `new`."""
+    every_ms = int(broker.get("transaction.abort.timed.out.transaction.cleanup.interval.ms", "10000"))
+    every_ms = min(every_ms, int(broker.get("transaction.remove.expired.transaction.cleanup.interval.ms", "10000")))
+    return Limits(
+        transaction_version=2 if new else 0,
+        transaction_check_interval_s=every_ms / 1000,
+        transactional_id_expiration_ms=int(broker.get("transactional.id.expiration.ms", "604800000")),
+    )
+
+
+class TransactionReplay:
+    """One conversation with a cluster of one node."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        self.case = case
+        self.wall_ms = int(case["steps"][0]["at_ms"])
+        peers = (Peer(1, "127.0.0.1", 19091),)
+        limits = limits_of(case["broker"], new=case["new"])
+        self.cluster = Cluster(peers, log_store=MemoryLogs(), moment=self.moment, limits=limits)
+        topic = self.cluster.controller.create(TOPIC, 1, ())
+        assert topic is not None
+        self.cluster.settle(self.moment)
+        self.talk = Talk(self._ask, TOPIC, topic.id)
+        for step in ({"do": "find"}, {"do": "find", "kind": 0}):
+            assert self.talk.tell(step) == {"error": 0}
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.wall_ms / 1000, self.wall_ms)
+
+    def _ask(self, request: ApiMessage, version: int) -> ApiMessage:
+        request.API_VERSION = version
+        request.with_header(1, "replay")
+        asked = decode(request.encode(header=True), arrived=self.moment.now)
+        outcome = self.cluster.apply(1, asked, self.moment)
+        while isinstance(outcome, Wait):
+            asked = again(asked, outcome)
+            self._pass_until(self.wall_ms + STEP_MS)
+            outcome = self.cluster.apply(1, asked, self.moment)
+        kind = ResponseClassRegistry.get_response_class(request.header)
+        return kind.decode(outcome.data, version=version, header=True, framed=True)
+
+    def _pass_until(self, wall_ms: int) -> None:
+        while self.wall_ms < wall_ms:
+            self.wall_ms = min(wall_ms, self.wall_ms + STEP_MS)
+            self.cluster.upkeep(self.moment)
+
+    def differences(self) -> list[str]:
+        """Play it; each step that was answered otherwise, in words."""
+        found: list[str] = []
+        for number, step in enumerate(self.case["steps"]):
+            self._pass_until(step["at_ms"])
+            self.talk.at_ms = self.wall_ms
+            if step["do"] not in STEPS:
+                self._do(step)
+                continue
+            told = self.talk.tell(step)
+            wanted = step["told"]
+            if "started" in wanted:
+                wanted = wanted | {"started": wanted["started"] and wanted["state"] == "Ongoing"}
+            if told != wanted:
+                asked = {name: value for name, value in step.items() if name not in {"told", "at_ms"}}
+                found.append(f"step {number} {asked}: {told}, Kafka {wanted}")
+        return found
+
+    def _do(self, step: Step) -> None:
+        match step["do"]:
+            case "restart":
+                (self.cluster.stop if step["clean"] else self.cluster.kill)(1, self.moment)
+                self.cluster.start(1, self.moment)
+            case "exhaust":
+                node = self.cluster.node(1)
+                home = home_of(node, TRANSACTIONS, self.talk.name(step), self.moment.now)
+                assert not isinstance(home, int)
+                known = node.transactions.get(home.index, self.talk.name(step))
+                assert known is not None
+                _ = store(node, home, known._replace(epoch=step["until"]), self.wall_ms)
+            case what:
+                assert what in {"settle", "sleep"}
