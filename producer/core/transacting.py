@@ -107,6 +107,7 @@ class TransactionalJoined(Joined):
 
     def upkeep(self, *, now: float) -> None:
         """As `Joined`; then what the manager has decided is done."""
+        self._placing.flushing = self.completing or self._close_at is not None
         super().upkeep(now=now)
         self.hear(now=now)
 
@@ -122,6 +123,7 @@ class TransactionalJoined(Joined):
             heard = True
             for event in events:
                 self._do(event, now)
+        self._placing.flushing = self.completing or self._close_at is not None
         if heard and self._placing.has_work:
             self._placing.place(now)
         return heard

@@ -142,12 +142,8 @@ class JoinedRig:
         rules = BatchRules(batch_bytes + HEADER_BYTES, linger_ms / 1000, make_compressor(codec, Levels()))
         backoff = Backoff(backoff_ms[0] / 1000, backoff_ms[1] / 1000)
         table = Limits(backoff, 24 * 3_600_000, retries=retries, confirms_gaps=True)
-        self.joined = Joined(
-            JoinedLimits(table, delivery_ms / 1000, pool_bytes, idempotent=idempotent),
-            Accumulator(self.pool, self.source),
-            lambda _topic: rules,
-            is_connected=lambda node: node not in self.down,
-        )
+        limits = JoinedLimits(table, delivery_ms / 1000, pool_bytes, idempotent=idempotent)
+        self.joined = self._joined(limits, Accumulator(self.pool, self.source), rules)
         self.joined.table.wall.tell(NOW_MS, now=self.now)
         self.down: set[int] = set()
         self.incarnations: dict[int, int] = {}
@@ -170,6 +166,9 @@ class JoinedRig:
             self.joined.producer_id_known(PRODUCER_ID, 0, now=self.now)
         if not fresh:
             self._begin(epoch)
+
+    def _joined(self, limits: JoinedLimits, accumulator: Accumulator, rules: BatchRules) -> Joined:
+        return Joined(limits, accumulator, lambda _topic: rules, is_connected=lambda node: node not in self.down)
 
     def _begin(self, epoch: int) -> None:
         for partition in self._leaders:

@@ -10,7 +10,7 @@ from penstock.broker.core.batches import Head, Verify, check
 from penstock.broker.core.codecs import Codec, decompress
 from penstock.broker.core.errors import Refusal
 from penstock.broker.core.log import Known, PartitionLog
-from penstock.broker.core.producer_state import Producer, ProducerTable
+from penstock.broker.core.producer_state import Kind, Producer, ProducerTable
 from penstock.broker.core.topics import LONG_MAX, TimestampType, TopicRules
 
 from tests.harness.batches import Rec
@@ -21,6 +21,7 @@ NONE = 0
 MESSAGE_TOO_LARGE = 10
 OUT_OF_ORDER = 45
 INVALID_PRODUCER_EPOCH = 47
+TRANSACTIONAL = 0x10
 
 
 class Answer(NamedTuple):
@@ -39,6 +40,8 @@ class Log:
         self.batches: list[int] = []
         """Record counts of the batches appended."""
         self.largest_batch = 1 << 30
+        self.from_zero = False
+        """Transactions are of version 2."""
         self._log = PartitionLog()
         if base:
             self.write_foreign(base)
@@ -65,7 +68,8 @@ class Log:
         head = check(data, rules, verify=Verify.RECORDS, wall_ms=0)
         if not isinstance(head, Head):
             return Answer(int(head.error), log_start=self.start if head.tells_log_start else -1)
-        placed = self._log.place(head, data, TimestampType.CREATE, wall_ms=0)
+        belongs = Kind(transactional=bool(head.attributes & TRANSACTIONAL), from_zero=self.from_zero)
+        placed = self._log.place(head, data, TimestampType.CREATE, wall_ms=0, belongs=belongs)
         if isinstance(placed, Refusal):
             return Answer(int(placed.error), log_start=self.start if placed.tells_log_start else -1)
         if not isinstance(placed, Known):
@@ -75,6 +79,10 @@ class Log:
             self.records += read_values(payload, count)
             self.batches.append(count)
         return Answer(NONE, placed.base_offset, placed.log_append_time, self.start)
+
+    def end_transaction(self, producer_id: int, epoch: int) -> None:
+        """What the marker of a transaction's end does to what is known of its producer."""
+        _ = self._log.producers.ended(producer_id, epoch, 0, 0)
 
     def write_foreign(self, count: int) -> None:
         """Somebody else appends."""

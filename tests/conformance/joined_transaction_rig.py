@@ -1,0 +1,216 @@
+"""`JoinedRig` with a transactional id: the joined producer in transactions, beside a coordinator that the test commands.
+
+::
+
+    rig = JoinedTransactionRig(version=2)       # initialised; one transaction with a record in every partition was committed
+    rig.begin()
+    rig.append(0); rig.run()                    # a record of tp0 is on the wire
+    commit = rig.commit(); rig.finish()         # until the operation has ended
+    rig.asks                                    # everything the coordinator was asked since the rig was made
+    rig.hold(AddPartitions)                     # such asks stay open ...
+    rig.go_on()                                 # ... until now
+    rig.tell(FindCoordinator, CoordinatorTold(30))      # the next such ask is answered so
+
+The coordinator's epoch rises with every InitProducerId and, in version 2, with every EndTxn. Commits are visible at once.
+"""
+
+from collections import deque
+from typing import Any, Final
+
+from penstock.producer.core.accumulator import Accumulator
+from penstock.producer.core.backoff import Backoff
+from penstock.producer.core.joined import Joined, JoinedLimits
+from penstock.producer.core.queues import BatchRules
+from penstock.producer.core.transacting import TransactionalJoined
+from penstock.producer.core.transaction_asks import (
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    Ask,
+    CodeTold,
+    CommitOffsets,
+    Coordinator,
+    CoordinatorTold,
+    DescribeTransaction,
+    EndTxn,
+    FindCoordinator,
+    Identity,
+    IdentityTold,
+    InitProducerId,
+    PartsTold,
+    TransactionTold,
+)
+from penstock.producer.core.transaction_manager import TransactionLimits, TransactionManager
+from penstock.producer.core.transaction_operations import Operation
+from penstock.producer.core.transactions import State
+from penstock.producer.core.visibility import LookKind, OpenTold, StableTold
+
+from tests.fakes.model_broker import Log
+
+from .joined_rig import PRODUCER_ID, TOPIC, JoinedRig, Request
+
+ID: Final = "foobar"
+_FAR: Final = 1 << 40
+
+
+class JoinedTransactionRig(JoinedRig):
+    """See the module."""
+
+    joined: TransactionalJoined
+
+    def __init__(self, *, version: int = 1, warm: bool = True, **given: Any) -> None:
+        self.version = version
+        self.asks: list[Ask] = []
+        self.open_ask: Ask | None = None
+        self.visible = True
+        self.identity = Identity(PRODUCER_ID, -1)
+        self._held: set[type] = set()
+        self._answers: dict[type, deque[Answer]] = {}
+        super().__init__(fresh=True, **given)
+        self.manager.features(version, offers_v2=version > 1)
+        init = self.manager.initialise()
+        self.finish(init)
+        if warm:
+            self.begin()
+            for partition in self._leaders:
+                _ = self.append(partition)
+            self.finish(self.commit())
+            self.outcomes.clear()
+            self.asks.clear()
+            self.requests = 0
+
+    def _joined(self, limits: JoinedLimits, accumulator: Accumulator, rules: BatchRules) -> Joined:
+        retry = Backoff(0.05, 1.0)
+        self.manager = TransactionManager(TransactionLimits(ID, 1121, retry))
+        transactional = rules._replace(transactional=True)
+        return TransactionalJoined(
+            limits,
+            accumulator,
+            lambda _topic: transactional,
+            self.manager,
+            is_connected=lambda node: node not in self.down,
+        )
+
+    # --- the application ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self.manager.begin()
+
+    def commit(self) -> Operation:
+        return self.manager.commit()
+
+    def abort(self) -> Operation:
+        operation = self.manager.abort()
+        _ = self.joined.hear(now=self.now)
+        return operation
+
+    @property
+    def state(self) -> State:
+        return self.manager.state
+
+    def finish(self, operation: Operation, *, answering: bool = True) -> None:
+        """Go on until the operation has ended well."""
+        for _ in range(200):
+            self.run()
+            if operation.done:
+                break
+            if self.wire and answering:
+                self.answer()
+            else:
+                self._sleep()
+        assert operation.done, f"{operation.kind.value} does not end: {self.state}, {self.asks[-3:]}"
+        assert operation.failure is None, operation.failure
+        operation.acknowledge()
+
+    def _sleep(self) -> None:
+        wanted = [self.joined.next_deadline(self.now), self.joined.table.sender.next_deadline()]
+        wanted.append(self.manager.next_deadline())
+        wanted += [self.joined.table.next_question(node) for node in self.joined.table.nodes]
+        at = min((one for one in wanted if one is not None), default=None)
+        if at is not None:
+            self.now = max(self.now, at)
+
+    # --- the coordinator ---------------------------------------------------------------------------------------------
+
+    def hold(self, *kinds: type) -> None:
+        """Asks of these kinds stay without answer."""
+        self._held.update(kinds)
+
+    def go_on(self) -> None:
+        """What was held is answered."""
+        self._held.clear()
+        self.coordinate()
+
+    def told(self, kind: type, *answers: Answer) -> None:
+        """The next asks of this kind are answered so."""
+        self._answers.setdefault(kind, deque()).extend(answers)
+
+    def asked(self, kind: type) -> list[Any]:
+        return [ask for ask in self.asks if isinstance(ask, kind)]
+
+    def run(self) -> list[Request]:
+        """As `JoinedRig`; then the coordinator answers, and what that allows is sent."""
+        if self.joined.completing:
+            self.joined.flush(now=self.now)
+        sent = super().run()
+        self.coordinate()
+        return sent + super().run()
+
+    def coordinate(self) -> None:
+        """Answer what is asked, until nothing is."""
+        for _ in range(100):
+            if self.open_ask is None:
+                self.open_ask = self.manager.next_ask(self.now)
+                if self.open_ask is None:
+                    break
+                self.asks.append(self.open_ask)
+            if type(self.open_ask) in self._held:
+                break
+            ask, self.open_ask = self.open_ask, None
+            scripted = self._answers.get(type(ask))
+            answer = scripted.popleft() if scripted else self._answer(ask)
+            self.manager.answered(ask, answer, now=self.now, chance=0.5)
+            _ = self.joined.hear(now=self.now)
+        for look in self.manager.take_looks(self.now):
+            stable = StableTold(0, _FAR if self.visible else 0)
+            answer_to_look = stable if look.kind is LookKind.STABLE else OpenTold(29)
+            self.manager.looked(look, answer_to_look, now=self.now, chance=0.5)
+        _ = self.joined.hear(now=self.now)
+        self._collect()
+
+    def _answer(self, ask: Ask) -> Answer:
+        match ask:
+            case FindCoordinator():
+                return CoordinatorTold(0, None, Coordinator(0, "h", 1))
+            case InitProducerId():
+                self.identity = Identity(PRODUCER_ID, self.identity.epoch + 1)
+                return IdentityTold(0, self.identity)
+            case AddPartitions():
+                return PartsTold(dict.fromkeys(ask.partitions, 0))
+            case AddOffsets():
+                return CodeTold(0)
+            case CommitOffsets():
+                return PartsTold({part: 0 for part, _ in ask.offsets})
+            case EndTxn():
+                if ask.version == 1:
+                    self._mark()
+                    return IdentityTold(0)
+                self.identity = Identity(PRODUCER_ID, self.identity.epoch + 1)
+                self._mark()
+                return IdentityTold(0, self.identity)
+            case DescribeTransaction():
+                return TransactionTold(0, "Ongoing", self.identity)
+
+    def _mark(self) -> None:
+        for log in self.logs.values():
+            log.end_transaction(*self.identity)
+
+    def log(self, partition: int) -> Log:
+        """As `JoinedRig`, of the version of transactions."""
+        log = super().log(partition)
+        log.from_zero = self.version > 1
+        return log
+
+    def place(self, partition: int) -> tuple[str, int]:
+        """As the manager names it."""
+        return TOPIC, partition
