@@ -13,97 +13,21 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from penstock.config.model import Kafka
 from penstock.producer.core.addresses import Address
 from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import ConnectionLimits, State
-from penstock.producer.core.messages import Answer
-from penstock.producer.network import Connection
+from penstock.producer.core.connections import State
 from penstock.producer.resolver import Resolver
-from penstock.producer.sockets import ConnectionOptions, SocketOptions, control_options, produce_options
-from penstock.runtime.loop import Loop
+from penstock.producer.sockets import SocketOptions, control_options, produce_options
 
+from tests.fakes.network_client import LIMITS, Client, network_client, send_raw
 from tests.fakes.scripted_broker import Peer, ScriptedBroker, versions_body
 from tests.harness.processes import free_ports
 
 _WAIT_S: Final = 10.0
-_LIMITS: Final = ConnectionLimits(reconnect=Backoff(0.01, 0.05))
-_PLAIN: Final = SocketOptions()
-
-
-class Client:
-    """A loop with one connection, and what was told about it."""
-
-    def __init__(self, loop: Loop, resolver: Resolver) -> None:
-        self.loop = loop
-        self.resolver = resolver
-        self.answers: list[tuple[str, Answer]] = []
-        self.lost: list[tuple[list[str], str]] = []
-        self.readies = 0
-        self.on_answer: Callable[[], None] | None = None
-        self.on_ready: Callable[[Connection[str]], None] | None = None
-        self.connections: list[Connection[str]] = []
-
-    def open(
-        self,
-        port: int,
-        host: str = "127.0.0.1",
-        *,
-        limits: ConnectionLimits = _LIMITS,
-        sockets: SocketOptions = _PLAIN,
-    ) -> Connection[str]:
-        options = ConnectionOptions("a-client", limits, sockets)
-        connection: Connection[str] = Connection(
-            self.loop, self.resolver, host, port, options=options, owner=self, rng=lambda: 0.5
-        )
-        self.connections.append(connection)
-        connection.connect()
-        return connection
-
-    def connection_ready(self, connection: Connection[str]) -> None:
-        self.readies += 1
-        if self.on_ready is not None:
-            self.on_ready(connection)
-
-    def connection_answered(self, connection: Connection[str], tag: str, answer: Answer) -> None:
-        self.answers.append((tag, answer))
-        if self.on_answer is not None:
-            self.on_answer()
-
-    def connection_lost(self, connection: Connection[str], tags: list[str], reason: str) -> None:
-        self.lost.append((tags, reason))
-
-    def until(self, true: Callable[[], bool]) -> None:
-        """Go round until it holds; fail when it takes too long."""
-        end = monotonic() + _WAIT_S
-        while not true():
-            assert monotonic() < end, f"waited in vain; lost: {self.lost}"
-            deadlines = [end]
-            for connection in self.connections:
-                connection.tick(monotonic())
-                deadline = connection.next_deadline()
-                if deadline is not None:
-                    deadlines.append(deadline)
-            if true():
-                return
-            _ = self.loop.run_once(min(deadlines))
 
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    loop = Loop()
-    resolver = Resolver(loop)
-    made = Client(loop, resolver)
-    yield made
-    for connection in made.connections:
-        _ = connection.close()
-    made.resolver.close()
-    loop.close()
-
-
-def send_raw(connection: Connection[str], tag: str, *body: bytes | memoryview, expects_answer: bool = True) -> None:
-    """A request of an API that nobody knows, framed by hand."""
-    correlation_id = connection.next_correlation_id()
-    length = sum(len(part) for part in body)
-    head = struct.pack(">ihhi", 8 + length, 999, 0, correlation_id)
-    connection.send_raw([head, *body], len(head) + length, correlation_id, tag, expects_answer=expects_answer)
+    with network_client() as made:
+        yield made
 
 
 def _metadata_answer(version: int, throttle_ms: int = 0) -> bytes:
@@ -411,7 +335,7 @@ def test_a_name_that_hangs_is_given_up_after_the_setup_time_and_its_late_answer_
 
     client.resolver.close()
     client.resolver = Resolver(client.loop, hangs)
-    connection = client.open(9092, "slow-name", limits=_LIMITS._replace(setup_timeout_s=0.1, setup_timeout_max_s=0.1))
+    connection = client.open(9092, "slow-name", limits=LIMITS._replace(setup_timeout_s=0.1, setup_timeout_max_s=0.1))
     client.until(lambda: bool(client.lost))
     assert "resolving slow-name" in client.lost[0][1]
     gate.release()
@@ -431,7 +355,7 @@ def test_a_silent_peer_is_given_up_after_the_setup_time(client: Client) -> None:
         _ = peer.wait_for_end()
 
     with ScriptedBroker(script) as broker:
-        _ = client.open(broker.port, limits=_LIMITS._replace(setup_timeout_s=0.1, setup_timeout_max_s=0.1))
+        _ = client.open(broker.port, limits=LIMITS._replace(setup_timeout_s=0.1, setup_timeout_max_s=0.1))
         client.until(lambda: bool(client.lost))
         assert "took too long" in client.lost[0][1]
 
@@ -447,7 +371,7 @@ def test_an_address_that_swallows_everything_is_given_up_after_the_setup_time(cl
         filler.setblocking(False)
         _ = filler.connect_ex(full.getsockname())
     try:
-        limits = _LIMITS._replace(setup_timeout_s=0.2, setup_timeout_max_s=0.2)
+        limits = LIMITS._replace(setup_timeout_s=0.2, setup_timeout_max_s=0.2)
         _ = client.open(full.getsockname()[1], limits=limits)
         client.until(lambda: bool(client.lost))
         assert "connecting to" in client.lost[0][1]
@@ -468,7 +392,7 @@ def test_a_request_without_answer_closes_the_connection_and_loses_them_all(clien
         _ = peer.wait_for_end()
 
     with ScriptedBroker(script) as broker:
-        connection = client.open(broker.port, limits=_LIMITS._replace(request_timeout_s=0.2))
+        connection = client.open(broker.port, limits=LIMITS._replace(request_timeout_s=0.2))
         client.until(lambda: connection.ready)
         for tag in "abc":
             send_raw(connection, tag, b"x")
@@ -484,7 +408,7 @@ def test_an_unused_connection_is_closed(client: Client) -> None:
         assert not peer.wait_for_end()
 
     with ScriptedBroker(script) as broker:
-        _ = client.open(broker.port, limits=_LIMITS._replace(idle_s=0.1))
+        _ = client.open(broker.port, limits=LIMITS._replace(idle_s=0.1))
         client.until(lambda: bool(client.lost))
         assert client.lost[0] == ([], "unused for long")
 
@@ -642,7 +566,7 @@ def test_a_node_that_moved_is_looked_for_at_its_new_address_without_backoff(clie
         _ = peer.wait_for_end()
 
     with ScriptedBroker(stay) as old, ScriptedBroker(stay) as new:
-        connection = client.open(old.port, limits=_LIMITS._replace(reconnect=Backoff(60.0, 60.0)))
+        connection = client.open(old.port, limits=LIMITS._replace(reconnect=Backoff(60.0, 60.0)))
         client.until(lambda: connection.ready)
         send_raw(connection, "a", b"1")
         connection.move_to("127.0.0.1", old.port)
