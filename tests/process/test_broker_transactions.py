@@ -1,0 +1,89 @@
+"""Transactions on the embedded broker as real processes, by clients that are not ours: what they commit is read, what they abort is not."""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from tests.harness.embedded import EmbeddedCluster, ReplicatedCluster
+from tests.harness.processes import Deadline
+
+PATIENCE_S = 30.0
+
+
+def producer(bootstrap: str, name: str, **more: object) -> Producer:
+    """A transactional producer that has its identity."""
+    made = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 5, "log_level": 0} | more)
+    made.init_transactions(PATIENCE_S)
+    return made
+
+
+def read_to_end(bootstrap: str, topic: str, *, isolated: bool = True) -> list[bytes]:
+    """All values of a topic's first partition up to where a reader of this isolation may read."""
+    level = "read_committed" if isolated else "read_uncommitted"
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "isolation.level": level,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "check.crcs": True,
+            "log_level": 0,
+        }
+    )
+    found: list[bytes] = []
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        deadline = Deadline(PATIENCE_S, "the end of the partition")
+        while True:
+            message = consumer.poll(deadline.left())
+            assert message is not None
+            error = message.error()
+            if error is not None:
+                assert error.name() == "_PARTITION_EOF", error
+                return found
+            value = message.value()
+            assert value is not None
+            found.append(value)
+    finally:
+        consumer.close()
+
+
+@pytest.fixture(params=["one node", "three nodes"])
+def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "one node":
+        with EmbeddedCluster(arguments=["--topic", "t:1"]) as one:
+            yield one.bootstrap
+    else:
+        with ReplicatedCluster(arguments=["--topic", "t:1"]) as three:
+            yield three.bootstrap
+
+
+def test_readers_of_committed_records_see_what_was_committed_and_nothing_else(bootstrap: str) -> None:
+    one = producer(bootstrap, "one")
+    for number in range(6):
+        one.begin_transaction()
+        one.produce("t", b"%d" % number, partition=0)
+        if number % 2:
+            one.flush(PATIENCE_S)
+            one.abort_transaction(PATIENCE_S)
+        else:
+            one.commit_transaction(PATIENCE_S)
+    assert read_to_end(bootstrap, "t") == [b"0", b"2", b"4"]
+    assert read_to_end(bootstrap, "t", isolated=False) == [b"%d" % number for number in range(6)]
+
+
+def test_a_second_producer_of_the_same_id_fences_the_first(bootstrap: str) -> None:
+    old = producer(bootstrap, "same")
+    old.begin_transaction()
+    old.produce("t", b"old", partition=0)
+    assert old.flush(PATIENCE_S) == 0
+    new = producer(bootstrap, "same")
+    new.begin_transaction()
+    new.produce("t", b"new", partition=0)
+    new.commit_transaction(PATIENCE_S)
+    with pytest.raises(KafkaException) as raised:
+        old.commit_transaction(PATIENCE_S)
+    assert raised.value.args[0].fatal()
+    assert read_to_end(bootstrap, "t") == [b"new"]
