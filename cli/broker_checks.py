@@ -6,6 +6,8 @@ So what is wrong with an address, a certificate or a password is said before a s
 import random
 from typing import Final, NamedTuple
 
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
 from ..config.bootstrap import parse_bootstrap
 from ..config.model import Kafka
 from ..producer.core.messages import Answer
@@ -43,19 +45,24 @@ class _Try:
         self.connection.connect()
 
     def connection_ready(self, connection: Connection[None]) -> None:
-        """It has said who it is, and been told who we are."""
-        assert connection is self.connection, "one connection each"
-        self.problem = ""
+        """It has said who it is, and been told who we are: a listener that expected more would not answer a question."""
+        sent = connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), None)
+        if sent is None:
+            self.problem = f"{self.server} takes no version of Metadata that we speak"
 
     def connection_answered(self, connection: Connection[None], tag: None, answer: Answer) -> None:
-        """Nothing is asked."""
+        """Whatever it says of the cluster, it speaks with us."""
+        assert (connection, tag) == (self.connection, None), "one question each"
+        self.problem = "" if isinstance(answer, MetadataResponse) else f"{self.server} does not answer what was asked"
 
     def connection_lost(self, connection: Connection[None], tags: list[None], reason: str) -> None:
         """Once more, unless it would be the same again."""
-        assert not tags, "nothing is asked"
         self._attempts += 1
-        if connection.refused or self._attempts == _ATTEMPTS:
-            self.problem = reason
+        if connection.refused or self._attempts == _ATTEMPTS or tags:
+            hint = (
+                " at the first question: does the listener want a login (security.protocol = SASL_…)?" if tags else ""
+            )
+            self.problem = f"{reason}{hint}"
         else:
             connection.connect()
 
@@ -67,14 +74,16 @@ def reach(kafka: Kafka) -> list[Reached]:
     tries = [_Try(loop, resolver, kafka, server) for server in parse_bootstrap(kafka.bootstrap_servers)]
     over = monotonic() + CHECK_S
     now = monotonic()
-    while any(each.problem is None for each in tries) and now < over:
+    while now < over:
         for each in tries:
-            if each.problem is None:
-                each.connection.tick(now)
-        deadlines = (each.connection.next_deadline() for each in tries if each.problem is None)
+            each.connection.tick(now)
+        waiting = [each.connection for each in tries if each.problem is None]
+        if not waiting:
+            break
+        deadlines = (connection.next_deadline() for connection in waiting)
         _ = loop.run_once(min((at for at in deadlines if at is not None), default=over))
         now = monotonic()
-    found = [Reached(each.server, _told(each, kafka)) for each in tries]
+    found = [Reached(each.server, _told(each)) for each in tries]
     for each in tries:
         _ = each.connection.close()
     resolver.close()
@@ -82,9 +91,7 @@ def reach(kafka: Kafka) -> list[Reached]:
     return found
 
 
-def _told(attempt: _Try, kafka: Kafka) -> str:
-    if attempt.problem is None:
-        return attempt.connection.last_error or f"no answer within {CHECK_S:.0f} s ({attempt.connection.state.name})"
-    if attempt.problem and not kafka.uses_tls and not attempt.connection.refused:
-        return f"{attempt.problem} (security.protocol = {kafka.security_protocol}: does the listener want TLS or SASL?)"
-    return attempt.problem
+def _told(attempt: _Try) -> str:
+    if attempt.problem is not None:
+        return attempt.problem
+    return attempt.connection.last_error or f"no answer within {CHECK_S:.0f} s ({attempt.connection.state.name})"

@@ -91,7 +91,11 @@ def brokers(settings: Settings) -> Found:
     if security(settings):
         return Found()
     reached = reach(settings.kafka)
-    failures = [f"kafka.bootstrap.servers: {server}: {problem}" for server, problem in reached if problem]
+    failures = [
+        f"kafka.bootstrap.servers: {problem if server in problem else f'{server}: {problem}'}"
+        for server, problem in reached
+        if problem
+    ]
     if len(failures) < len(reached):
         return Found(warnings=failures)
     return Found(problems=[*failures, "no bootstrap server can be used: records would wait in the spool"])

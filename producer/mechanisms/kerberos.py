@@ -5,6 +5,7 @@ keytab or the ticket cache, and asks in `Later`. Of the security layers only non
 """
 
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
@@ -13,6 +14,7 @@ from ...api.errors import AuthenticationError
 from ..core.authentication import Later
 
 INSTALL: Final = "the package gssapi is not installed: pip install 'penstock[gssapi]'"
+_MINOR: Final = re.compile(r"Minor \(\d+\): (.+)", re.DOTALL)
 _NO_LAYER: Final = 1
 _OFFER_BYTES: Final = 4
 
@@ -90,14 +92,16 @@ class Kerberos:
                 return self._context.step(challenge) or b""
             return self._layers(challenge)
         except self._errors as error:
-            raise AuthenticationError(f"Kerberos: {error}") from error
+            raise AuthenticationError(f"Kerberos: {_words(error)}") from error
 
     def _begin(self) -> bytes:
         self._context, self._errors = self._new_context(self._identity, self._host)
         try:
             return self._context.step() or b""
         except self._errors as error:
-            raise AuthenticationError(f"Kerberos, for {self._identity.service}@{self._host}: {error}") from error
+            raise AuthenticationError(
+                f"Kerberos: no ticket for {self._identity.service}@{self._host}: {_words(error)}"
+            ) from error
 
     def _layers(self, challenge: bytes) -> bytes:
         assert self._context is not None
@@ -133,8 +137,17 @@ def _context(identity: Identity, host: str) -> tuple[Context, tuple[type[Excepti
             credentials = gssapi.Credentials(usage="initiate", name=wanted)
         context = gssapi.SecurityContext(name=name, creds=credentials, usage="initiate", mech=gssapi.MechType.kerberos)
     except GSSError as error:
-        raise AuthenticationError(f"Kerberos: {error}") from error
+        who = identity.principal or "whoever comes first"
+        place = "the ticket cache" if identity.keytab is None else f"{identity.keytab}"
+        raise AuthenticationError(f"Kerberos: nothing to log in with as {who} in {place}: {_words(error)}") from error
     return cast("Context", context), (GSSError,)
+
+
+def _words(error: Exception) -> str:
+    """What went wrong, without the numbers and the general part before it."""
+    text = str(error)
+    found = _MINOR.search(text)
+    return found[1] if found is not None else text
 
 
 def _store(identity: Identity) -> dict[bytes | str, bytes | str]:
