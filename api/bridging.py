@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Generic, TypeVar
 
@@ -100,7 +100,7 @@ class Turns:
         self.waited: dict[str, _Queue] = {}
 
     @asynccontextmanager
-    async def turn(self, kind: str) -> AsyncIterator[None]:
+    async def turn(self, kind: str) -> AsyncGenerator[None, None]:
         """Wait for one's turn, and have it."""
         queue = self.waited.get(kind)
         if queue is None:
@@ -121,6 +121,63 @@ class _Queue:
     def __init__(self) -> None:
         self.lock: Final = asyncio.Lock()
         self.users = 0
+
+
+class Link(Generic[T]):
+    """What a producer knows of the event loop that uses it: one at a time, others after it."""
+
+    def __init__(self, deliver: Callable[[T], None]) -> None:
+        self.turns = Turns()
+        self.pending: Final[set[asyncio.Future[Any]]] = set()
+        """Futures that nobody else can find again."""
+        self._deliver: Final = deliver
+        self._bridge: Bridge[T] | None = None
+        self._waiters: Waiters | None = None
+
+    def bridge(self) -> Bridge[T]:
+        """The bridge to the running loop.
+
+        Raises:
+            RuntimeError: no loop is running, or another one that is uses the producer.
+        """
+        loop = asyncio.get_running_loop()
+        bridge = self._bridge
+        if bridge is not None:
+            if bridge.loop is loop:
+                return bridge
+            if bridge.loop.is_running():
+                raise RuntimeError("the producer is in use by another event loop")
+        self.turns = Turns()
+        self._waiters = Waiters(loop)
+        bridge = self._bridge = Bridge(loop, self._deliver)
+        return bridge
+
+    def waiters(self) -> Waiters:
+        """Those of the running loop.
+
+        Raises:
+            RuntimeError: as `bridge`.
+        """
+        _ = self.bridge()
+        assert self._waiters is not None, "a loop without waiters"
+        return self._waiters
+
+    def ring(self) -> None:
+        """Something has changed; any thread."""
+        waiters = self._waiters
+        if waiters is not None:
+            waiters.ring()
+
+    def keep(self, future: asyncio.Future[Any]) -> None:
+        """Have it found again as long as it is not done."""
+        self.pending.add(future)
+        future.add_done_callback(self.pending.discard)
+
+    def cut(self, error: BaseException) -> None:
+        """In a forked child: the loop is the parent's."""
+        self._bridge = self._waiters = None
+        for future in list(self.pending):
+            settle(future, None, error)
 
 
 def settle(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:

@@ -1,11 +1,12 @@
-"""The producer's parts; `DirectProducer` is all of them in one process."""
+"""The producer's parts; `DirectProducer` is all of them in one process, `AsyncDirectProducer` the same for asyncio."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .async_direct import AsyncDirectProducer
     from .direct import DirectProducer
 
-__all__ = ["DirectProducer"]
+__all__ = ["AsyncDirectProducer", "DirectProducer"]
 
 
 def __getattr__(name: str) -> object:
@@ -14,4 +15,8 @@ def __getattr__(name: str) -> object:
         from .direct import DirectProducer  # noqa: PLC0415
 
         return DirectProducer
+    if name == "AsyncDirectProducer":
+        from .async_direct import AsyncDirectProducer  # noqa: PLC0415
+
+        return AsyncDirectProducer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -32,7 +32,7 @@ from .failures import error_of
 from .finding import Finding
 from .hurry import NotYetError
 from .kernel_chunks import Chunk, Part, Span
-from .kernel_futures import failed_future, run_acks
+from .kernel_futures import RecordFuture, failed_future, run_acks
 from .rooms import WAIT_MAX_S
 from .seams import Seams
 from .weighing import weigh
@@ -62,6 +62,8 @@ class Front(Finding):
         """The sender thread has ended."""
         self.dooms: Callable[[PenstockError], None] | None = None
         """Told of every record that was not taken, in a transaction: it can only be aborted (SND-14)."""
+        self.heard: Callable[[Iterable[Chunk]], None] | None = None
+        """Told of chunks of which something has ended, when all callbacks have run."""
         self.plugins: Plugins | None = None
         """Closed when the sender thread has ended."""
         self._telling: dict[Chunk, None] = {}
@@ -69,9 +71,7 @@ class Front(Finding):
         self._waiters: Final[dict[Chunk, list[threading.Condition]]] = {}
         """Who waits for an outcome in a chunk."""
 
-    def failed(
-        self, topic: str, partition: int, error: PenstockError, on_ack: RecordCallback | None
-    ) -> Future[RecordMetadata]:
+    def failed(self, topic: str, partition: int, error: PenstockError, on_ack: RecordCallback | None) -> RecordFuture:
         """The future of a record that was not taken; its callback runs here (SND-14)."""
         error.topic, error.partition = topic, partition
         if isinstance(error, NotYetError):
@@ -297,6 +297,8 @@ class Front(Finding):
             self._telling = {}
             if self.flushes:
                 self.shared.notify_all()
+        if self.heard is not None:
+            self.heard(touched)
 
     def _callbacks_of(self, chunk: Chunk) -> "tuple[Sequence[Any], Sequence[Watcher]]":
         with self.shared:

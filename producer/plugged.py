@@ -4,7 +4,7 @@ The order is Kafka's (SND-1 … SND-6): interceptors, the topic is waited for, s
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..api.errors import PenstockError
 from ..api.futures import Future
@@ -25,26 +25,26 @@ GivenHeaders = Iterable[Header] | None
 class Told:
     """The end of one record, told to the interceptors and then to the application."""
 
-    __slots__ = ("_chain", "_on_ack", "_record", "future")
+    __slots__ = ("_chain", "_record", "future", "on_ack")
 
     def __init__(self, chain: Chain, record: Record, on_ack: RecordCallback | None) -> None:
         self.future: RecordFuture | None = None
         """Known a moment after the record was taken."""
         self._chain: Final = chain
         self._record: Final = record
-        self._on_ack: Final = on_ack
+        self.on_ack: Final = on_ack
 
     def __call__(self, metadata: RecordMetadata | None, error: PenstockError | None) -> None:
         record = self._record
         self._chain.on_ack(metadata or nowhere(record.topic, self._partition(error)), error, record.headers)
-        if self._on_ack is not None:
-            self._on_ack(metadata, error)
+        if self.on_ack is not None:
+            self.on_ack(metadata, error)
 
     def not_taken(self, _: None, error: PenstockError) -> None:
         """The record never was in a chunk."""
         self._chain.on_send_error(self._record, error.partition, error)
-        if self._on_ack is not None:
-            self._on_ack(None, error)
+        if self.on_ack is not None:
+            self.on_ack(None, error)
 
     def _partition(self, error: PenstockError | None) -> int:
         if error is not None and error.partition >= 0:
@@ -267,6 +267,15 @@ class Columns:
         self.headers: list[GivenHeaders] | None = None if headers is None else column(headers, "headers", self.count)
         self.partitions = None if partitions is None else number_column(partitions, self.count, 0)
         self.timestamps_ms = None if timestamps_ms is None else number_column(timestamps_ms, self.count, 1)
+
+    def behind(self, count: int) -> "Columns":
+        """These without the first ones."""
+        rest = [
+            None if one is None else one[count:]
+            for one in (self.values, self.keys, self.headers, self.partitions, self.timestamps_ms)
+        ]
+        values, keys, headers, partitions, stamps = cast("list[list[Any]]", rest)
+        return Columns(self.topic, values, keys, headers, partitions, stamps)
 
     def records(self) -> Iterable[Record]:
         """One by one."""
