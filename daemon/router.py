@@ -23,7 +23,7 @@ from ..config.model import Settings
 from ..producer.core.batch import SlowChecksumError, self_check
 from ..producer.core.cluster import ClusterChange
 from ..runtime import logs
-from ..runtime.clock import monotonic
+from ..runtime.clock import monotonic, thread_seconds
 from ..runtime.loop import READ, Loop
 from ..runtime.notify import Notifier
 from ..runtime.process import Exit, has_lost_parent, refuse_optimised, take_journal, tie_to_parent
@@ -396,7 +396,7 @@ def serve(settings: Settings, settings_path: Path) -> Exit:
     """Recover and run. Every expected failure is one clear log line and its exit code."""
     log = logs.get()
     try:
-        self_check(monotonic)
+        self_check(thread_seconds)
         descriptors = descriptors_max()
         inherited(settings.socket_path).close()
         with Notifier.from_environment() as notifier:

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 from ..api.errors import PenstockError
 from ..config.direct import DirectSettings
 from ..runtime import logs
-from ..runtime.clock import monotonic, wall_ms
+from ..runtime.clock import monotonic, thread_seconds, wall_ms
 from ..runtime.loop import READ, Loop
 from .core.arena import Arena, Sealed
 from .core.batch import self_check
@@ -106,7 +106,7 @@ class SenderThread:
             SlowChecksumError: the checksum library is unfit.
             OSError: no descriptor was left.
         """
-        self_check(monotonic)
+        self_check(thread_seconds)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         commands = self._take_commands
         self._engine = _Engine(self._settings, self._front, self._arena, self._wake_fd, commands, meters=self._meters)

@@ -5,6 +5,9 @@ import time
 monotonic = time.monotonic
 """Seconds of CLOCK_MONOTONIC, which all processes of a host share."""
 
+thread_seconds = time.thread_time
+"""Seconds that this thread has computed; waiting for a core, or for other threads, does not count."""
+
 
 def wall_ms() -> int:
     """Milliseconds since 1970."""

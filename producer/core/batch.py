@@ -321,7 +321,7 @@ def seal_header(
 
 
 def self_check(clock: Callable[[], float]) -> None:
-    """Refuse to go on with a checksum that is wrong or slow; `clock` gives seconds.
+    """Refuse to go on with a checksum that is wrong or slow; `clock` gives seconds of this thread's own work.
 
     Raises:
         SlowChecksumError: says which of the two, and what to do.
