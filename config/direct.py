@@ -69,6 +69,8 @@ class DirectSettings(ProducerSettings):
     max_block_ms: int = Field(default=60_000, ge=0)
     """How long `send` and `partitions_for` may wait for metadata and memory together, and calls about transactions for their
     end, in ms."""
+    enable_metrics_push: bool = True  # type: ignore[assignment]  # the daemon takes false only
+    """Tell brokers the metrics that they ask their clients for (KIP-714); needs `penstock[telemetry]`."""
     metrics_sample_window_ms: int = Field(default=30_000, ge=0)
     """Means, maxima and rates of `metrics()` are taken over windows of so many ms; 0 means 1."""
     metrics_num_samples: int = Field(default=2, ge=1, le=1_000)

@@ -9,23 +9,25 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from ..api.errors import PenstockError
 from ..config.direct import DirectSettings
 from ..runtime import logs
 from ..runtime.clock import monotonic, thread_seconds, wall_ms
 from ..runtime.loop import READ, Loop
-from .core.arena import Arena, Sealed
+from .core.arena import Arena
 from .core.batch import self_check
-from .core.cluster import Cluster, ClusterChange
+from .core.cluster import ClusterChange
 from .core.outcomes import Failed, Failure, Kind, Outcome
 from .core.transacting import TransactionalJoined
 from .direct_parts import joined_of, link_rules_of
+from .front_port import FrontPort
 from .links import LinkRules, Links
 from .metadata import Metadata
 from .metrics import Meters
-from .sockets import Security, produce_options, security_of
+from .sockets import Security, control_options, produce_options, security_of
+from .telemetry import InstanceId, Pusher
 from .transaction_engine import Replies, Transactions
 
 AnswerT = TypeVar("AnswerT")
@@ -37,52 +39,6 @@ _FAULT: Final = Failure(Kind.FATAL, -1, "SENDER_FAILED", "the sender thread ende
 _CLOSED: Final = Failure(Kind.CLOSED, -1, "PRODUCER_CLOSED", "the producer was closed forcefully before this was sent")
 
 
-class FrontPort(Protocol):
-    """What the thread asks of the producer's front, and tells it. Called on the thread only."""
-
-    @property
-    def flushing(self) -> bool:
-        """Somebody flushes, closes, or waits for memory of no node's own: nothing is to linger."""
-        ...
-
-    @property
-    def pressed(self) -> frozenset[int]:
-        """Nodes whose memory somebody waits for: nothing for them is to linger."""
-        ...
-
-    def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
-        """Chunks that are full or have lingered, sealed in the order of their records; or all there are."""
-        ...
-
-    def next_due(self, now: float) -> float | None:
-        """When the next chunk has lingered; None: none is open."""
-        ...
-
-    def settle(self, outcomes: Sequence[Outcome]) -> None:
-        """What became of records."""
-        ...
-
-    def cluster_changed(self, cluster: Cluster) -> None:
-        """A Metadata answer came, or a leader moved."""
-        ...
-
-    def brokers_lost(self, reason: str, *, refused: bool) -> None:
-        """The connection on which metadata is asked for has ended. `refused`: and nobody is left who believes who we are."""
-        ...
-
-    def weigh(self, waited_s: Callable[[int], float]) -> None:
-        """Let what waits weigh the choice of partitions. `waited_s`: for how long something for a node could not be sent."""
-        ...
-
-    def gate(self, reason: PenstockError | None) -> None:
-        """Take no records for this reason, or (None) take them: transactions begin and end."""
-        ...
-
-    def ended(self, failure: Failure | None) -> None:
-        """The thread is over, by a close (None) or because nothing can be sent any more. What is still open fails."""
-        ...
-
-
 class SenderThread:
     """See the module. `start` makes everything that has a descriptor; nothing is left of it when `ended` was told."""
 
@@ -91,6 +47,8 @@ class SenderThread:
         self._front: Final = front
         self._arena: Final = arena
         self._meters: Final = meters
+        self.instance: Final = InstanceId()
+        """What brokers call this producer, once they do."""
         self._commands: deque[Callable[[], None]] = deque()
         self._replies: Final = Replies()
         self._engine: _Engine | None = None
@@ -109,7 +67,9 @@ class SenderThread:
         self_check(thread_seconds)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         commands = self._take_commands
-        self._engine = _Engine(self._settings, self._front, self._arena, self._wake_fd, commands, meters=self._meters)
+        self._engine = _Engine(
+            self._settings, self._front, self._arena, self._wake_fd, commands, self._meters, self.instance
+        )
         self._thread = threading.Thread(target=self._run, name="penstock-sender", daemon=True)
         self._thread.start()
 
@@ -223,8 +183,8 @@ class _Engine:
         arena: Arena,
         wake_fd: int,
         commands: Callable[[], None],
-        *,
         meters: Meters,
+        instance: InstanceId,
     ) -> None:
         self._front: Final = front
         self._meters: Final = meters
@@ -254,12 +214,23 @@ class _Engine:
         options = produce_options(settings, acks=rules.acks, security=security)
         self._links: Final = Links(self._loop, options, rules, self.joined.table, self.joined.journal)
         self.transactions: Final = self._transactions(settings, rules, security)
+        self._telemetry: Final = Pusher(
+            self._loop,
+            settings,
+            self.metadata,
+            meters.sensors.figures,
+            instance,
+            options=control_options(settings, security=security),
+            watch=meters,
+            rng=random.random,
+        )
         self.joined.table.on_retry = self._retried
         meters.sensors.gauge("requests-in-flight", self._in_flight)
         meters.sensors.gauge("metadata-age", self._metadata_age)
         self._metadata_at = math.nan
         self._id_asked = False
         self._closing = False
+        self._close_at = math.inf
         self._told_wall_at = -math.inf
         self._weigh_at = -math.inf if settings.partitioner_adaptive_partitioning_enable else math.inf
         self._loop.add(wake_fd, READ, self._woken)
@@ -289,6 +260,7 @@ class _Engine:
         """Close everything."""
         if self.transactions is not None:
             self.transactions.end()
+        self._telemetry.end()
         self._links.close()
         self.metadata.close()
         self._loop.close()
@@ -303,10 +275,11 @@ class _Engine:
         now = monotonic()
         self._closing = True
         if timeout_s is not None and timeout_s <= 0:
+            self._close_at = now
             self._submit(now)
             self.joined.abort(_CLOSED, now=now)
         else:
-            deadline = math.inf if timeout_s is None else now + timeout_s
+            deadline = self._close_at = math.inf if timeout_s is None else now + timeout_s
             if self.transactions is not None:
                 self.transactions.close(deadline)
             self.joined.close(deadline, now=now)
@@ -368,6 +341,7 @@ class _Engine:
         if now >= self._weigh_at:
             self._weigh(now)
         self.metadata.tick(now)
+        self._telemetry.tick(now)
         if joined.failure is not None or (self._closing and joined.idle and self._is_over(now)):
             self._loop.stop()
         wanted = [
@@ -375,6 +349,7 @@ class _Engine:
             joined.next_deadline(now),
             self._links.next_deadline(now),
             self.metadata.next_deadline(),
+            self._telemetry.next_deadline(now),
             self._told_wall_at + _WALL_S,
             now if again or joined.table.accumulator.has_line else None,
             None if transactions is None else transactions.next_deadline(now),
@@ -382,7 +357,8 @@ class _Engine:
         return min((at for at in wanted if at is not None), default=None)
 
     def _is_over(self, now: float) -> bool:
-        return self.transactions is None or self.transactions.is_over(now)
+        over = self.transactions is None or self.transactions.is_over(now)
+        return over and self._telemetry.finish(self._close_at, now)
 
     def _submit(self, now: float) -> None:
         for chunk in self._front.take_due(now, all_chunks=self._closing):

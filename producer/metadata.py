@@ -179,6 +179,12 @@ class Metadata:
         connection = self._connection
         return self._plan.current if connection is not None and connection.ready else None
 
+    def offers(self, api_key: int) -> bool | None:
+        """Whether the broker that is asked takes version 0 of an API; None: none is connected."""
+        connection = self._connection
+        ready = connection is not None and connection.ready
+        return connection.version_of(api_key, 0, 0) is not None if ready and connection is not None else None
+
     @property
     def in_flight(self) -> int:
         """Requests without an answer."""

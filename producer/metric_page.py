@@ -1,7 +1,7 @@
 """The reference page of the direct producer's metrics, made from their declarations."""
 
-from .core.metric_names import BY_GROUP, DROPPED, Metric
-from .prometheus_names import prometheus_name
+from .core.metric_names import BY_GROUP, DROPPED
+from .metric_names_shown import otlp_name, prometheus_name
 
 _HEAD = """\
 # Metrics of the direct producer
@@ -17,12 +17,6 @@ sent again counts again in what is counted by batch or request. Tags come in the
 The column *Prometheus* is the name that [the collector](../howto/metrics.md#prometheus) shows; it leaves rates out, because a query makes them of totals.
 *OpenTelemetry* is the name under which [brokers are told](../howto/metrics.md#brokers-that-collect-metrics) what they subscribe to.
 """
-
-
-def otlp_name(metric: Metric) -> str:
-    """The name of a metric in telemetry (KIP-714)."""
-    group = metric.group.name.replace("-", ".").replace(".metrics", "")
-    return f"org.apache.kafka.{group}.{metric.name.replace('-', '.')}"
 
 
 def page() -> str:

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector as _Collector
 
 from .core.sensors import Figure
 from .direct import DirectProducer
-from .prometheus_names import base_scale, is_counter, prometheus_name
+from .metric_names_shown import base_scale, is_counter, prometheus_name
 
 
 class Collector(_Collector):

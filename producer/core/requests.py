@@ -109,7 +109,7 @@ def frame_produce(
         head += b"\x00"
     head += _nullable(transactional_id, flexible=flexible)
     head += _ACKS.pack(acks, timeout_ms)
-    head += _uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))
+    head += uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))
     framed: list[Buffer] = []
     size = _frame_topics(version, topics, head, framed)
     _INT32.pack_into(framed[0], 0, size - _INT32.size)
@@ -125,7 +125,7 @@ def _frame_topics(version: int, topics: Sequence[TopicData], head: bytearray, fr
         for partition in topic.partitions:
             if flexible:
                 head += _INT32.pack(partition.index)
-                head += _uvarint(partition.size + 1)
+                head += uvarint(partition.size + 1)
             else:
                 head += _INDEX_AND_SIZE.pack(partition.index, partition.size)
             framed.append(head)
@@ -147,21 +147,22 @@ def _nullable(text: str | None, *, flexible: bool) -> bytes:
     if text is None:
         return b"\x00" if flexible else _INT16.pack(-1)
     encoded = text.encode()
-    return (_uvarint(len(encoded) + 1) if flexible else _INT16.pack(len(encoded))) + encoded
+    return (uvarint(len(encoded) + 1) if flexible else _INT16.pack(len(encoded))) + encoded
 
 
 def _topic_head(version: int, topic: TopicData) -> bytes:
     count = len(topic.partitions)
     if version >= TOPIC_ID_FROM:
         assert topic.topic_id is not None, f"version {version} goes by topic id, {topic.name} has none"
-        return topic.topic_id + _uvarint(count + 1)
+        return topic.topic_id + uvarint(count + 1)
     name = topic.name.encode()
     if version >= FLEXIBLE_FROM:
-        return _uvarint(len(name) + 1) + name + _uvarint(count + 1)
+        return uvarint(len(name) + 1) + name + uvarint(count + 1)
     return _INT16.pack(len(name)) + name + _INT32.pack(count)
 
 
-def _uvarint(value: int) -> bytes:
+def uvarint(value: int) -> bytes:
+    """A number as Kafka's compact lengths have it."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -18,7 +18,7 @@ from penstock.producer.core.metric_names import (
 )
 from penstock.producer.core.sensors import Sensors
 from penstock.producer.core.windows import Windows
-from penstock.producer.prometheus_names import prometheus_name
+from penstock.producer.metric_names_shown import prometheus_name
 
 
 def made(level: Level = Level.INFO) -> Sensors:

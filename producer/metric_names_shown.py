@@ -1,4 +1,4 @@
-"""What the direct producer's metrics are called in Prometheus: a noun and a base unit, `_total` on counters."""
+"""What the direct producer's metrics are called elsewhere: in Prometheus (a noun and a base unit, `_total` on counters) and in telemetry."""
 
 from typing import Final
 
@@ -32,3 +32,9 @@ def prometheus_name(metric: Metric) -> str | None:
 def base_scale(metric: Metric) -> float:
     """What a figure is multiplied with for the base unit."""
     return _BASE.get(metric.unit, ("", 1.0))[1]
+
+
+def otlp_name(metric: Metric) -> str:
+    """The name in telemetry (KIP-714)."""
+    group = metric.group.name.replace("-", ".").replace(".metrics", "")
+    return f"org.apache.kafka.{group}.{metric.name.replace('-', '.')}"
