@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from .batches import CONTROL_BIT, TRANSACTIONAL_BIT, read_head
+from .members import Group
 from .writing import Pair, pairs_of, read_marker
 
 
@@ -41,10 +42,14 @@ class _Known:
         self.ready_at = ready_at
         self.offsets: Offsets = {}
         self.pending: dict[int, dict[Place, Committed | None]] = {}
+        self.groups: dict[str, Group] = {}
 
 
 class GroupTable:
-    """Offsets by place, partition by partition of `__consumer_offsets`, as far as this node leads them."""
+    """Offsets by place, partition by partition of `__consumer_offsets`, as far as this node leads them.
+
+    Who is in a group is not written down: members join again when their coordinator is another one.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
@@ -85,9 +90,20 @@ class GroupTable:
         """Whether an open transaction will commit an offset of this place."""
         return any(place in told for told in self._known[index].pending.values())
 
+    def group(self, index: int, name: str, *, create: bool = False) -> Group | None:
+        """The group of a name, if it has or had members, or is to be made."""
+        groups = self._known[index].groups
+        return groups.setdefault(name, Group()) if create else groups.get(name)
+
+    def groups(self) -> list[Group]:
+        """All that have or had members."""
+        return [group for known in self._known.values() for group in known.groups.values()]
+
     def exists(self, index: int, group: str) -> bool:
         """Whether anything was ever committed in the name of a group, or will be."""
         known = self._known[index]
+        if group in known.groups:
+            return True
         places = [*known.offsets, *(place for told in known.pending.values() for place in told)]
         return any(place.group == group for place in places)
 
@@ -121,4 +137,7 @@ def encoded(place: Place, committed: Committed | None) -> Pair:
 def _decoded(pair: Pair, written_at: int) -> tuple[Place, Committed | None]:
     assert pair.key is not None
     place = Place(*json.loads(pair.key))
-    return place, None if pair.value is None else Committed(*json.loads(pair.value), written_at)
+    if pair.value is None:
+        return place, None
+    offset, leader_epoch, metadata, at_ms = json.loads(pair.value)
+    return place, Committed(offset, leader_epoch, metadata, at_ms, written_at)

@@ -12,6 +12,7 @@ from . import internal
 from .coordination import WRITE_S, Home, Written, append, finish, home_of, write
 from .errors import ErrorCode
 from .group_log import Committed, Place, encoded
+from .members import Phase
 from .node import Node
 from .outcomes import Answer, Call, Outcome, Wait
 from .permissions import Operation, Resource
@@ -40,6 +41,9 @@ ABORTABLE_BY_NAME: Final = 4
 
 WITH_MEMBER: Final = 3
 """First TxnOffsetCommit version that names the member of the group."""
+
+INSTANCES: Final = 7
+"""First OffsetCommit version that names instances."""
 
 METADATA_BYTES_MAX: Final = 4_096
 _Committed: TypeAlias = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -100,12 +104,22 @@ def _home(node: Node, api: int, group: str, call: Call, *, operation: Operation)
     return home_of(node, internal.OFFSETS, group, call.moment.now)
 
 
-def _stranger(node: Node, home: Home, group: str, generation: int) -> ErrorCode:
-    """Why a commit of this generation does not belong to its group, or NONE."""
-    if generation < 0:
-        return ErrorCode.NONE
-    known = node.groups.exists(home.index, group) or not node.limits.is_new
-    return ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.ILLEGAL_GENERATION
+def _stranger(
+    node: Node, home: Home, group: str, member: str, instance: str | None, generation: int, *, in_transaction: bool
+) -> ErrorCode:
+    """Why a commit does not belong to the generation of its group, or NONE."""
+    known = node.groups.group(home.index, group)
+    if known is None or not known.members:
+        if generation < 0:
+            return ErrorCode.NONE
+        exists = node.groups.exists(home.index, group) or not node.limits.is_new
+        return ErrorCode.UNKNOWN_MEMBER_ID if exists else ErrorCode.ILLEGAL_GENERATION
+    if generation < 0 and not member and instance is None:
+        return ErrorCode.NONE if in_transaction else ErrorCode.UNKNOWN_MEMBER_ID
+    error = known.error_of(member, instance, generation)
+    if error is ErrorCode.NONE and known.phase is Phase.SYNCING and not in_transaction:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return error
 
 
 def offset_commit(node: Node, request: OffsetCommitRequest, call: Call) -> Outcome:
@@ -125,7 +139,9 @@ def offset_commit(node: Node, request: OffsetCommitRequest, call: Call) -> Outco
     home = _home(node, OFFSET_COMMIT_KEY, request.group_id, call, operation=Operation.READ)
     if isinstance(home, ErrorCode):
         return Answer(told(home))
-    error = _stranger(node, home, request.group_id, request.generation_id_or_member_epoch)
+    instance = request.group_instance_id if call.version >= INSTANCES else None
+    who = (request.member_id, instance, request.generation_id_or_member_epoch)
+    error = _stranger(node, home, request.group_id, *who, in_transaction=False)
     if error is not ErrorCode.NONE:
         return Answer(told(error))
     if not wanted:
@@ -169,7 +185,10 @@ def transactional_commit(node: Node, request: TxnOffsetCommitRequest, call: Call
         return Answer(told(home))
     if not wanted:
         return Answer(told(ErrorCode.NONE))
-    stranger = _stranger(node, home, request.group_id, request.generation_id if call.version >= WITH_MEMBER else -1)
+    member = ("", None, -1)
+    if call.version >= WITH_MEMBER:
+        member = (request.member_id, request.group_instance_id, request.generation_id)
+    stranger = _stranger(node, home, request.group_id, *member, in_transaction=True)
     if stranger is not ErrorCode.NONE:
         return Answer(told(stranger))
     if not _has_room(node, home, wanted):
@@ -290,9 +309,13 @@ def _one(node: Node, home: Home, place: Place, call: Call, *, stable: bool) -> F
 
 
 def expire(node: Node, moment: Moment) -> None:
-    """Forget offsets that were committed too long ago."""
+    """Forget offsets of groups without members: by their own commit, or all together by when the last member left."""
     for index, place, committed in list(node.groups.all()):
-        if moment.wall_ms - committed.at_ms >= node.limits.offsets_retention_ms:
+        group = node.groups.group(index, place.group)
+        if group is not None and group.members:
+            continue
+        since = committed.at_ms if group is None or group.emptied_ms is None else group.emptied_ms
+        if moment.wall_ms - since >= node.limits.offsets_retention_ms:
             home = home_of(node, internal.OFFSETS, place.group, moment.now)
             if not isinstance(home, ErrorCode) and not node.groups.unstable(index, place):
                 _ = write(node, home, [encoded(place, None)], moment.wall_ms)

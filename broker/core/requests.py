@@ -21,10 +21,14 @@ from kafka.protocol.admin.transactions import (
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
     ListOffsetsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
+    SyncGroupRequest,
 )
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
@@ -48,6 +52,7 @@ from .faults import CutAnswer, DelayAnswer
 from .fetch import fetch, list_offsets, offset_for_leader_epoch
 from .groups import offset_commit, offset_fetch, transactional_commit
 from .markers import coordinate
+from .member_requests import heartbeat, join, leave, sync
 from .node import Node
 from .outcomes import Answer, Call, HangUp, Outcome, Wait
 from .ports import CutOffError, Moment
@@ -83,6 +88,10 @@ APIS: Final[dict[int, Api]] = {
     8: Api(OffsetCommitRequest, 2, 9),
     9: Api(OffsetFetchRequest, 1, 9),
     10: Api(FindCoordinatorRequest, 0, 6),
+    11: Api(JoinGroupRequest, 0, 9),
+    12: Api(HeartbeatRequest, 0, 4),
+    13: Api(LeaveGroupRequest, 0, 5),
+    14: Api(SyncGroupRequest, 0, 5),
     18: Api(ApiVersionsRequest, 0, 4),
     19: Api(CreateTopicsRequest, 2, 7),
     20: Api(DeleteTopicsRequest, 1, 6),
@@ -253,11 +262,19 @@ def _serve(node: Node, request: Request, moment: Moment) -> Outcome:
         case OffsetFetchRequest() as body:
             return offset_fetch(node, body, call)
         case body:
-            return _coordinate(node, body, call)
+            return _coordinate(node, body, call, request.pending)
 
 
-def _coordinate(node: Node, body: ApiMessage, call: Call) -> Outcome:
+def _coordinate(node: Node, body: ApiMessage, call: Call, pending: object) -> Outcome:
     match body:
+        case JoinGroupRequest():
+            return join(node, body, call, pending)
+        case SyncGroupRequest():
+            return sync(node, body, call)
+        case HeartbeatRequest():
+            return heartbeat(node, body, call)
+        case LeaveGroupRequest():
+            return leave(node, body, call)
         case AddPartitionsToTxnRequest():
             return add_partitions(node, body, call)
         case AddOffsetsToTxnRequest():

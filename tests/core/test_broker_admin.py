@@ -89,7 +89,7 @@ def test_offsets_are_refused_where_they_have_no_place() -> None:
     bench = Bench(limits=Limits(offsets_max=0))
     assert commit(bench, 5, version=8) == ErrorCode.KAFKA_STORAGE_ERROR
     assert commit(bench, 5, version=8, name="u") == UNKNOWN
-    assert commit(bench, 5, version=8, generation=3) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(bench, 5, version=8, generation=3) == ErrorCode.ILLEGAL_GENERATION
     errors = [commit(spread(node=node), 5, version=8) for node in range(3)]
     assert sorted(errors) == [0, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
 

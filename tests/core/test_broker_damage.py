@@ -18,10 +18,14 @@ from kafka.protocol.admin.transactions import (
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
     ListOffsetsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
+    SyncGroupRequest,
 )
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
@@ -104,6 +108,20 @@ def samples() -> Iterator[ApiMessage]:
     kept = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     read = kept.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
     yield TxnOffsetCommitRequest(**who, group_id="g", topics=[kept(name="t", partitions=[read])])
+    spoken = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")
+    yield JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=1_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[spoken],
+    )
+    given = SyncGroupRequest.SyncGroupRequestAssignment(member_id="m", assignment=b"a")
+    yield SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[given])
+    yield HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    gone = LeaveGroupRequest.MemberIdentity(member_id="m")
+    yield LeaveGroupRequest(group_id="g", member_id="m", members=[gone])
     yield DescribeTransactionsRequest(transactional_ids=["x"])
     yield ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[1])
 

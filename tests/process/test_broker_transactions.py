@@ -53,10 +53,10 @@ def read_to_end(bootstrap: str, topic: str, *, isolated: bool = True) -> list[by
 @pytest.fixture(params=["one node", "three nodes"])
 def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "one node":
-        with EmbeddedCluster(arguments=["--topic", "t:1"]) as one:
+        with EmbeddedCluster(arguments=["--topic", "t:1", "--topic", "out:1"]) as one:
             yield one.bootstrap
     else:
-        with ReplicatedCluster(arguments=["--topic", "t:1"]) as three:
+        with ReplicatedCluster(arguments=["--topic", "t:1", "--topic", "out:1"]) as three:
             yield three.bootstrap
 
 
@@ -87,3 +87,46 @@ def test_a_second_producer_of_the_same_id_fences_the_first(bootstrap: str) -> No
         old.commit_transaction(PATIENCE_S)
     assert raised.value.args[0].fatal()
     assert read_to_end(bootstrap, "t") == [b"new"]
+
+
+def test_what_is_consumed_transformed_and_produced_in_a_transaction_is_there_once(bootstrap: str) -> None:
+    feeder = producer(bootstrap, "feeder")
+    feeder.begin_transaction()
+    for number in range(20):
+        feeder.produce("t", b"%d" % number, partition=0)
+    feeder.commit_transaction(PATIENCE_S)
+    done = 0
+    for turn in range(3):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "workers",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+            }
+        )
+        worker = producer(bootstrap, "worker")
+        consumer.subscribe(["t"])
+        deadline = Deadline(PATIENCE_S, "records for the group")
+        worker.begin_transaction()
+        values: list[bytes] = []
+        while len(values) < 5:
+            message = consumer.poll(deadline.left())
+            assert message is not None
+            assert message.error() is None, message.error()
+            value = message.value()
+            assert value is not None
+            values.append(value)
+            worker.produce("out", value + b"!", partition=0)
+        worker.send_offsets_to_transaction(
+            [TopicPartition("t", 0, int(values[-1]) + 1)], consumer.consumer_group_metadata(), PATIENCE_S
+        )
+        if turn == 1:
+            worker.abort_transaction(PATIENCE_S)
+        else:
+            worker.commit_transaction(PATIENCE_S)
+            done += 5
+        consumer.close()
+    assert read_to_end(bootstrap, "out") == [b"%d!" % number for number in range(done)]
