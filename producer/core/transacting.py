@@ -87,7 +87,7 @@ class TransactionalJoined(Joined):
             self._leave_unsent(part, self._reason(), now)
             return
         self.manager.want(part.topic, part.index)
-        if part.held and not self.manager.may_send(part.topic, part.index):
+        if part.held and (part in self._gated or not self.manager.may_send(part.topic, part.index)):
             self._gated.setdefault(part, []).append(ref)
             return
         super()._pass_on(part, ref, now)
@@ -95,6 +95,9 @@ class TransactionalJoined(Joined):
     def _let_in(self, parts: tuple[Part, ...], now: float) -> None:
         for topic, index in parts:
             part = self._placing.partition(topic, index)
+            if not self.manager.may_send(topic, index):
+                # Added and visible: both, in whatever order.
+                continue
             for ref in self._gated.pop(part, []):
                 self.table.hand(ref, now=now)
             self._placing.reconsider(part)

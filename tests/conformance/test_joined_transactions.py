@@ -341,6 +341,22 @@ def test_in_version_one_nothing_goes_out_before_its_partition_is_added_and_added
     assert rig.on_wire(1) == []
 
 
+def test_records_that_come_while_the_addition_is_answered_keep_their_order() -> None:
+    rig = JoinedTransactionRig(version=1)
+    rig.begin()
+    rig.hold(AddPartitions)
+    first = rig.append(0)
+    rig.run()
+    ask = rig.open_ask
+    assert isinstance(ask, AddPartitions)
+    rig.manager.answered(ask, PartsTold({rig.place(0): 0}), now=rig.now, chance=0.5)
+    rig.open_ask = None
+    second = rig.append(0)
+    rig.go_on()
+    rig.finish(rig.commit())
+    assert list(rig.delivered(0)) == [first, second]
+
+
 @pytest.mark.row("H25")
 def test_a_partition_is_added_when_it_has_records_and_once() -> None:
     rig = JoinedTransactionRig(version=1)

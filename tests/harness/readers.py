@@ -82,6 +82,41 @@ def read_topic(cluster: Cluster, topic: str, *, seconds: float = 120) -> Iterato
         reader.close()
 
 
+def read_committed(cluster: Cluster, topic: str, *, seconds: float = 30) -> list[Found]:
+    """What a reader of committed records gets of a topic now, up to where transactions that are open hold it back. Raise
+    TooLateError, or KafkaException."""
+    deadline = Deadline(seconds, f"reading what is committed of {topic}")
+    partitions = sorted(cluster.metadata(topic).topics[topic].partitions)
+    reader = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "penstock-tests-committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "log_level": 2,
+        }
+    )
+    read: list[Found] = []
+    try:
+        reader.assign([TopicPartition(topic, number, 0) for number in partitions])
+        left = set(partitions)
+        while left:
+            for message in reader.consume(FETCH_RECORDS, timeout=min(1.0, deadline.left())):
+                error = message.error()
+                if error is None:
+                    read.append(_found(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+                elif not error.retriable() and error.code() not in PASSING_ERRORS:
+                    raise KafkaException(error)
+    finally:
+        reader.close()
+    return read
+
+
 def _write_fences(cluster: Cluster, topic: str, deadline: Deadline) -> dict[int, int]:
     """Add one record to the end of each partition; partition to its offset."""
     fences: dict[int, int] = {}
