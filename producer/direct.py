@@ -8,8 +8,9 @@ import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Literal, Self
+from uuid import UUID
 
-from ..api.errors import PenstockError
+from ..api.errors import PenstockError, WaitTimeoutError
 from ..api.metadata import PartitionMetadata
 from ..api.metrics import MetricName
 from ..api.partitioning import Partitioner
@@ -167,6 +168,28 @@ class DirectProducer(Transactional, Sends):
             self._thread.close(0)
             _ = self._thread.join()
             raise
+
+    def client_instance_id(self, timeout: float) -> UUID:
+        """What the brokers call this producer in the metrics they collect (KIP-714); waits for it at most `timeout` seconds.
+
+        Raises:
+            ValueError: a negative timeout.
+            RuntimeError: `enable.metrics.push` is false; or called by a callback, which would hold up the answer.
+            WaitTimeoutError: no broker has given an id in time; those that collect no metrics give none.
+            ClosedError: the producer is closed or cannot go on.
+        """
+        if timeout < 0:
+            raise ValueError(f"a timeout of {timeout} s is negative")
+        if not self._settings.enable_metrics_push:
+            raise RuntimeError("the brokers know no id of this producer: enable.metrics.push is false")
+        self._forbid_callback("client_instance_id")
+        known = self._thread.instance_id(0)
+        if known is None:
+            self._rows.begin_thread()
+            known = self._thread.instance_id(timeout)
+        if known is None:
+            raise WaitTimeoutError(f"no broker has given an id within {timeout} s")
+        return known
 
     def metrics(self) -> dict[MetricName, float]:
         """Every metric as of now, under the names of Kafka's producer (docs/reference/producer-metrics.md). Where there is nothing

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
+from uuid import UUID
 
 from ..api.errors import PenstockError
 from ..config.direct import DirectSettings
@@ -47,8 +48,7 @@ class SenderThread:
         self._front: Final = front
         self._arena: Final = arena
         self._meters: Final = meters
-        self.instance: Final = InstanceId()
-        """What brokers call this producer, once they do."""
+        self._instance: Final = InstanceId()
         self._commands: deque[Callable[[], None]] = deque()
         self._replies: Final = Replies()
         self._engine: _Engine | None = None
@@ -68,7 +68,7 @@ class SenderThread:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         commands = self._take_commands
         self._engine = _Engine(
-            self._settings, self._front, self._arena, self._wake_fd, commands, self._meters, self.instance
+            self._settings, self._front, self._arena, self._wake_fd, commands, self._meters, self._instance
         )
         self._thread = threading.Thread(target=self._run, name="penstock-sender", daemon=True)
         self._thread.start()
@@ -122,6 +122,10 @@ class SenderThread:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def instance_id(self, timeout_s: float) -> UUID | None:
+        """What brokers call this producer in the metrics they collect; None: not known within so long."""
+        return self._instance.wait(min(timeout_s, threading.TIMEOUT_MAX))
 
     def forget(self) -> None:
         """In a forked child, where the thread does not exist: let go of its descriptors."""

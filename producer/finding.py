@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Final, Protocol
+from uuid import UUID
 
 from ..api.errors import (
     AuthenticationError,
@@ -34,6 +35,7 @@ class Thread(Wake, Protocol):
     def close(self, timeout_s: float | None) -> None: ...
     def join(self, timeout_s: float | None = None) -> bool: ...
     def forget(self) -> None: ...
+    def instance_id(self, timeout_s: float) -> UUID | None: ...
 
 
 class Finding(Rooms):

@@ -121,7 +121,6 @@ def test_names_may_have_underscores() -> None:
         ("compression.zstd.level", 23),
         ("compression.zstd.level", -131_073),
         ("max.in.flight.requests.per.connection", 0),
-        ("enable.metrics.push", True),
         ("client.dns.lookup", "resolve_canonical_bootstrap_servers_only"),
     ],
 )

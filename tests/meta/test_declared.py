@@ -74,11 +74,13 @@ def test_every_setting_is_obeyed_by_something(section: type[BaseModel]) -> None:
 
 
 def test_every_setting_of_the_direct_producer_is_obeyed_by_something_of_its_own() -> None:
-    """What only the daemon obeys does not count. acks and idempotence take several values here, and so are obeyed too."""
+    """What only the daemon obeys does not count. acks, idempotence and the push of metrics take several values here, and so
+    are obeyed too."""
     read = {name for owner, name in read_attributes("producer/") if owner in {"kafka", "settings"}}
     assert set(DirectSettings.model_fields) - read - read_for_others(read) - RULED == SETTLED - {
         "acks",
         "enable_idempotence",
+        "enable_metrics_push",
     }
 
 
