@@ -247,12 +247,16 @@ class Channel:
         text = (error.strerror if isinstance(error, OSError) else None) or str(error)
         if isinstance(error, TransportError):
             return Fault(text, refused=error.refused and not self._known)
-        return Fault(text, refused=isinstance(error, TlsError))
+        hint = self._hint() if isinstance(error, ConnectionError) else ""
+        return Fault(f"{text}{hint}", refused=isinstance(error, TlsError))
 
     def _silence(self) -> Fault:
+        return Fault(f"the broker closed the connection{self._hint()}")
+
+    def _hint(self) -> str:
+        """What it may mean that a broker ends a connection on which it has said nothing."""
         in_clear = not self._known and self._options.security.tls is None
-        hint = " before it answered (does this listener want TLS?)" if in_clear else ""
-        return Fault(f"the broker closed the connection{hint}")
+        return " before it answered (does this listener want TLS?)" if in_clear else ""
 
     def _no_answer(self, error: StreamError, first: bytes) -> Fault:
         """What came cannot be cut into answers; `first`: how it begins."""

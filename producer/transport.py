@@ -1,6 +1,8 @@
 """The bytes of one connected socket: as they are, or through TLS. Neither blocks."""
 
 import contextlib
+import errno
+import os
 import re
 import socket
 import ssl
@@ -9,6 +11,8 @@ from typing import Final, Protocol
 from ..runtime.loop import READ, WRITE
 from .core.streams import Outbox
 
+_ENDS: Final = (ssl.SSLEOFError, ssl.SSLSyscallError)
+"""What Python makes of a socket that ended or was reset while OpenSSL used it; which of them it was is lost."""
 _RECORD_BYTES: Final = 16_384
 """The most that one record of TLS carries (RFC 8446 5.1); more is not taken in one call."""
 
@@ -128,7 +132,7 @@ class TlsTransport:
         except ssl.SSLWantWriteError:
             self._read_wants_write = True
             return False
-        except (ssl.SSLEOFError, ssl.SSLSyscallError, ConnectionError) as error:
+        except (*_ENDS, ConnectionError) as error:
             text = "the connection ended during the TLS handshake (does this listener speak TLS?)"
             raise TransportError(text, refused=False) from error
         except ssl.SSLError as error:
@@ -146,6 +150,9 @@ class TlsTransport:
             except ssl.SSLWantReadError:
                 self._write_wants_read = True
                 break
+            except _ENDS as error:
+                self._hear_last_word()
+                raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
             except ssl.SSLError as error:
                 raise self._fault(error) from error
             except OSError:
@@ -187,7 +194,7 @@ class TlsTransport:
         """
         try:
             _ = self._socket.recv(1)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError, ssl.SSLSyscallError):
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, *_ENDS):
             return
         except ssl.SSLError as error:
             raise self._fault(error) from error
@@ -205,7 +212,7 @@ class TlsTransport:
         if text is None:
             alert = _ALERT.match(reason)
             text = f"the broker sent the alert: {_plain(alert[1])}" if alert else _plain(reason)
-        return TransportError(f"TLS: {text}", refused=not isinstance(error, ssl.SSLEOFError | ssl.SSLSyscallError))
+        return TransportError(f"TLS: {text}", refused=not isinstance(error, _ENDS))
 
 
 _ALERT: Final = re.compile("(?:SSLV3|TLSV1|TLSV13)_ALERT_(.+)")
@@ -229,7 +236,8 @@ _REASONS: Final = {
     "NO_PROTOCOLS_AVAILABLE": _OTHER_VERSIONS,
     "TLSV1_ALERT_PROTOCOL_VERSION": _OTHER_VERSIONS,
     "NO_SHARED_CIPHER": "no cipher suite in common (ssl.cipher.suites)",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "no cipher suite in common (ssl.cipher.suites), or the broker wants another certificate",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "nothing in common with the broker (ssl.enabled.protocols, ssl.cipher.suites), "
+    "or it wants a certificate that it is not shown (ssl.keystore.location)",
     "TLSV1_ALERT_INSUFFICIENT_SECURITY": "our cipher suites are too weak for the broker (ssl.cipher.suites)",
     "TLSV1_ALERT_UNKNOWN_CA": "the broker does not know the authority that signed our certificate (ssl.keystore.location)",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired (ssl.keystore.location)",

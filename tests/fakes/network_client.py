@@ -62,6 +62,10 @@ class Client:
     def connection_lost(self, connection: Connection[str], tags: list[str], reason: str) -> None:
         self.lost.append((tags, reason))
 
+    def loop_now(self) -> float:
+        """The clock that connections go by."""
+        return monotonic()
+
     def until(self, true: Callable[[], bool]) -> None:
         """Go round until it holds; fail when it takes too long."""
         end = monotonic() + _WAIT_S

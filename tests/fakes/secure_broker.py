@@ -44,9 +44,10 @@ def server_context(
     return context
 
 
-def encrypt(peer: Peer, context: ssl.SSLContext) -> None:
-    """The broker's side of the handshake; from then on the peer reads and sends through TLS. Raises what `ssl` raises."""
-    peer.socket = context.wrap_socket(peer.socket, server_side=True, suppress_ragged_eofs=False)
+def encrypt(peer: Peer, context: ssl.SSLContext, *, wants_word: bool = False) -> None:
+    """The broker's side of the handshake; from then on the peer reads and sends through TLS. `wants_word`: an end without the
+    word of TLS for it is an error. Raises what `ssl` raises."""
+    peer.socket = context.wrap_socket(peer.socket, server_side=True, suppress_ragged_eofs=not wants_word)
 
 
 class ByteByByte:
