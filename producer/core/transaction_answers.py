@@ -40,6 +40,7 @@ from .verdicts import NETWORK_EXCEPTION, UNSUPPORTED_VERSION, error_name
 
 TRANSACTION_ABORTABLE: Final = 120
 GROUP_AUTHORIZATION_FAILED: Final = 30
+INVALID_TXN_STATE: Final = 48
 OPERATION_NOT_ATTEMPTED: Final = 55
 _GRAVEST_FIRST: Final = (
     Reaction.FENCED,
@@ -248,13 +249,18 @@ def _end_refused(case: _Case, ask: EndTxn, code: int) -> None:
         return
     course.end_sent = False
     course.bump = course.bump or reaction is Reaction.FORGOTTEN
-    if not ask.commit and reaction is Reaction.FORGOTTEN:
+    if not ask.commit and (reaction is Reaction.FORGOTTEN or _never_began(course, code)):
         course.ended(NO_IDENTITY, committed=False, now=case.now)
     elif not ask.commit and code == TRANSACTION_ABORTABLE:
         # There is nothing left to do about it but to abort, and that is what was refused (KAFKA-19250).
         course.fail(failure._replace(kind=FailureKind.FATAL))
     else:
         course.fail(failure)
+
+
+def _never_began(course: Course, code: int) -> bool:
+    """What was asked to be added, and never answered, was not: there is nothing to end."""
+    return code == INVALID_TXN_STATE and course.contents.empty
 
 
 def _described(case: _Case, answer: TransactionTold) -> None:

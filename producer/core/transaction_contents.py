@@ -69,6 +69,7 @@ class Contents:
         self._asked.clear()
         self._added.clear()
         self.has_offsets = False
+        self.doubtful = False
 
     @property
     def has_partitions(self) -> bool:
@@ -77,5 +78,10 @@ class Contents:
 
     @property
     def empty(self) -> bool:
-        """Nothing that the coordinator would have to end (TXN-4)."""
+        """Nothing is known to be part of it."""
         return not self._added and not self.has_offsets
+
+    @property
+    def begun(self) -> bool:
+        """The coordinator has, or may have, something to end (TXN-4)."""
+        return self.doubtful or not self.empty

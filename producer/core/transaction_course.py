@@ -269,11 +269,11 @@ class Course:
     def end(self, now: float) -> None:
         """Ask for the end; where nothing was added there is nothing to ask (TXN-4)."""
         commit = self.state is State.COMMITTING
-        if self.contents.empty:
-            self.ended(NO_IDENTITY, committed=commit, now=now)
-        else:
+        if self.contents.begun:
             assert self.identity is not None
             self.put(EndTxn(self.limits.transactional_id, self.identity, commit, self.version))
+        else:
+            self.ended(NO_IDENTITY, committed=commit, now=now)
 
     def ended(self, following: Identity, *, committed: bool, now: float) -> None:
         """The coordinator has ended it. `following`: the identity for the next transaction (TV2), or none."""

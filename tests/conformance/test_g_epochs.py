@@ -7,6 +7,7 @@ from penstock.producer.core.transaction_asks import (
     EndTxn,
     FindCoordinator,
     Identity,
+    IdentityTold,
     InitProducerId,
     PartsTold,
 )
@@ -17,6 +18,7 @@ from tests.conformance.transaction_rig import (
     FIRST,
     ID,
     INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
     OTHER_BROKER,
     OUT_OF_ORDER,
     PRODUCER_FENCED,
@@ -130,7 +132,10 @@ def test_in_version_1_an_abort_of_what_was_sent_moves_the_epoch_even_without_an_
     rig.over(operation)
 
 
-def test_in_version_1_an_addition_that_was_given_up_without_an_answer_is_ended_by_the_next_epoch() -> None:
+@pytest.mark.parametrize("code", [0, INVALID_TXN_STATE])
+def test_in_version_1_an_addition_that_was_given_up_without_an_answer_is_ended_whether_it_began_or_not(
+    code: int,
+) -> None:
     rig = TransactionRig().initialised()
     rig.manager.begin()
     rig.manager.want(*TP0)
@@ -139,6 +144,7 @@ def test_in_version_1_an_addition_that_was_given_up_without_an_answer_is_ended_b
     operation = rig.manager.abort()
     rig.settle()
     rig.found()
+    rig.answer(rig.ask(EndTxn), IdentityTold(code))
     rig.given(SECOND)
     rig.over(operation)
 

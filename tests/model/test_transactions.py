@@ -1,0 +1,400 @@
+"""Any history of calls, answers, time-outs and losses, against a coordinator that keeps the truth: what is told of a transaction is so."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from penstock.api.errors import TransactionStateError
+from penstock.producer.core.backoff import Backoff
+from penstock.producer.core.transaction_asks import (
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    Ask,
+    CodeTold,
+    CommitOffsets,
+    Coordinator,
+    CoordinatorTold,
+    DescribeTransaction,
+    EndTxn,
+    FindCoordinator,
+    GroupMetadata,
+    Identity,
+    IdentityTold,
+    InitProducerId,
+    OffsetToCommit,
+    Part,
+    PartsTold,
+    TransactionTold,
+)
+from penstock.producer.core.transaction_manager import TransactionLimits, TransactionManager
+from penstock.producer.core.transaction_operations import Ended, NewIdentity, Operation
+from penstock.producer.core.transactions import FailedTransactionError, FailureKind, State
+from penstock.producer.core.visibility import LookKind, OpenTold, StableTold
+
+from tests.model.transaction_world import CONCURRENT, World
+
+PARTS: list[Part] = [("a", 0), ("a", 1), ("b", 0)]
+OFFSETS: Part = ("__consumer_offsets", 0)
+GROUP = GroupMetadata("group")
+CHANCE = 0.5
+PASSING = [7, 14, 15, 16, 51]
+FATES = ["well", "well", "lost", "answer lost", "answer lost", "passing", "passing, done", "final"]
+BATCH_FATES = ["lost", "answer lost"]
+FINAL = [29, 30, 31, 35, 48, 53, 90, 120, -1]
+
+
+@dataclass(eq=False)
+class Batch:
+    """A batch of one record."""
+
+    record: int
+    part: Part
+    identity: Identity | None = None
+    version: int = 0
+
+
+@dataclass(eq=False)
+class Told:
+    """A transaction as the application knows it."""
+
+    records: set[int] = field(default_factory=set)
+    offsets: set[int] = field(default_factory=set)
+    """Sent and confirmed to the application."""
+    commit: Operation | None = None
+    abort: Operation | None = None
+
+
+class Machine(RuleBasedStateMachine):
+    """One producer, driven as the joined producer drives it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1.0
+        self.world = World()
+        limits = TransactionLimits("id", 60_000, Backoff(0.1, 1.0))
+        self.manager = TransactionManager(limits)
+        self.operation: Operation | None = None
+        self.transactions: list[Told] = []
+        self.open: list[Batch] = []
+        self.late: list[Batch] = []
+        """Copies that are still on their way."""
+        self.last_offsets: dict[Part, int] = {}
+        self.records = 0
+        self.settled = False
+        self.flying: Ask | None = None
+        self.fatal = False
+        self.sending_offsets: list[tuple[Told, Operation, int]] = []
+        self.identities: list[NewIdentity] = []
+
+    # --- the application ---------------------------------------------------------------------------------------------
+
+    @rule(kind=st.sampled_from(["initialise", "begin", "commit", "abort", "offsets"]))
+    def call(self, kind: str) -> None:
+        """Whatever fits or not."""
+        before, error = self.manager.state, self.manager.error
+        try:
+            self._call(kind)
+        except TransactionStateError:
+            assert self.manager.state is before
+        except FailedTransactionError as raised:
+            told = raised.failure
+            assert (self.manager.state, told) == (before, error)
+        self._events()
+
+    @rule(chance=st.integers(0, 9), again=st.integers(0, 9))
+    def on(self, chance: int, again: int) -> None:
+        """A few steps of an ordinary day."""
+        self.fitting_call(chance)
+        self.go_on(2)
+        self.fitting_call(again)
+        self.go_on(1)
+
+    @rule(chance=st.integers(0, 9))
+    def fitting_call(self, chance: int) -> None:
+        """What an application does next."""
+        self.acknowledge()
+        state = self.manager.state
+        if state is State.UNINITIALIZED:
+            self.call("initialise")
+        elif state is State.READY:
+            self.call("begin")
+        elif state is State.ABORTABLE_ERROR:
+            self.call("abort")
+        elif state is State.IN_TRANSACTION:
+            if chance > 4:
+                self.send(PARTS[chance % len(PARTS)])
+            else:
+                self.call("abort" if chance == 0 else "offsets" if chance == 1 else "commit")
+
+    def _call(self, kind: str) -> None:
+        manager = self.manager
+        if kind == "initialise":
+            self.operation = manager.initialise()
+        elif kind == "begin":
+            manager.begin()
+            assert not self.open
+            self.transactions.append(Told())
+            self.last_offsets = {}
+        elif kind == "offsets":
+            self.records += 1
+            operation = manager.send_offsets({OFFSETS: OffsetToCommit(self.records)}, GROUP)
+            self.sending_offsets.append((self.transactions[-1], operation, self.records))
+        else:
+            again = self.operation
+            operation = manager.commit() if kind == "commit" else manager.abort()
+            self.operation = operation
+            if operation is not again:
+                self.settled = False
+            last = self.transactions[-1] if self.transactions else Told()
+            if kind == "commit":
+                last.commit = operation
+            elif last.commit is None or not last.commit.committed:
+                # Else it leads out of an error that came after the commit.
+                last.abort = operation
+
+    @rule()
+    def acknowledge(self) -> None:
+        if self.operation is not None and (self.operation.done or self.operation.committed):
+            self.operation.acknowledge()
+
+    @rule(part=st.sampled_from(PARTS))
+    def send(self, part: Part) -> None:
+        try:
+            self.manager.check_send()
+        except (TransactionStateError, FailedTransactionError):
+            return
+        self.records += 1
+        self.transactions[-1].records.add(self.records)
+        self.open.append(Batch(self.records, part))
+        self.manager.want(*part)
+
+    # --- batches -----------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.open)
+    @rule(at=st.integers(0, 100), fate=st.sampled_from(["well", "well", "lost", "answer lost", "refused"]))
+    def produce(self, at: int, fate: str) -> None:
+        batch = self.open[at % len(self.open)]
+        if not self.manager.may_send(*batch.part):
+            return
+        identity = self.manager.identity
+        assert identity is not None
+        assert batch.identity in (None, identity), "a batch outlived its identity"
+        batch.identity, batch.version = identity, self.manager.version
+        self.manager.sent(*batch.part)
+        if fate == "lost":
+            self.late.append(Batch(batch.record, batch.part, identity, batch.version))
+            return
+        code = 29 if fate == "refused" else self.world.produce(batch.part, identity, batch.version, batch.record)
+        if fate == "answer lost" or code == CONCURRENT:
+            return
+        self.open.remove(batch)
+        if code == 0:
+            entries = self.world.log(batch.part).entries
+            offset = next(n for n, entry in enumerate(entries) if entry.record == batch.record)
+            self.last_offsets[batch.part] = max(offset, self.last_offsets.get(batch.part, -1))
+        else:
+            self.manager.failed(code, f"code {code}", "refused")
+            self._events()
+
+    @precondition(lambda self: self.open)
+    @rule(at=st.integers(0, 100))
+    def expire(self, at: int) -> None:
+        batch = self.open.pop(at % len(self.open))
+        self.manager.failed(7, "REQUEST_TIMED_OUT", "expired")
+        if batch.identity is not None:
+            self.late.append(batch)
+        self._events()
+
+    @precondition(lambda self: self.late)
+    @rule(at=st.integers(0, 100), again=st.booleans())
+    def late_copy(self, at: int, again: bool) -> None:
+        batch = self.late[at % len(self.late)]
+        assert batch.identity is not None
+        _ = self.world.produce(batch.part, batch.identity, batch.version, batch.record)
+        if not again:
+            self.late.remove(batch)
+
+    @precondition(lambda self: self.manager.state in (State.COMMITTING, State.ABORTING) and not self.settled)
+    @rule()
+    def settle(self) -> None:
+        if not self.open:
+            self.manager.settled(self.last_offsets)
+            self.settled = True
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    @rule()
+    def next_ask(self) -> None:
+        ask = self.manager.next_ask(self.now)
+        if self.flying is not None and not self.fatal:
+            assert ask is None, "two in flight"
+        if ask is not None:
+            assert not self.fatal
+            self.flying = ask
+        self._events()
+
+    @precondition(lambda self: self.flying is not None)
+    @rule(fate=st.sampled_from(FATES), code=st.integers(0, 100))
+    def land(self, fate: str, code: int) -> None:
+        ask, self.flying = self.flying, None
+        assert ask is not None
+        answer = self._answer(ask) if fate in ("well", "answer lost", "passing, done") else None
+        if fate == "final":
+            self.manager.answered(ask, CodeTold(FINAL[code % len(FINAL)]), now=self.now, chance=CHANCE)
+        elif fate.startswith("passing"):
+            self.manager.answered(ask, CodeTold(PASSING[code % len(PASSING)]), now=self.now, chance=CHANCE)
+        elif fate == "well" and answer is not None:
+            self.manager.answered(ask, answer, now=self.now, chance=CHANCE)
+        else:
+            self.manager.lost(ask, now=self.now, chance=CHANCE)
+        self._events()
+
+    @rule(times=st.integers(1, 6), at=st.integers(0, 5), fate=st.sampled_from(FATES), code=st.integers(0, 100))
+    def go_on(self, times: int, at: int = -1, fate: str = "well", code: int = 0) -> None:
+        """Everything goes well for a while, but for one answer and the batches of its time."""
+        for step in range(times):
+            self.now += 0.2
+            self.next_ask()
+            if self.flying is not None:
+                self.land(fate if step == at else "well", code)
+            for batch in list(self.open):
+                if batch in self.open:
+                    self.produce(self.open.index(batch), fate if step == at and fate in BATCH_FATES else "well")
+            if not self.settled and self.manager.state in (State.COMMITTING, State.ABORTING):
+                self.settle()
+            while self.world.pending:
+                self.world.mark(min(self.world.pending))
+            self.look()
+
+    def _answer(self, ask: Ask) -> Answer:
+        world = self.world
+        match ask:
+            case FindCoordinator():
+                return CoordinatorTold(0, coordinator=Coordinator(1, "broker", 9092))
+            case InitProducerId(identity=identity):
+                return IdentityTold(*world.init(identity))
+            case AddPartitions(identity=identity, partitions=parts):
+                return PartsTold(dict.fromkeys(parts, world.add(identity, parts)))
+            case AddOffsets(identity=identity):
+                return CodeTold(world.add(identity, (OFFSETS,)))
+            case CommitOffsets(identity=identity, offsets=offsets, version=version):
+                (_, offset), *_ = offsets
+                return PartsTold({OFFSETS: world.produce(OFFSETS, identity, version, offset.offset)})
+            case EndTxn(identity=identity, commit=commit, version=version):
+                return IdentityTold(*world.end(identity, commit=commit, version=version))
+            case DescribeTransaction():
+                if world.identity is None:
+                    return TransactionTold(105)
+                return TransactionTold(0, world.state, world.identity)
+
+    @rule(seconds=st.sampled_from([0.01, 0.2, 1.5, 50.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def look(self) -> None:
+        for look in self.manager.take_looks(self.now):
+            log = self.world.log(look.part)
+            if look.kind is LookKind.STABLE:
+                answer = StableTold(0, log.last_stable())
+                self.manager.looked(look, answer, now=self.now, chance=CHANCE)
+            else:
+                self.manager.looked(look, OpenTold(0, frozenset(log.open)), now=self.now, chance=CHANCE)
+        self._events()
+
+    # --- the cluster -------------------------------------------------------------------------------------------------
+
+    @initialize(level=st.sampled_from([1, 2]))
+    def begin_with(self, level: int) -> None:
+        self.features(level)
+
+    @rule(level=st.sampled_from([1, 2]))
+    def features(self, level: int) -> None:
+        self.manager.features(level, offers_v2=level > 1)
+
+    @precondition(lambda self: self.world.pending)
+    @rule(lose=st.sampled_from([False, False, False, True]))
+    def mark(self, lose: bool) -> None:
+        self.world.mark(min(self.world.pending), lose=lose)
+
+    @rule(what=st.sampled_from(["time out", "usurp", "forget"]), chance=st.integers(0, 9))
+    def misfortune(self, what: str, chance: int) -> None:
+        if chance:
+            return
+        if what == "time out":
+            self.world.time_out()
+        elif what == "usurp" and self.world.identity is not None:
+            self.world.usurp()
+        elif what == "forget":
+            self.world.forget()
+
+    def _events(self) -> None:
+        for event in self.manager.take_events():
+            if isinstance(event, NewIdentity):
+                self.identities.append(event)
+            elif isinstance(event, Ended):
+                self.settled = False
+        if self.manager.state in (State.ABORTABLE_ERROR, State.ABORTING):
+            # Never sent: fails with the transaction.
+            self.open = [batch for batch in self.open if batch.identity is not None]
+        if self.manager.state is State.FATAL_ERROR:
+            self.fatal = True
+            self.flying = None
+            self.open.clear()
+
+    # --- what must hold ----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def fatal_never_leaves_fatal(self) -> None:
+        assert (self.manager.state is State.FATAL_ERROR) == self.fatal
+        if self.fatal:
+            assert self.manager.error is not None
+            assert self.manager.error.fatal
+            assert self.manager.error.kind is not FailureKind.LOST_TRACK
+
+    @invariant()
+    def versions_are_never_mixed(self) -> None:
+        for identity, used in self.world.versions_used.items():
+            assert len(used) == 1, f"{identity} used in versions {used}"
+
+    @invariant()
+    def identities_are_new(self) -> None:
+        told = [(one.producer_id, one.epoch) for one in self.identities]
+        assert len(set(told)) == len(told)
+
+    @invariant()
+    def what_is_told_is_so(self) -> None:
+        committed = self.world.committed()
+        assert len(set(committed)) == len(committed), "a record was committed twice"
+        found = set(committed)
+        readable = self.world.readable()
+        for told in self.transactions:
+            self._confirm_offsets(told)
+            everything = told.records | told.offsets
+            commit = told.commit
+            if commit is not None and commit.done and commit.failure is None:
+                assert everything <= found
+                assert told.records <= readable, "told as committed before it can be read"
+            elif commit is not None and commit.done:
+                assert commit.failure is not None
+                if commit.failure.kind is not FailureKind.UNTOLD:
+                    assert not everything & found, "told as not committed, and it is"
+            elif commit is None:
+                assert not everything & found, "nobody asked for a commit"
+            if told.abort is not None and told.abort.done:
+                assert not everything & found, "aborted, and it is committed"
+            assert not everything & found or everything <= found, "a part of a transaction is committed"
+
+    def _confirm_offsets(self, told: Told) -> None:
+        for one in list(self.sending_offsets):
+            owner, operation, record = one
+            if owner is told and operation.done:
+                self.sending_offsets.remove(one)
+                if operation.failure is None:
+                    told.offsets.add(record)
+
+
+TestTransactions = Machine.TestCase
+TestTransactions.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
