@@ -38,7 +38,6 @@ STRICTER: Final[Mapping[str, Callable[[str], bool]]] = {
     "sasl.login.retry.backoff.ms": lambda text: int(text) < 1 or int(text) > 2**31 - 1,
     "sasl.login.retry.backoff.max.ms": lambda text: int(text) < 1 or int(text) > 2**31 - 1,
     "client.dns.lookup": lambda text: text == "resolve_canonical_bootstrap_servers_only",  # not built yet
-    "enable.metrics.push": lambda text: text.strip().lower() == "true",  # not built yet
     # A wait of nothing asks without a pause.
     "request.timeout.ms": lambda text: int(text) < 1,
     "retry.backoff.ms": lambda text: int(text) < 1,
