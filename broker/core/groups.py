@@ -45,6 +45,9 @@ WITH_MEMBER: Final = 3
 INSTANCES: Final = 7
 """First OffsetCommit version that names instances."""
 
+FORBIDDEN: Final = frozenset({ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
+"""Errors of a request as a whole, whatever else is wrong with its partitions."""
+
 METADATA_BYTES_MAX: Final = 4_096
 _Committed: TypeAlias = OffsetCommitResponse.OffsetCommitResponseTopic
 _InTransaction: TypeAlias = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
@@ -128,7 +131,7 @@ def offset_commit(node: Node, request: OffsetCommitRequest, call: Call) -> Outco
 
     def told(error: ErrorCode) -> OffsetCommitResponse:
         part = _Committed.OffsetCommitResponsePartition
-        parts = _by_topic({key: found or error for key, found in errors.items()})
+        parts = _by_topic({key: error if error in FORBIDDEN else found or error for key, found in errors.items()})
         return OffsetCommitResponse(
             topics=[
                 _Committed(name=name, partitions=[part(partition_index=index, error_code=code) for index, code in told])
@@ -168,7 +171,7 @@ def transactional_commit(node: Node, request: TxnOffsetCommitRequest, call: Call
 
     def told(error: ErrorCode) -> TxnOffsetCommitResponse:
         part = _InTransaction.TxnOffsetCommitResponsePartition
-        parts = _by_topic({key: found or error for key, found in errors.items()})
+        parts = _by_topic({key: error if error in FORBIDDEN else found or error for key, found in errors.items()})
         return TxnOffsetCommitResponse(
             topics=[
                 _InTransaction(

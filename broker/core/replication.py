@@ -27,6 +27,9 @@ from .topics import Topic
 ROUNDS_MAX: Final = 50
 """Steps until nothing changes any more: a new decision at most begets a copy, that a wider in-sync set, that a decision."""
 
+WAITS_MAX: Final = 2
+"""Waits for other nodes that one request may have: for the coordinator's replicas, then for those of the partition."""
+
 
 class NoNodeError(ValueError):
     """A node is not known, or not in the state that a command needs."""
@@ -142,8 +145,10 @@ class Cluster:
         own = self._own(node_id, moment)
         outcome = apply(node, request, own)
         self.settle(moment)
-        if isinstance(outcome, Wait) and outcome.pending is not None:
-            outcome = apply(node, again(request, outcome), own)
+        for _ in range(WAITS_MAX):
+            if isinstance(outcome, Wait) and outcome.pending is not None:
+                outcome = apply(node, again(request, outcome), own)
+                self.settle(moment)
         return outcome
 
     def leader(self, asking: Node, topic: Topic, index: int) -> Node | None:

@@ -1,8 +1,14 @@
 """Transactions on one node of the embedded broker: the rules of versions 1 and 2, step by step."""
 
 import pytest
+from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from penstock.broker.core.errors import ErrorCode as E
+from penstock.broker.core.internal import TRANSACTIONS, partition_of
+from penstock.broker.core.node import Limits
+from penstock.broker.core.permissions import Grant, Operation, Resource
 
+from tests.harness.batches import batch
+from tests.harness.broker_calls import KeptLogs
 from tests.harness.transaction_bench import OneTalk
 
 V1, V2 = 11, 12
@@ -76,3 +82,130 @@ def test_a_successor_aborts_what_is_open_and_fences(version: int) -> None:
     assert talk.do("add", epoch=0) == {"errors": [E.PRODUCER_FENCED]}
     assert talk.do("add", epoch=0, version=1) == {"errors": [E.INVALID_PRODUCER_EPOCH]}
     assert talk.do("read")["aborted"] == [[0, 0]]
+
+
+def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
+    talk = OneTalk()
+    assert talk.do("find") == {"error": 0}
+    assert talk.do("init", timeout_ms=20_000)["error"] == 0
+    assert talk.put(V2, 0, 0)[0] == 0
+    for _ in range(2):
+        talk.pass_ms(10_000)
+    assert talk.do("state")["state"] == "Ongoing"
+    talk.pass_ms(10_000)
+    assert talk.do("state")["state"] == "CompleteAbort"
+    assert talk.do("read")["aborted"] == [[0, 0]]
+    assert talk.do("end", epoch=0, commit=True, version=5)["error"] == E.INVALID_TXN_STATE
+
+
+def test_the_feature_tells_which_version_is_finalised_and_old_brokers_offer_less() -> None:
+    found: dict[int, tuple[list[tuple[str, int]], int, int]] = {}
+    for level in (0, 1, 2):
+        bench = OneTalk(Limits(transaction_version=level)).bench
+        answer = bench.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
+        told = [(one.name, one.max_version_level) for one in answer.finalized_features]
+        assert [one.name for one in answer.supported_features] == [name for name, _ in told]
+        highest = {one.api_key: one.max_version for one in answer.api_keys}
+        found[level] = (told, highest[0], highest[26])
+    assert found == {
+        0: ([], 11, 4),
+        1: ([("transaction.version", 1)], 13, 5),
+        2: ([("transaction.version", 2)], 13, 5),
+    }
+
+
+def test_a_broker_of_old_closes_the_connection_of_a_client_that_asks_too_much() -> None:
+    talk = OneTalk(Limits(transaction_version=0))
+    request = talk.bench.produce_request({0: [batch()]})
+    assert talk.bench.reply(request, 12).close
+    assert not talk.bench.reply(request, 11).close
+
+
+def test_what_coordinators_know_outlives_the_process() -> None:
+    talk = OneTalk(logs=KeptLogs())
+    for kind in (0, 1):
+        assert talk.do("find", kind=kind) == {"error": 0}
+    assert talk.do("init")["error"] == 0
+    assert talk.put(V2, 0, 0)[0] == 0
+    assert talk.do("commit", epoch=0, offset=7, version=5) == {"error": 0}
+    talk.bench.restart()
+    assert talk.do("state") | {"partitions": 2} == talk.do("state")
+    assert talk.do("fetched", stable=True)["error"] == E.UNSTABLE_OFFSET_COMMIT
+    assert talk.do("read")["last_stable"] == 0
+    assert talk.do("end", epoch=0, commit=True, version=5) == {"error": 0, "id": 0, "epoch": 1}
+    talk.bench.restart()
+    assert talk.do("state")["state"] == "CompleteCommit"
+    assert talk.do("fetched", stable=True) == {"error": 0, "offset": 7}
+    assert talk.do("read")["last_stable"] == 2
+    assert talk.do("init") == {"error": 0, "id": 0, "epoch": 2}
+
+
+def test_a_log_that_says_most_things_more_than_once_is_written_anew() -> None:
+    talk = begun(V1)
+    for _ in range(1_100):
+        assert talk.do("init")["error"] == 0
+    epoch = talk.do("state")["epoch"]
+    topic = talk.bench.node.topic(TRANSACTIONS)
+    assert topic is not None
+    partition = talk.bench.node.partition(topic, partition_of("t-a"))
+    assert not isinstance(partition, int)
+    talk.pass_ms(10_000)
+    assert partition.log.end_offset - partition.log.start_offset == 1
+    assert talk.do("init") == {"error": 0, "id": 0, "epoch": epoch + 1}
+
+
+# Rights
+
+
+RIGHTS = {
+    "nothing": (
+        set(),
+        {"find": 53, "init": 53, "add": 53, "put": 53, "end": 53, "state": 53, "join": 53, "commit": 53},
+    ),
+    "DESCRIBE": (
+        {("DESCRIBE", "TRANSACTIONAL_ID")},
+        {"find": 0, "init": 53, "add": 53, "put": 53, "end": 53, "state": 0, "join": 53, "commit": 53},
+    ),
+    "WRITE": (
+        {("WRITE", "TRANSACTIONAL_ID")},
+        {"find": 0, "init": 0, "add": 29, "put": 29, "end": 48, "state": 0, "join": 30, "commit": 30},
+    ),
+    "WRITE, and to the topic": (
+        {("WRITE", "TRANSACTIONAL_ID"), ("WRITE", "TOPIC")},
+        {"find": 0, "init": 0, "add": 0, "put": 0, "end": 0, "state": 0, "join": 30, "commit": 30},
+    ),
+    "WRITE, and READ of the group": (
+        {("WRITE", "TRANSACTIONAL_ID"), ("READ", "GROUP")},
+        {"find": 0, "init": 51, "add": 29, "put": 29, "end": 48, "state": 0, "join": 0, "commit": 29},
+    ),
+    "WRITE, and READ of group and topic": (
+        {("WRITE", "TRANSACTIONAL_ID"), ("READ", "GROUP"), ("READ", "TOPIC")},
+        {"find": 0, "init": 51, "add": 29, "put": 29, "end": 48, "state": 0, "join": 0, "commit": 0},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RIGHTS)
+def test_every_request_needs_its_rights(what: str) -> None:
+    granted, wanted = RIGHTS[what]
+    talk = OneTalk()
+    for kind in (0, 1):
+        assert talk.do("find", kind=kind) == {"error": 0}
+    assert talk.do("init") == {"error": 0, "id": 0, "epoch": 0}
+    rules = talk.bench.node.permissions
+    rules.add(Grant("nobody", Operation.READ, Resource.TOPIC))
+    for operation, resource in granted:
+        rules.add(Grant("test", Operation[operation], Resource[resource]))
+    steps = {
+        "find": {},
+        "add": {"epoch": 0},
+        "put": {"version": V1, "epoch": 0, "first": 0},
+        "end": {"epoch": 0, "commit": True, "version": 4},
+        "state": {},
+        "join": {"epoch": 0},
+        "commit": {"epoch": 0, "offset": 1},
+        "init": {"race": True},
+    }
+    told = {name: talk.do(name, **step) for name, step in steps.items()}
+    errors = {name: answer.get("error", answer.get("errors", [0])[0]) for name, answer in told.items()}
+    assert errors == wanted

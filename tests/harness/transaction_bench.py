@@ -4,7 +4,9 @@ from typing import Any
 
 from kafka.protocol.api_message import ApiMessage
 from penstock.broker.core.node import Limits
+from penstock.broker.core.ports import LogStore
 from penstock.broker.core.tasks import upkeep
+from penstock.broker.storage import MemoryLogs
 
 from .broker_calls import Bench
 from .transaction_talk import Step, Talk
@@ -13,9 +15,9 @@ from .transaction_talk import Step, Talk
 class OneTalk:
     """With one node."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, logs: LogStore | None = None) -> None:
         self.limits = limits or Limits()
-        self.bench = Bench(limits=self.limits)
+        self.bench = Bench(limits=self.limits, logs=logs or MemoryLogs())
         topic = self.bench.node.topic("t")
         assert topic is not None
         self.talk = Talk(self._ask, "t", topic.id)
