@@ -1,4 +1,6 @@
-"""The client library: `Producer`, and what it answers with. Needs nothing but msgpack."""
+"""The client library: `Producer`, `AsyncProducer`, and what it answers with. Needs nothing but msgpack."""
+
+from typing import TYPE_CHECKING
 
 from ..api.errors import (
     BufferExhaustedError,
@@ -7,28 +9,50 @@ from ..api.errors import (
     PenstockError,
     RefusedError,
     RefusedRange,
+    SerializationError,
     SessionError,
     WaitTimeoutError,
 )
 from ..api.futures import Future
+from ..api.interceptors import Interceptor
 from ..api.metadata import FrameMetadata, OffsetRun, PartitionMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
+from ..api.records import Headers, Record
+from ..api.serializers import Serializer
 from .client import Producer
 
+if TYPE_CHECKING:
+    from .async_client import AsyncProducer
+
 __all__ = [
+    "AsyncProducer",
     "BufferExhaustedError",
     "ClosedError",
     "FrameMetadata",
     "Future",
+    "Headers",
+    "Interceptor",
     "OffsetRun",
     "OutcomeUnknownError",
     "PartitionMetadata",
     "Partitioner",
     "PenstockError",
     "Producer",
+    "Record",
     "RecordMetadata",
     "RefusedError",
     "RefusedRange",
+    "SerializationError",
+    "Serializer",
     "SessionError",
     "WaitTimeoutError",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # asyncio takes its time to import, and most programs have no use for it.
+    if name == "AsyncProducer":
+        from .async_client import AsyncProducer  # noqa: PLC0415
+
+        return AsyncProducer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -60,13 +60,21 @@ class Choice:
             for number, key, value in zip(named, keys, values, strict=True)
         ]
 
+    def knows(self, topic: str) -> bool:
+        """Whether the partitions of a topic need not be waited for."""
+        return self._cache.get(topic) is not None
+
+    def learn(self, topic: str, partitions: Sequence[PartitionMetadata]) -> None:
+        """Somebody has waited for them."""
+        self._cache.learn(topic, partitions, time.monotonic())
+
     def _partitions(self, source: Source, topic: str) -> Sequence[PartitionMetadata]:
         known = self._cache.get(topic)
         if known is None:
             known = source.partitions_for(topic)
-            self._cache.learn(topic, known, time.monotonic())
+            self.learn(topic, known)
         elif self._cache.is_due(topic, time.monotonic()):
-            source.ask_partitions(topic, lambda found: self._cache.learn(topic, found, time.monotonic()))
+            source.ask_partitions(topic, lambda found: self.learn(topic, found))
         return known
 
 

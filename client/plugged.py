@@ -14,6 +14,8 @@ from .given import tell
 
 log: Final = logging.getLogger("penstock.client")
 F = TypeVar("F")
+Take = Callable[..., F]
+"""`Producer.send` or `Producer.send_many` of a producer."""
 GivenHeaders = Iterable[Header] | None
 RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
 FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
@@ -47,17 +49,17 @@ class Told:
 class ToldMany:
     """The same for whole columns. `records`: None without interceptors."""
 
-    __slots__ = ("_chain", "_on_ack", "_records")
+    __slots__ = ("_chain", "_on_ack", "records")
 
     def __init__(self, chain: Chain | None, records: Sequence[Record] | None, on_ack: FrameCallback | None) -> None:
         self._chain: Final = chain
-        self._records: Final = records
+        self.records: Final = records
         self._on_ack: Final = on_ack
 
     def settled(self, done: FrameFuture) -> None:
         """The last frame has its answer."""
-        if self._chain is not None and self._records is not None:
-            for record, (metadata, error) in zip(self._records, done.records(), strict=True):
+        if self._chain is not None and self.records is not None:
+            for record, (metadata, error) in zip(self.records, done.records(), strict=True):
                 where = metadata or nowhere(record.topic, record.partition)
                 self._chain.on_ack(where, error, record.headers)
         if self._on_ack is not None:
@@ -72,32 +74,35 @@ class Plugged:
         self._plugins: Final = plugins
         self._chain: Final = plugins.chain
 
-    def send(self, take: Callable[..., F], record: Record, level: str | None, on_ack: RecordCallback | None) -> F:
+    def send(self, take: Take[F], record: Record, level: str | None, on_ack: RecordCallback | None) -> F:
         """Have `take` send a record, in its last shape.
 
         Raises:
             SerializationError: a serializer cannot take key or value.
             What `Producer.send` raises.
         """
+        record, told = self.prepared(record, on_ack)
+        try:
+            return put(take, record, level, told)
+        except BaseException as error:
+            self.not_taken([record], error, told.partition)
+            raise
+
+    def prepared(self, record: Record, on_ack: RecordCallback | None) -> tuple[Record, Told]:
+        """A record as the interceptors leave it, with key and value as bytes, and what is told of its end.
+
+        Raises:
+            SerializationError: a serializer cannot take key or value.
+        """
         if self._chain is not None:
             record = self._chain.on_send(record)
-        told = Told(self._chain, record, on_ack)
         try:
             record = self._serialized(record)
-            record.headers.freeze()
-            return take(
-                record.topic,
-                record.value,
-                record.key,
-                headers=record.headers or None,
-                partition=record.partition,
-                timestamp_ms=record.timestamp_ms,
-                level=level,
-                on_ack=told,
-            )
         except BaseException as error:
-            self._not_taken(record, told.partition, error)
+            self.not_taken([record], error, record.partition)
             raise
+        record.headers.freeze()
+        return record, Told(self._chain, record, on_ack)
 
     def _serialized(self, record: Record) -> Record:
         key, value = record.key, record.value
@@ -107,17 +112,16 @@ class Plugged:
             value = self._plugins.value.bytes_of(record.topic, value, record.headers)
         return record._replace(key=key, value=value)
 
-    def _not_taken(self, record: Record, partition: int | None, error: BaseException) -> None:
-        if self._chain is not None:
-            self._chain.on_send_error(record, -1 if partition is None else partition, error)
+    def not_taken(self, records: Sequence[Record], error: BaseException, partition: int | None = None) -> None:
+        """These were not taken, and their sender is told by an exception (INT-3). `partition`: of a single one, if it was chosen."""
+        if self._chain is None:
+            return
+        for record in records:
+            where = record.partition if partition is None else partition
+            self._chain.on_send_error(record, -1 if where is None else where, error)
 
     def send_many(
-        self,
-        take: Callable[..., F],
-        topic: str,
-        columns: Sequence[object],
-        level: str | None,
-        on_ack: FrameCallback | None,
+        self, take: Take[F], topic: str, columns: Sequence[object], level: str | None, on_ack: FrameCallback | None
     ) -> F:
         """The same for whole columns: partitions, keys, values, headers, timestamps. With interceptors each record passes them alone.
 
@@ -125,6 +129,21 @@ class Plugged:
             SerializationError: a serializer cannot take one of the keys or values; no record was taken.
             ValueError: an interceptor gave a record another topic.
             What `Producer.send_many` raises.
+        """
+        columns, told = self.prepared_many(topic, columns, on_ack)
+        try:
+            return put_many(take, topic, columns, level, told)
+        except BaseException as error:
+            self.not_taken(told.records or (), error)
+            raise
+
+    def prepared_many(
+        self, topic: str, columns: Sequence[object], on_ack: FrameCallback | None
+    ) -> tuple[Sequence[object], ToldMany]:
+        """Columns as `prepared` leaves a record.
+
+        Raises:
+            SerializationError, ValueError: as `send_many`.
         """
         partitions, keys, values, headers, stamps = columns
         records: list[Record] | None = None
@@ -142,15 +161,13 @@ class Plugged:
                 headers = [record.headers for record in records]
                 stamps = [record.timestamp_ms for record in records]
             keys, values, headers = self._serialized_columns(topic, keys, values, headers)
-            for one in cast("Sequence[object]", headers or ()):
-                if isinstance(one, Headers):
-                    one.freeze()
-            more = {"partitions": partitions, "timestamps_ms": stamps, "level": level}
-            return take(topic, values, keys, headers=headers, on_ack=ToldMany(self._chain, records, on_ack), **more)
         except BaseException as error:
-            for record in records or ():
-                self._not_taken(record, record.partition, error)
+            self.not_taken(records or (), error)
             raise
+        for one in cast("Sequence[object]", headers or ()):
+            if isinstance(one, Headers):
+                one.freeze()
+        return (partitions, keys, values, headers, stamps), ToldMany(self._chain, records, on_ack)
 
     def _serialized_columns(
         self, topic: str, keys: object, values: object, headers: object
@@ -165,6 +182,27 @@ class Plugged:
         if self._plugins.value is not None:
             values = self._plugins.value.column_of(topic, cast("Sequence[object]", values), own)
         return keys, values, own
+
+
+def put(take: Take[F], record: Record, level: str | None, told: Told) -> F:
+    """Send a record that is prepared."""
+    return take(
+        record.topic,
+        record.value,
+        record.key,
+        headers=record.headers or None,
+        partition=record.partition,
+        timestamp_ms=record.timestamp_ms,
+        level=level,
+        on_ack=told,
+    )
+
+
+def put_many(take: Take[F], topic: str, columns: Sequence[object], level: str | None, told: ToldMany) -> F:
+    """Send columns that are prepared."""
+    partitions, keys, values, headers, stamps = columns
+    more = {"partitions": partitions, "timestamps_ms": stamps, "level": level}
+    return take(topic, values, keys, headers=headers, on_ack=told, **more)
 
 
 def _records(topic: str, columns: Sequence[object]) -> Iterable[Record]:
@@ -184,6 +222,6 @@ def _records(topic: str, columns: Sequence[object]) -> Iterable[Record]:
         yield Record(topic, value, key, Headers(headers), partition, stamp)
 
 
-def watcher_of(on_ack: FrameCallback) -> Callable[[Any], None]:
+def watcher_of(on_ack: FrameCallback | ToldMany) -> Callable[[Any], None]:
     """What is called with the future of columns when they are settled."""
     return on_ack.settled if isinstance(on_ack, ToldMany) else lambda done: tell(done, on_ack)

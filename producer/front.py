@@ -63,7 +63,7 @@ class Front(Finding):
         self.dooms: Callable[[PenstockError], None] | None = None
         """Told of every record that was not taken, in a transaction: it can only be aborted (SND-14)."""
         self.heard: Callable[[Iterable[Chunk]], None] | None = None
-        """Told of chunks of which something has ended, when all callbacks have run."""
+        """Told of chunks of which something has ended, when all callbacks have run and before who flushes may go on; under the lock."""
         self.plugins: Plugins | None = None
         """Closed when the sender thread has ended."""
         self._telling: dict[Chunk, None] = {}
@@ -295,10 +295,10 @@ class Front(Finding):
                 if chunk.held == 0 and chunk.charge:
                     self._let_go(chunk)
             self._telling = {}
+            if self.heard is not None:
+                self.heard(touched)
             if self.flushes:
                 self.shared.notify_all()
-        if self.heard is not None:
-            self.heard(touched)
 
     def _callbacks_of(self, chunk: Chunk) -> "tuple[Sequence[Any], Sequence[Watcher]]":
         with self.shared:
@@ -319,10 +319,10 @@ class Front(Finding):
         """Nothing is sent any more: what is still open fails."""
         error = ClosedError("the producer was closed before this was sent") if failure is None else error_of(failure)
         unsure = ExpiredMayBeWrittenError(f"{error}; it may have been written")
-        fatal = isinstance(error, FatalError)
+        fatal = error if isinstance(error, FatalError) else None
         with self.shared:
-            if fatal or self.ending is None:
-                self.refusal = self.ending = error if fatal else ClosedError("the producer's thread has ended")
+            if fatal is not None or self.ending is None:
+                self.refusal = self.ending = fatal or ClosedError("the producer's thread has ended")
             self.close_all()
             self.pool.close()
             _ = self._waits.close()
@@ -332,7 +332,7 @@ class Front(Finding):
                 # Nothing was told of what is sealed: the thread ended by a fault, and it may have been on its way.
                 chunk.fail_open(chunk.count, unsure if chunk.segment else error)
                 chunk.held = 0 if chunk.segment else -1
-        if fatal:
+        if fatal is not None:
             log.error("producer_failed error=%s", error)
         self._tell(chunks)
         if self.plugins is not None:

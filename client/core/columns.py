@@ -15,7 +15,7 @@ from ...wire.frames import LENGTH, Type
 
 Key = bytes | bytearray | memoryview | None
 Value = bytes | bytearray | memoryview | None
-Headers = Iterable[tuple[str, bytes | None]] | None
+Headers = Iterable[tuple[str, bytes | bytearray | memoryview | None]] | None
 
 _HEAD: Final = struct.Struct(">IBBBQB")
 HEAD_BYTES: Final = _HEAD.size - LENGTH.size

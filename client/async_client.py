@@ -1,0 +1,439 @@
+"""The client library for asyncio: `AsyncProducer`.
+
+It drives the same thread as the synchronous form, which alone uses the socket: a loop that is held up neither delays the daemon's
+answers to others nor ends the session, and connecting never looks as if it had succeeded where the listener's queue is full. Outcomes
+come to the loop by frame, with one wake-up for many.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
+
+from ..api.bridging import Bridge, Link, settle
+from ..api.errors import OutcomeUnknownError, PenstockError, WaitTimeoutError
+from ..api.futures import Future, Outcome, RecordFuture
+from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
+from ..api.partitioning import Partitioner
+from ..api.plugins import Given, Plugins
+from ..api.records import Header, Headers, Record
+from ..wire.frames import PartitionInfo
+from .client import Producer
+from .core.window import Ask
+from .given import LevelName, column
+from .plugged import Plugged, put, put_many, report
+
+F = TypeVar("F")
+_NO_PLUGINS: Final = Plugged(Plugins(Given(), {}, report))
+_ALL: Final = "all topics"
+"""Room is the same for every topic, and so is the queue for it."""
+
+
+class NoRoomError(Exception):
+    """The buffer is full. Applications never see this."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"no room for {size} bytes")
+        self.size: Final = size
+
+
+class Ending(Protocol):
+    """Something that has ended, to be told on the loop."""
+
+    def deliver(self) -> None: ...
+
+
+class Watch:
+    """The records of one frame that a loop waits for."""
+
+    __slots__ = ("_frames", "_futures", "_outcome", "bridge")
+
+    def __init__(self, frames: "dict[Outcome, Watch]", outcome: Outcome, bridge: Bridge[Ending]) -> None:
+        self.bridge: Final = bridge
+        self._frames: Final = frames
+        self._outcome: Final = outcome
+        self._futures: list[tuple[int, asyncio.Future[RecordMetadata]]] = []
+
+    def add(self, index: int, future: asyncio.Future[RecordMetadata]) -> None:
+        """Have the loop's future follow that of a record of the frame."""
+        self._futures.append((index, future))
+
+    def settled(self) -> None:
+        """The frame's end is known; on the producer's thread, as a rule."""
+        self.bridge.post(self)
+
+    def deliver(self) -> None:
+        _ = self._frames.pop(self._outcome, None)
+        for index, future in self._futures:
+            try:
+                metadata = self._outcome.record(index)
+            except PenstockError as error:
+                settle(future, None, error)
+            else:
+                settle(future, metadata, None)
+
+    def fail(self, error: PenstockError) -> None:
+        """Nobody will tell."""
+        for _, future in self._futures:
+            settle(future, None, error)
+
+
+class Told:
+    """The end of something else than a record."""
+
+    __slots__ = ("_error", "_future", "_result")
+
+    def __init__(self, future: asyncio.Future[Any], result: object, error: PenstockError | None) -> None:
+        self._future: Final = future
+        self._result: Final = result
+        self._error: Final = error
+
+    def deliver(self) -> None:
+        settle(self._future, self._result, self._error)
+
+
+class Bell(threading.Condition):
+    """A condition that is heard by coroutines, too."""
+
+    def __init__(self, lock: threading.Lock, ring: Callable[[], None]) -> None:
+        super().__init__(lock)
+        self._ring: Final = ring
+
+    def notify_all(self) -> None:
+        super().notify_all()
+        self._ring()
+
+
+class Hurried(Producer):
+    """A producer whose calls never wait."""
+
+    def __init__(self, path: str | os.PathLike[str] | None, link: Link[Ending], **given: Any) -> None:  # noqa: ANN401
+        self._link: Final = link
+        self.watches: dict[Outcome, Watch] = {}
+        super().__init__(path, **given)
+
+    def _condition(self, lock: threading.Lock) -> threading.Condition:
+        return Bell(lock, self._link.ring)
+
+    def _await_room(self, size: int) -> None:
+        if not self._fits(size):
+            raise NoRoomError(size)
+
+    @property
+    def plugged(self) -> Plugged | None:
+        """Serializers and interceptors, if there are any."""
+        return self._plugged
+
+    @property
+    def steps(self) -> Plugged:
+        """What a record passes on its way."""
+        return self._plugged or _NO_PLUGINS
+
+    @property
+    def max_block_s(self) -> float:
+        """How long room and partitions may be waited for."""
+        return self._max_block_s
+
+    def fits(self, size: int) -> bool:
+        """Whether there is room, or never will be."""
+        with self._shared:
+            return self._window.idle or self._fits(size)
+
+    def exhausted(self, size: int) -> PenstockError:
+        """There was no room in time."""
+        return self._exhausted(size)
+
+    def lacks(self, topic: str) -> bool:
+        """Whether a partitioner of the application's has to wait for the partitions of a topic."""
+        return self._choice is not None and not self._choice.knows(topic)
+
+    def learn(self, topic: str, partitions: Sequence[PartitionMetadata]) -> None:
+        """The partitions that it waited for."""
+        if self._choice is not None:
+            self._choice.learn(topic, partitions)
+
+    def begin_flush(self) -> int:
+        """Have nothing wait for company any more. Returns what `flushed` wants."""
+        with self._shared:
+            mark = self._window.flush()
+            self._worker.wake()
+        return mark
+
+    def flushed(self, mark: int) -> bool:
+        """Whether everything of before has ended."""
+        with self._shared:
+            return self._window.flushed(mark)
+
+    def ask(self, topic: str, answer: Callable[[Sequence[PartitionInfo] | None, PenstockError | None], None]) -> None:
+        """Have the daemon asked for a topic's partitions.
+
+        Raises:
+            ClosedError: the producer is closed or cannot go on.
+        """
+        with self._shared:
+            self._enter(0)
+            self._window.ask(Ask(topic, answer))
+            self._worker.wake()
+
+    def begin_close(self) -> bool:
+        """Have the session end when everything is answered. False: there is none."""
+        with self._shared:
+            self._closed = True
+            if self._started:
+                self._worker.close()
+        return self._started
+
+    def ended(self) -> bool:
+        """Whether the thread has ended."""
+        with self._shared:
+            return self._worker.ended
+
+    def end(self, why: str) -> None:
+        """Give up what is left, and end."""
+        with self._shared:
+            if self._started and not (self._window.idle or self._worker.ended):
+                self._worker.abandon(why)
+        self._end()
+
+    def after_fork(self) -> None:
+        error = OutcomeUnknownError("the record is the parent process's")
+        for watch in self.watches.values():
+            watch.fail(error)
+        self.watches = {}
+        self._link.cut(error)
+        super().after_fork()
+
+
+class AsyncProducer:
+    """`Producer` for asyncio: the same arguments, one event loop at a time.
+
+    `await send(…)` returns when the record has been taken, which waits for room in the buffer for at most `max_block_ms`, and gives an
+    `asyncio.Future` of its metadata. Records are taken in the order of the calls. A `send` or `send_many` that is cancelled has
+    taken nothing. An outcome that nobody looks at is told by asyncio ("exception was never retrieved").
+
+    Another loop may use the producer when the first one has ended; what was on its way for that one still is sent, but nobody is
+    told. After a fork the child has a session of its own, as with the synchronous form.
+
+    Raises:
+        ValueError: an argument is out of its range.
+        TypeError: something is no serializer or interceptor.
+    """
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None = None,
+        *,
+        client_id: str | None = None,
+        level: LevelName = "delivered",
+        linger_ms: float = 2,
+        batch_bytes: int = 65_536,
+        buffer_bytes_max: int = 32 << 20,
+        max_block_ms: float = 60_000,
+        detail: Literal["records", "slices", "none"] = "records",
+        on_error: Callable[[PenstockError], None] | None = None,
+        partitioner: Partitioner | None = None,
+        key_serializer: object = None,
+        value_serializer: object = None,
+        interceptors: Sequence[object] = (),
+    ) -> None:
+        self._link: Final = Link[Ending](_deliver)
+        self._followed: Bridge[Ending] | None = None
+        self._inner: Final = Hurried(
+            socket,
+            self._link,
+            client_id=client_id,
+            level=level,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes_max=buffer_bytes_max,
+            max_block_ms=max_block_ms,
+            detail=detail,
+            on_error=on_error,
+            partitioner=partitioner,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+        )
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: object,
+        key: object = None,
+        *,
+        headers: Iterable[Header] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        level: LevelName | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Take one record.
+
+        Raises:
+            What `Producer.send` raises.
+        """
+        bridge, inner = self._link.bridge(), self._inner
+        if inner.plugged is None and not self._link.turns.waited and not inner.lacks(topic):
+            with suppress(NoRoomError):
+                return self._follow(
+                    bridge,
+                    inner.send(
+                        topic,
+                        value,
+                        key,
+                        headers=headers,
+                        partition=partition,
+                        timestamp_ms=timestamp_ms,
+                        level=level,
+                    ),
+                )
+        record = Record(topic, value, key, Headers(headers), partition, timestamp_ms)
+        record, told = inner.steps.prepared(record, None)
+        try:
+            taken = await self._take(record.topic, partial(put, partial(Producer.send, inner), record, level, told))
+        except BaseException as error:
+            inner.steps.not_taken([record], error, told.partition)
+            raise
+        return self._follow(bridge, taken)
+
+    def _follow(self, bridge: Bridge[Ending], taken: Future[RecordMetadata]) -> asyncio.Future[RecordMetadata]:
+        """The loop's future of a record that has been taken."""
+        assert isinstance(taken, RecordFuture), "the producer makes no other futures of records"
+        future: asyncio.Future[RecordMetadata] = bridge.loop.create_future()
+        if bridge is not self._followed:
+            # Frames of a loop that is gone.
+            self._followed = bridge
+            self._inner.watches = {}
+        watches, outcome = self._inner.watches, taken.outcome
+        watch = watches.get(outcome)
+        if watch is None:
+            watch = watches[outcome] = Watch(watches, outcome, bridge)
+            watch.add(taken.index, future)
+            outcome.watch(watch.settled)
+        else:
+            watch.add(taken.index, future)
+        return future
+
+    async def _take(self, topic: str, take: Callable[[], F]) -> F:
+        """Call `take` when its turn has come and there is room.
+
+        Raises:
+            BufferExhaustedError: there was no room in time.
+            What `take` raises.
+        """
+        inner, loop = self._inner, asyncio.get_running_loop()
+        deadline = loop.time() + inner.max_block_s
+        async with self._link.turns.turn(_ALL):
+            if inner.lacks(topic):
+                inner.learn(topic, await self.partitions_for(topic))
+            while True:
+                try:
+                    return take()
+                except NoRoomError as lack:
+                    size = lack.size
+                left_s = deadline - loop.time()
+                if not await self._link.waiters().until(partial(inner.fits, size), left_s):
+                    raise inner.exhausted(size)
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[object],
+        keys: Sequence[object] | None = None,
+        *,
+        headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None = None,
+        partitions: int | Sequence[int | None] | None = None,
+        timestamps_ms: int | Sequence[int | None] | None = None,
+        level: LevelName | None = None,
+    ) -> asyncio.Future[FrameMetadata]:
+        """Take whole columns, all of them or none.
+
+        Raises:
+            What `Producer.send_many` raises.
+        """
+        bridge, inner = self._link.bridge(), self._inner
+        given = [column(one) for one in (partitions, keys, values, headers, timestamps_ms)]
+        columns, told = inner.steps.prepared_many(topic, given, None)
+        take = partial(put_many, partial(Producer.send_many, inner), topic, columns, level, told)
+        try:
+            taken = await self._take(topic, take)
+        except BaseException as error:
+            inner.steps.not_taken(told.records or (), error)
+            raise
+        future: asyncio.Future[FrameMetadata] = bridge.loop.create_future()
+        self._link.keep(future)
+
+        def post(done: Future[FrameMetadata]) -> None:
+            error = done.exception()
+            bridge.post(Told(future, None if error is not None else done.result(), error))
+
+        taken.add_done_callback(post)
+        return future
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Have nothing wait for company any more, and return when everything sent before has ended, well or not. Futures of what
+        ended are done then.
+
+        Raises:
+            WaitTimeoutError: not within `timeout` seconds; the records keep going.
+        """
+        waiters = self._link.waiters()
+        mark = self._inner.begin_flush()
+        if not await waiters.until(partial(self._inner.flushed, mark), timeout):
+            raise WaitTimeoutError(f"not everything was answered within {timeout} s")
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
+        """The topic's partitions, as the daemon knows them; waits at most `timeout` seconds, `max_block_ms` by default.
+
+        Raises:
+            RefusedError: there is no such topic, or nothing is known of it.
+            WaitTimeoutError: no answer in time.
+            ClosedError: the producer is closed or cannot go on.
+        """
+        bridge = self._link.bridge()
+        answered: asyncio.Future[Sequence[PartitionInfo] | None] = bridge.loop.create_future()
+        self._inner.ask(topic, lambda found, error: bridge.post(Told(answered, found, error)))
+        limit_s = self._inner.max_block_s if timeout is None else timeout
+        done, _ = await asyncio.wait((answered,), timeout=limit_s)
+        if not done:
+            _ = answered.cancel()
+            raise WaitTimeoutError(f"no answer within {limit_s} s")
+        return [PartitionMetadata(*row) for row in answered.result() or ()]
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what is held, wait for the answers (at most `timeout` seconds), and end the session. Closing twice does nothing.
+        Cancelled, it gives up what has no answer yet.
+
+        Raises:
+            PenstockError: everything is closed, but a serializer, an interceptor or the partitioner raised when it was.
+        """
+        waiters, inner = self._link.waiters(), self._inner
+        try:
+            if inner.begin_close():
+                _ = await waiters.until(inner.ended, timeout)
+        finally:
+            inner.end(f"the producer was closed after {timeout} s without an answer")
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of records without an answer."""
+        return self._inner.held_bytes
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _deliver(ending: Ending) -> None:
+    ending.deliver()
