@@ -2,6 +2,7 @@
 
 import ast
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,3 +77,9 @@ def test_tests_wait_on_events_and_patch_nothing(name: str) -> None:
         if not item.startswith(allowed) and (ROOT / item).exists() and name in (ROOT / item).read_text()
     ]
     assert guilty == []
+
+
+def test_every_folder_of_the_package_is_in_the_wheel() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        listed = set(tomllib.load(file)["tool"]["setuptools"]["packages"])
+    assert {"penstock." + ".".join(path.relative_to(ROOT).parts[:-1]) for path in sources()} == listed
