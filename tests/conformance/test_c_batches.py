@@ -180,7 +180,7 @@ def test_a_damaged_batch_is_seen_by_the_fake_broker(codec: Codec, at: int, layou
     assert isinstance(check(bytes(batch), rules, verify=Verify.RECORDS, wall_ms=NOW_MS), Refusal)
 
 
-@pytest.mark.row("C9")
+@pytest.mark.row("C9", "G11")
 def test_sequences_are_counted_in_31_bits() -> None:
     assert sequence_after(5, 5) == 10
     assert sequence_after(INT_MAX, 1) == 0

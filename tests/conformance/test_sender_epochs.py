@@ -83,7 +83,7 @@ def test_a_bump_of_one_partition_leaves_the_epoch_of_another_alone() -> None:
     assert rig.failed(0) == rig.failed(1) == {}
 
 
-@pytest.mark.row("F18", "F28")
+@pytest.mark.row("F18", "F28", "G15")
 def test_a_batch_in_flight_of_another_partition_keeps_its_stamp_through_every_retry() -> None:
     rig = rig_of(leaders={0: 0, 1: 1})
     second = rig.append(1)
@@ -104,7 +104,7 @@ def test_a_batch_in_flight_of_another_partition_keeps_its_stamp_through_every_re
     assert rig.delivered(1) == {second: 1, third: 2}
 
 
-@pytest.mark.row("F26")
+@pytest.mark.row("F26", "G13")
 def test_with_its_epochs_used_up_a_partition_alone_gets_another_producer_id_and_begins_with_one_record() -> None:
     rig = rig_of(leaders={0: 0, 1: 1}, epoch=EPOCH_MAX)
     other = rig.append(1)

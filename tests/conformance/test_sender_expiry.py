@@ -117,7 +117,7 @@ def test_a_ghost_is_sent_again_before_what_was_refused_behind_it_and_nothing_is_
     assert rig.log(0).batches == [1, 1, 1]
 
 
-@pytest.mark.row("F25")
+@pytest.mark.row("F25", "G16")
 def test_a_sent_record_without_successors_is_tried_on_as_a_ghost_without_a_bump() -> None:
     rig = JoinedRig(delivery_ms=1500)
     ghost = rig.append(0)

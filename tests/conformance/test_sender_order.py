@@ -96,7 +96,7 @@ def test_answers_out_of_order_leave_the_batches_in_order() -> None:
     assert rig.delivered(0) == {1: 1, 2: 2, 3: 3}
 
 
-@pytest.mark.row("F20")
+@pytest.mark.row("F20", "G17")
 def test_the_success_of_a_later_batch_resolves_the_earlier_one_which_is_not_sent_again() -> None:
     rig = JoinedRig()
     for _ in range(2):
@@ -149,7 +149,7 @@ def test_an_unknown_producer_without_a_log_start_is_tried_again_unchanged() -> N
     assert rig.delivered(0) == {1: 1}
 
 
-@pytest.mark.row("F39")
+@pytest.mark.row("F39", "G10")
 def test_the_first_batch_has_one_record_and_sequence_0_and_the_next_goes_after_its_acknowledgement() -> None:
     rig = JoinedRig(fresh=True)
     rig.append(0, count=3)

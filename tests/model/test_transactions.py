@@ -1,5 +1,6 @@
 """Any history of calls, answers, time-outs and losses, against a coordinator that keeps the truth: what is told of a transaction is so."""
 
+import os
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -39,6 +40,7 @@ PARTS: list[Part] = [("a", 0), ("a", 1), ("b", 0)]
 OFFSETS: Part = ("__consumer_offsets", 0)
 GROUP = GroupMetadata("group")
 CHANCE = 0.5
+EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "150"))
 PASSING = [7, 14, 15, 16, 51]
 FATES = ["well", "well", "lost", "answer lost", "answer lost", "passing", "passing, done", "final"]
 BATCH_FATES = ["lost", "answer lost"]
@@ -397,4 +399,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestTransactions = Machine.TestCase
-TestTransactions.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestTransactions.settings = settings(max_examples=EXAMPLES, stateful_step_count=60, deadline=None)
