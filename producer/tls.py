@@ -11,6 +11,7 @@ from ..config.secret_files import SecretError, read_certificates, read_password,
 from ..config.security import SUITES_OF_TLS_1_3, SecuritySettings, openssl_suite, parts
 from ..runtime import logs
 
+_MISMATCH: Final = "KEY_VALUES_MISMATCH"
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -146,26 +147,31 @@ def _show(context: ssl.SSLContext, rules: TlsRules, keystore: Path) -> None:
     except SecretError as error:
         raise TlsError(f"ssl.key.password.file: {error}") from error
     try:
-        _ = read_secret(key)
+        sealed = b"ENCRYPTED" in read_secret(key)
         _ = read_certificates(keystore)
         # Given even where there is none: OpenSSL would ask at the terminal.
         context.load_cert_chain(keystore, key, password)
     except SecretError as error:
         raise TlsError(f"{name}: {error}") from error
     except ssl.SSLError as error:
+        if sealed and error.reason != _MISMATCH:
+            raise TlsError(_sealed(rules, key)) from error
         raise TlsError(_no_pair(name, keystore, key, error)) from error
     except OSError as error:
         raise TlsError(f"{name}: {key}: {error.strerror}") from error
 
 
 def _no_pair(name: str, keystore: Path, key: Path, error: ssl.SSLError) -> str:
-    match error.reason:
-        case "KEY_VALUES_MISMATCH":
-            return f"{name}: the key in {key} is not that of the certificate in {keystore}"
-        case "BAD_DECRYPT" | "BAD_PASSWORD_READ" | "PKCS12_CIPHERFINAL_ERROR":
-            return f"ssl.key.password.file: the key in {key} cannot be decrypted with it"
-        case _:
-            return f"{name}: {keystore} and {key} are no certificate and key in PEM ({_reason(error)})"
+    if error.reason == _MISMATCH:
+        return f"{name}: the key in {key} is not that of the certificate in {keystore}"
+    return f"{name}: {keystore} and {key} are no certificate and key in PEM ({_reason(error)})"
+
+
+def _sealed(rules: TlsRules, key: Path) -> str:
+    """OpenSSL does not say that it was the password."""
+    if rules.key_password_file is None:
+        return f"ssl.key.password.file: the key in {key} is encrypted, and no file has its password"
+    return f"ssl.key.password.file: the key in {key} cannot be decrypted with it"
 
 
 def _reason(error: ssl.SSLError) -> str:
