@@ -267,12 +267,10 @@ class Coordinators:
         now = self._clock()
         node = next(node for node, one in self._by_node.items() if one is connection)
         logs.get().info("coordinator_lost", node=node, reason=reason, requests=len(tags))
-        told = False
         for tag in tags:
             if isinstance(tag, _Looking):
                 self._lose_looks(tag.looks, now)
             else:
-                told = True
                 self._asked = False
                 self._manager.lost(tag, now=now, chance=self._rng())
         if node in self._looks:
@@ -281,5 +279,3 @@ class Coordinators:
         if self._waiting is not None and self._waiting_for == node:
             ask, self._waiting = self._waiting, None
             self._manager.lost(ask, now=now, chance=self._rng())
-        elif not told:
-            self._manager.disconnected(node)

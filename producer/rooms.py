@@ -241,11 +241,12 @@ class Rooms(Rows):
             if got is not True:
                 return got or None
             # Others went on meanwhile (ACC-4).
-            if part.chunk is None and self.refusal is None:
+            if self.refusal is not None:
+                self.pool.release(size, node)
+                self.refuse()
+            if part.chunk is None:
                 break
             self.pool.release(size, node)
-            if self.refusal is not None:
-                self.refuse()
             if part.chunk.end + row <= part.chunk.room or self.grow(part.chunk, row):
                 return None
         self._begin(part, size, node, limit)

@@ -6,7 +6,7 @@ Applications come from other threads: what they ask is a command of the thread (
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from ..api.errors import ClosedError, PenstockError, TransactionStateError
 from ..config.direct import DirectSettings
@@ -51,7 +51,7 @@ class Replies:
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
-        self._open: set[Future[object]] | None = set()
+        self._open: set[Future[Any]] | None = set()
 
     def ask(self, tell: Callable[[Callable[[], None]], None], question: Callable[[], AnswerT]) -> AnswerT:
         """Have the thread answer; `tell` gives it something to do.
@@ -65,26 +65,26 @@ class Replies:
             try:
                 told = question()
             except (PenstockError, FailedTransactionError, ValueError) as error:
-                self._end(future, error)
+                if self._is_mine(future):
+                    future.set_exception(error)
             else:
-                self._end(future, None, told)
+                if self._is_mine(future):
+                    future.set_result(told)
 
         with self._lock:
             if self._open is None:
                 raise ClosedError("the producer's thread has ended")
-            self._open.add(future)  # type: ignore[arg-type]
+            self._open.add(future)
         tell(answer)
         return future.result()
 
-    def _end(self, future: "Future[AnswerT]", error: Exception | None, told: AnswerT | None = None) -> None:
+    def _is_mine(self, future: "Future[Any]") -> bool:
+        """It was not ended by the end of the thread, and will not be."""
         with self._lock:
             if self._open is None or future not in self._open:
-                return
-            self._open.discard(future)  # type: ignore[arg-type]
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(told)  # type: ignore[arg-type]
+                return False
+            self._open.discard(future)
+            return True
 
     def end(self) -> None:
         """Nothing is answered any more."""

@@ -231,14 +231,20 @@ def offset_of(given: object) -> OffsetToCommit:
     Raises:
         TypeError, ValueError: it is no offset.
     """
-    if isinstance(given, int) and not isinstance(given, bool):
-        offset, epoch, metadata = given, None, None
-    elif isinstance(given, tuple):
-        offset, epoch, metadata = (*cast("tuple[object, ...]", given), None, None)[:3]
-    else:
+    offset: object = given
+    epoch: object = None
+    metadata: object = None
+    if isinstance(given, tuple):
+        offset, epoch, metadata = (*cast("tuple[object, ...]", given), None, None, None)[:3]
+    elif not isinstance(given, int):
         offset = getattr(given, "offset", None)
         epoch, metadata = getattr(given, "leader_epoch", None), getattr(given, "metadata", None)
-    if not isinstance(offset, int) or not isinstance(epoch, int | None) or not isinstance(metadata, str | None):
+    if (
+        isinstance(offset, bool)
+        or not isinstance(offset, int)
+        or not isinstance(epoch, int | None)
+        or not isinstance(metadata, str | None)
+    ):
         raise TypeError(f"{given!r} is no offset: give a number, or (offset, leader epoch, metadata)")
     if offset < 0:
         raise ValueError(f"{given!r}: offsets count from 0")
