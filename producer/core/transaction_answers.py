@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple, assert_never
 
+from .backoff import Backoff
 from .transaction_asks import (
     NO_IDENTITY,
     AddOffsets,
@@ -121,10 +122,17 @@ def _unreadable(course: Course, ask: Ask) -> None:
 def _again(case: _Case, code: int) -> None:
     course, queued = case.course, case.queued
     wait_s = course.limits.retry.wait_s(queued.attempts, case.chance)
-    adds = isinstance(queued.ask, AddPartitions | AddOffsets | CommitOffsets)
-    if code == CONCURRENT_TRANSACTIONS and adds and not course.contents.has_partitions:
-        wait_s = min(wait_s, course.limits.concurrent_wait_s)
+    if code == CONCURRENT_TRANSACTIONS and _first_of_transaction(course, queued.ask):
+        shortly = Backoff(course.limits.concurrent_wait_s, course.limits.retry.max_s)
+        wait_s = min(wait_s, shortly.wait_s(queued.attempts, case.chance))
     course.put_back(queued, wait_s, case.now)
+
+
+def _first_of_transaction(course: Course, ask: Ask) -> bool:
+    """Nothing is in the transaction yet: what it waits for are the markers of the last one, which take a moment."""
+    if isinstance(ask, AddPartitions | AddOffsets | CommitOffsets):
+        return not course.contents.has_partitions
+    return isinstance(ask, InitProducerId)
 
 
 def _about(ask: Ask) -> str:

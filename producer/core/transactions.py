@@ -236,9 +236,12 @@ def judge(request: Request, code: int) -> Reaction:
 def failure_of(request: Request, code: int, *, about: str = "", said: str | None = None) -> TransactionFailure:
     """The failure that a code stands for. `about`: what the request was for; `said`: the broker's own words, if any."""
     name = error_name(code)
+    reaction = judge(request, code)
     text = f"{request.value} was answered with {name}"
     if about:
         text = f"{text} ({about})"
     if said:
         text = f"{text}: {said}"
-    return TransactionFailure(code, name, text, _KINDS[judge(request, code)])
+    if reaction is Reaction.FENCED:
+        text += "; another producer uses this transactional id, or the transaction took longer than its time-out"
+    return TransactionFailure(code, name, text, _KINDS[reaction])
