@@ -10,13 +10,14 @@ from penstock.broker.core.coordination import home_of
 from penstock.broker.core.internal import TRANSACTIONS
 from penstock.broker.core.node import Limits, Peer
 from penstock.broker.core.outcomes import Wait
+from penstock.broker.core.permissions import Grant, Operation, Resource
 from penstock.broker.core.ports import Moment
 from penstock.broker.core.replication import Cluster
 from penstock.broker.core.requests import again, decode
 from penstock.broker.core.transactions import store
 from penstock.broker.storage import MemoryLogs
 
-from .transaction_talk import STEPS, Step, Talk
+from .transaction_talk import STEPS, SUFFIXES, Step, Talk
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "exchanges" / "transactions"
 TOPIC = "recorded"
@@ -110,5 +111,11 @@ class TransactionReplay:
                 known = node.transactions.get(home.index, self.talk.name(step))
                 assert known is not None
                 _ = store(node, home, known._replace(epoch=step["until"]), self.wall_ms)
+            case "guard":
+                self.cluster.node(1).permissions.add(Grant("other", Operation.READ, Resource.TOPIC))
+            case "acl":
+                resource = Resource[step["resource"]]
+                name = TOPIC + SUFFIXES[step["resource"]]
+                self.cluster.node(1).permissions.add(Grant("replay", Operation[step["operation"]], resource, name))
             case what:
                 assert what in {"settle", "sleep"}

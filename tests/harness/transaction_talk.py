@@ -37,6 +37,9 @@ NOBODY = 9_000_000_001
 STEPS = frozenset(
     "init find add put end join commit plain_commit fetched state writers read end_of".split()  # noqa: SIM905
 )
+SUFFIXES = {"TOPIC": "", "GROUP": "-group", "TRANSACTIONAL_ID": "-a"}
+"""What a resource's name has behind the topic's."""
+
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 
 
@@ -176,8 +179,10 @@ class Talk:
             groups=[kind(group_id=self.group(), topics=[named])], require_stable=step.get("stable", False)
         )
         (group,) = self._ask(request, 8).groups
+        if group.error_code:
+            return {"error": group.error_code}
         (told,) = group.topics[0].partitions
-        return {"error": group.error_code or told.error_code, "offset": told.committed_offset}
+        return {"error": told.error_code, "offset": told.committed_offset}
 
     def _state(self, step: Step) -> Step:
         request = DescribeTransactionsRequest(transactional_ids=[self.name(step)])

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata.metadata import MetadataRequest
 
@@ -18,7 +26,7 @@ from tests.harness.exchanges import let_pass
 from tests.harness.kafka_cluster import OwnCluster, unique_topic
 from tests.harness.kafka_node import VERSIONS
 from tests.harness.processes import wait_until
-from tests.harness.transaction_talk import STEPS, Step, Talk
+from tests.harness.transaction_talk import STEPS, SUFFIXES, Step, Talk
 from tests.kafka import transaction_cases as cases
 from tests.kafka.transaction_cases import Case
 
@@ -27,6 +35,10 @@ NOT_YET = frozenset({14, 15, 16, 19, 51})
 """Errors that say nothing but that the broker is busy: loading, no coordinator, too few replicas, still ending."""
 
 TRIES = 40
+LOOKS_AT_RIGHTS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
 
 
 class Recorder:
@@ -42,6 +54,8 @@ class Recorder:
 
     def record(self, case: Case) -> dict[str, Any]:
         self.topic = unique_topic(["transactions"])
+        if any(step["do"] == "guard" for step in case.steps):
+            self._forget_rules()
         new = NewTopic(self.topic, 1, replica_assignment=[[1]], config={"retention.ms": "-1"})
         for done in self.cluster.admin.create_topics([new], request_timeout=15).values():
             _ = done.result(15)
@@ -85,12 +99,43 @@ class Recorder:
                 while told["epoch"] < step["until"]:
                     told = talk.tell({"do": "init"})
                 assert told == {"error": 0, "id": 0, "epoch": step["until"]}, told
+            case "guard":
+                self._guard()
+            case "acl":
+                kind, literal = ResourceType[step["resource"]], ResourcePatternType.LITERAL
+                name = self.topic + SUFFIXES[step["resource"]]
+                me, operation = "User:ANONYMOUS", AclOperation[step["operation"]]
+                self._rule([AclBinding(kind, name, literal, me, "*", operation, AclPermissionType.ALLOW)])
             case what:
                 assert what == "restart"
                 node = self.cluster.nodes[1]
                 _ = node.stop() if step["clean"] else node.kill()
                 self.cluster.restart(1)
                 _ = wait_until(lambda: self._back(talk), seconds=60, what="the node is back")
+
+    def _rule(self, rules: list[AclBinding]) -> None:
+        for done in self.cluster.admin.create_acls(rules, request_timeout=15).values():
+            _ = done.result(15)
+        let_pass(0.3)  # nothing shows when the broker looks at it
+
+    def _forget_rules(self) -> None:
+        kind, pattern = AclPermissionType.ANY, ResourcePatternType.ANY
+        every = AclBindingFilter(ResourceType.ANY, None, pattern, None, None, AclOperation.ANY, kind)
+        for done in self.cluster.admin.delete_acls([every], request_timeout=15).values():
+            _ = done.result(15)
+        let_pass(0.3)
+
+    def _guard(self) -> None:
+        """Forbid everything that is not allowed from here on, but for what the recording itself needs."""
+        literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+        mine = ("ALTER", "CREATE", "DESCRIBE", "CLUSTER_ACTION", "ALTER_CONFIGS", "DESCRIBE_CONFIGS")
+        rules = [
+            AclBinding(ResourceType.BROKER, "kafka-cluster", literal, "User:ANONYMOUS", "*", AclOperation[one], allow)
+            for one in mine
+        ]
+        kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+        rules += [AclBinding(kind, "*", literal, "User:other", "*", AclOperation.READ, allow) for kind in kinds]
+        self._rule(rules)
 
     def _settled(self, talk: Talk, step: Step) -> bool:
         state = talk.tell({"do": "state", "txn": step.get("txn", "a")})
@@ -126,6 +171,7 @@ def parts_of(version: str) -> dict[str, Callable[[], list[Any]]]:
         "old": lambda: play(
             version, [*cases.timed_out(cases.V1), *(cases.timed_out(cases.V2) if new else [])], cases.OLD
         ),
+        "rights": lambda: play(version, cases.rights(new=new), LOOKS_AT_RIGHTS),
         "forgotten": lambda: play(version, cases.forgotten(), cases.FORGETFUL),
     }
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 Step = dict[str, Any]
 SETTLE: Step = {"do": "settle"}
+SETTLE_IF: Step = {"do": "sleep", "ms": 500}
 V1, V2 = 11, 12
 
 
@@ -305,6 +306,35 @@ def exhausted_1() -> list[Case]:
             [
                 init(), step("exhaust", until=32_766), add(32_766), put(V1, 32_766, 0), init(race=True), SETTLE, *look(), init(), step("state"),
             ],
+        ),
+    ]  # fmt: skip
+
+
+def rights(*, new: bool) -> list[Case]:
+    """What each request needs: one right more at a time."""
+    asked = [
+        step("find"), step("find", kind=0), step("state"), add(0), put(V1, 0, 0), step("join", epoch=0),
+        step("commit", epoch=0, offset=1), step("fetched"), step("plain_commit", offset=2), end(V1, 0, commit=True), SETTLE_IF,
+        step("read"), step("end_of"), step("writers"),
+    ]
+    later = [put(V2, 0, 0), step("commit", epoch=0, offset=1, version=5)] if new else []
+    first = [init(), step("guard"), *asked, *later]
+    rules = {
+        "DESCRIBE the id": [("TRANSACTIONAL_ID", "DESCRIBE")],
+        "WRITE the id": [("TRANSACTIONAL_ID", "WRITE")],
+        "WRITE the id and the topic": [("TRANSACTIONAL_ID", "WRITE"), ("TOPIC", "WRITE")],
+        "WRITE the id, READ the group": [("TRANSACTIONAL_ID", "WRITE"), ("GROUP", "READ")],
+        "WRITE the id, READ the group and the topic": [("TRANSACTIONAL_ID", "WRITE"), ("GROUP", "READ"), ("TOPIC", "READ")],
+        "DESCRIBE the group": [("GROUP", "DESCRIBE")],
+    }
+    return [
+        Case("rights: none", first),
+        *(
+            Case(
+                f"rights: {name}",
+                [init(), step("guard"), *(step("acl", resource=kind, operation=what) for kind, what in given), *asked, *later],
+            )
+            for name, given in rules.items()
         ),
     ]  # fmt: skip
 
