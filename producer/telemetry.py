@@ -165,7 +165,7 @@ class Pusher:
                     if code:
                         # Nothing of it was taken: its increments are told with the next.
                         self._told = self._told_before
-                    self._core.pushed(code, tag.codec, now)
+                    self._core.pushed(code, tag, now)
         except StreamError as error:
             connection.disconnect(str(error))
             self._core.failed(now, self._rng())

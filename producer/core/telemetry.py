@@ -155,14 +155,14 @@ class Telemetry:
             self._at = now + interval_ms / 1000
             self._move(State.SUBSCRIPTION_NEEDED)
 
-    def pushed(self, code: int, codec: Codec, now: float) -> None:
-        """The broker answered a push that was compressed by this codec."""
-        if self.state is State.TERMINATING_PUSH_IN_PROGRESS:
-            self._move(State.TERMINATED)
+    def pushed(self, code: int, push: Push, now: float) -> None:
+        """The broker answered a push. What comes for an earlier one, once the last is on its way, is no news."""
+        if push.terminating:
+            self.stop()
         if self.state is not State.PUSH_IN_PROGRESS:
             return
         if code == _UNSUPPORTED_COMPRESSION_TYPE:
-            self._refused_codecs.add(codec)
+            self._refused_codecs.add(push.codec)
         if code != NONE:
             self._refused(code, now)
             return

@@ -54,6 +54,8 @@ class JavaOptions:
     """Compile little: up sooner, slower in the long run. A benchmark sets it to False."""
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     """System properties, without -D."""
+    classes: Path | None = None
+    """A folder of classes of our own, beside Kafka's."""
 
     def arguments(self) -> list[str]:
         """The options for the command line."""
@@ -130,7 +132,7 @@ class KafkaNode:
             *java.arguments(),
             f"-D{which}{log_settings}",
             "-cp",
-            f"{kafka_libs(version)}/*",
+            f"{kafka_libs(version)}/*" + ("" if java.classes is None else f":{java.classes}"),
         ]
         self._properties = folder / "server.properties"
         lines = self._base_settings(quorum, replicas) | settings
