@@ -193,6 +193,7 @@ def test_a_marker_that_is_lost_with_its_leader_is_written_again() -> None:
     talk.cluster.marker_rules.clear()
     talk.bench.pass_s(0.5)
     assert (talk.bench.log_end(leader), talk.bench.high_watermark(leader)) == (2, 1)
+    assert talk.do("read")["last_stable"] == 0
     assert talk.do("state")["state"] == "PrepareCommit"
     talk.cluster.kill(leader, moment)
     for node in followers:

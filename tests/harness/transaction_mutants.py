@@ -1,0 +1,303 @@
+"""Ways to change one rule of the embedded broker's transactions, as in broker_mutants.py."""
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.broker.core import (
+    coordination,
+    group_log,
+    groups,
+    markers,
+    produce,
+    tasks,
+    transaction_requests,
+)
+from penstock.broker.core import transaction_states as states
+from penstock.broker.core.errors import ErrorCode
+from penstock.broker.core.group_log import GroupTable
+from penstock.broker.core.log import PartitionLog
+from penstock.broker.core.outcomes import Answer
+from penstock.broker.core.producer_state import Append, Kind, Plain, ProducerTable
+from penstock.broker.core.transaction_log import TransactionTable
+from penstock.broker.core.transaction_states import NO_EPOCH, PREPARED, State, Transaction
+
+from .broker_mutants import Changes, Mutant, judging
+
+MUTANTS: dict[str, Mutant] = {}
+"""Changes that a recorded conversation must notice."""
+
+OF_SCENARIOS: dict[str, tuple[Mutant, str]] = {}
+"""Changes of what is not recorded, such as what coordinators do in a cluster, with the name of the scenario that must notice."""
+
+
+def mutant(change: Mutant) -> Mutant:
+    MUTANTS[change.__name__] = change
+    return change
+
+
+def of_scenarios(notices: str) -> Callable[[Mutant], Mutant]:
+    def keep(change: Mutant) -> Mutant:
+        OF_SCENARIOS[change.__name__] = (change, notices)
+        return change
+
+    return keep
+
+
+def altered(patch: Changes, owner: Any, name: str, how: Callable[[Any], Any]) -> None:
+    """Give what a function returns through another one."""
+    before = getattr(owner, name)
+    patch.swap(owner, name, lambda *given, **more: how(before(*given, **more)))
+
+
+@mutant
+def fencing_takes_no_epoch(patch: Changes) -> None:
+    altered(patch, states, "fenced", lambda told: told and told._replace(epoch=told.epoch - 1))
+
+
+@mutant
+def fencing_forgets_the_epoch_before(patch: Changes) -> None:
+    altered(patch, states, "fenced", lambda told: told and told._replace(last_epoch=NO_EPOCH))
+
+
+@mutant
+def any_epoch_may_add_and_end(patch: Changes) -> None:
+    def owned(known: Transaction, who: states.Identity) -> ErrorCode:
+        mine = known.producer_id == who.producer_id
+        return ErrorCode.NONE if mine else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    patch.swap(states, "_owned", owned)
+
+
+@mutant
+def any_producer_may_add_and_end(patch: Changes) -> None:
+    def owned(known: Transaction, who: states.Identity) -> ErrorCode:
+        return ErrorCode.NONE if known.epoch == who.epoch else ErrorCode.PRODUCER_FENCED
+
+    patch.swap(states, "_owned", owned)
+
+
+@mutant
+def partitions_need_not_be_added(patch: Changes) -> None:
+    patch.swap(states, "holds", lambda *_: ErrorCode.NONE)
+
+
+@mutant
+def an_open_transaction_is_not_seen_in_the_log(patch: Changes) -> None:
+    patch.swap(ProducerTable, "has_open", lambda *_: True)
+
+
+@mutant
+def version_2_may_begin_anywhere(patch: Changes) -> None:
+    patch.swap(produce, "kind_of", lambda head, _: Kind(bool(head.attributes & 0x10)))
+
+
+@mutant
+def what_was_refused_before_does_not_matter(patch: Changes) -> None:
+    patch.swap(ProducerTable, "_lowest", lambda _, __, otherwise: otherwise)
+
+
+@mutant
+def a_plain_batch_may_be_in_between(patch: Changes) -> None:
+    judging(patch, lambda verdict: Append() if isinstance(verdict, Plain) else verdict)
+
+
+@mutant
+def an_end_is_not_told_again(patch: Changes) -> None:
+    patch.swap(states, "_ended_already", lambda known, *, commit: ErrorCode.INVALID_TXN_STATE)
+
+
+@mutant
+def the_other_end_is_told_as_well(patch: Changes) -> None:
+    patch.swap(states, "_ended_already", lambda known, *, commit: ErrorCode.NONE)
+
+
+@mutant
+def version_2_ends_within_the_epoch(patch: Changes) -> None:
+    def same(told: Any) -> Any:
+        return told._replace(epoch=told.epoch - 1) if isinstance(told, Transaction) else told
+
+    altered(patch, states, "ended_with_bump", same)
+
+
+@mutant
+def version_2_commits_nothing_as_well(patch: Changes) -> None:
+    ended = states.ended_with_bump
+
+    def loosely(known: Transaction, *given: Any, **more: Any) -> Any:
+        opened = known if known.state in PREPARED else known._replace(state=State.ONGOING)
+        return ended(opened, *given, **more)
+
+    patch.swap(states, "ended_with_bump", loosely)
+
+
+@mutant
+def the_last_epoch_is_given_away(patch: Changes) -> None:
+    patch.swap(states, "LAST_EPOCH", 32_767)
+
+
+@mutant
+def what_a_producer_thinks_is_not_looked_at(patch: Changes) -> None:
+    initialised = states.initialised
+    patch.swap(states, "initialised", lambda known, _, *rest, **more: initialised(known, None, *rest, **more))
+
+
+@mutant
+def a_successor_leaves_the_outcome_visible(patch: Changes) -> None:
+    initialised = states.initialised
+
+    def keep(known: Transaction, *rest: Any, **more: Any) -> Any:
+        told = initialised(known, *rest, **more)
+        return told._replace(state=known.state) if isinstance(told, Transaction) else told
+
+    patch.swap(states, "initialised", keep)
+
+
+@mutant
+def a_marker_leaves_the_window(patch: Changes) -> None:
+    def of(self: ProducerTable, producer_id: int, epoch: int) -> Any:
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return before(self, producer_id, epoch)
+        producer.epoch = epoch
+        return producer
+
+    before = ProducerTable._of
+    patch.swap(ProducerTable, "_of", of)
+
+
+@mutant
+def every_marker_empties_the_window(patch: Changes) -> None:
+    ended = ProducerTable.ended
+
+    def empty(self: ProducerTable, producer_id: int, *rest: Any) -> Any:
+        told = ended(self, producer_id, *rest)
+        self._producers[producer_id].batches.clear()
+        return told
+
+    patch.swap(ProducerTable, "ended", empty)
+
+
+@mutant
+def readers_see_open_transactions(patch: Changes) -> None:
+    patch.swap(PartitionLog, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+@mutant
+def readers_are_not_told_what_was_aborted(patch: Changes) -> None:
+    patch.swap(PartitionLog, "aborted", lambda *_: [])
+
+
+@of_scenarios("test_readers_of_committed_records_stop_at_an_open_transaction_and_learn_of_aborted_ones")
+def all_aborted_transactions_are_told_to_everybody(patch: Changes) -> None:
+    patch.swap(PartitionLog, "aborted", lambda self, *_: [one for one in self._ended if not one.commit])
+
+
+@mutant
+def offsets_count_before_the_commit(patch: Changes) -> None:
+    patch.swap(group_log, "TRANSACTIONAL_BIT", 0)
+
+
+@mutant
+def aborted_offsets_count(patch: Changes) -> None:
+    altered(patch, group_log, "read_marker", lambda told: told._replace(commit=True))
+
+
+@mutant
+def offsets_are_told_as_stable(patch: Changes) -> None:
+    patch.swap(GroupTable, "unstable", lambda *_: False)
+
+
+@mutant
+def the_later_counted_offset_wins(patch: Changes) -> None:
+    def apply(offsets: Any, told: Any) -> None:
+        offsets.update({place: one for place, one in told.items() if one is not None})
+
+    patch.swap(group_log, "_apply", apply)
+
+
+@mutant
+def anybody_commits_for_a_generation(patch: Changes) -> None:
+    patch.swap(groups, "_stranger", lambda *_, **__: ErrorCode.NONE)
+
+
+@mutant
+def transactions_stay_open_for_ever(patch: Changes) -> None:
+    patch.swap(tasks, "abort_old", lambda *_: None)
+
+
+@mutant
+def nobody_asks_for_rights_to_transactional_ids(patch: Changes) -> None:
+    patch.swap(transaction_requests, "may", lambda *_: True)
+
+
+@of_scenarios("test_an_end_is_not_told_before_the_replicas_know_it")
+def an_answer_does_not_wait_for_replicas(patch: Changes) -> None:
+    patch.swap(transaction_requests, "finish", lambda node, call, written: Answer(written.answer))
+
+
+@of_scenarios("test_until_its_marker_is_written_a_late_batch_falls_into_the_ended_transaction_and_the_next_epoch_waits")
+def the_next_epoch_does_not_wait_for_markers(patch: Changes) -> None:
+    added = states.added
+
+    def at_once(known: Transaction, *rest: Any) -> Any:
+        return added(known._replace(state=State.COMPLETE_COMMIT) if known.state in PREPARED else known, *rest)
+
+    patch.swap(states, "added", at_once)
+
+
+@of_scenarios("test_the_next_coordinator_writes_the_markers_that_the_last_one_owed")
+def a_new_coordinator_owes_nothing(patch: Changes) -> None:
+    patch.swap(markers, "PREPARED", frozenset())
+
+
+@of_scenarios("test_a_marker_that_is_lost_with_its_leader_is_written_again")
+def a_marker_is_written_once(patch: Changes) -> None:
+    def look(_node: Any, key: Any, _sent: Any, ending: Any) -> None:
+        del ending.written[key]
+
+    patch.swap(markers, "_look", look)
+
+
+@of_scenarios("test_a_marker_that_is_lost_with_its_leader_is_written_again")
+def a_marker_counts_before_it_is_copied(patch: Changes) -> None:
+    def stable(self: PartitionLog) -> int:
+        opened = self.producers.first_open()
+        return self.high_watermark if opened is None else min(opened, self.high_watermark)
+
+    patch.swap(PartitionLog, "last_stable_offset", property(stable))
+
+
+@of_scenarios("test_too_few_replicas_of_the_coordinators_log_decide_nothing")
+def one_replica_is_enough_for_a_coordinator(patch: Changes) -> None:
+    append = coordination.append
+
+    def always(node: Any, partition: Any, *rest: Any) -> Any:
+        placement = partition.placement
+        partition.placement = placement._replace(in_sync=placement.replicas)
+        told = append(node, partition, *rest)
+        partition.placement = placement
+        return told
+
+    patch.swap(coordination, "append", always)
+
+
+@of_scenarios("test_a_new_coordinator_may_take_a_while_to_read_its_log")
+def a_coordinator_answers_while_it_loads(patch: Changes) -> None:
+    patch.swap(TransactionTable, "loading", lambda *_: False)
+
+
+@of_scenarios("test_an_open_transaction_goes_on_under_the_next_coordinator")
+def a_new_coordinator_reads_nothing(patch: Changes) -> None:
+    load = TransactionTable.load
+    patch.swap(TransactionTable, "load", lambda self, index, _, ready_at: load(self, index, [], ready_at))
+
+
+@of_scenarios("test_offsets_of_a_transaction_are_those_of_the_next_group_coordinator")
+def a_new_group_coordinator_forgets_what_is_pending(patch: Changes) -> None:
+    load = GroupTable.load
+
+    def forget(self: GroupTable, index: int, *rest: Any) -> None:
+        load(self, index, *rest)
+        self._known[index].pending.clear()
+
+    patch.swap(GroupTable, "load", forget)
