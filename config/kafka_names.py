@@ -159,8 +159,8 @@ _EXPORTER: Final = "metrics are counters over HTTP, see [exporter]: they need no
 DAEMON_REFUSED: Final = _refused(
     {
         "delivery.timeout.ms": _FOR_EVER,
-        "interceptor.classes": "there is no code of yours inside the daemon",
-        "key.serializer": "keys arrive as bytes",
+        "interceptor.classes": "there is no code of yours inside the daemon: give the client library `interceptors`",
+        "key.serializer": "keys arrive as bytes: give the client library a `key_serializer`",
         "metric.reporters": _EXPORTER,
         "metrics.num.samples": _EXPORTER,
         "metrics.recording.level": _EXPORTER,
@@ -168,7 +168,7 @@ DAEMON_REFUSED: Final = _refused(
         "retries": _FOR_EVER,
         "transaction.timeout.ms": _NO_TRANSACTIONS,
         "transactional.id": _NO_TRANSACTIONS,
-        "value.serializer": "values arrive as bytes",
+        "value.serializer": "values arrive as bytes: give the client library a `value_serializer`",
     }
 )
 """Why the daemon does not keep a setting."""
@@ -179,11 +179,11 @@ _REPORTERS: Final = (
 
 DIRECT_REFUSED: Final = _refused(
     {
-        "interceptor.classes": "interceptors are not built yet",
-        "key.serializer": "keys are bytes: serializers are not built yet",
+        "interceptor.classes": "classes of Java cannot run here: give the producer `interceptors`, a list of objects of yours",
+        "key.serializer": 'a class of Java cannot run here: give the producer a `key_serializer`, a name such as "string" or a function',
         "metric.reporters": _REPORTERS,
         "partitioner.class": 'a class of Java cannot run here: give the producer a `partitioner`, a function or "round_robin"',
-        "value.serializer": "values are bytes: serializers are not built yet",
+        "value.serializer": 'a class of Java cannot run here: give the producer a `value_serializer`, a name such as "json" or a function',
     }
 )
 """Why the direct producer does not keep a setting."""

@@ -1,6 +1,6 @@
 """Records of the direct producer on their way through serializers and interceptors. Producers without any never come here.
 
-The order is Kafka's (SND-1 … SND-6): interceptors, the topic is waited for, serializers, and then what `kernel_front` does with bytes.
+The order is Kafka's: interceptors (SND-1), the topic is waited for (SND-3), serializers (SND-5), and then what `kernel_front` does with bytes.
 """
 
 from collections.abc import Iterable, Sequence

@@ -73,9 +73,17 @@ class ScriptedSender:
 
 class FrontWorld(DirectProducer):
     """`partitions` of `TOPIC` are known from the start; 0: nothing is. Partition numbers are the partitions' own; `nodes` lead
-    them in turn."""
+    them in turn. `plugins`: serializers and interceptors."""
 
-    def __init__(self, partitions: int = 1, *, nodes: int = 1, partitioner: Any = None, **settings: object) -> None:
+    def __init__(
+        self,
+        partitions: int = 1,
+        *,
+        nodes: int = 1,
+        partitioner: Any = None,
+        plugins: Mapping[str, Any] | None = None,
+        **settings: object,
+    ) -> None:
         self.nodes = nodes
         self.now = 1000.0
         self.over = False
@@ -83,7 +91,7 @@ class FrontWorld(DirectProducer):
         self.script: list[tuple[float, int, Callable[[], None]]] = []
         self.sender = ScriptedSender(self)
         self.sent: list[Sealed] = []
-        super().__init__({"bootstrap.servers": "broker:1", **settings}, partitioner=partitioner)
+        super().__init__({"bootstrap.servers": "broker:1", **settings}, partitioner=partitioner, **(plugins or {}))
         if partitions:
             self.tell(partitions)
 
