@@ -8,7 +8,7 @@ from ...api.errors import AuthenticationError
 from ...config.secret_files import SecretError, read_password
 from ...runtime import logs
 
-_Stamp = tuple[int, int, int, int]
+_Stamp = tuple[int, int, int, int, int]
 
 
 class SecretText:
@@ -49,4 +49,5 @@ def _stamp(path: Path) -> _Stamp | None:
         status = os.stat(path)  # noqa: PTH116 - one call, no object
     except OSError:
         return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+    # The time of change too: who may read a file is part of whether it is any good.
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Final, cast
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as some
 from penstock.api.errors import AuthenticationError
 from penstock.producer.core.authentication import Later
 from penstock.producer.mechanisms.passwords import ITERATIONS_MAX, ITERATIONS_MIN, Credentials, Plain, Scram, saslname
@@ -15,6 +17,19 @@ from penstock.producer.mechanisms.passwords import ITERATIONS_MAX, ITERATIONS_MI
 NONCE: Final = b"rOprNGfwEbeRWgbNEkqO"
 SERVER_NONCE: Final = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 SALT: Final = "W22ZaJ0SNY7soEsUEjb6gQ=="
+FINAL: Final = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+PIECES: Final = (
+    f"r={SERVER_NONCE}".encode(),
+    f",s={SALT}".encode(),
+    b",i=4096",
+    b",i=1",
+    b",i=",
+    b",x=y",
+    FINAL,
+    b",",
+    b"e=",
+    b"v=",
+)
 PENCIL: Final = Credentials("user", "pencil")
 
 
@@ -111,7 +126,7 @@ def test_scram_sha_256_says_the_bytes_of_rfc_7677() -> None:
     proof = mechanism.next(f"r={SERVER_NONCE},s={SALT},i=4096".encode())
     assert proof == f"c=biws,r={SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
     assert not mechanism.done
-    assert mechanism.next(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
+    assert mechanism.next(FINAL) is None
     assert mechanism.done
 
 
@@ -222,3 +237,25 @@ def test_a_message_after_the_last_one_is_refused() -> None:
     exchange(mechanism, Server("sha256", "pencil"))
     with pytest.raises(AuthenticationError, match="too many"):
         _ = mechanism.next(b"v=AAAA")
+
+
+@given(
+    some.lists(some.one_of(some.binary(max_size=60), some.sampled_from(PIECES)), min_size=1, max_size=8),
+    some.booleans(),
+)
+def test_whatever_a_broker_sends_is_an_answer_or_an_authentication_error(
+    pieces: list[bytes], after_the_first: bool
+) -> None:
+    mechanism = begun()
+    if after_the_first:
+        _ = mechanism.next(f"r={SERVER_NONCE},s={SALT},i=4096".encode())
+    message = b"".join(pieces)
+    assume(not message.startswith(FINAL))
+    try:
+        said = mechanism.next(message)
+    except AuthenticationError:
+        pass
+    else:
+        assert not after_the_first, "only the right signature is believed"
+        assert said is not None
+    assert not mechanism.done
