@@ -149,10 +149,11 @@ def _show(context: ssl.SSLContext, rules: TlsRules, keystore: Path) -> None:
     try:
         sealed = b"ENCRYPTED" in read_secret(key)
         _ = read_certificates(keystore)
-        # Given even where there is none: OpenSSL would ask at the terminal.
-        context.load_cert_chain(keystore, key, password)
     except SecretError as error:
         raise TlsError(f"{name}: {error}") from error
+    try:
+        # A password is given even where there is none: OpenSSL would ask at the terminal.
+        context.load_cert_chain(keystore, key, password)
     except ssl.SSLError as error:
         if sealed and error.reason != _MISMATCH:
             raise TlsError(_sealed(rules, key)) from error
