@@ -287,6 +287,157 @@ def test_another_address_of_the_node_owes_nothing_to_the_failures_of_the_old_one
         assert core.due(0.0, MIDDLE) is Due.CONNECT
 
 
+# --- TLS and logins --------------------------------------------------------------------------------------------------
+
+
+def authenticating(limits: ConnectionLimits = LIMITS, now: float = 0.0) -> ConnectionCore[str]:
+    core: ConnectionCore[str] = ConnectionCore(limits)
+    again_authenticating(core, now)
+    return core
+
+
+def again_authenticating(core: ConnectionCore[str], now: float) -> None:
+    core.want()
+    assert core.due(now, MIDDLE) is Due.CONNECT
+    core.connecting(now)
+    core.established(encrypts=True)
+    core.encrypted()
+    core.agreed({0: (3, 13)}, now, authenticates=True)
+
+
+def test_a_connection_is_ready_only_when_it_is_encrypted_and_logged_in() -> None:
+    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    core.want()
+    assert core.due(0.0, MIDDLE) is Due.CONNECT
+    core.connecting(0.0)
+    core.established(encrypts=True)
+    assert core.state is State.ENCRYPTING
+    core.encrypted()
+    assert core.state is State.CHECKING_VERSIONS
+    core.agreed({0: (3, 13)}, 0.0, {"a.feature": 1}, authenticates=True)
+    assert core.state is State.AUTHENTICATING
+    assert core.versions == {0: (3, 13)}
+    assert (core.incarnation, core.room(0.0)) == (0, False)
+    assert core.authenticated(0, 0.0, MIDDLE)
+    assert (core.incarnation, core.room(0.0)) == (1, True)
+    assert core.features == {"a.feature": 1}
+
+
+@pytest.mark.parametrize("state", [State.ENCRYPTING, State.AUTHENTICATING])
+def test_the_time_to_set_up_covers_tls_and_the_login(state: State) -> None:
+    core = authenticating() if state is State.AUTHENTICATING else ConnectionCore[str](LIMITS)
+    if state is State.ENCRYPTING:
+        core.want()
+        _ = core.due(0.0, MIDDLE)
+        core.connecting(0.0)
+        core.established(encrypts=True)
+    assert core.state is state
+    assert core.due(9.9, MIDDLE) is None
+    assert core.due(10.0, MIDDLE) is Due.GIVE_UP
+
+
+def test_after_a_failed_login_at_least_a_second_passes_and_more_where_the_settings_have_more() -> None:
+    for longest, expected in ((0.5, [1.0, 1.0, 1.0]), (60.0, [1.0, 2.0, 4.0, 8.0])):
+        core: ConnectionCore[str] = ConnectionCore(LIMITS._replace(reconnect=Backoff(0.01, longest)))
+        now = 0.0
+        for wait_s in expected:
+            again_authenticating(core, now)
+            _ = core.ended(now, MIDDLE, "a wrong password", refused=True)
+            assert core.refused
+            core.want()
+            deadline = core.next_deadline()
+            assert deadline is not None
+            assert deadline - now == pytest.approx(wait_s)
+            now = deadline
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.999])
+def test_chance_never_shortens_the_second_after_a_failed_login(chance: float) -> None:
+    core = authenticating()
+    _ = core.ended(0.0, chance, "a wrong password", refused=True)
+    core.want()
+    assert (core.next_deadline() or 0.0) >= 1.0
+
+
+def test_an_end_in_the_middle_of_a_login_is_waited_for_like_a_failed_one() -> None:
+    core = authenticating()
+    _ = core.ended(0.0, MIDDLE, "gone")
+    assert not core.refused
+    assert core.login_failed
+    core.want()
+    assert core.next_deadline() == pytest.approx(1.0)
+
+
+def test_a_node_that_moved_is_not_punished_for_the_logins_of_the_old_one() -> None:
+    core = authenticating()
+    _ = core.ended(0.0, MIDDLE, "a wrong password", refused=True)
+    core.moved()
+    core.want()
+    assert core.due(0.0, MIDDLE) is Due.CONNECT
+
+
+@pytest.mark.parametrize(("chance", "at"), [(0.0, 85.0), (0.5, 90.0), (0.999_999, 95.0)])
+def test_a_session_is_renewed_when_most_of_its_life_is_over(chance: float, at: float) -> None:
+    core = authenticating()
+    assert core.authenticated(100_000, 0.0, chance)
+    assert core.next_deadline() == pytest.approx(at)
+    assert core.due(at - 0.01, MIDDLE) is None
+    assert core.due(at + 0.01, MIDDLE) is Due.REAUTHENTICATE
+    assert core.state is State.REAUTHENTICATING
+    assert not core.authenticated(100_000, at, chance)
+    assert core.next_deadline() == pytest.approx(2 * at)
+
+
+def test_a_session_that_is_shorter_than_a_second_is_not_renewed_all_the_time() -> None:
+    core = authenticating()
+    assert core.authenticated(1, 0.0, MIDDLE)
+    assert core.due(0.99, MIDDLE) is None
+    assert core.due(1.0, MIDDLE) is Due.REAUTHENTICATE
+
+
+def test_a_session_is_renewed_after_what_is_in_flight_is_answered_and_a_throttle_is_over() -> None:
+    core = authenticating()
+    assert core.authenticated(10_000, 0.0, MIDDLE)
+    first = send(core, "a", 8.0)
+    assert core.due(9.5, MIDDLE) is None
+    assert core.state is State.DRAINING
+    assert not core.room(9.5)
+    assert core.next_deadline() == pytest.approx(38.0)
+    core.expect(first, 0)
+    assert core.answered(9.6) == "a"
+    core.throttle(500, 9.6)
+    assert core.next_deadline() == pytest.approx(10.1)
+    assert core.due(9.7, MIDDLE) is None
+    assert core.due(10.2, MIDDLE) is Due.REAUTHENTICATE
+    assert core.due(10.2, MIDDLE) is None
+
+
+def test_what_is_in_flight_for_too_long_ends_a_session_that_is_to_be_renewed() -> None:
+    core = authenticating()
+    assert core.authenticated(10_000, 0.0, MIDDLE)
+    _ = send(core, "a", 8.0)
+    assert core.due(9.5, MIDDLE) is None
+    assert core.due(38.5, MIDDLE) is Due.REQUEST_TIMED_OUT
+    assert core.ended(38.5, MIDDLE, "late") == ["a"]
+
+
+def test_a_renewal_has_the_time_of_a_set_up() -> None:
+    core = authenticating()
+    assert core.authenticated(10_000, 0.0, MIDDLE)
+    assert core.due(9.5, MIDDLE) is Due.REAUTHENTICATE
+    assert core.next_deadline() == pytest.approx(19.5)
+    assert core.due(19.5, MIDDLE) is Due.GIVE_UP
+
+
+def test_a_session_ends_with_its_connection() -> None:
+    core = authenticating()
+    assert core.authenticated(10_000, 0.0, MIDDLE)
+    _ = core.ended(1.0, MIDDLE, "gone")
+    again_authenticating(core, 5.0)
+    assert core.authenticated(0, 5.0, MIDDLE)
+    assert core.due(400.0, MIDDLE) is None
+
+
 # --- the stream of answers -------------------------------------------------------------------------------------------
 
 
@@ -343,6 +494,34 @@ def test_buffers_go_out_in_order_whatever_the_kernel_takes(buffers: list[bytes],
     assert out == b"".join(buffers)
     assert outbox.pending_bytes == 0
     assert outbox.gather() == []
+
+
+@given(st.lists(st.binary(max_size=50), max_size=30), st.integers(1, 40), st.integers(1, 40))
+def test_pieces_are_what_is_left_from_the_front_and_never_larger_than_asked(
+    buffers: list[bytes], piece_max: int, take: int
+) -> None:
+    outbox = Outbox()
+    outbox.append(buffers)
+    whole = b"".join(buffers)
+    out = b""
+    while piece := outbox.piece(piece_max):
+        # As full as it can be: a record of TLS costs the same for one byte.
+        assert bytes(piece) == whole[len(out) :][:piece_max]
+        out += bytes(piece[:take])
+        outbox.written(len(piece[:take]))
+    assert out == whole
+    assert outbox.pending_bytes == 0
+
+
+def test_a_large_buffer_is_cut_without_a_copy() -> None:
+    outbox = Outbox()
+    large = bytes(100)
+    outbox.append([b"ab", large])
+    assert outbox.piece(10) == b"ab" + bytes(8)
+    outbox.written(2)
+    piece = outbox.piece(10)
+    assert isinstance(piece, memoryview)
+    assert piece.obj is large
 
 
 def test_a_cleared_outbox_refers_to_nothing() -> None:

@@ -5,6 +5,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.producer.core.backoff import Backoff
 from penstock.producer.core.connections import (
     ESTABLISHING,
+    OPEN,
+    RENEWING,
     ConnectionCore,
     ConnectionLimits,
     Due,
@@ -21,6 +23,7 @@ LIMITS = ConnectionLimits(
     in_flight_max=4,
 )
 MIDDLE = 0.5
+LIFETIMES = st.sampled_from([0, 1, 1_000, 2_500, 60_000])
 
 
 class ConnectionMachine(RuleBasedStateMachine):
@@ -36,19 +39,27 @@ class ConnectionMachine(RuleBasedStateMachine):
         self.settled: list[int] = []
         self.last_end = -1e9
         self.ends_in_a_row = 0
+        self.encrypts = False
+        self.logs_in = False
 
-    @initialize(ready=st.booleans())
-    def begin(self, ready: bool) -> None:
+    @initialize(ready=st.booleans(), encrypts=st.booleans(), logs_in=st.booleans(), lifetime_ms=LIFETIMES)
+    def begin(self, ready: bool, encrypts: bool, logs_in: bool, lifetime_ms: int) -> None:
         """Half of all histories begin with a ready connection: what goes wrong there is what matters most."""
+        self.encrypts, self.logs_in = encrypts, logs_in
         if ready:
             self.want()
             self.look()
             self.resolve(known=True)
             self.connect(refused=False)
+            if encrypts:
+                self.encrypt(trusted=True)
             self.agree()
+            if logs_in:
+                self.log_in(lifetime_ms=lifetime_ms)
 
-    def end(self) -> None:
-        lost = self.core.ended(self.now, MIDDLE, "lost")
+    def end(self, *, refused: bool = False) -> None:
+        lost = self.core.ended(self.now, MIDDLE, "lost", refused=refused)
+        assert self.core.refused == refused
         assert lost == [tag for tag, _ in self.owed]
         self.settled += lost
         self.owed.clear()
@@ -70,10 +81,11 @@ class ConnectionMachine(RuleBasedStateMachine):
         deadline = self.core.next_deadline()
         if deadline is not None:
             self.now = max(self.now, deadline)
-            was = self.core.throttled_until
+            was, state = self.core.throttled_until, self.core.state
             due = self.core.due(self.now, MIDDLE)
-            # A deadline is never told in vain: something is due, or a throttle ends.
-            assert due is not None or (was and not self.core.throttled_until)
+            # A deadline is never told in vain: something is due, a throttle ends, or nothing new goes out from now on.
+            drains = state is State.READY and self.core.state is State.DRAINING
+            assert due is not None or drains or (was and not self.core.throttled_until)
             self.act(due)
 
     def look(self) -> None:
@@ -88,8 +100,14 @@ class ConnectionMachine(RuleBasedStateMachine):
                 assert self.core.state is State.RESOLVING
                 waited = self.now - self.last_end
                 assert waited >= min(0.1 * 2 ** max(self.ends_in_a_row - 1, 0), 2.0) - 1e-6 or not self.ends_in_a_row
+                assert not self.core.login_failed or waited >= 1.0 - 1e-6
             case Due.GIVE_UP | Due.REQUEST_TIMED_OUT:
                 self.end()
+            case Due.REAUTHENTICATE:
+                # Nobody waits for an answer that could come in between.
+                assert self.core.state is State.REAUTHENTICATING
+                assert self.owed == []
+                assert self.now >= self.core.throttled_until
             case Due.IDLE:
                 assert self.owed == []
                 self.end()
@@ -108,14 +126,41 @@ class ConnectionMachine(RuleBasedStateMachine):
         if refused:
             self.end()
         else:
-            self.core.established()
+            self.core.established(encrypts=self.encrypts)
+
+    @precondition(lambda self: self.core.state is State.ENCRYPTING)
+    @rule(trusted=st.booleans())
+    def encrypt(self, trusted: bool) -> None:
+        if trusted:
+            self.core.encrypted()
+        else:
+            self.end(refused=True)
 
     @precondition(lambda self: self.core.state is State.CHECKING_VERSIONS)
     @rule()
     def agree(self) -> None:
         before = self.core.incarnation
-        self.core.agreed({0: (3, 13)}, self.now)
-        assert self.core.incarnation == before + 1
+        self.core.agreed({0: (3, 13)}, self.now, authenticates=self.logs_in)
+        assert self.core.incarnation == before + (0 if self.logs_in else 1)
+        if not self.logs_in:
+            self.is_ready()
+
+    @precondition(lambda self: self.core.state in (State.AUTHENTICATING, State.REAUTHENTICATING))
+    @rule(lifetime_ms=LIFETIMES)
+    def log_in(self, lifetime_ms: int) -> None:
+        before, anew = self.core.incarnation, self.core.state is State.AUTHENTICATING
+        assert self.core.authenticated(lifetime_ms, self.now, MIDDLE) is anew
+        assert self.core.incarnation == before + (1 if anew else 0)
+        self.is_ready()
+
+    @precondition(lambda self: self.core.state in (State.AUTHENTICATING, State.REAUTHENTICATING))
+    @rule()
+    def is_refused(self) -> None:
+        self.end(refused=True)
+
+    def is_ready(self) -> None:
+        assert self.core.state is State.READY
+        assert not self.core.login_failed
         self.ends_in_a_row = 0
 
     @precondition(lambda self: self.core.room(self.now))
@@ -131,7 +176,7 @@ class ConnectionMachine(RuleBasedStateMachine):
     def write(self, data: st.DataObject) -> None:
         self.unwritten -= data.draw(st.integers(0, self.unwritten))
 
-    @precondition(lambda self: self.core.state is State.READY)
+    @precondition(lambda self: self.core.state in (State.READY, State.DRAINING))
     @rule(place=st.integers(0, 4))
     def answer(self, place: int) -> None:
         known = self.owed[place][1] if place < len(self.owed) else 0
@@ -146,13 +191,13 @@ class ConnectionMachine(RuleBasedStateMachine):
         assert tag == self.owed.pop(0)[0]
         self.settled.append(tag)
 
-    @precondition(lambda self: self.core.state is State.READY)
+    @precondition(lambda self: self.core.state in (State.READY, State.DRAINING))
     @rule(throttle_ms=st.sampled_from([0, 10, 500, 5_000]))
     def throttle(self, throttle_ms: int) -> None:
         self.core.throttle(throttle_ms, self.now)
         assert not throttle_ms or not self.core.room(self.now)
 
-    @precondition(lambda self: self.core.state in ESTABLISHING or self.core.state is State.READY)
+    @precondition(lambda self: self.core.state in OPEN)
     @rule()
     def peer_goes(self) -> None:
         self.end()
@@ -165,8 +210,16 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_state_that_waits_for_something_has_a_deadline(self) -> None:
-        waits = self.core.state is State.WAITING or self.core.state in ESTABLISHING or self.core.state is State.READY
+        waits = self.core.state is State.WAITING or self.core.state in OPEN
         assert (self.core.next_deadline() is not None) == waits
+
+    @invariant()
+    def nothing_goes_out_unless_the_connection_is_ready(self) -> None:
+        assert self.core.state is State.READY or not self.core.room(self.now)
+        # Who chooses among nodes takes one that is being set up, or whose session is renewed, for one that will be there soon.
+        standing = self.core.standing(self.now)
+        assert standing.connecting == (self.core.state in ESTABLISHING or self.core.state in RENEWING)
+        assert self.core.state is not State.REAUTHENTICATING or self.owed == []
 
     def teardown(self) -> None:
         assert self.core.close() == [tag for tag, _ in self.owed]
