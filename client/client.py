@@ -157,10 +157,8 @@ class Producer:
         level: LevelName | None = None,
         on_ack: RecordCallback | None = None,
     ) -> Future[RecordMetadata]:
-        """Take one record. It shares a frame with others sent at about the same time. Without serializers key and value are bytes
-        or None.
-
-        `on_ack` is called with the record's metadata, or with None and the error.
+        """Take one record, key and value bytes or None unless there are serializers. `on_ack` is called with its metadata, or with
+        None and the error.
 
         Raises:
             TypeError, ValueError: the record is not one, or the partitioner chose no partition of the topic.
@@ -172,7 +170,7 @@ class Producer:
         if self._plugged is not None and type(on_ack) is not Told:
             record = Record(topic, value, key, RecordHeaders(headers), partition, timestamp_ms)
             return self._plugged.send(partial(Producer.send, self), record, level, on_ack)
-        size = RECORD_OVERHEAD_BYTES
+        size, flat = RECORD_OVERHEAD_BYTES, None
         if value is not None:
             if type(value) is not bytes:
                 value = frozen(value, "value")
@@ -181,7 +179,6 @@ class Producer:
             if type(key) is not bytes:
                 key = frozen(key, "key")
             size += len(key)
-        flat = None
         if headers is not None:
             flat = flatten(headers)
             size += flat_bytes(flat)

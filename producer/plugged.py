@@ -103,7 +103,8 @@ class Plugged:
     def find(
         self, topic: str, partition: int | None, timestamp_ms: int | None = None
     ) -> tuple[float | None, PenstockError | None]:
-        """Wait for the topic. Returns when that began, if it was to be waited for, and why there is none.
+        """Wait for the topic, unless the producer is closed (SND-2). Returns when that began, if it was to be waited for, and why
+        there is none.
 
         Raises:
             TypeError, ValueError, ClosedError: as `send`.

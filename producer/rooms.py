@@ -50,8 +50,7 @@ class Rooms(Rows):
         self.seams: Final = seams
         self.shared: Final = seams.shared
         self.topics = {}
-        self.acquire = seams.shared.acquire
-        self.release = seams.shared.release
+        self.acquire, self.release = seams.shared.acquire, seams.shared.release
         self.refusal = None
         self.ending: ClosedError | None = None
         """Why no record is ever taken again; else `refusal` may come and go with transactions."""
