@@ -8,7 +8,7 @@ from typing import Final
 
 from ..config.model import Settings
 from ..config.secret_files import file_problems
-from ..runtime.clock import monotonic
+from ..runtime.clock import thread_seconds
 
 _DESCRIPTORS_PER_PEER: Final = 4
 _BROKERS_ASSUMED: Final = 16
@@ -33,15 +33,14 @@ def host(settings: Settings) -> Found:
     from ..producer.core.batch import self_check
 
     try:
-        self_check(monotonic)
+        self_check(thread_seconds)
     except RuntimeError as error:
         found.problems.append(str(error))
     return found
 
 
 def security(settings: Settings) -> list[str]:
-    """What is wrong with certificates and secrets, as the processes will read them, and with what is installed for them."""
-    from ..producer.mechanisms import missing_package
+    """What is wrong with certificates and secrets, as the processes will read them, and what is not installed."""
     from ..producer.tls import TlsError, make_context, tls_rules
 
     kafka = settings.kafka
@@ -51,8 +50,6 @@ def security(settings: Settings) -> list[str]:
             _ = make_context(tls_rules(kafka))
         except TlsError as error:
             problems.append(str(error))
-    if kafka.uses_sasl and (missing := missing_package(kafka)):
-        problems.append(missing)
     return [f"kafka.{problem}" for problem in problems]
 
 

@@ -4,6 +4,7 @@ A secret must belong to root or to the process's own user (to any user, where th
 where the file is root's: so Kubernetes (`fsGroup`) and systemd's credentials hand secrets to a user that is not root.
 """
 
+import importlib.util
 import os
 import stat
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Final
 
 from .security import PASSWORD_MECHANISMS, SecuritySettings
 
+NO_GSSAPI: Final = "the package gssapi is not installed: pip install 'penstock[gssapi]'"
 _BYTES_MAX: Final = 1 << 20
 """Of one file: long chains and keytabs are far below."""
 
@@ -92,8 +94,10 @@ def _problem(path: Path, status: os.stat_result, *, secret: bool) -> str:
 
 
 def file_problems(settings: SecuritySettings) -> list[str]:
-    """What is wrong with the files that these settings name and use, one sentence each."""
+    """What is wrong with the files and the package that these settings need, one sentence each."""
     problems: list[str] = []
+    if settings.uses_sasl and settings.sasl_mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
+        problems.append(f"sasl.mechanism = GSSAPI: {NO_GSSAPI}")
     for name, path, kind in _files(settings):
         try:
             _ = {"text": read_password, "secret": read_secret, "certificates": read_certificates}[kind](path)

@@ -1,6 +1,5 @@
 """SASL mechanisms out of the settings. Connections ask for a new one each time they authenticate."""
 
-import importlib.util
 import random
 from collections.abc import Callable
 
@@ -9,12 +8,12 @@ from ..core.authentication import Mechanism, SaslRules
 from ..core.backoff import Backoff
 from ..core.tokens import RefreshWindow
 from .endpoint import Endpoint
-from .kerberos import INSTALL, Identity, Kerberos
+from .kerberos import Identity, Kerberos
 from .passwords import Credentials, Plain, Scram
 from .secret import SecretText
 from .tokens import Given, OAuthBearer, Timing, TokenEndpoint, TokenFile
 
-__all__ = ["mechanism_for", "missing_package", "sasl_rules"]
+__all__ = ["mechanism_for", "sasl_rules"]
 
 
 def sasl_rules(settings: SecuritySettings) -> SaslRules | None:
@@ -23,11 +22,6 @@ def sasl_rules(settings: SecuritySettings) -> SaslRules | None:
         return None
     assert settings.sasl_mechanism is not None, "security.protocol = SASL_… needs sasl.mechanism"
     return SaslRules(settings.sasl_mechanism, mechanism_for(settings))
-
-
-def missing_package(settings: SecuritySettings) -> str:
-    """What has to be installed for the mechanism; empty: nothing."""
-    return INSTALL if settings.sasl_mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None else ""
 
 
 def mechanism_for(settings: SecuritySettings) -> Callable[[str], Mechanism]:

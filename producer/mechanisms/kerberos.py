@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
 from ...api.errors import AuthenticationError
+from ...config.secret_files import NO_GSSAPI
 from ..core.authentication import Later
 
-INSTALL: Final = "the package gssapi is not installed: pip install 'penstock[gssapi]'"
 _MINOR: Final = re.compile(r"Minor \(\d+\): (.+)", re.DOTALL)
 _NO_LAYER: Final = 1
 _OFFER_BYTES: Final = 4
@@ -122,7 +122,7 @@ def _context(identity: Identity, host: str) -> tuple[Context, tuple[type[Excepti
         import gssapi  # noqa: PLC0415 - an extra
         from gssapi.raw.misc import GSSError  # noqa: PLC0415
     except (ImportError, OSError) as error:
-        raise AuthenticationError(INSTALL) from error
+        raise AuthenticationError(NO_GSSAPI) from error
     try:
         name = gssapi.Name(f"{identity.service}@{host}", name_type=gssapi.NameType.hostbased_service)
         wanted = (

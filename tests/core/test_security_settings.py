@@ -1,6 +1,8 @@
 """Settings of TLS and SASL: what goes together, what is refused and with which advice, and which files are believed."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -362,3 +364,18 @@ def test_a_keystore_is_a_secret_unless_its_key_is_elsewhere(tmp_path: Path) -> N
     _ = key.write_text("key")
     key.chmod(0o600)
     assert file_problems(SecuritySettings.model_validate({**given, "ssl.key.location": str(key)})) == []
+
+
+def test_kerberos_without_its_package_is_told_with_what_to_install() -> None:
+    settings = {**BROKER, "security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}
+    # In a process of its own, for which there is no such package.
+    program = (
+        "import sys; sys.modules['gssapi'] = None\n"
+        "from penstock.config.direct import direct_settings\n"
+        f"direct_settings({settings!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=False, timeout=60)
+    assert (
+        "ConfigError: sasl.mechanism = GSSAPI: the package gssapi is not installed: pip install 'penstock[gssapi]'"
+        in done.stderr
+    )
