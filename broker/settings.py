@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from .core.internal import NAMES
 from .core.node import NODES_MAX, Limits, Peer
 from .core.replication import Timing
 from .core.topics import PARTITIONS_MAX, SettingError, check_settings, name_is_legal
@@ -130,6 +131,7 @@ def check(settings: BrokerSettings) -> None:
         problems.append("a cluster in one process has no other nodes and keeps its logs in memory")
     if not 0 <= settings.cluster <= CLUSTER_MAX:
         problems.append(f"a cluster in one process has at most {CLUSTER_MAX} nodes")
+    problems += [f"{spec.name} is the broker's own topic" for spec in settings.topics if spec.name in NAMES]
     if len({spec.name for spec in settings.topics}) != len(settings.topics):
         problems.append("a topic is named twice")
     if problems:

@@ -50,9 +50,8 @@ def ensure(node: Node, name: str, moment: Moment) -> Topic | None:
     topic = node.topic(name)
     if topic is not None:
         return topic
-    replicas = min(node.placements.replicas_max, internal.REPLICAS_MAX)
     try:
-        _ = node.create_topic(name, internal.PARTITIONS, internal.settings_of(name, replicas), moment, replicas)
+        _ = node.create_topic(name, internal.PARTITIONS, (), moment)
     except CutOffError:
         return None
     return node.topic(name)

@@ -278,11 +278,14 @@ class Node:
     def create_topic(
         self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], moment: Moment, replicas: int = 1
     ) -> Topic | None:
-        """Make a topic, or return None when there is one of that name.
+        """Make a topic, or return None when there is one of that name; the broker's own topics are as the broker wants them.
 
         Raises:
             CutOffError: this node does not reach the controller.
         """
+        if name in internal.NAMES:
+            replicas = min(self.placements.replicas_max, internal.REPLICAS_MAX)
+            partitions, settings = internal.PARTITIONS, internal.settings_of(name, replicas)
         topic = self._topic_store.create(name, partitions, settings, replicas)
         self.refresh(moment)
         return topic

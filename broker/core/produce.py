@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
+from . import internal
 from .batches import Head, check
 from .errors import ErrorCode, Refusal
 from .log import Appended, Known
@@ -161,6 +162,8 @@ def _partition(
     if topic is None:
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(part.index, Refusal(unknown, "no such topic"))
+    if topic.name in internal.NAMES:
+        return _refused(part.index, Refusal(ErrorCode.INVALID_TOPIC, "the broker's own topic"))
     if request.acks not in {ALL, 0, 1}:
         return _refused(part.index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}"))
     fault = node.faults.for_partition(API_KEY, topic.name, part.index)
