@@ -277,15 +277,13 @@ class Course:
 
     def ended(self, following: Identity, *, committed: bool, now: float) -> None:
         """The coordinator has ended it. `following`: the identity for the next transaction (TV2), or none."""
-        assert self.identity is not None or not committed
         aborted_in_v1 = not committed and self.version == 1 and (self.contents.sent or self.contents.doubtful)
-        if committed:
-            assert self.identity is not None
-            assert self.last_offsets is not None
+        if self.identity is not None and self.last_offsets:
+            # After an abort too: where its marker got lost, the next commit there would commit what was aborted.
             self.visibility.expect(self.identity.producer_id, self.last_offsets, now)
-            if self.pending is not None:
-                self.pending.committed = True
-                self.pending.written = tuple(self.last_offsets)
+        if committed and self.pending is not None:
+            self.pending.committed = True
+            self.pending.written = tuple(self.last_offsets or ())
         self.events.append(Ended(committed))
         self.end_sent = False
         self.end_failure = None

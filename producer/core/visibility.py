@@ -1,8 +1,9 @@
-"""Is a commit visible? EndTxn is answered before its markers are written, and a marker can get lost (KAFKA-20734): a partition
-counts as done when its last stable offset has passed what was committed, or when its leader knows no open transaction of ours.
+"""Has a transaction ended in its partitions? EndTxn is answered before markers are written, and a marker can get lost (KAFKA-20734):
+a partition counts as done when its last stable offset has passed what was written, or when its leader knows no open transaction
+of ours.
 
-Until then nothing more of the same producer goes to the partition: the next marker would end the old transaction with the outcome
-of the new one (TRX-3).
+Until then nothing more of the same producer goes to the partition, whether the transaction was committed or aborted: the next marker
+would end the old transaction with the outcome of the new one (TRX-3).
 """
 
 from collections.abc import Callable, Mapping
@@ -61,7 +62,7 @@ class _Unseen:
 
 
 class Visibility:
-    """The partitions whose committed records may not be readable yet."""
+    """The partitions in which a transaction of ours may not have ended yet."""
 
     def __init__(self, look: Backoff, *, ask_leader_after_s: float, hanging_after_s: float) -> None:
         self._look: Final = look
@@ -77,13 +78,15 @@ class Visibility:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Those not seen yet, in the order they were committed."""
+        """Those not seen yet, in the order they were written to."""
         return tuple(self._unseen)
 
     def expect(self, producer_id: int, last_offsets: Mapping[Part, int], now: float) -> None:
-        """A commit was answered: look at these from now on."""
+        """A transaction was ended: look at these from now on."""
         for part, offset in last_offsets.items():
-            assert part not in self._unseen, f"{part} was sent to before its last commit was visible (TRX-3)"
+            assert part not in self._unseen, (
+                f"{part} was sent to before the end of its last transaction was seen (TRX-3)"
+            )
             self._unseen[part] = _Unseen(producer_id, offset, now)
 
     def take_looks(self, now: float) -> list[Look]:
@@ -136,9 +139,9 @@ class Visibility:
             if not unseen.alarmed and now - unseen.since >= self._hanging_after_s:
                 unseen.alarmed = True
                 tell(
-                    f"hanging transaction: {topic}-{index} was committed through offset {unseen.last_offset} by producer id "
-                    f"{unseen.producer_id}, and readers of committed records do not get there; nothing more of this "
-                    "producer is sent to it"
+                    f"hanging transaction: {topic}-{index} was written through offset {unseen.last_offset} by producer id "
+                    f"{unseen.producer_id}, the transaction has ended, and readers of committed records do not get past it; "
+                    "nothing more of this producer is sent to it"
                 )
 
     def next_deadline(self) -> float | None:

@@ -105,11 +105,24 @@ def test_a_hanging_transaction_is_told_once_and_nothing_more_goes_to_its_partiti
     rig.manager.take_looks(rig.now + 100)
     (alarm,) = rig.told(Alarm)
     assert isinstance(alarm, Alarm)
-    assert "hanging transaction: foo-0 was committed through offset 10" in alarm.text
+    assert "hanging transaction: foo-0 was written through offset 10" in alarm.text
     rig.manager.looked(Look(LookKind.STABLE, TP0), StableTold(0, 11), now=rig.now, chance=0.5)
     rig.added(TP0)
     assert rig.manager.may_send(*TP0)
     assert operation.done
+
+
+def test_an_abort_is_done_at_once_and_its_partitions_wait_until_its_end_is_seen_there() -> None:
+    """Where its marker got lost, the next commit would commit what was aborted."""
+    rig = TransactionRig().begun(TP0, tv2=True)
+    operation = rig.manager.abort()
+    rig.settle(TP0)
+    rig.ended(commit=False, following=SECOND)
+    rig.over(operation)
+    rig.manager.begin()
+    assert not rig.manager.may_send(*TP0)
+    rig.see(TP0, 11)
+    assert rig.manager.may_send(*TP0)
 
 
 def test_in_version_2_nothing_goes_to_a_partition_whose_last_commit_is_not_visible_either() -> None:

@@ -44,6 +44,7 @@ EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "150"))
 PASSING = [7, 14, 15, 16, 51]
 FATES = ["well", "well", "lost", "answer lost", "answer lost", "passing", "passing, done", "final"]
 BATCH_FATES = ["lost", "answer lost"]
+MISFORTUNES = ["time out", "usurp", "usurp and commit", "forget"]
 FINAL = [29, 30, 31, 35, 48, 53, 90, 120, -1]
 
 
@@ -254,7 +255,7 @@ class Machine(RuleBasedStateMachine):
         self._events()
 
     @rule(times=st.integers(1, 6), at=st.integers(0, 5), fate=st.sampled_from(FATES), code=st.integers(0, 100))
-    def go_on(self, times: int, at: int = -1, fate: str = "well", code: int = 0) -> None:
+    def go_on(self, times: int, at: int = -1, fate: str = "well", code: int = 0, *, marks: bool = True) -> None:
         """Everything goes well for a while, but for one answer and the batches of its time."""
         for step in range(times):
             self.now += 0.2
@@ -266,7 +267,7 @@ class Machine(RuleBasedStateMachine):
                     self.produce(self.open.index(batch), fate if step == at and fate in BATCH_FATES else "well")
             if not self.settled and self.manager.state in (State.COMMITTING, State.ABORTING):
                 self.settle()
-            while self.world.pending:
+            while marks and self.world.pending:
                 self.world.mark(min(self.world.pending))
             self.look()
 
@@ -319,18 +320,66 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.pending)
     @rule(lose=st.sampled_from([False, False, False, True]))
     def mark(self, lose: bool) -> None:
-        self.world.mark(min(self.world.pending), lose=lose)
+        part = min(self.world.pending)
+        # Nobody can look at the partition of offsets.
+        self.world.mark(part, lose=lose and part != OFFSETS)
 
-    @rule(what=st.sampled_from(["time out", "usurp", "forget"]), chance=st.integers(0, 9))
+    @rule(what=st.sampled_from(MISFORTUNES), chance=st.integers(0, 9))
     def misfortune(self, what: str, chance: int) -> None:
-        if chance:
-            return
+        if chance == 0:
+            self._befall(what)
+
+    def _befall(self, what: str) -> None:
         if what == "time out":
             self.world.time_out()
-        elif what == "usurp" and self.world.identity is not None:
-            self.world.usurp()
+        elif what.startswith("usurp") and self.world.identity is not None:
+            self.world.usurp(commits=what == "usurp and commit")
         elif what == "forget":
             self.world.forget()
+
+    @rule(
+        parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=3),
+        call=st.sampled_from(["commit", "commit", "abort"]),
+        batch=st.sampled_from(["well", "well", *BATCH_FATES, "expired"]),
+        end=st.sampled_from(["well", "lost", "answer lost", "passing, done"]),
+        what=st.sampled_from(["", "", "lost marker", *MISFORTUNES]),
+        copies=st.booleans(),
+    )
+    def rough_transaction(self, parts: list[Part], call: str, batch: str, end: str, what: str, copies: bool) -> None:
+        """A whole transaction in which something goes wrong, at the batches or at its end."""
+        for _ in range(8):
+            self.fitting_call(8) if self.manager.state is not State.IN_TRANSACTION else None
+            self.go_on(1)
+        if self.manager.state is not State.IN_TRANSACTION or self.open:
+            return
+        for part in parts:
+            self.send(part)
+            self.go_on(1, 0, batch)
+        if batch == "expired" and self.open:
+            self.expire(0)
+        self.call(call)
+        for _ in range(12):
+            self.now += 0.2
+            self.next_ask()
+            for _ in range(len(self.open)):
+                self.produce(0, "well") if self.open else None
+            if not self.settled and self.manager.state in (State.COMMITTING, State.ABORTING):
+                self.settle()
+            if isinstance(self.flying, EndTxn):
+                break
+            if self.flying is not None:
+                self.land("well", 0)
+        if self.flying is not None:
+            self.land(end, 0)
+        if what == "lost marker" and self.world.pending:
+            part = max(self.world.pending)
+            self.world.mark(part, lose=part != OFFSETS)
+        else:
+            self._befall(what)
+        self.go_on(4, marks=not copies)
+        self.acknowledge()
+        for _ in range(len(self.late) if copies else 0):
+            self.late_copy(0, again=False)
 
     def _events(self) -> None:
         for event in self.manager.take_events():

@@ -26,6 +26,8 @@ class Transaction:
     """One, as the coordinator sees it."""
 
     parts: set[Part] = field(default_factory=set)
+    owner: int = -1
+    """The producer id that began it."""
     outcome: bool | None = None
 
 
@@ -34,6 +36,7 @@ class Entry:
     """A record in a log. `visible` is set by a marker."""
 
     record: int
+    identity: Identity
     transaction: Transaction
     outcome: bool | None = None
 
@@ -43,8 +46,8 @@ class Log:
     """One partition."""
 
     entries: list[Entry] = field(default_factory=list)
-    open: dict[int, tuple[int, Transaction]] = field(default_factory=dict)
-    """By producer id: the epoch, and the transaction that its next marker will end."""
+    open: dict[int, int] = field(default_factory=dict)
+    """By producer id with records that no marker has ended: the epoch."""
     epochs: dict[int, int] = field(default_factory=dict)
     seen: set[tuple[Identity, int]] = field(default_factory=set)
 
@@ -115,7 +118,8 @@ class World:
     def _join(self, parts: tuple[Part, ...]) -> None:
         if self.state != "Ongoing":
             self.state = "Ongoing"
-            self.current = Transaction()
+            assert self.identity is not None
+            self.current = Transaction(owner=self.identity.producer_id)
         self.current.parts.update(parts)
 
     def end(self, identity: Identity, *, commit: bool, version: int) -> tuple[int, Identity]:
@@ -152,12 +156,16 @@ class World:
         if self.state == "Ongoing":
             self._fence()
 
-    def usurp(self) -> None:
-        """Another producer initialises the id, as long as it takes."""
+    def usurp(self, *, commits: bool) -> None:
+        """Another producer initialises the id, as long as it takes, and may commit something of its own."""
         while self.init(NO_IDENTITY)[0] == CONCURRENT:
             while self.pending:
                 self.mark(min(self.pending))
         self.last = None
+        if commits:
+            self._join((("other", 0),))
+            self._end(commit=True, version=1)
+            self.mark(("other", 0))
 
     def forget(self) -> None:
         """`transactional.id.expiration.ms` is over for an id that nobody used."""
@@ -166,18 +174,17 @@ class World:
             self.state = "Empty"
 
     def mark(self, part: Part, *, lose: bool = False) -> None:
-        """Write a marker, or let it get lost."""
+        """Write a marker, or let it get lost. It ends whatever its producer has open in the partition."""
         self.pending.discard(part)
         log = self.log(part)
-        assert self.identity is not None
-        for producer_id, (_, transaction) in list(log.open.items()):
-            if not lose and transaction is self.current:
-                del log.open[producer_id]
-                log.epochs[producer_id] = max(log.epochs[producer_id], self._epoch_of_marker(producer_id))
-                for entry in log.entries:
-                    if entry.transaction is transaction:
-                        entry.outcome = transaction.outcome
-            assert lose or transaction is self.current, "a marker ended a transaction that is not its own"
+        owner = self.current.owner
+        if not lose and owner in log.open:
+            del log.open[owner]
+            log.epochs[owner] = max(log.epochs[owner], self._epoch_of_marker(owner))
+            for entry in log.entries:
+                if entry.outcome is None and entry.identity.producer_id == owner:
+                    entry.outcome = self.current.outcome
+                    assert entry.transaction is self.current, "a marker ended a transaction that is not its own"
         self._complete()
 
     def _epoch_of_marker(self, producer_id: int) -> int:
@@ -194,19 +201,16 @@ class World:
             return INVALID_EPOCH
         if (identity, record) in log.seen:
             return 0
-        epoch, transaction = log.open.get(identity.producer_id, (-1, self.current))
-        if epoch not in (-1, identity.epoch):
-            return CONCURRENT
-        if epoch == -1:
+        if log.open.get(identity.producer_id) != identity.epoch:
             code = self._verified(part, identity, version)
             if code != 0:
                 return code
-            transaction = self.current
-            log.open[identity.producer_id] = (identity.epoch, transaction)
+        # What is open there, and not ended by its marker, grows.
+        log.open[identity.producer_id] = identity.epoch
         self._used(identity, version)
         log.epochs[identity.producer_id] = identity.epoch
         log.seen.add((identity, record))
-        log.entries.append(Entry(record, transaction))
+        log.entries.append(Entry(record, identity, self.current))
         return 0
 
     def _verified(self, part: Part, identity: Identity, version: int) -> int:
