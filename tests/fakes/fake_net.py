@@ -14,7 +14,7 @@ from penstock.producer.core.addresses import Address
 from penstock.producer.core.connections import ConnectionLimits
 from penstock.producer.core.messages import Answer
 from penstock.producer.network import Connection
-from penstock.producer.sockets import ConnectionOptions, SocketOptions, System
+from penstock.producer.sockets import NO_SECURITY, ConnectionOptions, Security, SocketOptions, System
 from penstock.runtime.loop import READ, WRITE
 
 from .scripted_broker import RANGES, Asked, versions_body
@@ -216,8 +216,10 @@ class FakeClient:
         self.lost: list[tuple[list[str], str]] = []
         self.told: list[str] = []
 
-    def open(self, host: str, limits: ConnectionLimits, *, port: int = 9092) -> Connection[str]:
-        options = ConnectionOptions("a-client", limits, SocketOptions(), self.net.system)
+    def open(
+        self, host: str, limits: ConnectionLimits, *, port: int = 9092, security: Security = NO_SECURITY
+    ) -> Connection[str]:
+        options = ConnectionOptions("a-client", limits, SocketOptions(), self.net.system, security)
         made: Connection[str] = Connection(
             cast("Any", self.net.loop), cast("Any", self.net.names), host, port, options=options, owner=self,
             rng=lambda: MIDDLE,

@@ -1,7 +1,7 @@
 """The real metadata client over a network whose every step the test takes. Broker n listens at 10.0.0.n, the bootstrap
 addresses are names."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -36,10 +36,13 @@ class MetadataNet:
         self.net = net
         net.names.known = {f"10.0.0.{node}": [f"10.0.0.{node}"] for node in range(1, 9)}
         net.names.known["boot"] = ["10.9.9.9"]
+        self.lost: list[tuple[str, bool]] = []
+        """Why connections ended, and whether nobody was left who might believe who we are."""
         self.metadata = Metadata(
             cast("Any", net.loop),
             direct_settings({"bootstrap.servers": f"{bootstrap}:9092", **settings}),
             on_change=lambda _change: None,
+            on_lost=lambda reason, refused: self.lost.append((reason, refused)),
             rng=lambda: 0.0,
             resolver=cast("Any", net.names),
             topic_settings=False,
@@ -57,10 +60,10 @@ class MetadataNet:
         self.net.now = max(self.net.now, deadline)
         self.metadata.tick(self.net.now)
 
-    def greet(self, metadata: tuple[int, int] = (0, 13)) -> FakeSocket:
-        """The broker that is tried accepts and greets; it has been asked what was due."""
+    def greet(self, metadata: tuple[int, int] = (0, 13), *, more: Mapping[int, tuple[int, int]] = {}) -> FakeSocket:
+        """The broker that is tried accepts and greets; it has been asked what was due. `more`: versions of other APIs."""
         self.net.last.accept()
-        _ = self.net.last.greet({**RANGES, 3: metadata})
+        _ = self.net.last.greet({**RANGES, 3: metadata, **more})
         self.round()
         return self.net.last
 
