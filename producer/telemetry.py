@@ -42,6 +42,11 @@ _NS: Final = 1_000_000
 Ask = AskSubscription | Push
 
 
+def is_otlp_installed() -> bool:
+    """Whether what is pushed can be encoded. Nothing is imported yet: most brokers never ask."""
+    return importlib.util.find_spec("opentelemetry") is not None and importlib.util.find_spec(_MODULE) is not None
+
+
 class InstanceId:
     """The id that the brokers gave this producer, for who waits for it."""
 
@@ -74,9 +79,11 @@ class Pusher:
         options: ConnectionOptions,
         watch: TrafficWatch,
         rng: Callable[[], float],
+        resolver: Resolver | None = None,
+        can_encode: Callable[[], bool] = is_otlp_installed,
     ) -> None:
         self._loop: Final = loop
-        self._resolver: Final = Resolver(loop)
+        self._resolver: Final = Resolver(loop) if resolver is None else resolver
         self._settings: Final = settings
         self._metadata: Final = metadata
         self._figures: Final = figures
@@ -85,6 +92,7 @@ class Pusher:
         self._watch: Final = watch
         self._rng: Final = rng
         self._clock: Final = options.system.now
+        self._can_encode: Final = can_encode
         self._log: Final = logs.get()
         self._core: Final = Telemetry(now=self._clock())
         self._connection: Connection[Ask] | None = None
@@ -210,7 +218,7 @@ class Pusher:
         target = self._target()
         if target is None:
             return
-        if importlib.util.find_spec("opentelemetry") is None or importlib.util.find_spec(_MODULE) is None:
+        if not self._can_encode():
             self._off("penstock[telemetry] is not installed")
             return
         self._connection = Connection(

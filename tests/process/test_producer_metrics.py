@@ -9,7 +9,10 @@ import pytest
 from penstock.api.errors import BrokerError, BufferExhaustedError, MetadataTimeoutError, RecordTooLargeError
 from penstock.producer import DirectProducer
 from penstock.producer.core.metric_names import METRICS
+from penstock.producer.metric_names_shown import prometheus_name
+from penstock.producer.prometheus import Collector
 from penstock.runtime.clock import monotonic
+from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.fakes.holding_proxy import HoldingProxy
 from tests.harness.embedded import EmbeddedCluster
@@ -248,3 +251,26 @@ def test_figures_can_be_had_before_the_first_record_and_after_the_end(cluster: E
     told = Figures(producer)
     assert told(OWN, "record-not-taken-total") == 1
     assert told(CLIENT, "connection-count") == 0
+
+
+def test_prometheus_is_shown_the_same_figures_in_base_units(cluster: EmbeddedCluster) -> None:
+    topic = cluster.create_topic("scraped", 1)
+    with direct(cluster) as producer:
+        registry = CollectorRegistry()
+        registry.register(Collector(producer))
+        for _ in range(3):
+            _ = producer.send(topic, bytes(100)).result(WAIT_S)
+        told = Figures(producer)
+        labels = {"client_id": "counted"}
+        assert registry.get_sample_value("penstock_producer_record_send_total", labels) == 3
+        of_topic = registry.get_sample_value("penstock_producer_topic_bytes_total", {**labels, "topic": topic})
+        assert of_topic == told(TOPIC, "byte-total", topic=topic)
+        assert registry.get_sample_value("penstock_producer_batch_size_bytes_max", labels) == 170
+        latency = registry.get_sample_value("penstock_producer_request_latency_seconds_max", labels)
+        assert latency == pytest.approx(told(CLIENT, "request-latency-max") / 1000)
+        waited = registry.get_sample_value("penstock_producer_metadata_wait_seconds_total", labels)
+        assert waited == pytest.approx(told(CLIENT, "metadata-wait-time-ns-total") / 1e9)
+        text = generate_latest(registry).decode()
+    shown = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert shown <= {prometheus_name(metric) for metric in METRICS}
+    assert not any(line.endswith(" NaN") for line in text.splitlines())
