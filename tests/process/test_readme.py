@@ -32,6 +32,8 @@ BROKERS: Final = "broker-1:9092,broker-2:9092"
 DIRECT: Final = "DirectProducer("
 # Their topics hold more than records, and tests/process/test_transaction_examples.py runs them.
 TRANSACTIONAL: Final = "transactional.id"
+# Theirs is a broker with TLS and logins: tests/kafka/test_security_page.py runs them.
+SECURED: Final = "security.protocol"
 HOOKS: Final = "def post_fork("
 HOOKS_USED: Final = """
 post_fork(None, None)
@@ -119,7 +121,11 @@ def test_an_example_does_what_it_says(daemon: Daemon, example: Example) -> None:
 
 @pytest.mark.parametrize(
     "example",
-    [found for found in examples() if DIRECT in found.text and TRANSACTIONAL not in found.text],
+    [
+        found
+        for found in examples()
+        if DIRECT in found.text and not any(word in found.text for word in (TRANSACTIONAL, SECURED))
+    ],
     ids=lambda found: f"{found.page}-{found.number}",
 )
 def test_an_example_of_the_direct_producer_does_what_it_says(cluster: EmbeddedCluster, example: Example) -> None:
