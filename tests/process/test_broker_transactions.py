@@ -130,3 +130,59 @@ def test_what_is_consumed_transformed_and_produced_in_a_transaction_is_there_onc
             done += 5
         consumer.close()
     assert read_to_end(bootstrap, "out") == [b"%d!" % number for number in range(done)]
+
+
+def test_a_reader_waits_for_markers_that_are_held_and_never_sees_what_lost_its_marker() -> None:
+    with EmbeddedCluster(arguments=["--topic", "t:1"]) as cluster:
+        (node,) = cluster.nodes
+        one = producer(cluster.bootstrap, "one")
+        assert node.command(op="hold_markers", transactional_id="one")["ok"]
+        one.begin_transaction()
+        one.produce("t", b"late", partition=0)
+        one.commit_transaction(PATIENCE_S)
+        assert read_to_end(cluster.bootstrap, "t") == []
+        assert node.command(op="free_markers")["ok"]
+        other = producer(cluster.bootstrap, "other")
+        assert read_to_end(cluster.bootstrap, "t") == [b"late"]
+        assert node.command(op="lose_markers", topic="t", times=1)["ok"]
+        other.begin_transaction()
+        other.produce("t", b"lost", partition=0)
+        other.commit_transaction(PATIENCE_S)
+        assert read_to_end(cluster.bootstrap, "t") == [b"late"]
+        assert read_to_end(cluster.bootstrap, "t", isolated=False) == [b"late", b"lost"]
+
+
+def test_a_transaction_survives_its_coordinator() -> None:
+    with ReplicatedCluster(arguments=["--topic", "t:1", "--session-ms", "500", "--replica-lag-ms", "1000"]) as cluster:
+        one = producer(cluster.bootstrap, "one", **{"retry.backoff.ms": 20, "reconnect.backoff.max.ms": 100})
+        told: list[bytes] = []
+        for turn in range(6):
+            one.begin_transaction()
+            one.produce("t", b"%d" % turn, partition=0)
+            home = cluster.do("coordinator", transactional_id="one")
+            if turn % 2:
+                assert one.flush(PATIENCE_S) == 0
+            cluster.do("kill" if turn % 3 else "stop", node=home["node"])
+            one.commit_transaction(PATIENCE_S)
+            told.append(b"%d" % turn)
+            cluster.do("start", node=home["node"])
+        assert read_to_end(cluster.bootstrap, "t") == told
+
+
+def test_commands_about_transactions_that_make_no_sense_are_refused() -> None:
+    with EmbeddedCluster() as cluster:
+        (node,) = cluster.nodes
+        for wrong in (
+            {"op": "hold_markers", "topic": 5},
+            {"op": "lose_markers", "partition": "0"},
+            {"op": "coordinator"},
+            {"op": "limit", "name": "transaction_version", "value": 3},
+            {"op": "limit", "name": "marker_delay_ms", "value": -1},
+        ):
+            assert node.command(**wrong)["ok"] is False
+        told = node.command(op="coordinator", group="g")
+        assert told == {"ok": True, "topic": "__consumer_offsets", "partition": 3, "node": 0}
+        for name, value in (("marker_delay_ms", 5), ("coordinator_load_ms", 0), ("transaction_version", 1)):
+            assert node.command(op="limit", name=name, value=value)["ok"] is True
+        for name in ("transactional_id_expiration_ms", "offsets_retention_ms"):
+            assert node.command(op="limit", name=name, value=1000)["ok"] is True
