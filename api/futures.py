@@ -103,7 +103,8 @@ class Outcome:
         assert answer is not None
         for refused in answer.refused:
             if refused.first <= index < refused.first + refused.count:
-                raise refusal([refused])
+                # To who sent one record, the frame that it shared is nothing: it is the first and only one.
+                raise refusal([refused._replace(first=0, count=1)])
         if self._places is None:
             self._places = _places(self.topic, self.count, answer)
         return self._places[index]

@@ -265,8 +265,9 @@ def test_records_that_did_not_share_their_frames_outcome_fail_alone(daemon: Fake
     refused = [RefusedRecords(1, 1, "parked", "too old"), RefusedRecords(3, 1, "expired_may_be_written", "late")]
     peer.say(frames.acks([Ack(sent.seq, 2, [Run(0, 10, 2, -1)], None, refused)]))
     assert [futures[i].result(WAIT_S).offset for i in (0, 2)] == [10, 11]
-    with pytest.raises(RefusedError, match="parked: too old"):
+    with pytest.raises(RefusedError, match="parked: too old") as one:
         _ = futures[1].result()
+    assert [each[:2] for each in one.value.refused] == [(0, 1)]
     with pytest.raises(OutcomeUnknownError):
         _ = futures[3].result()
     sent = peer.frame()
