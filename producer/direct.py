@@ -26,6 +26,7 @@ from .front import Front
 from .kernel_front import Sends
 from .plugged import Plugged
 from .seams import Seams, real_seams
+from .tls import require_good_files
 from .transactional import Transactional
 
 ATEXIT_S: Final = 5.0
@@ -73,6 +74,7 @@ class DirectProducer(Transactional, Sends):
         **settings: object,
     ) -> None:
         self._settings: Final[DirectSettings] = direct_settings({**(config or {}), **settings})
+        require_good_files(self._settings)
         self._partitioner: Final = partitioner
         custom = None if isinstance(partitioner, str) else partitioner
         given = Given(key_serializer, value_serializer, interceptors, custom)

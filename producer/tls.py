@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ..config.errors import ConfigError
 from ..config.secret_files import SecretError, read_certificates, read_password, read_secret
 from ..config.security import SUITES_OF_TLS_1_3, SecuritySettings, openssl_suite, parts
 from ..runtime import logs
@@ -118,6 +119,19 @@ def make_context(rules: TlsRules) -> ssl.SSLContext:
     if rules.keystore is not None:
         _show(context, rules, rules.keystore)
     return context
+
+
+def require_good_files(settings: SecuritySettings) -> None:
+    """Try what the files make, before anything is started.
+
+    Raises:
+        ConfigError: they are no good.
+    """
+    if settings.uses_tls:
+        try:
+            _ = make_context(tls_rules(settings))
+        except TlsError as error:
+            raise ConfigError([str(error)]) from error
 
 
 def _trust(context: ssl.SSLContext, truststore: Path | None) -> None:

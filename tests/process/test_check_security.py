@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 import pytest
+from penstock.config.errors import ConfigError
+from penstock.producer import DirectProducer
 
 from tests.harness.certificates import EXPIRED, Authority
 from tests.harness.embedded import EmbeddedCluster
@@ -147,3 +150,13 @@ def test_a_listener_of_another_kind_is_found_by_asking(tmp_path: Path, password:
         assert found.status == 0
         (warning,) = found.warnings
         assert "localhost:1" in warning, "one that answers will do, but the other is told"
+
+
+def test_the_direct_producer_refuses_files_that_are_no_certificates_before_it_starts(tmp_path: Path) -> None:
+    trust = tmp_path / "trust.pem"
+    _ = trust.write_text("-----BEGIN NONSENSE-----")
+    threads = threading.active_count()
+    given = {"bootstrap.servers": "localhost:1", "security.protocol": "SSL", "ssl.truststore.location": str(trust)}
+    with pytest.raises(ConfigError, match=f"ssl.truststore.location: {trust} holds no certificate"):
+        _ = DirectProducer(given)
+    assert threading.active_count() == threads
