@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -131,14 +132,13 @@ def run(jobs: Sequence[Job]) -> None:
     with ExitStack() as stack:
         ledgers = [stack.enter_context(LedgerWriter(Path(job.ledger), job.client, job.shape)) for job in jobs]
         senders = senders_of(jobs, ledgers, tally)
-        work = list(zip(jobs, ledgers, senders, strict=True))
-        threads = [threading.Thread(target=call, args=(job, ledger, tally, sender)) for job, ledger, sender in work[1:]]
-        for thread in threads:
-            thread.start()
-        job, ledger, sender = work[0]
-        call(job, ledger, tally, sender)
-        for thread in threads:
-            thread.join()
+        first, *others = zip(jobs, ledgers, senders, strict=True)
+        with ThreadPoolExecutor(max(1, len(others))) as threads:
+            calls = [threads.submit(call, job, ledger, tally, sender) for job, ledger, sender in others]
+            job, ledger, sender = first
+            call(job, ledger, tally, sender)
+            for done in calls:
+                done.result()
         for sender in senders:
             sender.finish(jobs[0].finish_s)
         tally.last()
