@@ -106,7 +106,7 @@ class TopicForbiddenError(RefusedError):
 class MetadataTimeoutError(RefusedError, TimeoutError):
     """Nothing was learnt of the topic, or of that partition of it, within `max.block.ms`; the record was not taken.
 
-    `cause`: Kafka's name of the last error that brokers gave for the topic, or None.
+    `cause`: Kafka's name of the last error that brokers gave for the topic, or why no broker could be asked, or None.
     """
 
     def __init__(self, text: str, cause: str | None = None) -> None:
