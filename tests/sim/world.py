@@ -9,6 +9,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import NamedTuple
 
+from penstock.api.errors import PenstockError
 from penstock.config.direct import direct_settings
 from penstock.producer import direct_thread, links, metadata, sockets
 from penstock.producer.core.arena import Arena, Sealed
@@ -16,6 +17,8 @@ from penstock.producer.core.cluster import Cluster
 from penstock.producer.core.joined import Joined
 from penstock.producer.core.outcomes import Delivered, Failed, Failure, Outcome, Released
 from penstock.producer.core.placing import Notice
+from penstock.producer.metrics import Meters
+from penstock.producer.telemetry import InstanceId
 
 from tests.fakes.segments import Row, slice_bytes
 from tests.harness.broker_mutants import Changes
@@ -50,6 +53,8 @@ class Front:
         self.told: dict[Place, dict[int, Delivered | Failed]] = {place: {} for place in PLACES}
         self.ends = dict.fromkeys(PLACES, 0)
         self.failure: Failure | None = None
+        self.refusal: PenstockError | None = None
+        """Why no records are taken."""
         self.place_of: Callable[[int], Place] = lambda _number: PLACES[0]
         self._arena = arena
         self._due: list[Sealed] = []
@@ -98,6 +103,12 @@ class Front:
 
     def cluster_changed(self, cluster: Cluster) -> None:
         """Nobody waits for it."""
+
+    def brokers_lost(self, reason: str, *, refused: bool) -> None:
+        """Nobody waits for metadata."""
+
+    def gate(self, reason: PenstockError | None) -> None:
+        self.refusal = reason
 
     def weigh(self, waited_s: Callable[[int], float]) -> None:
         """Partitions are given."""
@@ -154,6 +165,7 @@ class World:
                 "metadata.max.age.ms": 5_000,
                 "buffer.memory": rng.choice((1 << 15, 1 << 20)),
                 "max.request.size": 8_192,
+                "enable.metrics.push": False,
             }
         )
         for topic, places, replicas, least in (("three", THREE, 3, "2"), ("one", ONE, 1, "1")):
@@ -162,7 +174,10 @@ class World:
         self.cluster.settle(net.moment)
         self.arena = Arena(1 << 14, 0)
         self.front = Front(self.arena)
-        self.engine = direct_thread._Engine(settings, self.front, self.arena, WAKE_FD, lambda: None)
+        meters = Meters(settings, None, now=net.now)
+        self.engine = direct_thread._Engine(
+            settings, self.front, self.arena, WAKE_FD, lambda: None, meters, InstanceId()
+        )
         self.notices: list[Notice] = []
         take = self.joined.take_notices
         self.joined.take_notices = lambda: self._noted(take())  # type: ignore[method-assign]
