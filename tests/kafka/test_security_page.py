@@ -1,18 +1,21 @@
 """The page on secure connections: each of its examples reaches a real broker once its addresses and files are those of the test."""
 
+import logging
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
 from penstock.cli.broker_checks import Reached, reach
 from penstock.config.load import load
 from penstock.config.model import Kafka
+from penstock.producer import DirectProducer
 
 from tests.harness.kdc import REALM
 from tests.harness.readers import read_topic
-from tests.harness.secure_kafka import MECHANISMS, OPEN, SECRET, USER, SecureKafka, Way
+from tests.harness.secure_kafka import MECHANISMS, OPEN, PASSWORD, SECRET, USER, SecureKafka, Way
 from tests.harness.token_server import Registered
 
 PAGE: Final = Path(__file__).parents[2] / "docs/howto/secure-kafka.md"
@@ -78,3 +81,17 @@ def test_the_example_of_the_direct_producer_sends(secure: SecureKafka, topic_nam
     done = subprocess.run([sys.executable, "-c", text], text=True, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert [record.value for record in read_topic(secure.cluster, topic)] == [b"hello"]
+
+
+def test_nothing_that_is_secret_is_logged_at_debug(
+    secure: SecureKafka, topic_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    topic = secure.cluster.create_topic(OPEN + topic_name, 1)
+    for each in (Way.PLAIN, Way.SCRAM_512, Way.OAUTH):
+        with DirectProducer({"bootstrap.servers": secure.bootstrap(each), **secure.settings(each)}) as producer:
+            _ = producer.send(topic, b"value").result(20)
+    assert "broker_connected" in caplog.text
+    token_begins = "eyJ"
+    for told in (PASSWORD, SECRET, token_begins):
+        assert told not in caplog.text
