@@ -95,6 +95,9 @@ class Front(Finding):
         on_ack: FrameCallback | None,
     ) -> Future[FrameMetadata]:
         """The future of a `send_many`. `error`: of the records that are in no span."""
+        if isinstance(error, NotYetError):
+            taken = sum(span.count for span in spans)
+            return ColumnsFuture(topic, spans, (partitions or bytearray())[: 4 * taken], self, self.seams.now, error)
         if error is not None:
             error.topic = topic
             if self.dooms is not None:
