@@ -13,6 +13,7 @@ from ..runtime.loop import Loop
 from .core.cluster import NO_NODE, Cluster
 from .core.messages import Answer as Response
 from .core.node_choice import Standing, least_loaded
+from .core.traffic import UNCOUNTED, TrafficWatch
 from .core.transaction_asks import Ask, Part, versions
 from .core.transaction_manager import TransactionManager
 from .core.transaction_messages import (
@@ -59,6 +60,7 @@ class Coordinators:
         *,
         on_stale: Callable[[], None],
         rng: Callable[[], float],
+        watch: TrafficWatch | None = None,
         security: Security | None = None,
         system: System = OPERATING_SYSTEM,
     ) -> None:
@@ -66,6 +68,7 @@ class Coordinators:
         self._manager: Final = manager
         self._on_stale: Final = on_stale
         self._rng: Final = rng
+        self._watch: Final = watch
         self._clock: Final = system.now
         self._resolver: Final = Resolver(loop)
         self._options: Final = control_options(settings, security=security)._replace(system=system)
@@ -111,6 +114,11 @@ class Coordinators:
         if self._waiting is not None:
             wanted += [one.throttled_until for one in self._by_node.values() if one.throttled_until > now]
         return min((at for at in wanted if at is not None), default=None)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer; any thread may ask."""
+        return sum(connection.in_flight for connection in list(self._by_node.values()))
 
     def close(self) -> None:
         """End all connections; nothing is told any more."""
@@ -176,7 +184,14 @@ class Coordinators:
         connection = self._by_node.get(node)
         if connection is None:
             connection = Connection(
-                self._loop, self._resolver, host, port, options=self._options, owner=self, rng=self._rng
+                self._loop,
+                self._resolver,
+                host,
+                port,
+                options=self._options,
+                owner=self,
+                rng=self._rng,
+                traffic=UNCOUNTED if self._watch is None else self._watch.traffic(node, now=self._clock()),
             )
             self._by_node[node] = connection
         else:

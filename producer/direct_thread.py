@@ -306,7 +306,9 @@ class _Engine:
 
     def _in_flight(self, _now: float) -> float:
         links = list(self._links.by_node.values())
-        return float(self.metadata.in_flight + sum(link.connection.in_flight for link in links))
+        asked = self.metadata.in_flight + self._telemetry.in_flight
+        asked += 0 if self.transactions is None else self.transactions.coordinators.in_flight
+        return float(asked + sum(link.connection.in_flight for link in links))
 
     def _metadata_age(self, now: float) -> float:
         return now - self._metadata_at

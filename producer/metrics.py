@@ -5,10 +5,12 @@ declared in `core/metric_names.py`, everything but gauges is recorded here.
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from ..config.direct import DirectSettings
+from ..runtime.clock import monotonic
 from .core.batch import HEADER_BYTES
 from .core.buffers import BufferPool
 from .core.cuts import Batch
@@ -170,6 +172,16 @@ class Meters:
         """A flush is over, well or not."""
         with self._callers:
             self._flush.add(seconds, now)
+
+    @contextmanager
+    def timing(self, call: str) -> Iterator[None]:
+        """Around a call of a transaction, whatever comes of it."""
+        began = monotonic()
+        try:
+            yield
+        finally:
+            now = monotonic()
+            self.transacted(call, now - began, now)
 
     def transacted(self, call: str, seconds: float, now: float) -> None:
         """A call of a transaction is over: `init`, `begin`, `send-offsets`, `commit` or `abort`."""

@@ -141,6 +141,12 @@ class Pusher:
             self._stop()
         return self._core.state is State.TERMINATED
 
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer; any thread may ask."""
+        connection = self._connection
+        return 0 if connection is None else connection.in_flight
+
     def end(self) -> None:
         """Close the connection; nobody waits for an id any more."""
         self._drop()

@@ -113,7 +113,7 @@ class Transactions:
         """`submit` hands over all records that were taken so far."""
         self.manager: Final = joined.manager
         self.coordinators: Final = Coordinators(
-            loop, settings, self.manager, on_stale=on_stale, rng=rng, security=security
+            loop, settings, self.manager, on_stale=on_stale, rng=rng, watch=rules.watch, security=security
         )
         self._joined: Final = joined
         self._rules: Final = rules

@@ -28,6 +28,13 @@ from .transaction_engine import Transactions, Waiting
 AnswerT = TypeVar("AnswerT")
 
 _NOT_BEGUN: Final = "init_transactions comes first"
+_TIMED: Final = {
+    OperationKind.INITIALISE: "init",
+    OperationKind.SEND_OFFSETS: "send-offsets",
+    OperationKind.COMMIT: "commit",
+    OperationKind.ABORT: "abort",
+}
+"""Calls as the metrics of their times name them."""
 
 
 class ConsumerGroup(Protocol):
@@ -92,7 +99,8 @@ class Transactional:
             TransactionStateError: one is open, or `init_transactions` is missing.
             ClosedError: the producer is closed or cannot go on, with its subclass ProducerFencedError.
         """
-        self._ask("begin_transaction", Transactions.begin)
+        with self._rows.meters.timing("begin"):
+            self._ask("begin_transaction", Transactions.begin)
 
     def send_offsets_to_transaction(
         self, offsets: Offsets, group_metadata: str | ConsumerGroup, timeout: float | None = None
@@ -168,8 +176,9 @@ class Transactional:
 
     def _operate(self, kind: OperationKind, begin: Callable[[Transactions], Waiting], timeout: float | None) -> None:
         limit = self._settings.max_block_ms / 1000 if timeout is None else timeout
-        waiting = self._ask(kind.value, begin)
-        _ = waiting.ended.wait(min(limit, threading.TIMEOUT_MAX))
+        with self._rows.meters.timing(_TIMED[kind]):
+            waiting = self._ask(kind.value, begin)
+            _ = waiting.ended.wait(min(limit, threading.TIMEOUT_MAX))
         operation = waiting.operation
         if operation.done:
             operation.acknowledge()

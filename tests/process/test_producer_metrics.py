@@ -274,3 +274,22 @@ def test_prometheus_is_shown_the_same_figures_in_base_units(cluster: EmbeddedClu
     shown = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert shown <= {prometheus_name(metric) for metric in METRICS}
     assert not any(line.endswith(" NaN") for line in text.splitlines())
+
+
+def test_calls_about_transactions_are_timed_and_their_requests_counted() -> None:
+    began = monotonic()
+    with EmbeddedCluster(1) as alone, direct(alone, transactional_id="timed", max_block_ms=20_000) as producer:
+        topic = alone.create_topic("in-transactions", 1)
+        producer.init_transactions()
+        for end in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            producer.send(topic, bytes(100), partition=0)
+            producer.send_offsets_to_transaction({(topic, 0): 1}, "readers")
+            end()
+        told = Figures(producer)
+        took = monotonic() - began
+    for call in ("init", "begin", "send-offsets", "commit", "abort"):
+        assert 0 < told(CLIENT, f"txn-{call}-time-ns-total") < took * 1e9, call
+    assert 1 <= told(CLIENT, "record-send-total") <= 2
+    assert told(CLIENT, "requests-in-flight") == 0
+    assert told(CLIENT, "request-total") == told(CLIENT, "response-total") > 10
