@@ -63,6 +63,7 @@ class Channel:
         self._handshaking: TlsTransport | None = None
         self._watched = 0
         self._host = ""
+        self._pid = -1
         self._known = False
         self._reader = AnswerReader(options.limits.answer_bytes_max)
         self._out: Final = Outbox()
@@ -82,6 +83,7 @@ class Channel:
         if self._options.security.tls is not None:
             _ = self._options.security.tls.current()
         self._host = host
+        self._pid = os.getpid()
         self._known = False
         # Nobody who is not known yet makes us hold much.
         self._reader = AnswerReader(min(self._options.limits.answer_bytes_max, ANSWER_BYTES_MAX))
@@ -113,14 +115,19 @@ class Channel:
             if self._transport is None:
                 self._socket.close()
             else:
-                # A reset takes back what was written: nobody waits for a word after it (SOC-1).
-                ends_well = self.fault is None and not self._out.pending_bytes
-                self._transport.close(says_goodbye=ends_well and not self._options.sockets.reset_on_close)
+                self._transport.close(says_goodbye=self._ends_well)
             self._socket = self._transport = self._handshaking = None
             self._fd = -1
             self._traffic.closed(self._clock())
         self._out.clear()
         self.fault = None
+
+    @property
+    def _ends_well(self) -> bool:
+        """The end is worth a word. After a reset nobody would hear it (SOC-1), and in a forked child it would be said in the
+        middle of what the parent says."""
+        whole = self.fault is None and not self._out.pending_bytes
+        return whole and not self._options.sockets.reset_on_close and os.getpid() == self._pid
 
     # --- events of the socket ----------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Connections through TLS, over real sockets, against brokers that are who they should be and those that are not."""
 
 import contextlib
+import os
 import shutil
 import socket
 import ssl
@@ -571,6 +572,33 @@ def test_a_produce_connection_ends_with_a_reset_and_others_with_a_word(
             client.until(lambda: connection.ready)  # noqa: B023 - called before the next round
             assert connection.close() == []
     assert ends == ["a reset", "a word", "a word"]
+
+
+def test_a_forked_child_that_closes_its_copy_says_nothing_in_the_parents_name(
+    client: Client, authority: Authority, good: Certificate, tmp_path: Path
+) -> None:
+    def then(peer: Peer) -> None:
+        for _ in range(2):
+            peer.send(peer.read().correlation_id, b"done")
+        _ = peer.wait_for_end()
+
+    with ScriptedBroker(serving(server_context(good, tmp_path), then)) as broker:
+        connection = client.open(broker.port, security=trusting(authority, tmp_path))
+        client.until(lambda: connection.ready)
+        send_raw(connection, "before")
+        client.until(lambda: len(client.answers) == 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                client.loop.abandon()
+                _ = connection.close()
+            finally:
+                os._exit(0)
+        _ = os.waitpid(child, 0)
+        send_raw(connection, "after")
+        client.until(lambda: len(client.answers) == 2)
+        assert client.lost == []
+        _ = connection.close()
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
