@@ -209,7 +209,7 @@ def test_what_the_daemon_refuses_and_what_is_no_record_is_an_error(daemon: FakeD
                 sent = await aside(peer.frame)
                 peer.say(_refusal(sent.seq))
             for future in (one, many):
-                with pytest.raises(RefusedError, match="forbidden"):
+                with pytest.raises(RefusedError, match="not_allowed"):
                     _ = await future
         with pytest.raises(ClosedError):
             _ = await producer.send("orders", 1)
@@ -218,7 +218,7 @@ def test_what_the_daemon_refuses_and_what_is_no_record_is_an_error(daemon: FakeD
 
 
 def _refusal(seq: int) -> bytes:
-    return frames.refused(seq, Code.FORBIDDEN, "not yours")
+    return frames.refused(seq, Code.NOT_ALLOWED, "not yours")
 
 
 def test_columns_go_whole_and_their_answer_has_every_place(daemon: FakeDaemon) -> None:
