@@ -221,9 +221,6 @@ class TransactionManager:
         if course.state is State.COMMITTING and course.last_offsets is not None:
             self._lose_track(f"a batch failed after all were said to be settled: {text}")
             return
-        if course.version == 1:
-            # A late copy of what failed must not land in the next transaction.
-            course.bump = course.bump or self.ongoing
         course.fail(failure)
 
     def _lose_track(self, text: str) -> None:
@@ -248,11 +245,11 @@ class TransactionManager:
         if course.in_flight is not None or course.closed is not None or course.state is State.FATAL_ERROR:
             return None
         self._gather(now)
-        for waiting in list(course.queue.candidates()):
+        for waiting in list(course.queue):
             key = course.key_of(waiting.ask)
             if key is not None and key not in course.coordinators and now >= waiting.not_before:
                 course.look_up(key)
-        for waiting in course.queue.candidates():
+        for waiting in course.queue:
             if now >= waiting.not_before and self._knows_target(waiting):
                 return self._send(waiting)
         return None
@@ -349,7 +346,7 @@ class TransactionManager:
         looks = course.visibility.next_deadline()
         times = [] if looks is None else [looks]
         if course.in_flight is None:
-            times += [waiting.not_before for waiting in course.queue.candidates() if self._moves(waiting)]
+            times += [waiting.not_before for waiting in course.queue if self._moves(waiting)]
         return min(times, default=None)
 
     def _moves(self, waiting: Queued) -> bool:

@@ -47,7 +47,10 @@ def urgency_of(ask: Ask) -> Urgency:
 
 
 class RequestQueue:
-    """At most one entry per coordinator to look up, one EndTxn or InitProducerId, and as many additions as calls asked for."""
+    """At most one entry per coordinator to look up, one EndTxn or InitProducerId, and as many additions as calls asked for.
+
+    A request that waits for its backoff, or for a coordinator that is looked up, keeps back no other: whoever puts in the end of a
+    transaction sees to it that nothing is left to be added."""
 
     def __init__(self) -> None:
         self._entries: list[Queued] = []
@@ -64,14 +67,6 @@ class RequestQueue:
         while at < len(self._entries) and self._entries[at].urgency < queued.urgency + (not queued.sent):
             at += 1
         self._entries.insert(at, queued)
-
-    def candidates(self) -> Iterator[Queued]:
-        """Those that may go as soon as their wait is over. The end, and the move of an epoch, wait for what is less late in the
-        course; a look-up keeps nobody from going who does not need it."""
-        least = min((one.urgency for one in self._entries if one.urgency > Urgency.LOOK_UP), default=Urgency.LOOK_UP)
-        for one in self._entries:
-            if one.urgency <= Urgency.ADD or one.urgency == least:
-                yield one
 
     def remove(self, queued: Queued) -> None:
         """It goes out."""

@@ -354,9 +354,13 @@ class Machine(RuleBasedStateMachine):
             return
         for part in parts:
             self.send(part)
-            self.go_on(1, 0, batch)
+            self._ask_well()
+            if self.open:
+                self.produce(0, "lost" if batch == "expired" else batch)
         if batch == "expired" and self.open:
             self.expire(0)
+        for _ in range(len(self.late) if copies else 0):
+            self.late_copy(len(self.late) - 1, again=True)
         self.call(call)
         for _ in range(12):
             self.now += 0.2
@@ -367,8 +371,7 @@ class Machine(RuleBasedStateMachine):
                 self.settle()
             if isinstance(self.flying, EndTxn):
                 break
-            if self.flying is not None:
-                self.land("well", 0)
+            self._land_well()
         if self.flying is not None:
             self.land(end, 0)
         if what == "lost marker" and self.world.pending:
@@ -377,9 +380,18 @@ class Machine(RuleBasedStateMachine):
         else:
             self._befall(what)
         self.go_on(4, marks=not copies)
+        self.fitting_call(0)
+        self.go_on(4)
         self.acknowledge()
-        for _ in range(len(self.late) if copies else 0):
-            self.late_copy(0, again=False)
+
+    def _ask_well(self) -> None:
+        self.now += 0.2
+        self.next_ask()
+        self._land_well()
+
+    def _land_well(self) -> None:
+        if self.flying is not None:
+            self.land("well", 0)
 
     def _events(self) -> None:
         for event in self.manager.take_events():
