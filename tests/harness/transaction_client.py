@@ -19,56 +19,13 @@ import os
 import sys
 from pathlib import Path
 from random import Random
-from typing import Final, NamedTuple, Protocol
+from typing import Final
+
+from .transaction_job import AbortableError, FatalError, Job, Transactions, UnclearError, UnseenError
 
 ABORTED_SHARE: Final = 0.2
 RECORDS_MAX: Final = 5
 PARTITIONS_MAX: Final = 3
-
-
-class Job(NamedTuple):
-    """What one client process does."""
-
-    through: str
-    """`direct`, or (to prove the harness itself) `confluent`."""
-    bootstrap: str
-    transactional_id: str
-    topic: str
-    partitions: int
-    ledger: str
-    first: int
-    """Number of the first transaction."""
-    end: int
-    """Number behind the last."""
-    seed: int
-    transaction_timeout_ms: int = 60_000
-    max_block_ms: int = 90_000
-
-
-class AbortableError(Exception):
-    """The transaction has to be aborted."""
-
-
-class UnseenError(Exception):
-    """Committed, and not visible in time."""
-
-
-class UnclearError(Exception):
-    """Committed or not: nobody can tell."""
-
-
-class FatalError(Exception):
-    """The producer is at its end."""
-
-
-class Transactions(Protocol):
-    """A transactional producer. Calls raise the errors above."""
-
-    def begin(self) -> None: ...
-    def send(self, topic: str, partition: int, value: bytes) -> None: ...
-    def commit(self) -> None: ...
-    def abort(self) -> None: ...
-    def close(self) -> None: ...
 
 
 def value_of(transactional_id: str, number: int, index: int) -> str:
@@ -116,11 +73,9 @@ def run_one(job: Job, number: int, producer: Transactions, ledger: LineWriter) -
             return True
     except AbortableError:
         pass
-    except UnseenError:
-        ledger.line("unseen", number)
-        return False
-    except UnclearError:
-        ledger.line("unclear", number)
+    except (UnseenError, UnclearError) as error:
+        print(f"transaction {number}: {error}", file=sys.stderr)
+        ledger.line("unseen" if isinstance(error, UnseenError) else "unclear", number)
         return False
     ledger.line("aborting", number)
     producer.abort()

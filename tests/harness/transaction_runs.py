@@ -10,10 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
 from .kafka_cluster import Cluster, OwnCluster
 from .kafka_node import VERSIONS, kafka_libs
 from .processes import REPOSITORY, Deadline, end, start_tied, tail
-from .transaction_client import Job
+from .transaction_job import Job
 from .transaction_judge import Transaction, read_transactions
 
 SOURCE: Final = REPOSITORY / "tests/java/ReadCommitted.java"
@@ -190,3 +193,35 @@ def set_transaction_version(cluster: Cluster, level: int) -> None:
         timeout=60,
         stdin=subprocess.DEVNULL,
     )
+
+
+def end_hanging_transactions(cluster: Cluster, topic: str) -> list[int]:
+    """Do what an operator does with transactions that no coordinator knows of any more, once nobody writes: abort them by
+    Kafka's own command. Returns the partitions that had one. Raise CalledProcessError."""
+    assert isinstance(cluster, OwnCluster)
+    found: list[int] = []
+    while hanging := _held_back(cluster, topic):
+        for partition, offset in hanging.items():
+            found.append(partition)
+            _ = subprocess.run(
+                [
+                    *("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_libs(cluster.version)}/*"),
+                    *("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", cluster.bootstrap, "abort"),
+                    *("--topic", topic, "--partition", str(partition), "--start-offset", str(offset)),
+                ],
+                check=True,
+                capture_output=True,
+                timeout=60,
+                stdin=subprocess.DEVNULL,
+            )
+    return found
+
+
+def _held_back(cluster: Cluster, topic: str) -> dict[int, int]:
+    """Partitions whose last stable offset lies before their end, and where."""
+    parts = [TopicPartition(topic, number) for number in cluster.leaders(topic)]
+    ends = dict.fromkeys(parts, OffsetSpec.latest())
+    stable = cluster.admin.list_offsets(ends, isolation_level=IsolationLevel.READ_COMMITTED)
+    final = cluster.admin.list_offsets(ends, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    told = {part.partition: (stable[part].result(30).offset, final[part].result(30).offset) for part in parts}
+    return {number: at for number, (at, behind) in told.items() if at < behind}

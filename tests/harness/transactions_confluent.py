@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer
 
-from .transaction_client import AbortableError, FatalError, Job
+from .transaction_job import AbortableError, FatalError, Job
 
 WAIT_S = 90.0
 
 
 class ConfluentTransactions:
-    """See `transaction_client.Transactions`."""
+    """See `transaction_job.Transactions`."""
 
     def __init__(self, job: Job) -> None:
         self._producer = Producer(

@@ -3,11 +3,11 @@
 from penstock.api.errors import ClosedError, CommittedNotVisibleError, OutcomeUnknownError, PenstockError
 from penstock.producer import DirectProducer
 
-from .transaction_client import AbortableError, FatalError, Job, UnclearError, UnseenError
+from .transaction_job import AbortableError, FatalError, Job, UnclearError, UnseenError
 
 
 class DirectTransactions:
-    """See `transaction_client.Transactions`."""
+    """See `transaction_job.Transactions`."""
 
     def __init__(self, job: Job) -> None:
         self._producer = DirectProducer(

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from tests.harness.kafka_cluster import Cluster, OwnCluster
-from tests.harness.transaction_client import Job
+from tests.harness.transaction_job import Job
 from tests.harness.transaction_judge import End, judge
 from tests.harness.transaction_runs import (
     Clients,
