@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -56,6 +57,29 @@ class Batch:
     part: Part
     identity: Identity | None = None
     version: int = 0
+
+
+class Rough(NamedTuple):
+    """How a transaction goes wrong."""
+
+    parts: list[Part]
+    call: str
+    batch: str
+    end: str
+    what: str
+    copies: bool
+    """Late copies arrive while it is open, and markers come late."""
+
+
+ROUGH = st.builds(
+    Rough,
+    st.lists(st.sampled_from(PARTS), min_size=1, max_size=3),
+    st.sampled_from(["commit", "commit", "abort"]),
+    st.sampled_from(["well", "well", *BATCH_FATES, "expired"]),
+    st.sampled_from(["well", "lost", "answer lost", "passing, done"]),
+    st.sampled_from(["", "", "", "lost marker", *MISFORTUNES]),
+    st.booleans(),
+)
 
 
 @dataclass(eq=False)
@@ -337,31 +361,29 @@ class Machine(RuleBasedStateMachine):
         elif what == "forget":
             self.world.forget()
 
-    @rule(
-        parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=3),
-        call=st.sampled_from(["commit", "commit", "abort"]),
-        batch=st.sampled_from(["well", "well", *BATCH_FATES, "expired"]),
-        end=st.sampled_from(["well", "lost", "answer lost", "passing, done"]),
-        what=st.sampled_from(["", "", "lost marker", *MISFORTUNES]),
-        copies=st.booleans(),
-    )
-    def rough_transaction(self, parts: list[Part], call: str, batch: str, end: str, what: str, copies: bool) -> None:
+    @rule(roughs=st.lists(ROUGH, min_size=1, max_size=4))
+    def rough_day(self, roughs: list[Rough]) -> None:
+        """One rough transaction after the other."""
+        for rough in roughs:
+            self._rough_transaction(rough)
+
+    def _rough_transaction(self, rough: Rough) -> None:
         """A whole transaction in which something goes wrong, at the batches or at its end."""
         for _ in range(8):
             self.fitting_call(8) if self.manager.state is not State.IN_TRANSACTION else None
             self.go_on(1)
         if self.manager.state is not State.IN_TRANSACTION or self.open:
             return
-        for part in parts:
+        for part in rough.parts:
             self.send(part)
             self._ask_well()
             if self.open:
-                self.produce(0, "lost" if batch == "expired" else batch)
-        if batch == "expired" and self.open:
+                self.produce(0, "lost" if rough.batch == "expired" else rough.batch)
+        if rough.batch == "expired" and self.open:
             self.expire(0)
-        for _ in range(len(self.late) if copies else 0):
-            self.late_copy(len(self.late) - 1, again=True)
-        self.call(call)
+        for at in range(len(self.late) if rough.copies else 0):
+            self.late_copy(at, again=True)
+        self.call(rough.call)
         for _ in range(12):
             self.now += 0.2
             self.next_ask()
@@ -373,13 +395,13 @@ class Machine(RuleBasedStateMachine):
                 break
             self._land_well()
         if self.flying is not None:
-            self.land(end, 0)
-        if what == "lost marker" and self.world.pending:
+            self.land(rough.end, 0)
+        if rough.what == "lost marker" and self.world.pending:
             part = max(self.world.pending)
             self.world.mark(part, lose=part != OFFSETS)
         else:
-            self._befall(what)
-        self.go_on(4, marks=not copies)
+            self._befall(rough.what)
+        self.go_on(4, marks=not rough.copies)
         self.fitting_call(0)
         self.go_on(4)
         self.acknowledge()
