@@ -185,11 +185,6 @@ class OAuthBearer:
     def done(self) -> bool:
         return self._exchange is not None and bool(self._exchange.is_authenticated())
 
-    @property
-    def refusal(self) -> str:
-        """What the broker said of the token before it ended the exchange; empty: nothing."""
-        return self._refusal
-
     def _message(self, token: str) -> bytes:
         self._exchange = SaslMechanismOAuth(sasl_oauth_token_provider=_Provider(token, self._extensions))
         return bytes(self._exchange.auth_bytes())
