@@ -327,7 +327,7 @@ def _oversized(correlation_id: int, _version: int) -> bytes:
         (lambda _id, _version: struct.pack(">ii", 4, 1), "correlation id"),
         (
             lambda correlation_id, _version: struct.pack(">ii", 30, correlation_id) + b"\xff" * 26,
-            "authentication failed",
+            "cannot be read",
         ),
     ],
     ids=["oversize", "the greatest length", "no length", "nothing", "the last id", "an id of requests", "noise"],
