@@ -82,6 +82,8 @@ class Coordinators:
         self._give_up_at = 0.0
         self._asked = False
         """The manager's ask is out."""
+        self.problem = ""
+        """Why the last connection ended, in words; empty once a coordinator has answered."""
         self._looks: dict[int, list[Look]] = {}
         """Not sent yet, by the leader that is to be asked."""
 
@@ -270,6 +272,7 @@ class Coordinators:
                 self._on_stale()
             return
         self._asked = False
+        self.problem = ""
         try:
             read = read_answer(tag, answer)
         except UnreadableError as error:
@@ -282,6 +285,7 @@ class Coordinators:
         now = self._clock()
         node = next(node for node, one in self._by_node.items() if one is connection)
         logs.get().info("coordinator_lost", node=node, reason=reason, requests=len(tags))
+        self.problem = reason
         for tag in tags:
             if isinstance(tag, _Looking):
                 self._lose_looks(tag.looks, now)

@@ -251,6 +251,7 @@ class _Engine:
             self._front,
             submit=lambda: self._submit(monotonic()),
             on_stale=self.metadata.refresh,
+            problem=lambda: self.metadata.problems.get("brokers", ""),
             rng=random.random,
             security=security,
         )

@@ -107,10 +107,11 @@ class Transactions:
         *,
         submit: Callable[[], None],
         on_stale: Callable[[], None],
+        problem: Callable[[], str],
         rng: Callable[[], float],
         security: Security,
     ) -> None:
-        """`submit` hands over all records that were taken so far."""
+        """`submit` hands over all records that were taken so far; `problem` says why nothing is known of the cluster."""
         self.manager: Final = joined.manager
         self.coordinators: Final = Coordinators(
             loop, settings, self.manager, on_stale=on_stale, rng=rng, watch=rules.watch, security=security
@@ -120,6 +121,7 @@ class Transactions:
         self._versions: Final = rules.versions
         self._front: Final = front
         self._submit: Final = submit
+        self._problem: Final = problem
         self._waiting: dict[Operation, list[threading.Event]] = {}
         self._shown: tuple[State, TransactionFailure | None] | None = None
         self._close_at: float | None = None
@@ -157,6 +159,10 @@ class Transactions:
             code = str(getattr(error, "code", "") or type(error).__name__)
             self.manager.failed(-1, code, f"a record was not taken: {error}")
             self.show()
+
+    def problem(self) -> str:
+        """What stands in the way of who waits, in words; empty: nothing that is known."""
+        return self.coordinators.problem or self._problem()
 
     def _begun(self, operation: Operation) -> Waiting:
         ended = threading.Event()

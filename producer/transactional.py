@@ -192,7 +192,9 @@ class Transactional:
             raise CommittedNotVisibleError(
                 f"the transaction is committed, but not all of it can be read within {limit:g} s"
             )
-        again = f"{kind.value} took longer than {limit:g} s; it goes on: call it again"
+        problem = self._ask(kind.value, Transactions.problem)
+        because = f" ({problem})" if problem else ""
+        again = f"{kind.value} took longer than {limit:g} s{because}; it goes on: call it again"
         raise CommitTimeoutError(again) if kind is OperationKind.COMMIT else WaitTimeoutError(again)
 
 

@@ -300,6 +300,13 @@ def test_after_init_transactions_took_too_long_a_producer_can_be_closed(cluster:
     producer.close(5)
 
 
+def test_who_waits_in_vain_is_told_what_stands_in_the_way() -> None:
+    producer = DirectProducer(bootstrap_servers="127.0.0.1:1", transactional_id="lonely")
+    with pytest.raises(WaitTimeoutError, match="Connection refused"):
+        producer.init_transactions(0.5)
+    producer.close()
+
+
 @pytest.mark.row("H23", "F54")
 @pytest.mark.parametrize("api", [FIND_COORDINATOR, INIT, ADD_OFFSETS, OFFSET_COMMIT, END])
 def test_a_forced_close_releases_who_waits_for_a_coordinator(cluster: EmbeddedCluster, topic: str, api: int) -> None:
