@@ -88,6 +88,10 @@ class TokenServer:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
 
+    def register(self, client: str, registered: Registered) -> None:
+        """Take a client that was not known, or change what it may have."""
+        self._clients[client] = registered
+
     @property
     def token_url(self) -> str:
         """Where clients get a token."""
