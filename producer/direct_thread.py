@@ -338,6 +338,8 @@ class _Engine:
         transactions = self.transactions
         if transactions is not None:
             transactions.prepare()
+            # What was granted just now, because its partition was added, does not linger either.
+            self._flush(now)
         self._loop.moved(joined.table.fill(now=now))
         self._links.tick(now)
         if joined.table.outbox.has_words:
@@ -379,6 +381,9 @@ class _Engine:
                 chunk.max_ts,
                 now=now,
             )
+        self._flush(now)
+
+    def _flush(self, now: float) -> None:
         if self._closing or self._front.flushing or self.joined.completing:
             self.joined.flush(now=now)
         elif pressed := self._front.pressed:

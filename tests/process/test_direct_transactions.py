@@ -300,6 +300,17 @@ def test_after_init_transactions_took_too_long_a_producer_can_be_closed(cluster:
     producer.close(5)
 
 
+def test_a_flush_in_a_transaction_waits_for_no_linger(cluster: EmbeddedCluster, topic: str) -> None:
+    with made(cluster, topic, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
+        producer.init_transactions()
+        for _ in range(2):
+            producer.begin_transaction()
+            sent = [producer.send(topic, b"value", partition=index) for index in range(3)]
+            producer.flush(PATIENCE_S)
+            assert [one.exception(0) for one in sent] == [None] * 3
+            producer.commit_transaction()
+
+
 def test_who_waits_in_vain_is_told_what_stands_in_the_way() -> None:
     producer = DirectProducer(bootstrap_servers="127.0.0.1:1", transactional_id="lonely")
     with pytest.raises(WaitTimeoutError, match="Connection refused"):
