@@ -164,9 +164,10 @@ class SecuritySettings(KafkaSection):
     """Encode client id and secret as for a form before they go into the header, as RFC 6749 2.3.1 asks and few endpoints expect."""
     sasl_oauthbearer_truststore_location: Path | None = None
     """PEM file of the authorities that the endpoint's certificate is checked against. Unset: the system's."""
-    sasl_login_connect_timeout_ms: int = Field(default=10_000, ge=1, le=_INT_MAX)
-    """How long connecting to the endpoint may take, in ms."""
-    sasl_login_read_timeout_ms: int = Field(default=10_000, ge=1, le=_INT_MAX)
+    sasl_login_connect_timeout_ms: int = Field(default=5_000, ge=1, le=_INT_MAX)
+    """How long connecting to the endpoint may take, in ms. With the next one it should stay below
+    `socket.connection.setup.timeout.ms`, which covers a whole login."""
+    sasl_login_read_timeout_ms: int = Field(default=5_000, ge=1, le=_INT_MAX)
     """How long the endpoint's whole answer may take, in ms."""
     sasl_login_retry_backoff_ms: int = Field(default=100, ge=1, le=_INT_MAX)
     """First wait before the endpoint is asked again after a failure, in ms; doubles with every one."""
