@@ -68,7 +68,7 @@ MECHANISMS: Final = {
 WRONG_NAME: Final = "WRONGNAME"
 OUT_OF_DATE: Final = "OUTOFDATE"
 IN_THE_CLEAR: Final = "CLEAR"
-"""PLAIN without TLS."""
+"""PLAIN and GSSAPI without TLS."""
 PROTOCOLS: Final = {
     Way.TLS: "SSL",
     Way.MTLS: "SSL",
@@ -186,7 +186,6 @@ class SecureKafka:
             Way.OAUTH: oauth,
             Way.KERBEROS: kerberos,
         }
-        mechanisms = {**MECHANISMS, IN_THE_CLEAR: "PLAIN"}
         settings = {
             "authorizer.class.name": STANDARD_AUTHORIZER,
             "super.users": "User:ANONYMOUS",
@@ -205,11 +204,12 @@ class SecureKafka:
             # Short windows: a quota is felt, and forgotten, within seconds.
             "quota.window.num": "3",
         }
-        for name, mechanism in mechanisms.items():
+        offered = {**{name: (name,) for name in MECHANISMS}, IN_THE_CLEAR: (Way.PLAIN, Way.KERBEROS)}
+        for name, ways in offered.items():
             prefix = f"listener.name.{name.lower()}."
-            module = modules.get(Way(name), plain) if name in MECHANISMS else plain
-            settings[prefix + "sasl.enabled.mechanisms"] = mechanism
-            settings[f"{prefix}{mechanism.lower()}.sasl.jaas.config"] = module
+            settings[prefix + "sasl.enabled.mechanisms"] = ",".join(MECHANISMS[way] for way in ways)
+            for way in ways:
+                settings[f"{prefix}{MECHANISMS[way].lower()}.sasl.jaas.config"] = modules[way]
         handler = f"listener.name.{Way.OAUTH.lower()}.oauthbearer.sasl.server.callback.handler.class"
         settings[handler] = f"{OAUTH_PACKAGE}.OAuthBearerValidatorCallbackHandler"
         return settings

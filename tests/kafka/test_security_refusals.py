@@ -14,13 +14,14 @@ from typing import Final, NamedTuple
 import pytest
 from penstock.api.errors import AuthenticationError
 from penstock.client import Producer
+from penstock.config.errors import ConfigError
 from penstock.producer import DirectProducer
 
 from tests.harness.certificates import EXPIRED, Authority
 from tests.harness.daemon import Daemon
 from tests.harness.kdc import REALM
 from tests.harness.processes import end, free_ports, start_tied, wait_until
-from tests.harness.secure_kafka import OPEN, OUT_OF_DATE, STRANGER, USER, WRONG_NAME, SecureKafka, Way
+from tests.harness.secure_kafka import IN_THE_CLEAR, OPEN, OUT_OF_DATE, STRANGER, USER, WRONG_NAME, SecureKafka, Way
 
 TOPIC: Final = OPEN + "refused"
 PATIENCE_S: Final = 8.0
@@ -116,6 +117,16 @@ CASES: Final = (
         changed=lambda world: {"ssl.truststore.location": str(world.secure.files.other_trust)},
     ),
     Case("server-with-tls-1.0", Way.TLS, r"(?i)protocol", address="old"),
+    Case(
+        "no-tls-where-tls-is-spoken",
+        Way.PLAIN,
+        "this listener speaks TLS",
+        changed=lambda world: {"security.protocol": "SASL_PLAINTEXT", "sasl.allow_plaintext": "true"},
+    ),
+    Case("sasl-where-none-is-wanted", Way.PLAIN, "the broker wants no SASL on this listener", address=Way.TLS),
+    Case(
+        "mechanism-that-is-not-offered", Way.SCRAM_256, "does not take SASL mechanism SCRAM-SHA-256", address=Way.PLAIN
+    ),
     Case("no-client-certificate", Way.MTLS, "the broker wants a certificate of us", address=Way.MTLS),
     Case(
         "expired-client",
@@ -275,3 +286,17 @@ def test_the_daemon_says_why_it_is_refused_and_keeps_its_records(
     print(daemons[name].health)
     assert re.search(reason, daemons[name].health), daemons[name].health
     assert daemons[name].waits
+
+
+def test_credentials_go_in_the_clear_only_where_that_is_allowed(world: World) -> None:
+    secure = world.secure
+    clear = {"bootstrap.servers": secure.bootstrap(IN_THE_CLEAR), "security.protocol": "SASL_PLAINTEXT"}
+
+    def settings(way: Way) -> dict[str, str]:
+        return {name: value for name, value in secure.settings(way).items() if not name.startswith("ssl.")} | clear
+
+    with pytest.raises(ConfigError, match="would show the credentials of PLAIN to whoever listens"):
+        _ = DirectProducer(settings(Way.PLAIN))
+    for allowed in ({**settings(Way.PLAIN), "sasl.allow_plaintext": "true"}, settings(Way.KERBEROS)):
+        with DirectProducer(allowed) as producer:
+            assert producer.send(TOPIC, b"in the clear").result(PATIENCE_S).partition == 0
