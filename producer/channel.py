@@ -65,6 +65,8 @@ class Channel:
         self._host = ""
         self._pid = -1
         self._known = False
+        self._heard = False
+        """It has once answered more than what comes before the first request."""
         self._reader = AnswerReader(options.limits.answer_bytes_max)
         self._out: Final = Outbox()
 
@@ -214,6 +216,7 @@ class Channel:
             if count == 0:
                 self.fault = self._silence()
                 return
+            self._heard = self._heard or self._known
             for answer in answers:
                 self._tell.answered(answer)
                 if self._transport is not transport or self.fault is not None:
@@ -262,8 +265,12 @@ class Channel:
 
     def _hint(self) -> str:
         """What it may mean that a broker ends a connection on which it has said nothing."""
-        in_clear = not self._known and self._options.security.tls is None
-        return " before it answered (does this listener want TLS?)" if in_clear else ""
+        security = self._options.security
+        if not self._known and security.tls is None:
+            return " before it answered (does this listener want TLS?)"
+        if self._known and not self._heard and security.sasl is None:
+            return " at the first request (does this listener want SASL?)"
+        return ""
 
     def _no_answer(self, error: StreamError, first: bytes) -> Fault:
         """What came cannot be cut into answers; `first`: how it begins."""

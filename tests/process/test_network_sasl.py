@@ -309,6 +309,29 @@ def test_a_login_that_takes_too_long_is_given_up(client: Client, answers: str) -
         assert len(client.lost) == 1
 
 
+def test_a_broker_that_hangs_up_on_the_first_request_may_want_a_login(client: Client) -> None:
+    def impatient(peer: Peer) -> None:
+        _ = peer.greet(SASL_RANGES)
+        _ = peer.read()
+
+    def patient(peer: Peer) -> None:
+        _ = peer.greet(SASL_RANGES)
+        peer.send(peer.read().correlation_id, b"done")
+
+    with ScriptedBroker(impatient, patient, impatient) as broker:
+        connection = client.open(broker.port)
+        hints: list[bool] = []
+        for round_ in range(1, 4):
+            connection.connect()
+            client.until(lambda: client.readies == round_)  # noqa: B023 - called before the next round
+            send_raw(connection, "a")
+            client.until(lambda: len(client.lost) == round_)  # noqa: B023
+            hints.append("does this listener want SASL?" in connection.last_error)
+        # One that has answered before wants none.
+        assert hints == [True, False, False]
+        assert not connection.refused
+
+
 # --- answers that are none -------------------------------------------------------------------------------------------
 
 
