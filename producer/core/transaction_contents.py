@@ -20,8 +20,8 @@ class Contents:
         self._added: dict[Part, None] = {}
         self.has_offsets = False
         """The group's offsets are part of it, or (version 2) may be."""
-        self.sent = False
-        """A batch went out."""
+        self.sent: dict[Part, None] = {}
+        """The partitions for which a batch went out."""
         self.doubtful = False
         """A request to add something was given up without an answer: the coordinator may hold an open transaction."""
 
@@ -59,7 +59,7 @@ class Contents:
 
     def send(self, part: Part) -> None:
         """A batch for it goes out."""
-        self.sent = True
+        self.sent[part] = None
         if self._version != 1:
             self._added[part] = None
 

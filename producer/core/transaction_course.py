@@ -36,7 +36,7 @@ from .transaction_operations import (
 )
 from .transaction_queue import Queued, RequestQueue, Urgency, urgency_of
 from .transactions import NEXT, FailedTransactionError, FailureKind, State, TransactionFailure
-from .visibility import Visibility
+from .visibility import UNKNOWN_OFFSET, Visibility
 
 Key = tuple[CoordinatorKind, str]
 
@@ -277,10 +277,11 @@ class Course:
 
     def ended(self, following: Identity, *, committed: bool, now: float) -> None:
         """The coordinator has ended it. `following`: the identity for the next transaction (TV2), or none."""
-        aborted_in_v1 = not committed and self.version == 1 and (self.contents.sent or self.contents.doubtful)
-        if self.identity is not None and self.last_offsets:
+        aborted_in_v1 = not committed and self.version == 1 and (bool(self.contents.sent) or self.contents.doubtful)
+        if self.identity is not None:
             # After an abort too: where its marker got lost, the next commit there would commit what was aborted.
-            self.visibility.expect(self.identity.producer_id, self.last_offsets, now)
+            written = {**dict.fromkeys(self.contents.sent, UNKNOWN_OFFSET), **(self.last_offsets or {})}
+            self.visibility.expect(self.identity.producer_id, written, now)
         if committed and self.pending is not None:
             self.pending.committed = True
             self.pending.written = tuple(self.last_offsets or ())

@@ -13,6 +13,9 @@ from typing import Final, NamedTuple
 from .backoff import Backoff
 from .transaction_asks import Part
 
+UNKNOWN_OFFSET: Final = -1
+"""Of a partition that was sent to and never answered."""
+
 
 class LookKind(Enum):
     """How a partition is looked at; both at its leader."""
@@ -58,7 +61,7 @@ class _Unseen:
         self.forbidden = False
         """Its leader does not tell us of producers."""
         self.alarmed = False
-        self.next_kind = LookKind.STABLE
+        self.next_kind = LookKind.OPEN if last_offset == UNKNOWN_OFFSET else LookKind.STABLE
 
 
 class Visibility:
@@ -110,8 +113,9 @@ class Visibility:
                 # Another producer's transaction holds the last stable offset back: our marker is there.
                 seen = unseen.producer_id not in producer_ids
             case OpenTold(code=code):
-                seen = False
                 unseen.forbidden = code in _NEVER_TOLD
+                # With nothing to go by there is nothing to wait for.
+                seen = unseen.forbidden and unseen.last_offset == UNKNOWN_OFFSET
             case _:
                 seen = False
         if seen:
@@ -130,6 +134,8 @@ class Visibility:
         unseen.asked = False
         unseen.due = now + self._look.wait_s(unseen.attempts, chance)
         unseen.attempts += 1
+        if unseen.last_offset == UNKNOWN_OFFSET:
+            return
         may_ask_leader = now - unseen.since >= self._ask_leader_after_s and not unseen.forbidden
         unseen.next_kind = LookKind.OPEN if may_ask_leader and kind is LookKind.STABLE else LookKind.STABLE
 

@@ -69,6 +69,7 @@ def test_after_a_failed_batch_an_abort_ends_and_then_moves_the_epoch_for_all_par
     assert rig.given(SECOND) == InitProducerId(ID, TIMEOUT_MS, FIRST)
     rig.over(operation)
     assert rig.told(NewIdentity)[-1] == NewIdentity(*SECOND, 1)
+    rig.closed(TP0, TP1)
     rig.begin(TP0)
 
 

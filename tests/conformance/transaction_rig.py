@@ -27,7 +27,7 @@ from penstock.producer.core.transaction_asks import (
 from penstock.producer.core.transaction_manager import TransactionLimits, TransactionManager
 from penstock.producer.core.transaction_operations import Event, Operation
 from penstock.producer.core.transactions import FailedTransactionError, State, TransactionFailure
-from penstock.producer.core.visibility import Look, LookKind, StableTold
+from penstock.producer.core.visibility import Look, LookKind, OpenTold, StableTold
 
 _Kind = TypeVar("_Kind")
 
@@ -143,6 +143,13 @@ class TransactionRig:
         assert self.manager.take_looks(self.now) == [Look(LookKind.STABLE, part)]
         self.manager.looked(Look(LookKind.STABLE, part), StableTold(0, last_stable), now=self.now, chance=0.5)
         self.take()
+
+    def closed(self, *parts: Part) -> None:
+        """Leaders are asked, and know no open transaction, in these partitions."""
+        looks = self.manager.take_looks(self.now)
+        assert looks == [Look(LookKind.OPEN, part) for part in parts]
+        for look in looks:
+            self.manager.looked(look, OpenTold(0), now=self.now, chance=0.5)
 
     # --- ways to a state ---------------------------------------------------------------------------------------------
 

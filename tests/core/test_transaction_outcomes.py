@@ -125,6 +125,21 @@ def test_an_abort_is_done_at_once_and_its_partitions_wait_until_its_end_is_seen_
     assert rig.manager.may_send(*TP0)
 
 
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_after_an_abort_with_a_batch_that_nobody_answered_the_leader_is_asked_if_it_may_be(forbidden: bool) -> None:
+    rig = TransactionRig().begun(TP0, tv2=True)
+    operation = rig.manager.abort()
+    rig.settle()
+    rig.ended(commit=False, following=SECOND)
+    rig.over(operation)
+    rig.manager.begin()
+    if not forbidden:
+        look(rig, LookKind.OPEN, OpenTold(0, frozenset({FIRST.producer_id})))
+        assert not rig.manager.may_send(*TP0)
+    look(rig, LookKind.OPEN, OpenTold(TOPIC_AUTHORIZATION_FAILED if forbidden else 0))
+    assert rig.manager.may_send(*TP0)
+
+
 def test_in_version_2_nothing_goes_to_a_partition_whose_last_commit_is_not_visible_either() -> None:
     rig = TransactionRig().begun(TP0, tv2=True)
     operation = rig.manager.commit()
