@@ -59,7 +59,7 @@ def ask(endpoint: Endpoint, secret: str) -> tuple[int, bytes]:
     except (OSError, UnicodeError) as error:
         text = error.strerror if isinstance(error, OSError) else None
         raise TokenError(text or str(error)) from error
-    except http.client.HTTPException as error:
+    except (http.client.HTTPException, ValueError, OverflowError) as error:
         raise TokenError(f"the answer is not HTTP: {type(error).__name__}") from error
 
 
@@ -117,7 +117,11 @@ def _post(connected: ssl.SSLSocket, endpoint: Endpoint, secret: str) -> tuple[in
         answer.begin()
         if answer.getheader("Content-Encoding", "identity").lower() != "identity":
             raise TokenError("the answer is compressed, though it was asked not to be")
-        return answer.status, answer.read()
+        # Never as much as a header promises: that would be room made for what may not come.
+        body = answer.read(ANSWER_BYTES_MAX)
+        if answer.length:
+            raise TokenError("the answer ends before its end")
+        return answer.status, body
     finally:
         answer.close()
 
