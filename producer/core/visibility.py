@@ -144,8 +144,9 @@ class Visibility:
         for (topic, index), unseen in self._unseen.items():
             if not unseen.alarmed and now - unseen.since >= self._hanging_after_s:
                 unseen.alarmed = True
+                end = "" if unseen.last_offset == UNKNOWN_OFFSET else f" through offset {unseen.last_offset}"
                 tell(
-                    f"hanging transaction: {topic}-{index} was written through offset {unseen.last_offset} by producer id "
+                    f"hanging transaction: {topic}-{index} was written{end} by producer id "
                     f"{unseen.producer_id}, the transaction has ended, and readers of committed records do not get past it; "
                     "nothing more of this producer is sent to it"
                 )
