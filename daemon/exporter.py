@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from ..config import handover
 from ..runtime import logs
 from ..runtime.process import JOURNAL_FD, Exit, refuse_optimised, tie_to_parent
+from ..runtime.starts import count_start
 from .control_client import ControlError, ask
 from .metric_families import families
 
@@ -148,6 +149,7 @@ def main() -> int:
     _ = parser.add_argument("--settings", type=Path, required=True)
     settings = handover.read(parser.parse_args().settings)
     logs.configure("exporter", level=settings.log_level)
+    count_start(settings.runtime_dir, "exporter")
     log = logs.get()
     try:
         server = serve(settings.exporter.listen, settings.control_path)

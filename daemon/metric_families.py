@@ -1,7 +1,7 @@
 """From the router's stats to Prometheus' metrics. Only names declared in `runtime.metrics` exist."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
@@ -10,6 +10,8 @@ from ..runtime.metrics import BY_NAME, TOPICS_MAX
 
 Stats = Mapping[str, Any]
 Sample = tuple[tuple[str, ...], float]
+
+_RETRIES: Final = "retries_"
 
 
 def families(stats: Stats | None) -> Iterator[Family]:
@@ -25,6 +27,7 @@ def families(stats: Stats | None) -> Iterator[Family]:
     yield from _brokers(stats["nodes"])
     yield from _shards(stats["shards"])
     yield from _processes(stats["processes"])
+    yield _family("penstock_process_restarts", [((name,), count) for name, count in stats["restarts"].items()])
 
 
 def _family(name: str, samples: Iterable[Sample]) -> Family:
@@ -42,9 +45,11 @@ def _single(name: str, value: float) -> Family:
 
 def _records(stats: Stats) -> Iterator[Family]:
     records = stats["records"]
-    for word in ("received", "delivered", "parked", "resent", "pending"):
+    for word in ("received", "delivered", "parked", "expired", "resent", "pending"):
         yield _single(f"penstock_records_{word}", records[word])
     yield _family("penstock_records_refused", [((code,), count) for code, count in records["refused_by_code"].items()])
+    letters = [((error.lower(),), count) for error, count in records["dead_letters_by_error"].items()]
+    yield _family("penstock_dead_letter_records", letters)
     yield _single("penstock_possible_duplicates", records["possible_duplicates"])
     pending = [((topic,), item["pending"]) for topic, item in stats["topics"].items()]
     yield _family("penstock_topic_records_pending", pending[:TOPICS_MAX])
@@ -72,6 +77,7 @@ def _spool(spool: Stats) -> Iterator[Family]:
     yield _single("penstock_spool_bytes_max", spool["bytes_max"])
     yield _single("penstock_spool_oldest_seconds", spool["oldest_s"])
     yield _single("penstock_spool_unsynced_bytes", spool["unsynced_bytes"])
+    yield _single("penstock_spool_unsynced_records", spool["unsynced_records"])
     yield _single("penstock_spool_corrupt_records", spool["lost_records"])
 
 
@@ -89,6 +95,7 @@ def _leases(stats: Stats) -> Iterator[Family]:
     counters = stats["leases"]["counters"]
     yield _single("penstock_lease_moves", counters.get("grants", 0) + counters.get("moves", 0))
     yield _single("penstock_bumps", counters.get("bumps", 0))
+    yield _single("penstock_gap_records", counters.get("gap_records", 0))
     yield _single("penstock_shard_deaths", counters.get("shard_deaths", 0))
 
 
@@ -108,7 +115,8 @@ def _brokers(nodes: list[Stats]) -> Iterator[Family]:
 
 def _shards(shards: list[Stats]) -> Iterator[Family]:
     outcomes: dict[str, int] = {}
-    raw = sent = 0
+    retries: dict[str, int] = {}
+    raw = sent = probes = 0
     for shard in shards:
         counters = shard["counters"]
         outcomes["acked"] = outcomes.get("acked", 0) + counters.get("batches_acked", 0)
@@ -117,9 +125,15 @@ def _shards(shards: list[Stats]) -> Iterator[Family]:
             if name.startswith("answers_"):
                 word = name.removeprefix("answers_")
                 outcomes[word] = outcomes.get(word, 0) + count
+            if name.startswith(_RETRIES):
+                word = name.removeprefix(_RETRIES)
+                retries[word] = retries.get(word, 0) + count
+        probes += counters.get("probes", 0)
         raw += counters.get("bytes_raw", 0)
         sent += counters.get("bytes_sent", 0)
     yield _family("penstock_batches", [((word,), count) for word, count in outcomes.items()])
+    yield _family("penstock_retries", [((word,), count) for word, count in retries.items()])
+    yield _single("penstock_probes", probes)
     yield _family("penstock_batch_bytes", [(("raw",), raw), (("sent",), sent)])
 
 

@@ -1,5 +1,8 @@
 """Brings what Kafka refuses for good into the dead letters. Until a letter is on disk its partition stands still."""
 
+from collections import Counter
+from typing import Final
+
 from ..config.model import Settings
 from ..runtime import logs
 from ..wire.frames import RefusedRecords
@@ -22,6 +25,8 @@ class Parking:
         self._leases: Leases = started.leases
         self._waiting: list[ParkRequest] = []
         self._again_at = 0.0
+        self.records: Final[Counter[str]] = Counter()
+        """Records written to dead letters since the start, by Kafka's error."""
         self._log = logs.get()
 
     def lookup(self, client_id: str, seq: int) -> tuple[RefusedRecords, ...]:
@@ -45,11 +50,13 @@ class Parking:
                 self._again_at = now + AGAIN_S
                 return
             del self._waiting[0]
+            records = sum(piece.count for piece in request.pieces)
+            self.records[request.error] += records
             self._log.warning(
                 "records_parked",
                 topic=request.topic,
                 partition=request.index,
-                records=sum(piece.count for piece in request.pieces),
+                records=records,
                 error=request.error,
                 letter=letter,
             )

@@ -27,6 +27,7 @@ from ..runtime.clock import monotonic, thread_seconds
 from ..runtime.loop import READ, Loop
 from ..runtime.notify import Notifier
 from ..runtime.process import Exit, has_lost_parent, refuse_optimised, take_journal, tie_to_parent
+from ..runtime.starts import count_start
 from .bus import Bus
 from .cluster_follower import EXPIRATION_MS, ClusterFollower, ask_brokers
 from .control import Control
@@ -435,6 +436,7 @@ def main() -> None:
     for caution in settings.kafka.cautions():
         logs.get().warning("doubtful_setting", what=f"kafka.{caution}")
     tie_to_parent()
+    count_start(settings.runtime_dir, "router")
     sys.exit(serve(settings, arguments.settings))
 
 

@@ -22,6 +22,7 @@ After an error of a sync the file is never synced again: what it may have lost i
 segment and synced there. References to slices that were synced stay true; others are told through `on_relocated`.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,9 @@ class Spool:
         self.written_through = Lsn(0)
         self.synced_through = Lsn(0)
         self.unsynced_since: float | None = None
+        self.unsynced_records = 0
+        """Records that a power cut would take: of frames staged or written, not synced."""
+        self._unsynced_frames: deque[tuple[Lsn, int]] = deque()
         self.on_relocated: Callable[[Mapping[Lsn, Lsn]], None] = _nobody_holds_references
         for end in ends:
             self.segments.added(end.number, end.end)
@@ -202,6 +206,8 @@ class Spool:
         place = tail.stage(body)
         number = segment_of(place)
         self.segments.took(number, len(payloads), created_ms)
+        self._unsynced_frames.append((place, entry.count))
+        self.unsynced_records += entry.count
         body_at = (place & 0xFFFFFFFF) + ENTRY.size
         return FramePlace(place, number, [body_at + start for start in starts])
 
@@ -378,6 +384,9 @@ class Spool:
         self._settle()
         self.unsynced_since = self._written_since if self.unsynced else None
         self._active.synced(through)
+        frames = self._unsynced_frames
+        while frames and frames[0][0] < through:
+            self.unsynced_records -= frames.popleft()[1]
 
 
 def _nobody_holds_references(_moved: Mapping[Lsn, Lsn]) -> None:

@@ -11,6 +11,7 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ..runtime.starts import restarts
 from ..wire.messages import Load
 from .core.counts import ACK_BUCKETS_MS
 from .core.leases import LeaseView
@@ -68,6 +69,7 @@ def stats(router: "Router", now: float) -> Shown:
         },
         "security": _security(router),
         "processes": _processes(router),
+        "restarts": restarts(router.settings.runtime_dir),
     }
 
 
@@ -100,6 +102,7 @@ def records(router: "Router") -> Shown:
         "expired": counts.expired,
         "quarantined": counts.quarantined,
         "possible_duplicates": router.leases.counters.get("possible_duplicates", 0),
+        "dead_letters_by_error": dict(router.parking.records),
     }
 
 
@@ -162,6 +165,7 @@ def _spool(router: "Router", now: float) -> Shown:
         "pending_slices": spool.segments.pending,
         "oldest_s": 0.0 if oldest_ms is None else round(now - oldest_ms / 1_000, 3),
         "unsynced_bytes": spool.unsynced_bytes,
+        "unsynced_records": spool.unsynced_records,
         "has_spare": spool.has_spare,
         "corrupt_entries": report.corrupt_entries,
         "lost_records": sum(lost.count for lost in report.lost),

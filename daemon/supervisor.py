@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 from ..config import handover
 from ..config.model import Settings
 from ..runtime.process import JOURNAL_FD, PARENT_VARIABLE, refuse_optimised
+from ..runtime.starts import forget_starts
 
 LISTENER_FD: Final = 3
 BACKLOG: Final = 4096
@@ -59,6 +60,7 @@ def launch(settings: Settings, *, brokers: EmbeddedBrokers | None = None) -> NoR
     _occupy_low_descriptors()
     _make_directories(settings)
     _hold_lock(settings.runtime_dir / "lock")
+    forget_starts(settings.runtime_dir)
     settings_file = settings.runtime_dir / "settings.json"
     handover.write(settings, settings_file)
     configuration = settings.runtime_dir / "supervisord.conf"

@@ -29,13 +29,25 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric("penstock_records_parked", "counter", (), "Records Kafka refused for good; they lie in the dead letters."),
     Metric(
+        "penstock_dead_letter_records",
+        "counter",
+        ("reason",),
+        "The same by Kafka's error, counted as they are written there.",
+    ),
+    Metric(
+        "penstock_records_expired",
+        "counter",
+        (),
+        "Records given up because their time was over. 0: the daemon keeps them until they are delivered.",
+    ),
+    Metric(
         "penstock_records_resent", "counter", (), "Records of frames a client sent again and that were known already."
     ),
     Metric(
         "penstock_records_pending",
         "gauge",
         (),
-        "Records taken and not at their end. received = refused + pending + delivered + parked.",
+        "Records taken and not at their end. received = refused + pending + delivered + parked + expired + corrupt ones.",
     ),
     Metric("penstock_acks", "counter", ("level",), "Frames answered at a level."),
     Metric("penstock_ack_seconds", "histogram", ("level",), "Time from a frame's arrival to its answer."),
@@ -57,6 +69,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "penstock_spool_unsynced_bytes", "gauge", (), "Bytes a power cut would cost the level `accepted` right now."
     ),
+    Metric("penstock_spool_unsynced_records", "gauge", (), "The same in records."),
     Metric(
         "penstock_spool_corrupt_records",
         "counter",
@@ -70,6 +83,19 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric("penstock_lease_moves", "counter", (), "Leases granted anew or moved to another node."),
     Metric("penstock_bumps", "counter", (), "Producer epochs spent."),
+    Metric(
+        "penstock_gap_records",
+        "counter",
+        (),
+        "Records held up because the broker refuses all of them as out of order. 0, or an alarm.",
+    ),
+    Metric(
+        "penstock_retries",
+        "counter",
+        ("reason",),
+        "Batches that were sent and have to be sent again, by Kafka's error or what else happened.",
+    ),
+    Metric("penstock_probes", "counter", (), "Times the end of a log was looked for after a refusal."),
     Metric("penstock_shard_deaths", "counter", (), "Shard processes that ended."),
     Metric("penstock_broker_up", "gauge", ("node",), "1 while the shard's connection to the broker is ready."),
     Metric("penstock_broker_rtt_seconds", "gauge", ("node",), "Last round trip of a Produce request."),
@@ -87,6 +113,9 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("penstock_topic_records_pending", "gauge", ("topic",), "Records pending, by topic; at most 1000 topics."),
     Metric("penstock_process_cpu_seconds", "counter", ("process",), "CPU time used."),
     Metric("penstock_process_memory_bytes", "gauge", ("process",), "Resident memory."),
+    Metric(
+        "penstock_process_restarts", "counter", ("process",), "Times it was started again since the daemon's start."
+    ),
     Metric("penstock_process_open_fds", "gauge", ("process",), "Open descriptors."),
 )
 

@@ -32,6 +32,7 @@ from ..runtime import logs
 from ..runtime.clock import monotonic, wall_ms
 from ..runtime.loop import READ, Loop
 from ..runtime.process import Exit, refuse_optimised, take_journal, tie_to_parent
+from ..runtime.starts import count_start
 from ..wire.messages import Broken, Grant, Hello, Load, Nodes, Revoke, RouterMessage, Stop, Welcome
 from .inbox import Inbox
 from .journal import Journal, open_journal
@@ -291,6 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     settings = handover.read(options.settings)
     logs.configure(f"shard-{options.seat}", level=settings.log_level)
+    count_start(settings.runtime_dir, f"shard-{options.seat}")
     try:
         self_check(monotonic)
     except SlowChecksumError as error:

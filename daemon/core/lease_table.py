@@ -199,6 +199,8 @@ class LeaseTable:
         self.alarms[lease.number] = Alarm(lease.number, durable.topic, durable.index, since, why, text, first, end)
         if known is None or known.why is not why:
             self.notices.append(Notice(why.value, durable.topic, durable.index, first, end, text))
+            if why is BlockedBy.GAP:
+                self.counters["gap_records"] += end - first
 
     def progress(self, lease: Lease) -> None:
         """Kafka took something: no alarm stands any more."""

@@ -1,0 +1,31 @@
+"""How often each process of the daemon was started, in files that outlive it: a start is a byte at the end of the process's file."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+_FOLDER: Final = "starts"
+
+
+def count_start(runtime_dir: Path, process: str) -> None:
+    """Say that this process has begun. One byte more cannot be torn, whenever it dies."""
+    folder = runtime_dir / _FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(folder / process, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _ = os.write(descriptor, b".")
+    finally:
+        os.close(descriptor)
+
+
+def forget_starts(runtime_dir: Path) -> None:
+    """The launcher begins: restarts count from here."""
+    folder = runtime_dir / _FOLDER
+    for path in folder.iterdir() if folder.is_dir() else ():
+        path.unlink()
+
+
+def restarts(runtime_dir: Path) -> dict[str, int]:
+    """By process: how often it was started again."""
+    folder = runtime_dir / _FOLDER
+    return {path.name: path.stat().st_size - 1 for path in sorted(folder.iterdir())} if folder.is_dir() else {}
