@@ -347,6 +347,7 @@ class Connection(Generic[TagT]):
 
     def _take_login(self, answer: bytes) -> None:
         assert self._login is not None
+        self._traffic.answered(0, self._clock())
         try:
             self._must_be_written()
             self._login.answered(answer)
