@@ -34,15 +34,19 @@ class Faults:
         self._denied: set[str] = set()
         self._quota: float | None = None
         self._ends: list[Callable[[], None]] = []
-        usual: list[Callable[[], None]] = [
-            self.move, self.move, self.cut, self.cut, self.cut, self.kill, self.stop, self.pause, self.cut_off,
-            self.part, self.hold, self.delay_news, self.silence, self.slow, self.throttle, self.forbid, self.shrink,
-            self.lie,
-        ]  # fmt: skip
+        usual = self.usual()
         # Some runs know few kinds of trouble, and those often.
         self.kinds = usual if rng.random() < 0.5 else rng.sample(usual, rng.randint(2, 5))
         self.pause_s = rng.choice((0.3, 1.0, 3.0))
         self.length = rng.choice((0.3, 1.0, 1.0, 3.0))
+
+    def usual(self) -> list[Callable[[], None]]:
+        """All that may go wrong, what happens more often more than once."""
+        return [
+            self.move, self.move, self.cut, self.cut, self.cut, self.kill, self.stop, self.pause, self.cut_off,
+            self.part, self.hold, self.delay_news, self.silence, self.slow, self.throttle, self.forbid, self.shrink,
+            self.lie,
+        ]  # fmt: skip
 
     def begin(self) -> None:
         """Something goes wrong."""

@@ -45,7 +45,7 @@ def a_retry_has_a_new_stamp(patch: Changes) -> None:
     patch.swap(Joined, "_heard", bump)
 
 
-@found_by(29)
+@found_by(85)
 def cuts_are_made_anew_when_a_lease_comes_back(patch: Changes) -> None:
     grant = Placing._grant
 
@@ -65,7 +65,7 @@ def a_lost_connection_acknowledges(patch: Changes) -> None:
     patch.swap(leases, "unanswered", take)
 
 
-@found_by(17, 29)
+@found_by(17, 40)
 def one_acknowledgement_is_enough(patch: Changes) -> None:
     begin = links.LinkRules.__init__
 
@@ -91,7 +91,7 @@ def what_expires_keeps_its_stamps(patch: Changes) -> None:
     patch.swap(Partition, "skip", lambda self, spans: None)
 
 
-@found_by(10)
+@found_by(23)
 def five_may_be_under_way_before_one_has_proven(patch: Changes) -> None:
     enter = Lease.enter
 

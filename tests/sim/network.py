@@ -279,6 +279,10 @@ class Network:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self.after(LOOK_S, self._look)
 
+    def renew_loop(self) -> None:
+        """Another producer begins; what still happens to the one before is not heard of."""
+        self.loop = SimLoop()
+
     @property
     def wall_ms(self) -> int:
         return NOW_MS + round((self.now - 1000.0) * 1000)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.api.errors import PenstockError
 from penstock.config.direct import direct_settings
-from penstock.producer import direct_thread, links, metadata, sockets
+from penstock.producer import coordinators, direct_thread, links, metadata, sockets
 from penstock.producer.core.arena import Arena, Sealed
 from penstock.producer.core.cluster import Cluster
 from penstock.producer.core.joined import Joined
@@ -134,6 +134,7 @@ def on_simulated_time(net: Network) -> Iterator[None]:
         changes.swap(system, "open", lambda _self, family: net.open(family))
         changes.swap(links, "Resolver", lambda _loop: net.names)
         changes.swap(metadata, "Resolver", lambda _loop: net.names)
+        changes.swap(coordinators, "Resolver", lambda _loop: net.names)
         yield
     finally:
         changes.take_back()
@@ -142,7 +143,8 @@ def on_simulated_time(net: Network) -> Iterator[None]:
 class World:
     """A producer and a cluster. To be used within `on_simulated_time`."""
 
-    def __init__(self, net: Network, rng: Random) -> None:
+    def __init__(self, net: Network, rng: Random, **more: object) -> None:
+        """`more`: settings of the producer, by their names with underscores for the dots."""
         self.net = net
         self.rng = rng
         self.cluster = net.cluster
@@ -150,7 +152,7 @@ class World:
         request_ms = rng.choice((800, 1_500, 4_000))
         linger_ms = rng.choice((0, 0, 20))
         self.delivery_ms = request_ms + linger_ms + rng.choice((10, 500, 4_000, 20_000, 120_000))
-        settings = direct_settings(
+        self.settings = direct_settings(
             {
                 "bootstrap.servers": "10.0.0.1:9092,10.0.0.2:9092,10.0.0.3:9092",
                 "client.id": "simulated",
@@ -167,18 +169,23 @@ class World:
                 "max.request.size": 8_192,
                 "enable.metrics.push": False,
             }
+            | {name.replace("_", "."): value for name, value in more.items()}
         )
         for topic, places, replicas, least in (("three", THREE, 3, "2"), ("one", ONE, 1, "1")):
             wanted = (("min.insync.replicas", least),) if least != "1" else ()
             assert self.cluster.controller.create(topic, len(places), wanted, replicas) is not None
         self.cluster.settle(net.moment)
+        self.notices: list[Notice] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """A new producer, as after the start of its process."""
         self.arena = Arena(1 << 14, 0)
         self.front = Front(self.arena)
-        meters = Meters(settings, None, now=net.now)
+        meters = Meters(self.settings, None, now=self.net.now)
         self.engine = direct_thread._Engine(
-            settings, self.front, self.arena, WAKE_FD, lambda: None, meters, InstanceId()
+            self.settings, self.front, self.arena, WAKE_FD, lambda: None, meters, InstanceId()
         )
-        self.notices: list[Notice] = []
         take = self.joined.take_notices
         self.joined.take_notices = lambda: self._noted(take())  # type: ignore[method-assign]
         self.front.place_of = lambda number: Place(*self.joined.topic_of(number))

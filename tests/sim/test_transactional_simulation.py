@@ -1,0 +1,50 @@
+"""A transactional producer against the strict broker, three nodes of it, on virtual time, with trouble by seed.
+
+As test_direct_simulation.py; coordinators move and die as well, markers are late, transactions time out, and after what is fatal the
+producer is made anew. Both versions of the protocol, and brokers that know one only. What readers of committed records see must be
+what the application was told (`transactions.check`).
+"""
+
+import os
+from typing import Final
+
+import pytest
+
+from tests.harness.broker_mutants import changed
+
+from .transaction_mutants import MUTANTS
+from .transactions import Result, run
+
+SEEDS: Final = int(os.environ.get("PENSTOCK_SIM_SEEDS", "24"))
+FIRST: Final = int(os.environ.get("PENSTOCK_SIM_FIRST", "0"))
+PARTS: Final = 8
+"""So many tests share the seeds, for as many processes as there are."""
+
+
+def shown(seed: int) -> Result:
+    try:
+        return run(seed)
+    except Exception as error:
+        error.add_note(f"seed {seed}: `python -m tests.sim.story transactions {seed}` tells the run")
+        raise
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_readers_see_whole_what_was_committed_and_nothing_of_what_was_aborted(part: int) -> None:
+    results = [shown(seed) for seed in range(FIRST + part, FIRST + SEEDS, PARTS)]
+    if len(results) >= 3:
+        assert sum(one.committed for one in results) > 3
+        assert sum(one.aborted for one in results) > 0
+        assert sum(one.records for one in results) > 20
+        assert sum(len(one.events) for one in results) > 5
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_fault_in_transactions_is_found(name: str) -> None:
+    seeds, plant = MUTANTS[name]
+    for seed in seeds:
+        _ = shown(seed)
+    with changed(plant):
+        for seed in seeds:
+            with pytest.raises((AssertionError, LookupError, ValueError)):
+                _ = run(seed)
