@@ -13,7 +13,7 @@ from random import Random
 from typing import Final, NamedTuple, cast
 
 from ..client import FrameMetadata, Future, Producer
-from ..client.client import LevelName
+from ..client.given import LevelName
 
 _TELL_S: Final = 0.2
 _VARIANTS: Final = 8

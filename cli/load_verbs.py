@@ -23,7 +23,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from ..client.client import LevelName
+    from ..client.given import LevelName
 
 LEVELS: Final[dict[str, "LevelName"]] = {"accepted": "accepted", "spooled": "spooled", "delivered": "delivered"}
 LevelOption = Annotated[str, typer.Option(help="accepted, spooled or delivered.")]

@@ -79,8 +79,8 @@ class Sends:
     def send(
         self,
         topic: str,
-        value: Bytes | None,
-        key: Bytes | None = None,
+        value: object,
+        key: object = None,
         *,
         headers: Headers = None,
         partition: int | None = None,
@@ -90,8 +90,8 @@ class Sends:
     def send_many(
         self,
         topic: str,
-        values: Sequence[Bytes | None],
-        keys: Sequence[Bytes | None] | None = None,
+        values: Sequence[object],
+        keys: Sequence[object] | None = None,
         *,
         headers: Sequence[Headers] | None = None,
         partitions: int | Sequence[int | None] | None = None,
