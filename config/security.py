@@ -277,6 +277,8 @@ def broken_rules(settings: SecuritySettings) -> Iterator[BrokenRule]:
     """Rules between the settings; those about files are elsewhere."""
     if settings.uses_sasl:
         yield from _sasl_rules(settings)
+    if settings.uses_sasl and settings.sasl_mechanism == "OAUTHBEARER":
+        yield from _token_rules(settings)
     yield from _tls_rules(settings)
 
 
@@ -305,6 +307,14 @@ def _sasl_rules(settings: SecuritySettings) -> Iterator[BrokenRule]:
         wanted = {}
     for name in (name for name, value in wanted.items() if not value):
         yield BrokenRule(("sasl.mechanism", name), f"sasl.mechanism = {mechanism} needs {name}")
+
+
+def _token_rules(settings: SecuritySettings) -> Iterator[BrokenRule]:
+    if ":" in settings.sasl_oauthbearer_client_id and not settings.sasl_oauthbearer_header_urlencode:
+        yield BrokenRule(
+            ("sasl.oauthbearer.client.id", "sasl.oauthbearer.header.urlencode"),
+            "sasl.oauthbearer.client.id has a colon, which would end it: write sasl.oauthbearer.header.urlencode = true",
+        )
 
 
 def _tls_rules(settings: SecuritySettings) -> Iterator[BrokenRule]:

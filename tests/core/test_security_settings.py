@@ -85,6 +85,19 @@ def test_tokens_come_from_an_endpoint_with_a_client_and_a_secret() -> None:
     ]
 
 
+def test_a_client_id_is_not_cut_short_by_a_colon_of_its_own(tmp_path: Path) -> None:
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": ENDPOINT,
+        "sasl.oauthbearer.client.id": "urn:me",
+        "sasl.oauthbearer.client.secret.file": str(secret(tmp_path)),
+    }
+    (found,) = problems(given)
+    assert "has a colon" in found
+    assert made({**given, "sasl.oauthbearer.header.urlencode": True}).cautions() == ()
+
+
 def test_a_token_in_a_file_needs_nothing_else(tmp_path: Path) -> None:
     path = secret(tmp_path)
     settings = made(
