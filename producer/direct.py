@@ -54,6 +54,9 @@ class DirectProducer(Transactional, Sends):
     they never wait. Raised are TypeError and ValueError for what is no record, SerializationError for what a serializer cannot take,
     ClosedError, and what a partitioner raises.
 
+    With `transactional.id` records are sent in transactions, between `begin_transaction` and `commit_transaction` or
+    `abort_transaction`; `init_transactions` comes first. Outside of one, `send` raises TransactionStateError.
+
     After a fork the child has a producer of its own, begun with its first record; what the parent had no answers for stays the
     parent's.
 

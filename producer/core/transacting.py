@@ -176,6 +176,8 @@ class TransactionalJoined(Joined):
 
     def abort(self, failure: Failure, *, now: float) -> None:
         """Everything left fails. Nothing of it was committed: that is asked for only when all is answered."""
+        if failure.kind is Kind.CLOSED:
+            failure = failure._replace(message="the producer was closed before the record's transaction was committed")
         if self.failure is None:
             self.failure = failure
         for part in sorted(self._open, key=lambda one: one.number):
