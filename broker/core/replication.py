@@ -7,18 +7,17 @@ test lets it: sessions end, replicas fall behind, news is late.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .controller import CONTROLLER, Controller, Key, News, PlacementError
 from .copying import copy
 from .errors import ErrorCode
 from .faults import MarkerRules
-from .log import PartitionLog
 from .markers import coordinate
 from .node import Limits, Node, Partition, Peer
 from .outcomes import Wait
 from .placement import NO_LEADER
+from .places import Place
 from .ports import LogStore, Moment
 from .requests import Reply, Request, again, apply
 from .tasks import upkeep
@@ -46,32 +45,6 @@ class Timing(NamedTuple):
 
     look_s: float = 0.1
     """Between two looks at the clock, where nothing else happens."""
-
-
-@dataclass(slots=True)
-class Place:
-    """One node's seat: it stays when the node dies."""
-
-    news: News
-    node: Node | None
-    start: int = 0
-    paused: bool = False
-    """Stopped like by SIGSTOP: it neither serves nor copies nor is heard of."""
-
-    held: bool = False
-    """Does not copy, though it is heard of."""
-
-    news_delay_s: float = 0.0
-    news_due: float | None = None
-    heard_at: float = 0.0
-    clock_ms: int = 0
-    """How far its time of day is ahead of the others'."""
-
-    disk: dict[Key, PartitionLog] = field(default_factory=dict)
-    """Logs of a node that is not running."""
-
-    clean: bool = False
-    """It ended in order."""
 
 
 class Cluster:
