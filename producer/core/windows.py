@@ -25,43 +25,69 @@ class _Sample(NamedTuple):
 
 
 class Sampled:
-    """Values of one kind. `total` and `count` are of all that was ever recorded. Times are seconds of one clock."""
+    """Values of one kind. Times are seconds of one clock."""
 
-    __slots__ = ("_began", "_count", "_largest", "_last", "_older", "_total", "_window_s", "_windows", "count", "total")
+    __slots__ = (
+        "_began",
+        "_count",
+        "_count_before",
+        "_ends",
+        "_largest",
+        "_last",
+        "_older",
+        "_total",
+        "_total_before",
+        "_window_s",
+        "_windows",
+    )
 
     def __init__(self, windows: Windows) -> None:
-        self.total = 0.0
-        self.count = 0
         self._windows: Final = windows
         self._window_s: Final = windows.window_s
         # One more than is looked at: the oldest reaches back beyond the windows, and part of it lies in them.
         self._older: Final[deque[_Sample]] = deque(maxlen=windows.samples)
         self._began = -math.inf
+        self._ends = -math.inf
         self._last = -math.inf
+        self._total_before = 0.0
+        self._count_before = 0
         self._total = 0.0
         self._count = 0
         self._largest = -math.inf
 
     def add(self, value: float, now: float) -> None:
         """One more value."""
-        if now - self._began >= self._window_s:
+        if now >= self._ends:
             self._advance(now)
         self._last = now
         self._total += value
         self._count += 1
-        self._largest = max(self._largest, value)
-        self.total += value
-        self.count += 1
+        if value > self._largest:  # noqa: PLR1730  (several times for each batch: a call costs as much as all the rest)
+            self._largest = value
 
     def _advance(self, now: float) -> None:
         if self._count:
             self._older.append(_Sample(self._began, self._last, self._total, self._count, self._largest))
+        # No call from here on: other threads read totals, which must never be seen to fall.
         self._began = now
+        self._ends = now + self._window_s
+        self._total_before += self._total
+        self._count_before += self._count
         self._total = 0.0
         self._count = 0
         self._largest = -math.inf
 
     # --- reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def total(self) -> float:
+        """Sum of all that was ever recorded."""
+        return self._total_before + self._total
+
+    @property
+    def count(self) -> int:
+        """How often something was recorded."""
+        return self._count_before + self._count
 
     def average(self, now: float) -> float:
         """Mean of the values in the windows; NaN: there are none."""
