@@ -15,6 +15,9 @@ from .writing import Marker, read_marker
 
 FIRST_EPOCH: Final = 0
 UNKNOWN_EPOCH: Final = -1
+TIDY_MIN: Final = 1_000
+"""Ends of transactions that are kept without looking at them."""
+
 OFFSET_BYTES: Final = 8
 EPOCH_AT: Final = 12
 EPOCH_BYTES: Final = 4
@@ -111,7 +114,9 @@ class PartitionLog:
         """Batches before this offset were there when the replica last started: it remembers the last of each producer."""
 
         self._ended: list[Ended] = []
-        """In order of their ends."""
+        """In order of their ends; of the committed ones only those whose end may not be copied yet, and some more."""
+
+        self._tidy_at = TIDY_MIN
 
         self._buried: list[Buried] = []
         """Batches that were deleted and that a start learns of: they lie in the same file as others, or a snapshot tells of them."""
@@ -244,7 +249,7 @@ class PartitionLog:
             coordinator, time = marker.coordinator_epoch, head.max_timestamp
             began = self.producers.ended(head.producer_id, head.producer_epoch, coordinator, time)
             if began is not None:
-                self._ended.append(Ended(head.producer_id, began, head.base_offset, marker.commit))
+                self._note_end(Ended(head.producer_id, began, head.base_offset, marker.commit))
             return
         last = head.base_offset + head.last_offset_delta
         stored = Stored(head.base_sequence, head.last_sequence, head.base_offset, last, head.max_timestamp)
@@ -253,6 +258,14 @@ class PartitionLog:
         self.producers.appended(
             head.producer_id, head.producer_epoch, stored, transactional=transactional, numbered=numbered
         )
+
+    def _note_end(self, ended: Ended) -> None:
+        self._ended.append(ended)
+        if len(self._ended) >= self._tidy_at:
+            # Nobody asks for what was committed once its end is copied.
+            seen = self.high_watermark
+            self._ended = [one for one in self._ended if not one.commit or one.marker_offset >= seen]
+            self._tidy_at = 2 * len(self._ended) + TIDY_MIN
 
     # Losing records and memory
 

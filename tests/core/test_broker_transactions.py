@@ -154,6 +154,39 @@ def test_a_log_that_says_most_things_more_than_once_is_written_anew() -> None:
     assert talk.do("init") == {"error": 0, "id": 0, "epoch": epoch + 1}
 
 
+def test_a_producer_is_not_forgotten_while_its_transaction_is_open_and_then_by_the_time_of_its_end() -> None:
+    talk = begun(V2)
+    assert talk.put(V2, 0, 0)[0] == 0
+    node, clock = talk.bench.node, talk.bench.clock
+    clock.pass_ms(50_000)
+    node.expire_producers(clock.moment, 1_000)
+    assert talk.do("writers")["writers"] == [[0, 0, 0, 0]]
+    assert talk.do("end", epoch=0, commit=True, version=5)["error"] == 0
+    node.expire_producers(clock.moment, 1_000)
+    assert talk.do("writers")["writers"] == [[0, 1, -1, -1]]
+    clock.pass_ms(1_000)
+    node.expire_producers(clock.moment, 1_000)
+    assert talk.do("writers")["writers"] == []
+
+
+def test_of_many_transactions_only_the_aborted_ones_are_kept_in_mind() -> None:
+    talk = begun(V1)
+    for number in range(600):
+        assert talk.do("add", epoch=0) == {"errors": [0]}
+        assert talk.put(V1, 0, 2 * number)[0] == 0
+        assert talk.do("end", epoch=0, commit=True, version=4) == {"error": 0}
+        assert talk.do("add", epoch=0) == {"errors": [0]}
+        assert talk.put(V1, 0, 2 * number + 1)[0] == 0
+        assert talk.do("end", epoch=0, commit=False, version=4) == {"error": 0}
+    topic = talk.bench.node.topic("t")
+    assert topic is not None
+    partition = talk.bench.node.partition(topic, 0)
+    assert not isinstance(partition, int)
+    assert len(partition.log.aborted(0, 1 << 40)) == 600
+    assert len(partition.log._ended) <= 800
+    assert partition.log.last_stable_offset == partition.log.end_offset == 2400
+
+
 # Rights
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
 
 from tests.harness.embedded import EmbeddedCluster, ReplicatedCluster
 from tests.harness.processes import Deadline
@@ -186,3 +187,29 @@ def test_commands_about_transactions_that_make_no_sense_are_refused() -> None:
             assert node.command(op="limit", name=name, value=value)["ok"] is True
         for name in ("transactional_id_expiration_ms", "offsets_retention_ms"):
             assert node.command(op="limit", name=name, value=1000)["ok"] is True
+
+
+def test_a_client_written_in_python_runs_transactions_and_reads_in_a_group(bootstrap: str) -> None:
+    servers = bootstrap.split(",")
+    one = KafkaProducer(bootstrap_servers=servers, transactional_id="python")
+    one.init_transactions()
+    for number in range(4):
+        one.begin_transaction()
+        _ = one.send("t", b"%d" % number)
+        one.flush(PATIENCE_S)
+        if number % 2:
+            one.abort_transaction()
+        else:
+            one.commit_transaction()
+    one.close()
+    reader = KafkaConsumer(
+        "t",
+        bootstrap_servers=servers,
+        group_id="python",
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=int(PATIENCE_S * 1000),
+    )
+    found = [next(reader).value for _ in range(2)]
+    reader.close()
+    assert found == [b"0", b"2"]
