@@ -1,12 +1,17 @@
 """Rows about metrics: what is recorded, and at which level."""
 
+from collections import Counter
+
 import pytest
 from penstock.config.direct import DirectSettings, direct_settings
 from penstock.config.errors import ConfigError
-from penstock.producer.core.metric_names import BY_GROUP, CLIENT, METRICS, PARTITION, Level
+from penstock.producer.core.buffers import BufferPool
+from penstock.producer.core.metric_names import BY_GROUP, CLIENT, METRICS, PARTITION, SENSORS, Level
+from penstock.producer.core.outcomes import Failed, Failure, Kind
 from penstock.producer.metrics import Meters
 
 from tests.fakes.link_world import link_world
+from tests.fakes.shard_bench import ShardBench
 
 
 def settings(**given: object) -> DirectSettings:
@@ -85,3 +90,52 @@ def test_authentications_are_counted_by_how_they_ended() -> None:
 def test_no_metric_is_shown_that_is_not_declared() -> None:
     meters = Meters(settings(**{"metrics.recording.level": "DEBUG"}), None, now=0.0)
     assert {figure.metric for figure in meters.sensors.figures(0.0)} <= set(METRICS)
+
+
+def test_every_sensor_that_is_declared_is_recorded_by_something() -> None:
+    pool = BufferPool(1000, 100)
+    meters = Meters(settings(**{"metrics.recording.level": "DEBUG"}), pool, now=0.0)
+    bench = ShardBench()
+    bench.grant(0)
+    bench.put(0, 1)
+    (sent,) = bench.send()
+    now, topic = bench.now + 1.0, sent.flight.entries[0][0].topic
+    meters.departed(sent.flight.entries, now)
+    meters.answered(1, 0.1, now)
+    meters.retried(topic, 2, now)
+    unsure = Failure(Kind.MAY_BE_WRITTEN, -1, "EXPIRED", "its time is over")
+    meters.failed(topic, Failed(0, 0, 3, unsure, released=False), now)
+    meters.alarmed(now)
+    pool.waited_s, pool.exhausted_count = 0.5, 2
+    meters.follow(Counter(splits=2, probes=1), now)
+    meters.not_taken(4, now)
+    meters.waited_for_metadata(0.1, now)
+    meters.flushed(0.1, now)
+    for call in ("init", "begin", "send-offsets", "commit", "abort"):
+        meters.transacted(call, 0.1, now)
+    traffic = meters.traffic(1, now=now)
+    traffic.opened(now)
+    traffic.sent(10, now)
+    traffic.wrote(10, now)
+    traffic.read(5, now)
+    traffic.answered(7, now)
+    traffic.authenticated(now)
+    traffic.authenticated_again(0.1, now)
+    traffic.refused(now, again=False)
+    traffic.refused(now, again=True)
+    traffic.closed(now)
+    told = {(figure.metric.group, figure.metric.sensor): figure.value for figure in meters.sensors.figures(now)}
+    assert {key for key, value in told.items() if key in SENSORS and not value > 0} == set()
+    assert set(told) >= SENSORS
+    totals = figures(meters, now)
+    assert (totals["batch-split-total"], totals["buffer-exhausted-total"]) == (2, 2)
+    assert (totals["record-retry-total"], totals["record-error-total"]) == (2, 3)
+
+
+def test_what_was_counted_elsewhere_is_counted_once() -> None:
+    meters = Meters(settings(), None, now=0.0)
+    for _ in range(3):
+        meters.follow(Counter(splits=2, probes=1), 1.0)
+    assert figures(meters, 1.0)["batch-split-total"] == 2
+    meters.follow(Counter(splits=5, probes=1), 2.0)
+    assert figures(meters, 2.0)["batch-split-total"] == 5
