@@ -571,7 +571,7 @@ def test_a_lost_answer_begins_the_probe_again_with_the_oldest(bench: ShardBench)
 def test_a_pass_that_is_refused_whole_is_a_gap(bench: ShardBench) -> None:
     unanswered(bench)
     state = bench.log().states[PRODUCER_ID]
-    later = state.last._replace(first_sequence=9000, last_sequence=9001)
+    later = state.batches[-1]._replace(first_sequence=9000, last_sequence=9001)
     state.batches.clear()
     state.batches.append(later)
     bench.run()
@@ -685,7 +685,7 @@ def test_sequences_follow_from_ordinals_rows_and_wrap(bench: ShardBench) -> None
     bench.run()
     kept = bench.log().states[PRODUCER_ID]
     assert kept.epoch == 4
-    assert (kept.batches[0].first_sequence, kept.last.last_sequence) == ((1 << 31) - 3, 6)
+    assert (kept.batches[0].first_sequence, kept.last_sequence) == ((1 << 31) - 3, 6)
 
 
 def test_a_batch_never_crosses_a_stamp_row_nor_a_hole(bench: ShardBench) -> None:

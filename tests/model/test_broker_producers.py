@@ -122,7 +122,7 @@ class ProducerMemory(RuleBasedStateMachine):
 
     @invariant()
     def what_is_told_is_the_last_batch_of_each_id(self) -> None:
-        told = [(key, one.epoch, one.last.last_sequence, one.last.timestamp) for key, one in self.table.snapshot()]
+        told = [(key, one.epoch, one.last_sequence, one.timestamp) for key, one in self.table.snapshot()]
         last = [self.of(one)[-1] for one in sorted({event.producer_id for event in self.history})]
         assert told == [(e.producer_id, e.epoch, (e.first + e.count - 1) % MODULUS, e.timestamp) for e in last]
 
