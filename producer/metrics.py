@@ -5,7 +5,7 @@ declared in `core/metric_names.py`, everything but gauges is recorded here.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -174,7 +174,7 @@ class Meters:
             self._flush.add(seconds, now)
 
     @contextmanager
-    def timing(self, call: str) -> Iterator[None]:
+    def timing(self, call: str) -> Generator[None]:
         """Around a call of a transaction, whatever comes of it."""
         began = monotonic()
         try:

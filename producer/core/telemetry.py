@@ -128,9 +128,11 @@ class Telemetry:
 
     def _codec(self, subscription: Subscription) -> Codec:
         """The first one that the broker takes and that it has not refused all the same."""
-        names: dict[int, Codec] = {number: name for name, number in ATTRIBUTES.items()}
-        known = [names[number] for number in subscription.accepted_codecs if number in names]
-        return next((codec for codec in known if codec not in self._refused_codecs), "none")
+        for number in subscription.accepted_codecs:
+            for codec, own in ATTRIBUTES.items():
+                if own == number and codec not in self._refused_codecs:
+                    return codec
+        return "none"
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
