@@ -1,6 +1,5 @@
 """What the direct producer's sender thread is made of, out of its settings."""
 
-import random
 from collections.abc import Callable
 from typing import Final
 
@@ -53,7 +52,7 @@ def joined_of(settings: DirectSettings, arena: Arena, is_connected: Callable[[in
     return Joined(limits, accumulator, rules_of, is_connected=is_connected)
 
 
-def link_rules_of(settings: DirectSettings, meters: Meters) -> LinkRules:
+def link_rules_of(settings: DirectSettings, meters: Meters, rng: Callable[[], float]) -> LinkRules:
     """How Produce requests are made."""
     return LinkRules(
         client_id=settings.client_id,
@@ -61,7 +60,7 @@ def link_rules_of(settings: DirectSettings, meters: Meters) -> LinkRules:
         request_timeout_ms=settings.request_timeout_ms,
         in_flight_max=settings.max_in_flight_requests_per_connection,
         zstd=settings.compression_type == "zstd",
-        rng=random.random,
+        rng=rng,
         watch=meters,
         acks=int(settings.acks),
         transactional_id=settings.transactional_id,

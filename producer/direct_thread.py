@@ -214,7 +214,7 @@ class _Engine:
             watch=meters,
             security=security,
         )
-        rules = link_rules_of(settings, meters)
+        rules = link_rules_of(settings, meters, random.random)
         options = produce_options(settings, acks=rules.acks, security=security)
         self._links: Final = Links(self._loop, options, rules, self.joined.table, self.joined.journal)
         self.transactions: Final = self._transactions(settings, rules, security)
