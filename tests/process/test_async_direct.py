@@ -102,7 +102,7 @@ def test_whoever_finds_memory_full_waits_and_records_are_taken_in_the_order_of_t
 ) -> None:
     async def main() -> None:
         async with made(cluster, **_named(SMALL)) as producer:
-            _ = await producer.partitions_for(topic)
+            _ = await producer.partitions_for(topic, WAIT_S)
             hold(cluster, 300)
             sends = [asyncio.create_task(producer.send(topic, b"%03d" % i + RECORD)) for i in range(40)]
             await settle()
@@ -123,7 +123,7 @@ def _named(settings: dict[str, object]) -> dict[str, object]:
 def test_a_send_that_is_cancelled_or_out_of_time_has_taken_nothing(cluster: EmbeddedCluster, topic: str) -> None:
     async def main() -> None:
         async with made(cluster, max_block_ms=400, **_named(SMALL)) as producer:
-            _ = await producer.partitions_for(topic)
+            _ = await producer.partitions_for(topic, WAIT_S)
             hold(cluster, 1_500)
             filling = [await producer.send(topic, b"taken" + RECORD) for _ in range(4)]
             cancelled = asyncio.create_task(producer.send(topic, b"never" + RECORD))
@@ -146,7 +146,7 @@ def test_a_send_that_is_cancelled_or_out_of_time_has_taken_nothing(cluster: Embe
 def test_columns_cancelled_on_their_way_in_tell_how_many_were_taken(cluster: EmbeddedCluster, topic: str) -> None:
     async def main() -> int:
         async with made(cluster, **_named(SMALL)) as producer:
-            _ = await producer.partitions_for(topic)
+            _ = await producer.partitions_for(topic, WAIT_S)
             hold(cluster, 500)
             sending = asyncio.create_task(producer.send_many(topic, [b"%03d" % i + RECORD for i in range(100)]))
             await settle()
@@ -179,6 +179,7 @@ def test_a_topic_that_comes_later_is_waited_for_without_holding_up_the_loop(clus
 def test_what_fails_in_the_synchronous_futures_fails_in_these(cluster: EmbeddedCluster, topic: str) -> None:
     async def main() -> None:
         async with made(cluster, max_block_ms=100, value_serializer="int") as producer:
+            _ = await producer.partitions_for(topic, WAIT_S)
             missing = await producer.send("nowhere", 1)
             assert isinstance(missing.exception(), MetadataTimeoutError)
             with pytest.raises(MetadataTimeoutError):
@@ -207,7 +208,7 @@ def test_several_loops_may_use_a_producer_one_after_the_other(cluster: EmbeddedC
     left: list[asyncio.Future[Any]] = []
 
     async def leave_behind() -> None:
-        _ = await producer.partitions_for(topic)
+        _ = await producer.partitions_for(topic, WAIT_S)
         hold(cluster, 300)
         left.append(await producer.send(topic, b"unanswered"))
         left.append(await producer.send_many(topic, [b"unanswered too"]))
@@ -242,7 +243,7 @@ def test_a_close_whose_time_is_over_or_that_is_cancelled_gives_up_what_is_left(
     async def main() -> None:
         for cancel in (False, True):
             producer = made(cluster, linger_ms=0)
-            _ = await producer.partitions_for(topic)
+            _ = await producer.partitions_for(topic, WAIT_S)
             hold(cluster, 2_000)
             future = await producer.send(topic, b"v")
             with pytest.raises(WaitTimeoutError):
@@ -279,6 +280,7 @@ def test_interceptors_are_told_on_the_sender_thread_and_before_the_future_is_don
 
     async def main() -> None:
         async with made(cluster, max_block_ms=50, linger_ms=20, interceptors=[Telling()]) as producer:
+            _ = await producer.partitions_for(topic, WAIT_S)
             for _ in range(3):
                 futures.append(await producer.send(topic, b"v"))  # noqa: PERF401  (interceptors look at it)
             futures.append(await producer.send_many(topic, [b"w"]))
