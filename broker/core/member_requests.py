@@ -32,6 +32,9 @@ SYNC_KEY: Final = 14
 NAMED_FIRST: Final = 4
 """First JoinGroup version whose consumers are given a name and asked to come back with it (KIP-394)."""
 
+BY_SEVERAL: Final = 3
+"""First LeaveGroup version that names several members."""
+
 SESSION_MS_MIN: Final = 1_000
 SESSION_MS_MAX: Final = 1_800_000
 
@@ -186,9 +189,11 @@ def heartbeat(node: Node, request: HeartbeatRequest, call: Call) -> Outcome:
 def leave(node: Node, request: LeaveGroupRequest, call: Call) -> Outcome:
     """Serve LeaveGroup, of one member or of several."""
     group = _group(node, LEAVE_KEY, request.group_id, call)
+    if group is ErrorCode.UNKNOWN_MEMBER_ID:
+        group = Group()  # nobody was ever in it
     if isinstance(group, ErrorCode):
         return Answer(LeaveGroupResponse(error_code=group, members=[]))
-    if call.version < 3:
+    if call.version < BY_SEVERAL:
         return Answer(LeaveGroupResponse(error_code=_left(node, group, request.member_id, None, call), members=[]))
     told = [
         LeaveGroupResponse.MemberResponse(

@@ -8,6 +8,7 @@ from penstock.broker.core import (
     group_log,
     groups,
     markers,
+    member_requests,
     produce,
     tasks,
     transaction_requests,
@@ -16,6 +17,7 @@ from penstock.broker.core import transaction_states as states
 from penstock.broker.core.errors import ErrorCode
 from penstock.broker.core.group_log import GroupTable
 from penstock.broker.core.log import PartitionLog
+from penstock.broker.core.members import Group
 from penstock.broker.core.outcomes import Answer
 from penstock.broker.core.producer_state import Append, Kind, Plain, ProducerTable
 from penstock.broker.core.transaction_log import TransactionTable
@@ -301,3 +303,19 @@ def a_new_group_coordinator_forgets_what_is_pending(patch: Changes) -> None:
         self._known[index].pending.clear()
 
     patch.swap(GroupTable, "load", forget)
+
+
+@mutant
+def any_generation_is_the_present_one(patch: Changes) -> None:
+    error_of = Group.error_of
+    patch.swap(Group, "error_of", lambda self, name, instance, _=None: error_of(self, name, instance))
+
+
+@mutant
+def whoever_left_is_still_there(patch: Changes) -> None:
+    patch.swap(Group, "leave", lambda *_: None)
+
+
+@mutant
+def a_consumer_needs_no_name_to_join(patch: Changes) -> None:
+    patch.swap(member_requests, "NAMED_FIRST", 99)

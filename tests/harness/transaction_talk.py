@@ -8,8 +8,11 @@ A step is a plain dictionary, so that it can be written down as it is; `txn` nam
     commit   epoch, offset, version, generation, member                 fetched  stable, version (OffsetFetch)
     state    (DescribeTransactions)                                     writers  (DescribeProducers)
     read     isolated, offset (Fetch)                                   end_of   isolated, timestamp (ListOffsets)
+    enter    member, session_ms, version (JoinGroup)                    share    member, generation (SyncGroup)
+    beat     member, generation (Heartbeat)                             leave    member (LeaveGroup)
 
-Producer ids are told by their number in the order in which the conversation met them; a step's `id` means one by that number.
+Producer ids are told by their number in the order in which the conversation met them; a step's `id` means one by that number, and
+`member` a name that the group gave.
 """
 
 from collections.abc import Callable
@@ -18,7 +21,16 @@ from uuid import UUID
 
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeTransactionsRequest
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.consumer import (
+    FetchRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
@@ -35,7 +47,7 @@ Step = dict[str, Any]
 Ask = Callable[[ApiMessage, int], ApiMessage]
 NOBODY = 9_000_000_001
 STEPS = frozenset(
-    "init find add put end join commit plain_commit fetched state writers read end_of".split()  # noqa: SIM905
+    "init find add put end join commit plain_commit fetched state writers read end_of enter share beat leave".split()  # noqa: SIM905
 )
 SUFFIXES = {"TOPIC": "", "GROUP": "-group", "TRANSACTIONAL_ID": "-a"}
 """What a resource's name has behind the topic's."""
@@ -51,6 +63,7 @@ class Talk:
         self._topic = topic
         self._topic_id = topic_id
         self._ids: list[int] = []
+        self._members: list[str] = []
         self.at_ms = 0
 
     def tell(self, step: Step) -> Step:
@@ -75,6 +88,46 @@ class Talk:
     def _id(self, step: Step) -> int:
         number = step.get("id", len(self._ids) - 1)
         return self._ids[number] if 0 <= number < len(self._ids) else NOBODY
+
+    def _member(self, step: Step) -> str:
+        given = step.get("member", "")
+        return self._members[given] if isinstance(given, int) else str(given)
+
+    def _enter(self, step: Step) -> Step:
+        spoken = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")
+        request = JoinGroupRequest(
+            group_id=self.group(),
+            session_timeout_ms=step.get("session_ms", 10_000),
+            rebalance_timeout_ms=5_000,
+            member_id=self._member(step),
+            protocol_type=step.get("kind", "consumer"),
+            protocols=[spoken],
+        )
+        answer = self._ask(request, step.get("version", 9))
+        if answer.member_id and answer.member_id not in self._members and answer.error_code in {0, 79}:
+            self._members.append(answer.member_id)
+        leads = answer.leader == answer.member_id
+        return {"error": answer.error_code, "generation": answer.generation_id, "leads": leads}
+
+    def _share(self, step: Step) -> Step:
+        name = self._member(step)
+        given = [SyncGroupRequest.SyncGroupRequestAssignment(member_id=name, assignment=b"all")]
+        request = SyncGroupRequest(
+            group_id=self.group(), generation_id=step["generation"], member_id=name, assignments=given
+        )
+        answer = self._ask(request, 4)
+        return {"error": answer.error_code, "assignment": bytes(answer.assignment or b"").decode()}
+
+    def _beat(self, step: Step) -> Step:
+        request = HeartbeatRequest(
+            group_id=self.group(), generation_id=step["generation"], member_id=self._member(step)
+        )
+        return {"error": self._ask(request, 4).error_code}
+
+    def _leave(self, step: Step) -> Step:
+        one = LeaveGroupRequest.MemberIdentity(member_id=self._member(step))
+        answer = self._ask(LeaveGroupRequest(group_id=self.group(), members=[one]), 4)
+        return {"error": answer.error_code, "errors": [told.error_code for told in answer.members]}
 
     def _find(self, step: Step) -> Step:
         version, kind = step.get("version", 4), step.get("kind", 1)
@@ -152,7 +205,7 @@ class Talk:
             producer_id=self._id(step),
             producer_epoch=step["epoch"],
             generation_id=step.get("generation", -1),
-            member_id=step.get("member", ""),
+            member_id=self._member(step),
             topics=[named(name=self._topic, partitions=[part])],
         )
         (told,) = self._ask(request, step.get("version", 3)).topics[0].partitions
@@ -166,7 +219,7 @@ class Talk:
         request = OffsetCommitRequest(
             group_id=self.group(),
             generation_id_or_member_epoch=step.get("generation", -1),
-            member_id=step.get("member", ""),
+            member_id=self._member(step),
             topics=[named(name=self._topic, partitions=[part])],
         )
         (told,) = self._ask(request, 8).topics[0].partitions

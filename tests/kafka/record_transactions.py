@@ -67,7 +67,11 @@ class Recorder:
 
     def _wait_ready(self, talk: Talk) -> None:
         def ready() -> bool:
-            found = [talk.tell({"do": "find"}), talk.tell({"do": "find", "txn": "b"}), talk.tell({"do": "find", "kind": 0})]
+            found = [
+                talk.tell({"do": "find"}),
+                talk.tell({"do": "find", "txn": "b"}),
+                talk.tell({"do": "find", "kind": 0}),
+            ]
             found += [talk.tell({"do": "fetched"}), talk.tell({"do": "writers"}), talk.tell({"do": "end_of"})]
             known = [talk.tell({"do": "state", "txn": name})["error"] for name in "ab"]
             return all(one["error"] == 0 for one in found) and known == [105, 105]
@@ -163,10 +167,9 @@ def parts_of(version: str) -> dict[str, Callable[[], list[Any]]]:
     """The parts that are recorded on clusters of their own, by name."""
     new = not version.startswith("3.")
     return {
-        "plain": lambda: play(
-            version, [*cases.version_1(), *cases.offsets_1(), *(cases.version_2() if new else [])]
-        ),
+        "plain": lambda: play(version, [*cases.version_1(), *cases.offsets_1(), *(cases.version_2() if new else [])]),
         "mixed": lambda: play(version, cases.mixed()) if new else [],
+        "members": lambda: play(version, cases.members()),
         "exhausted": lambda: play(version, cases.exhausted_1()),
         "old": lambda: play(
             version, [*cases.timed_out(cases.V1), *(cases.timed_out(cases.V2) if new else [])], cases.OLD

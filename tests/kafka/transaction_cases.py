@@ -179,6 +179,36 @@ def offsets_1() -> list[Case]:
     ]  # fmt: skip
 
 
+def members() -> list[Case]:
+    """Groups with one member."""
+    inside = {"generation": 1, "member": 0}
+    return [
+        Case(
+            "group: one member commits and leaves",
+            [
+                step("beat", generation=0, member="x"), step("leave", member="x"), step("share", generation=0, member="x"),
+                step("enter", member="x"), step("enter"), step("enter", member=0), step("share", **inside), step("share", **inside),
+                step("beat", **inside), step("beat", generation=0, member=0), step("beat", generation=1, member="x"),
+                step("plain_commit", offset=1, **inside), step("plain_commit", offset=2, generation=0, member=0),
+                step("plain_commit", offset=2, generation=1, member="x"), step("plain_commit", offset=2),
+                init(), step("join", epoch=0), step("commit", epoch=0, offset=3, generation=0, member=0),
+                step("commit", epoch=0, offset=3, generation=1, member="x"), step("commit", epoch=0, offset=3, **inside),
+                step("fetched"), step("fetched", stable=True), end(V1, 0, commit=True), SETTLE, step("fetched", stable=True),
+                step("join", epoch=0), step("commit", epoch=0, offset=4), end(V1, 0, commit=True), SETTLE, step("fetched"),
+                step("leave", member=0), step("leave", member=0), step("beat", **inside), step("plain_commit", offset=5, **inside),
+                step("join", epoch=0), step("commit", epoch=0, offset=5, **inside), step("plain_commit", offset=6), step("fetched"),
+                step("enter"), step("enter", member=1), step("beat", generation=3, member=1), step("plain_commit", offset=7, generation=3, member=1),
+                step("share", generation=3, member=1), step("enter", member=1), step("share", generation=4, member=1), step("enter", kind="connect"),
+                step("enter", session_ms=1),
+            ],
+        ),
+        Case(
+            "group: by clients of old",
+            [step("enter", version=3), step("share", **inside), step("beat", **inside), step("leave", member=0)],
+        ),
+    ]  # fmt: skip
+
+
 def version_2() -> list[Case]:
     """Of brokers from 4.0 on."""
     open_one = [init(), put(V2, 0, 0, count=2)]
@@ -313,9 +343,20 @@ def exhausted_1() -> list[Case]:
 def rights(*, new: bool) -> list[Case]:
     """What each request needs: one right more at a time."""
     asked = [
-        step("find"), step("find", kind=0), step("state"), add(0), put(V1, 0, 0), step("join", epoch=0),
-        step("commit", epoch=0, offset=1), step("fetched"), step("plain_commit", offset=2), end(V1, 0, commit=True), SETTLE_IF,
-        step("read"), step("end_of"), step("writers"),
+        step("find"),
+        step("find", kind=0),
+        step("state"),
+        add(0),
+        put(V1, 0, 0),
+        step("join", epoch=0),
+        step("commit", epoch=0, offset=1),
+        step("fetched"),
+        step("plain_commit", offset=2),
+        end(V1, 0, commit=True),
+        SETTLE_IF,
+        step("read"),
+        step("end_of"),
+        step("writers"),
     ]
     later = [put(V2, 0, 0), step("commit", epoch=0, offset=1, version=5)] if new else []
     first = [init(), step("guard"), *asked, *later]
@@ -324,7 +365,11 @@ def rights(*, new: bool) -> list[Case]:
         "WRITE the id": [("TRANSACTIONAL_ID", "WRITE")],
         "WRITE the id and the topic": [("TRANSACTIONAL_ID", "WRITE"), ("TOPIC", "WRITE")],
         "WRITE the id, READ the group": [("TRANSACTIONAL_ID", "WRITE"), ("GROUP", "READ")],
-        "WRITE the id, READ the group and the topic": [("TRANSACTIONAL_ID", "WRITE"), ("GROUP", "READ"), ("TOPIC", "READ")],
+        "WRITE the id, READ the group and the topic": [
+            ("TRANSACTIONAL_ID", "WRITE"),
+            ("GROUP", "READ"),
+            ("TOPIC", "READ"),
+        ],
         "DESCRIBE the group": [("GROUP", "DESCRIBE")],
     }
     return [
