@@ -14,7 +14,7 @@ from .core.cluster import NO_NODE, Cluster
 from .core.messages import Answer as Response
 from .core.node_choice import Standing, least_loaded
 from .core.traffic import UNCOUNTED, TrafficWatch
-from .core.transaction_asks import Ask, Part, versions
+from .core.transaction_asks import Answer, Ask, CoordinatorTold, Part, PartsTold, versions
 from .core.transaction_manager import TransactionManager
 from .core.transaction_messages import (
     LOOK_VERSIONS,
@@ -25,6 +25,7 @@ from .core.transaction_messages import (
     read_looks,
     request_for,
 )
+from .core.verdicts import NONE, error_name
 from .core.visibility import Look, LookKind
 from .network import Connection
 from .resolver import Resolver
@@ -83,7 +84,7 @@ class Coordinators:
         self._asked = False
         """The manager's ask is out."""
         self.problem = ""
-        """Why the last connection ended, in words; empty once a coordinator has answered."""
+        """What the last answer refused, or why the last connection ended, in words; empty: nothing is wrong."""
         self._looks: dict[int, list[Look]] = {}
         """Not sent yet, by the leader that is to be asked."""
 
@@ -272,13 +273,13 @@ class Coordinators:
                 self._on_stale()
             return
         self._asked = False
-        self.problem = ""
         try:
             read = read_answer(tag, answer)
         except UnreadableError as error:
             self._manager.lost(tag, now=now, chance=self._rng())
             connection.disconnect(f"{connection.host}:{connection.port}: {error}")
             return
+        self.problem = _trouble(tag, read)
         self._manager.answered(tag, read, now=now, chance=self._rng())
 
     def connection_lost(self, connection: Connection[_Tag], tags: list[_Tag], reason: str) -> None:
@@ -298,3 +299,13 @@ class Coordinators:
         if self._waiting is not None and self._waiting_for == node:
             ask, self._waiting = self._waiting, None
             self._manager.lost(ask, now=now, chance=self._rng())
+
+
+def _trouble(ask: Ask, answer: Answer) -> str:
+    """What an answer refuses, in words; empty: nothing."""
+    codes = answer.codes.values() if isinstance(answer, PartsTold) else [answer.code]
+    code = next((code for code in codes if code != NONE), NONE)
+    if code == NONE:
+        return ""
+    said = answer.said if isinstance(answer, CoordinatorTold) and answer.said else ""
+    return f"{type(ask).__name__} is answered with {error_name(code)}{said and f': {said}'}"

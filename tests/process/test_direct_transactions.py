@@ -318,6 +318,15 @@ def test_who_waits_in_vain_is_told_what_stands_in_the_way() -> None:
     producer.close()
 
 
+def test_a_coordinator_that_is_not_available_is_named_to_who_waits_for_it(cluster: EmbeddedCluster, topic: str) -> None:
+    _ = command(cluster, op="fail_next", api=FIND_COORDINATOR, error="COORDINATOR_NOT_AVAILABLE", times=FOR_EVER)
+    with made(cluster, topic) as producer:
+        with pytest.raises(WaitTimeoutError, match="FindCoordinator is answered with COORDINATOR_NOT_AVAILABLE"):
+            producer.init_transactions(0.5)
+        _ = command(cluster, op="clear")
+        producer.init_transactions()
+
+
 @pytest.mark.row("H23", "F54")
 @pytest.mark.parametrize("api", [FIND_COORDINATOR, INIT, ADD_OFFSETS, OFFSET_COMMIT, END])
 def test_a_forced_close_releases_who_waits_for_a_coordinator(cluster: EmbeddedCluster, topic: str, api: int) -> None:
