@@ -29,11 +29,12 @@ class Bridge(Generic[T]):
         if not self._woken:
             self._woken = True
             try:
-                _ = self.loop.call_soon_threadsafe(self._drain)
+                _ = self.loop.call_soon_threadsafe(self.drain)
             except RuntimeError:
                 self._posted.clear()
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Deliver what has been posted; on the loop."""
         # Before the first is taken: who posts from here on wakes the loop again.
         self._woken = False
         for _ in range(len(self._posted)):

@@ -388,6 +388,8 @@ class AsyncProducer:
         mark = self._inner.begin_flush()
         if not await waiters.until(partial(self._inner.flushed, mark), timeout):
             raise WaitTimeoutError(f"not everything was answered within {timeout} s")
+        # It may have been seen before the loop came to what was posted.
+        self._link.bridge().drain()
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
         """The topic's partitions, as the daemon knows them; waits at most `timeout` seconds, `max_block_ms` by default.

@@ -263,6 +263,8 @@ class AsyncDirectProducer:
         try:
             if not await waiters.until(flushed, timeout):
                 raise WaitTimeoutError(f"not everything was settled within {timeout} s")
+            # It may have been seen before the loop came to what was posted.
+            self._link.bridge().drain()
         finally:
             with front.shared:
                 front.flushes -= 1
