@@ -13,7 +13,7 @@ from .core.addresses import Address, AddressTurns
 from .core.authentication import Authenticated, Refused
 from .core.connections import OPEN, ConnectionCore, Due, State
 from .core.handshake import FIRST_VERSION, Agreed, AskAgain, ask_versions, read_versions
-from .core.messages import Answer, KafkaRequest, KafkaResponse, decode_answer
+from .core.messages import Answer, Expected, KafkaRequest, decode_answer, expected_answer
 from .core.node_choice import Standing
 from .core.streams import Buffer, StreamError, correlation_id_of
 from .core.throttles import client_waits
@@ -84,7 +84,7 @@ class Connection(Generic[TagT]):
         self._hello_version = FIRST_VERSION
         self._hello_id = 0
         # Requests sent as bytes are not here.
-        self._requests: dict[int, type[KafkaResponse]] = {}
+        self._requests: dict[int, Expected] = {}
 
     # --- what the owner may ask --------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Connection(Generic[TagT]):
         request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
         framed = request.encode(header=True, framed=True)
         if request.expect_response():
-            self._requests[correlation_id] = request.header.get_response_class()
+            self._requests[correlation_id] = expected_answer(request)
         at = self._clock() if now is None else now
         self._core.sent(correlation_id, tag, len(framed), at, expects_answer=request.expect_response())
         self._queue([framed], len(framed), at)
@@ -394,10 +394,10 @@ class Connection(Generic[TagT]):
         now = self._clock()
         self._settle_silent(now)
         correlation_id = correlation_id_of(answer)
-        response_class = self._requests.get(correlation_id)
+        expected = self._requests.get(correlation_id)
         try:
             self._core.expect(correlation_id, self._channel.pending_bytes)
-            response = decode_answer(response_class, answer)
+            response = decode_answer(expected, answer)
         except StreamError as error:
             # Its tag is still in flight, and is reported as lost with the others.
             self._channel.fault = Fault(str(error))

@@ -17,7 +17,7 @@ from kafka.protocol.sasl import (
 
 from ...api.errors import AuthenticationError
 from .handshake import DECODE_ERRORS
-from .messages import KafkaRequest, KafkaResponse
+from .messages import Expected, KafkaRequest, expected_answer
 from .streams import StreamError, correlation_id_of
 from .verdicts import error_name
 
@@ -147,7 +147,7 @@ class Authentication:
         if len(answer) > ANSWER_BYTES_MAX:
             raise StreamError(f"an answer of {len(answer)} bytes to a SASL request; {ANSWER_BYTES_MAX} are allowed")
         try:
-            response = asked.response_class.decode(answer, header=True)
+            response = asked.expected.kind.decode(answer, version=asked.expected.version, header=True)
         except DECODE_ERRORS as error:
             raise StreamError(f"the answer to a SASL request cannot be read: {error}") from error
         if isinstance(response, SaslHandshakeResponse):
@@ -208,13 +208,13 @@ class Authentication:
         request.API_VERSION = version
         request.with_header(correlation_id=correlation_id, client_id=self._client_id)
         framed = bytes(request.encode(header=True, framed=True))
-        self._asked = _Asked(correlation_id, request.header.get_response_class())
+        self._asked = _Asked(correlation_id, expected_answer(request))
         return Send(framed)
 
 
 class _Asked(NamedTuple):
     correlation_id: int
-    response_class: type[KafkaResponse]
+    expected: Expected
 
 
 def tidy(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
+from .kafka_classes import steady
 from .streams import StreamError
 from .throttles import client_waits
 
@@ -65,7 +66,7 @@ def read_versions(answer: bytes, version: int) -> Agreed | AskAgain:
     if code != 0:
         raise StreamError(f"ApiVersions version {version} was answered with error {code}")
     try:
-        response = ApiVersionsResponse.decode(answer[_BODY:], version=version)
+        response = steady(ApiVersionsResponse).decode(answer[_BODY:], version=version)
         ranges = {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys}
         features = _features(response) if version >= _FEATURES_FROM else {}
     except DECODE_ERRORS as error:
@@ -84,7 +85,7 @@ def _features(response: ApiVersionsResponse) -> dict[str, int]:
 def _own_maximum(answer: bytes) -> int:
     """The broker's greatest version of ApiVersions out of an error body of version 0; 0 where that tells nothing."""
     try:
-        response = ApiVersionsResponse.decode(answer[_BODY:], version=0)
+        response = steady(ApiVersionsResponse).decode(answer[_BODY:], version=0)
         for api in response.api_keys:
             if api.api_key == ApiVersionsRequest.API_KEY:
                 return max(0, int(api.max_version))

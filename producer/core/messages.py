@@ -1,13 +1,15 @@
 """What we use of `kafka.protocol`'s generated classes, as types: they carry no annotations of their own."""
 
-from typing import Any, Protocol, TypeAlias
+import sys
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from .handshake import DECODE_ERRORS
+from .kafka_classes import steady
 from .streams import CORRELATION_BYTES, StreamError
 
 
 class KafkaResponse(Protocol):
-    """A response class, already bound to one version, and its objects."""
+    """A response class, and its objects."""
 
     API_KEY: int
 
@@ -36,20 +38,37 @@ class KafkaRequest(Protocol):
     def encode(self, version: int | None = None, header: bool = False, framed: bool = False) -> bytes: ...
 
 
+class Expected(NamedTuple):
+    """What answers a request."""
+
+    kind: type[KafkaResponse]
+    version: int
+
+
 Answer: TypeAlias = KafkaResponse | bytes
 """What a request gets: its response, or for one sent as bytes those after the correlation id."""
 
 
-def decode_answer(response_class: type[KafkaResponse] | None, answer: bytes) -> Answer:
+def expected_answer(request: KafkaRequest) -> Expected:
+    """What the request's answer is to be read as; its version has been chosen.
+
+    Any number of threads may ask. `header.get_response_class()` bears only one: it finds classes that are made when they are
+    first wanted, by weak references, and of two made at once it may keep the one that dies, for everybody and for good.
+    """
+    name = type(request).__name__.removesuffix("Request") + "Response"
+    return Expected(steady(getattr(sys.modules[type(request).__module__], name)), request.API_VERSION)
+
+
+def decode_answer(expected: Expected | None, answer: bytes) -> Answer:
     """An answer without its length; None: it is wanted as bytes.
 
     Raises:
         StreamError: the bytes are not the response.
     """
-    if response_class is None:
+    if expected is None:
         return answer[CORRELATION_BYTES:]
     try:
-        response: KafkaResponse = response_class.decode(answer, header=True)
+        response: KafkaResponse = expected.kind.decode(answer, version=expected.version, header=True)
     except DECODE_ERRORS as error:
-        raise StreamError(f"an answer of {len(answer)} bytes is no {response_class.__name__}: {error}") from error
+        raise StreamError(f"an answer of {len(answer)} bytes is no {expected.kind.__name__}: {error}") from error
     return response

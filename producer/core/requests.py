@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from kafka.protocol.producer.produce import ProduceResponse
 
 from .handshake import DECODE_ERRORS
+from .kafka_classes import steady
 from .streams import Buffer, StreamError
 
 API_KEY: Final = 0
@@ -281,7 +282,7 @@ def _read_all(version: int, answer: bytes) -> ProduceAnswer:
     """By the schema, whatever the answer holds."""
     try:
         # The class reads the header too, where the tagged fields are; the correlation id was checked and is made up here.
-        response = ProduceResponse.decode(bytes(_INT32.size) + answer, version=version, header=True)
+        response = steady(ProduceResponse).decode(bytes(_INT32.size) + answer, version=version, header=True)
         outcomes = [_outcome(version, topic, row) for topic in response.responses for row in topic.partition_responses]
         endpoints = [
             Endpoint(node.node_id, node.host, node.port, node.rack or "") for node in response.node_endpoints or []
