@@ -75,7 +75,7 @@ def may_write(node: Node, request: ProduceRequest, call: Call) -> bool:
 def verify(node: Node, request: ProduceRequest, parts: dict[Key, bytes], call: Call) -> Verified | Wait:
     """Ask the coordinator for the partitions (led by this node) whose transactions their logs do not know of."""
     refused: Verified = {}
-    waits = False
+    waiting: list[Key] = []
     for key, data in parts.items():
         head = head_of(data)
         topic = node.topic(key[0])
@@ -97,13 +97,14 @@ def verify(node: Node, request: ProduceRequest, parts: dict[Key, bytes], call: C
         who = Identity(head.producer_id, head.producer_epoch)
         error = ask(node, str(request.transactional_id), who, key, call, adds=call.version >= ADDS_BY_ITSELF)
         if error is None:
-            waits = True
+            waiting.append(key)
         elif error is not ErrorCode.NONE:
             refused[key] = Refusal(_told(error, call.version), "the coordinator of the transaction says so")
     deadline = call.arrived + WRITE_S
-    if waits and call.moment.now < deadline:
+    if waiting and call.moment.now < deadline:
         return Wait(deadline, Verifying())
-    return refused
+    late = Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "the coordinator's replicas are too slow")
+    return refused | dict.fromkeys(waiting, late)
 
 
 def ask(node: Node, transactional_id: str, who: Identity, key: Key, call: Call, *, adds: bool) -> ErrorCode | None:

@@ -122,6 +122,22 @@ def test_an_end_is_not_told_before_the_replicas_know_it() -> None:
     assert talk.do("read")["aborted"] == [[0, 0]]
 
 
+def test_nothing_is_appended_to_a_transaction_that_only_its_coordinator_knows_of() -> None:
+    talk = begun()
+    for node in others(talk, talk.coordinator()):
+        talk.cluster.hold(node, talk.bench.clock.moment)
+    with pytest.raises(WaitsError):
+        _ = talk.put(V2, 0, 0)
+    waiting = talk.waiting
+    assert waiting is not None
+    assert talk.bench.log_end(talk.bench.leader) == 0
+    talk.bench.clock.pass_ms(5_000)
+    answer = talk.bench.go_on(waiting)
+    assert not isinstance(answer, type(waiting))
+    assert answer.responses[0].partition_responses[0].error_code == E.NOT_ENOUGH_REPLICAS
+    assert talk.bench.log_end(talk.bench.leader) == 0
+
+
 def test_too_few_replicas_of_the_coordinators_log_decide_nothing() -> None:
     talk = begun()
     assert talk.put(V1, 0, 0)[0] == E.TRANSACTION_ABORTABLE
