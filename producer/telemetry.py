@@ -99,6 +99,8 @@ class Pusher:
         self._told: Told | None = None
         self._told_before: Told | None = None
         self._finish_at: float | None = None
+        self._offered: bool | None = None
+        """What the last broker that was asked for metadata takes; None: none was yet."""
         if not settings.enable_metrics_push:
             self._stop()
 
@@ -218,7 +220,9 @@ class Pusher:
         return Target(node.node, node.host, node.port)
 
     def _choose(self, now: float) -> None:
-        if self._metadata.offers(SUBSCRIPTIONS_KEY) is False:
+        told = self._metadata.offers(SUBSCRIPTIONS_KEY)
+        self._offered = self._offered if told is None else told
+        if self._offered is False:
             self._core.not_offered(now)
             return
         target = self._target()

@@ -40,6 +40,11 @@ def test_no_connection_is_made_where_brokers_do_not_ask() -> None:
         for _ in range(10):
             world.round(10.0)
         assert len(world.net.sockets) == count
+        # Nor when nobody is asked for metadata any more.
+        world.net.last.hang_up()
+        for _ in range(3):
+            world.round(600.0)
+        assert len(world.net.sockets) == count
         assert world.pusher.finish(world.net.now + 5.0, world.net.now)
 
 
