@@ -16,7 +16,6 @@ from ..api.errors import (
     TransactionStateError,
     WaitTimeoutError,
 )
-from ..config.direct import DirectSettings
 from .core.transaction_asks import GroupMetadata, OffsetToCommit, Part
 from .core.transaction_operations import OperationKind
 from .core.transactions import FailedTransactionError
@@ -60,7 +59,6 @@ Offsets = Mapping[tuple[str, int] | TopicPartition, int | tuple[object, ...]]
 class Transactional:
     """A mix-in of `DirectProducer`, whose front and thread it uses."""
 
-    _settings: DirectSettings
     _rows: Front
 
     @property
@@ -151,7 +149,7 @@ class Transactional:
 
     def _prepare_transactions(self) -> None:
         """For a new front: nothing may be sent yet."""
-        if self._settings.transactional_id is None:
+        if self._rows.settings.transactional_id is None:
             return
         self._rows.gate(TransactionStateError(f"records can be sent only in a transaction: {_NOT_BEGUN}"))
         rows, thread = self._rows, self._sender
@@ -164,7 +162,7 @@ class Transactional:
 
     def _ask(self, name: str, question: Callable[[Transactions], AnswerT]) -> AnswerT:
         self._forbid_callback(name)
-        if self._settings.transactional_id is None:
+        if self._rows.settings.transactional_id is None:
             raise TransactionStateError(f"{name}: the producer has no transactional.id")
         self._rows.begin_thread()
         try:
@@ -175,7 +173,7 @@ class Transactional:
             raise (self._rows.ending or closed) from None
 
     def _operate(self, kind: OperationKind, begin: Callable[[Transactions], Waiting], timeout: float | None) -> None:
-        limit = self._settings.max_block_ms / 1000 if timeout is None else timeout
+        limit = self._rows.settings.max_block_ms / 1000 if timeout is None else timeout
         with self._rows.meters.timing(_TIMED[kind]):
             waiting = self._ask(kind.value, begin)
             _ = waiting.ended.wait(min(limit, threading.TIMEOUT_MAX))
