@@ -63,9 +63,10 @@ class Figures:
 def settled(producer: DirectProducer, group: str, name: str, least: float) -> Figures:
     """Figures in which this one has come so far: the sender thread may be some steps behind an answer's callback."""
     deadline = Deadline(WAIT_S, f"{name} of {least}")
-    while (figures := Figures(producer))(group, name) < least:
+    while Figures(producer)(group, name) < least:
         _ = deadline.left()
-    return figures
+    # Figures are read one after the other: those before this one may be from before it came.
+    return Figures(producer)
 
 
 def test_every_figure_of_single_records_is_exact(cluster: EmbeddedCluster) -> None:
