@@ -1,9 +1,10 @@
 """A real Kafka node with a listener for every way to say who one is, and the realm, authority and token server behind them."""
 
+import os
 import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,9 @@ from confluent_kafka.admin import (
     AclPermissionType,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 
@@ -39,10 +43,11 @@ STRANGER: Final = "stranger"
 LIMITED: Final = ("limited-1", "limited-2", "limited-3", "limited-4")
 """Users with the same password, whose quotas tests change."""
 QUOTAS_VERSION: Final = 1
+ITERATIONS: Final = 4096
+ROTATED: Final = "rotated"
+"""A user of SCRAM with the same password, which tests change."""
 OAUTH_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-
-Settings = Mapping[str, str]
 
 
 class Way(StrEnum):
@@ -88,6 +93,14 @@ def _written_by(user: str) -> tuple[str, str, AclOperation, AclPermissionType]:
     return f"User:{user}", "*", AclOperation.WRITE, AclPermissionType.ALLOW
 
 
+def write_secret(path: Path, text: str) -> Path:
+    """Make or replace a file that its owner alone may read, in one rename."""
+    beside = path.with_name(path.name + ".new")
+    beside.touch(0o600)
+    _ = beside.write_text(text)
+    return beside.replace(path)
+
+
 class _Files(NamedTuple):
     """PEM files, secrets and key tabs."""
 
@@ -128,7 +141,7 @@ class SecureKafka:
         users = [
             f"{mechanism}=[name={user},password={PASSWORD}]"
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
-            for user in (USER, *LIMITED)
+            for user in (USER, ROTATED)
         ]
         self.cluster = OwnCluster(
             version,
@@ -147,10 +160,7 @@ class SecureKafka:
 
     def _write_files(self) -> _Files:
         def secret(name: str, text: str) -> Path:
-            path = self.folder / name
-            path.touch(0o600)
-            _ = path.write_text(text)
-            return path
+            return write_secret(self.folder / name, text)
 
         return _Files(
             trust=self.authority.write(self.folder / "trust.pem"),
@@ -218,10 +228,19 @@ class SecureKafka:
         """The address of a listener."""
         return f"localhost:{self._ports[way]}"
 
-    @property
-    def environment(self) -> Settings:
-        """What a process needs to find the realm."""
-        return self.kdc.environment
+    @contextmanager
+    def realm(self) -> Iterator[None]:
+        """Inside, this process and those it starts find the realm."""
+        before = {name: os.environ.get(name) for name in self.kdc.environment}
+        os.environ.update(self.kdc.environment)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
     def settings(self, way: Way, *, user: str = USER) -> dict[str, str]:
         """Our settings for a client that is let in that way."""
@@ -261,6 +280,13 @@ class SecureKafka:
         found = AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *_written_by(user))
         for done in self.cluster.admin.delete_acls([found]).values():
             assert len(done.result(REQUEST_S)) == 1
+
+    def change_password(self, user: str, password: str) -> None:
+        """Give a user of SCRAM-SHA-512 another password; sessions that there are go on to their end."""
+        rules = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
+        changed = UserScramCredentialUpsertion(user, rules, password.encode())
+        for done in self.cluster.admin.alter_user_scram_credentials([changed]).values():
+            _ = done.result(REQUEST_S)
 
     def limit(self, user: str, quota: str, value: float | None) -> None:
         """Set a quota of a user (`producer_byte_rate`, `request_percentage`), or with None take it away."""

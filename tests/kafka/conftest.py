@@ -83,11 +83,10 @@ def secure_kafka(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
 
 
 @pytest.fixture
-def secure(secure_kafka: SecureKafka, monkeypatch: pytest.MonkeyPatch) -> SecureKafka:
+def secure(secure_kafka: SecureKafka) -> Iterator[SecureKafka]:
     """The node with all listeners; this process and those it starts find its realm."""
-    for name, value in secure_kafka.environment.items():
-        monkeypatch.setenv(name, value)
-    return secure_kafka
+    with secure_kafka.realm():
+        yield secure_kafka
 
 
 def own(cluster: Cluster) -> OwnCluster:

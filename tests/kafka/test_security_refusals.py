@@ -234,9 +234,7 @@ class Told(NamedTuple):
 def world(secure_kafka: SecureKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("refusals")
     secure_kafka.cluster.create_topic(TOPIC, 1)
-    with tls_1_0(secure_kafka.folder / "server.pem") as port, pytest.MonkeyPatch.context() as patch:
-        for name, value in secure_kafka.environment.items():
-            patch.setenv(name, value)
+    with tls_1_0(secure_kafka.folder / "server.pem") as port, secure_kafka.realm():
         yield World(secure_kafka, folder, port)
 
 
