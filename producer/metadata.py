@@ -42,13 +42,13 @@ _NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
 _PATIENT: Final = Backoff(1.0, 30.0)
+_SAID_MAX: Final = 100
 _EXPIRATION_KEY: Final = "producer.id.expiration.ms"
 _BYTES_MAX_KEY: Final = "max.message.bytes"
 _INSYNC_KEY: Final = "min.insync.replicas"
 _TIMESTAMP_KEY: Final = "message.timestamp.type"
 _UNCLEAN_KEY: Final = "unclean.leader.election.enable"
 _TOPIC_KEYS: Final = (_BYTES_MAX_KEY, _INSYNC_KEY, _TIMESTAMP_KEY, _UNCLEAN_KEY)
-
 _UNREADABLE: Final = (AttributeError, TypeError, ValueError)
 
 
@@ -108,6 +108,8 @@ class Metadata:
         self._turns: dict[tuple[str, int], AddressTurns] = {}
         """By host and port: which address of a name is next outlives the connection."""
         self._problems: dict[str, str] = {}
+        self._said: dict[str, set[str]] = {}
+        """What the log was told since all was well, by subject."""
         self._topic_settings: dict[str, TopicSettings] = {}
         options = CacheOptions(settings.allow_auto_create_topics, topic_settings, in_use)
         bootstrap = parse_bootstrap(settings.bootstrap_servers)
@@ -344,7 +346,7 @@ class Metadata:
             return
         match self._cache.take(ask, answer, now, self._rng()):
             case Merged(change, leave):
-                _ = self._problems.pop("brokers", None)
+                self._is_well("brokers")
                 for topic in change.topics_dropped:
                     _ = self._topic_settings.pop(topic, None)
                 if leave:
@@ -363,7 +365,7 @@ class Metadata:
         verdict = judge_control(response.error_code)
         if verdict is AnswerVerdict.FINE and response.producer_id >= 0:
             self._plan.answered_producer_id()
-            _ = self._problems.pop("producer_id", None)
+            self._is_well("producer_id")
             self._log.info("producer_id_granted", producer_id=response.producer_id, epoch=response.producer_epoch)
             if self._on_producer_id is not None:
                 self._on_producer_id(response.producer_id, response.producer_epoch)
@@ -395,10 +397,18 @@ class Metadata:
         self._plan.answered_broker_settings(told=told, now=now, chance=self._rng())
 
     def _note(self, subject: str, text: str) -> None:
-        """A log line for what is new, not for every attempt."""
-        if self._problems.get(subject) != text:
-            self._problems[subject] = text
+        """A log line for what is new, not for every attempt: brokers are tried in turn, and each has words of its own."""
+        self._problems[subject] = text
+        said = self._said.setdefault(subject, set())
+        if text not in said:
+            if len(said) == _SAID_MAX:
+                said.clear()
+            said.add(text)
             self._log.warning("metadata_problem", subject=subject, reason=text)
+
+    def _is_well(self, subject: str) -> None:
+        _ = self._problems.pop(subject, None)
+        _ = self._said.pop(subject, None)
 
 
 def plan_limits(settings: ProducerSettings) -> PlanLimits:

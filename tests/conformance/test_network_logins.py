@@ -1,5 +1,6 @@
 """Row I22 and its surroundings: what a login that fails means for others, and for who waits."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +103,33 @@ def test_logins_that_go_on_failing_are_no_storm(world: MetadataNet) -> None:
     assert len(world.lost) == 20
     # Two brokers, and at least a second between two logins to the same one.
     assert world.net.now - began >= 9.0
+
+
+def test_brokers_that_refuse_in_turn_are_told_once_each_until_one_has_answered(
+    world: MetadataNet, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse_often() -> None:
+        for _ in range(6):
+            while world.net.last.closed:
+                world.wait()
+            _ = refuse(world)
+
+    with caplog.at_level(logging.WARNING):
+        refuse_often()
+        assert caplog.text.count("metadata_problem") == 2
+        while world.net.last.closed:
+            world.wait()
+        broker = world.net.last
+        _ = world.greet(more=RANGES_OF_SASL)
+        broker.answer(broker.read(), handshake_body(mechanisms=("PLAIN",)))
+        asked = broker.read()
+        broker.answer(asked, authenticate_body(asked.version))
+        world.round()
+        broker.answer(broker.read(), told(1, 2))
+        assert not world.metadata.problems
+        broker.hang_up()
+        refuse_often()
+    assert caplog.text.count("metadata_problem") == 5
 
 
 def test_a_password_that_was_replaced_is_what_the_next_login_says(world: MetadataNet, tmp_path: Path) -> None:
