@@ -99,7 +99,7 @@ def run_transactions(cluster: OwnCluster, topic: str, folder: Path, through: str
             assert clients.wait_ended(seconds=TURN_S + TRANSACTIONS * EACH_S) == [0] * CLIENTS
             verdict = judge(clients.told(), read_committed_by_java(cluster, topic))
             print(
-                f"\n{through}, Kafka {cluster.version}, {kills} kills, {stops} stops, seed {seed}: {verdict.summary()}"
+                f"\n{through}, Kafka {cluster.version}, {topic}, {kills} kills, {stops} stops, seed {seed}: {verdict.summary()}"
             )
     except BaseException as failure:
         failure.add_note(f"PENSTOCK_SEED={seed}; struck: {', '.join(struck)}")
