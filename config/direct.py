@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, Self, Union, cast, get_args, get_o
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from .bootstrap import parse_bootstrap
-from .errors import ConfigError, what_is_wanted
+from .errors import ConfigError, shown, what_is_wanted
 from .kafka_names import DIRECT_REFUSED
 from .producer import INT_MAX, ProducerSettings
 from .secret_files import file_problems
@@ -122,7 +122,7 @@ def direct_settings(given: Mapping[str, object]) -> DirectSettings:
         try:
             values[name] = _parsed(name, value)
         except ValueError as error:
-            problems.append(f"{name} = {value!r}: {error}")
+            problems.append(f"{name} = {shown(value)}: {error}")
             wrong.add(name)
     settings = _checked({**values, **_stand_ins(values, wrong, problems)}, problems, wrong)
     problems += (rule.sentence for rule in _across(settings) if not wrong & set(rule.names))
@@ -243,7 +243,7 @@ def _checked(values: Mapping[str, object], problems: list[str], wrong: set[str])
     except ValidationError as error:
         details = error.errors()
     names = {str(detail["loc"][0]) for detail in details}
-    problems += (f"{detail['loc'][0]} = {detail['input']!r}: {what_is_wanted(detail)}" for detail in details)
+    problems += (f"{detail['loc'][0]} = {shown(detail['input'])}: {what_is_wanted(detail)}" for detail in details)
     wrong |= names
     stand_ins = {"bootstrap.servers": _PLACEHOLDER} if "bootstrap.servers" in names else {}
     return DirectSettings.model_validate(

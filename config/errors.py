@@ -1,6 +1,11 @@
 """What is wrong with the settings, all of it at once."""
 
+import re
+from typing import Final
+
 from pydantic_core import ErrorDetails
+
+_USER_OF_URL: Final = re.compile("//.*@")
 
 
 class ConfigError(Exception):
@@ -20,3 +25,8 @@ def what_is_wanted(detail: ErrorDetails) -> str:
         expected = str(context["expected"])
         return f"only {expected.lower() if expected in ('True', 'False') else expected} is taken"
     return detail["msg"][:1].lower() + detail["msg"][1:]
+
+
+def shown(value: object) -> str:
+    """A wrong value as it was written, but for user and password in a URL: what is wrong with settings goes into logs."""
+    return _USER_OF_URL.sub("//…@", repr(value))

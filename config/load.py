@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from .bootstrap import parse_bootstrap
-from .errors import ConfigError, what_is_wanted
+from .errors import ConfigError, shown, what_is_wanted
 from .kafka_names import DAEMON_REFUSED
 from .model import Settings
 from .security import broken_rules
@@ -155,7 +155,7 @@ def _sentence(detail: ErrorDetails, source: str) -> str:
             if name in ("kafka", "kafka.bootstrap.servers")
             else ""
         )
-    return f"{source}: {name} = {detail['input']!r}: {what_is_wanted(detail)}"
+    return f"{source}: {name} = {shown(detail['input'])}: {what_is_wanted(detail)}"
 
 
 def _unknown(place: list[str]) -> str:

@@ -139,6 +139,17 @@ def test_a_secret_goes_nowhere_but_to_an_https_address(url: str) -> None:
     assert found[0].startswith("sasl.oauthbearer.token.endpoint.url = ")
 
 
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    name, url = "sasl.oauthbearer.token.endpoint.url", "https://me:hunter2/@tokens.example/token"
+    (found,) = problems({name: url})
+    assert "without user, password" in found
+    assert "hunter2" not in found
+    with pytest.raises(ConfigError) as caught:
+        _ = validate({"kafka": {**BROKER, name: url}}, "penstock.toml")
+    assert "tokens.example" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_extensions_are_names_and_values(tmp_path: Path) -> None:
     settings = SecuritySettings.model_validate({"sasl.oauthbearer.extensions": "logicalCluster=lkc-1, poolId=a b=c"})
     assert settings.token_extensions == {"logicalCluster": "lkc-1", "poolId": "a b=c"}
