@@ -1,12 +1,18 @@
 #!/bin/bash
-# soak.sh BIN: the tests of `make test` that have counts, with the full ones. About an hour and a half on 2 cores.
+# soak.sh BIN: the tests of `make test` that have counts, with the full ones. Some hours on 2 cores.
 set -eu
 bin=$1
 export PENSTOCK_REQUIRE_SYSTEMD=1
 PENSTOCK_MODEL_EXAMPLES=${PENSTOCK_MODEL_EXAMPLES:-2000} "$bin/pytest" tests/model -q -n auto --timeout 3600
-PENSTOCK_SIM_SEEDS=${PENSTOCK_SIM_SEEDS:-10000} "$bin/pytest" tests/sim -q -n auto --timeout 7200
+PENSTOCK_SIM_SEEDS=${PENSTOCK_SIM_SEEDS:-2000} "$bin/pytest" tests/sim -q -n auto --timeout 7200
 PENSTOCK_KILL_S=${PENSTOCK_KILL_S:-300} "$bin/pytest" tests/process/test_router_random_kills.py -q --timeout 3600
 "$bin/pytest" tests/systemd -q
 PENSTOCK_RECORDS=${PENSTOCK_RECORDS:-1000000} "$bin/pytest" tests/kafka/test_million.py -q -s --timeout 3600
 PENSTOCK_KILLS=${PENSTOCK_KILLS:-60} "$bin/pytest" tests/kafka/test_kills.py -q -s --timeout 3600
+PENSTOCK_BOUNCES=${PENSTOCK_BOUNCES:-20} "$bin/pytest" tests/kafka/test_bounced_brokers.py -q -s --timeout 3600
+PENSTOCK_FROZEN_S=${PENSTOCK_FROZEN_S:-60} "$bin/pytest" tests/kafka/test_stopped_broker.py -q -s --timeout 3600
+PENSTOCK_TRANSACTIONS=${PENSTOCK_TRANSACTIONS:-10000} PENSTOCK_TRANSACTION_KILLS=30 PENSTOCK_COORDINATOR_STOPS=10 \
+  "$bin/pytest" tests/kafka/test_transactions_exact.py -q -s --timeout 7200
+PENSTOCK_LOOP_RECORDS=${PENSTOCK_LOOP_RECORDS:-100000} PENSTOCK_LOOP_KILLS=10 "$bin/pytest" tests/kafka/test_transform_loop.py -q -s --timeout 3600
+PENSTOCK_BROKER_KILLS=${PENSTOCK_BROKER_KILLS:-6} "$bin/pytest" tests/kafka/test_markers_lost.py -q -s --timeout 3600
 "$bin/python" bench/throughput.py
