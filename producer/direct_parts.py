@@ -22,7 +22,7 @@ _EXPIRATION_MS: Final = 86_400_000
 """Kafka's default of `producer.id.expiration.ms`, until the brokers' own is known."""
 
 
-def joined_of(settings: DirectSettings, arena: Arena, is_connected: Callable[[int], bool]) -> Joined:
+def joined_of(settings: DirectSettings, arena: Arena, trouble_with: Callable[[int], str | None]) -> Joined:
     """What is sent and what becomes of it; with a transactional id in transactions."""
     levels = Levels(settings.compression_gzip_level, settings.compression_lz4_level, settings.compression_zstd_level)
     batch_bytes = max(settings.batch_size, HEADER_BYTES + 1)
@@ -48,8 +48,8 @@ def joined_of(settings: DirectSettings, arena: Arena, is_connected: Callable[[in
     accumulator = Accumulator(BufferPool(total, batch_bytes), arena)
     if settings.transactional_id is not None:
         manager = manager_of(settings)
-        return TransactionalJoined(limits, accumulator, rules_of, manager, is_connected=is_connected)
-    return Joined(limits, accumulator, rules_of, is_connected=is_connected)
+        return TransactionalJoined(limits, accumulator, rules_of, manager, trouble_with=trouble_with)
+    return Joined(limits, accumulator, rules_of, trouble_with=trouble_with)
 
 
 def link_rules_of(settings: DirectSettings, meters: Meters, rng: Callable[[], float]) -> LinkRules:

@@ -198,7 +198,7 @@ class _Engine:
         for caution in settings.cautions():
             self._log.warning("doubtful_setting", what=caution)
         self._loop: Final = Loop()
-        self.joined: Final = joined_of(settings, arena, self._is_connected)
+        self.joined: Final = joined_of(settings, arena, self._trouble_with)
         security = security_of(settings)
         self.metadata: Final = Metadata(
             self._loop,
@@ -322,9 +322,11 @@ class _Engine:
         self._id_asked = False
         self.joined.producer_id_known(producer_id, epoch, now=monotonic())
 
-    def _is_connected(self, node: int) -> bool:
+    def _trouble_with(self, node: int) -> str | None:
         link = self._links.by_node.get(node)
-        return link is not None and link.connection.ready
+        if link is None:
+            return ""
+        return None if link.connection.ready else link.connection.last_error
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ class Expiry:
         outcomes: list[Outcome],
         *,
         timeout_s: float,
-        is_connected: Callable[[int], bool],
+        trouble_with: Callable[[int], str | None],
     ) -> None:
         self._table: Final = table
         self._placing: Final = placing
@@ -34,7 +34,7 @@ class Expiry:
         self._fail: Final = fail
         self._outcomes: Final = outcomes
         self._timeout_s: Final = timeout_s
-        self._is_connected: Final = is_connected
+        self._trouble_with: Final = trouble_with
 
     def expire(self, part: Partition, end: int, now: float) -> None:
         """Everything below `end`, oldest first: what may be in the log becomes a ghost, what was never sent is left out (XPY-2,
@@ -93,8 +93,9 @@ class Expiry:
             return "no leader is known"
         if self._confirming.is_checking(part):
             return "held up by a gap that is not confirmed yet"
-        if not self._is_connected(part.leader):
-            return f"no connection to node {part.leader}"
+        trouble = self._trouble_with(part.leader)
+        if trouble is not None:
+            return f"no connection to node {part.leader}" + (f" ({trouble})" if trouble else "")
         if sent and lease is not None and lease.on_wire:
             return f"in flight to node {part.leader}"
         return "waiting to be sent again" if sent else "queued"

@@ -60,7 +60,7 @@ class JoinedLimits(NamedTuple):
 class Joined:
     """Sequencer, grants and outcomes over one `LeaseTable`, whose `wall` is to be told the time.
 
-    `is_connected` tells whether requests can be sent to a node; only messages about expired records say so.
+    `trouble_with` tells why requests cannot be sent to a node, None: they can; only messages about expired records say so.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Joined:
         accumulator: Accumulator,
         rules_of: Callable[[str], BatchRules],
         *,
-        is_connected: Callable[[int], bool],
+        trouble_with: Callable[[int], str | None],
         gate: Callable[[Partition], bool] | None = None,
     ) -> None:
         """`gate`: see `Placing`."""
@@ -98,7 +98,7 @@ class Joined:
             self._fail,
             self._outcomes,
             timeout_s=limits.delivery_timeout_s,
-            is_connected=is_connected,
+            trouble_with=trouble_with,
         )
 
     # --- told by the shell -------------------------------------------------------------------------------------------

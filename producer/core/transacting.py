@@ -50,9 +50,9 @@ class TransactionalJoined(Joined):
         rules_of: Callable[[str], BatchRules],
         manager: TransactionManager,
         *,
-        is_connected: Callable[[int], bool],
+        trouble_with: Callable[[int], str | None],
     ) -> None:
-        super().__init__(limits, accumulator, rules_of, is_connected=is_connected, gate=self._may_grant)
+        super().__init__(limits, accumulator, rules_of, trouble_with=trouble_with, gate=self._may_grant)
         self.manager: Final = manager
         self.told: list[Finished | Alarm] = []
         self._gated: dict[Partition, list[SliceRef]] = {}

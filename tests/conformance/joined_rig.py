@@ -168,7 +168,12 @@ class JoinedRig:
             self._begin(epoch)
 
     def _joined(self, limits: JoinedLimits, accumulator: Accumulator, rules: BatchRules) -> Joined:
-        return Joined(limits, accumulator, lambda _topic: rules, is_connected=lambda node: node not in self.down)
+        return Joined(
+            limits,
+            accumulator,
+            lambda _topic: rules,
+            trouble_with=lambda node: "unplugged" if node in self.down else None,
+        )
 
     def _begin(self, epoch: int) -> None:
         for partition in self._leaders:

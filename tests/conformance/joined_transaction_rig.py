@@ -88,7 +88,7 @@ class JoinedTransactionRig(JoinedRig):
             accumulator,
             lambda _topic: transactional,
             self.manager,
-            is_connected=lambda node: node not in self.down,
+            trouble_with=lambda node: "unplugged" if node in self.down else None,
         )
 
     # --- the application ---------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def test_unsent_records_that_expire_leave_a_hole_without_a_bump() -> None:
 
     failure = rig.failed(0)[first]
     assert failure.kind is Kind.EXPIRED
-    assert "never sent; no connection to node 0" in failure.message
+    assert "never sent; no connection to node 0 (unplugged)" in failure.message
     assert rig.ghosts(0) == []
     assert rig.joined.idle
 

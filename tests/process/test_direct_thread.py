@@ -185,6 +185,23 @@ def test_records_for_a_topic_that_does_not_exist_expire_and_say_why(cluster: Emb
         assert "no leader is known" in outcome.failure.message
 
 
+def test_records_that_expire_while_a_broker_cannot_be_reached_say_why_it_cannot() -> None:
+    with EmbeddedCluster(1) as alone:
+        topic = alone.create_topic("away", 1)
+        with started(alone, {"delivery.timeout.ms": 1_000, "request.timeout.ms": 1_000}) as (front, thread):
+            thread.want_topic(topic)
+            front.put(topic, 0, [b"before"])
+            thread.wake()
+            front.wait_for(1)
+            alone.nodes[0].kill()
+            front.put(topic, 0, [b"after"])
+            thread.wake()
+            outcome = front.wait_for(2)[-1]
+            assert isinstance(outcome, Failed)
+            assert "no connection to node 0 (127.0.0.1:" in outcome.failure.message
+            assert "Connection refused" in outcome.failure.message
+
+
 def test_a_forced_close_fails_what_is_left_and_ends_the_thread(cluster: EmbeddedCluster) -> None:
     with started(cluster) as (front, thread):
         front.put("never-made", 0, [b"a", b"b"])
