@@ -81,7 +81,9 @@ def resend(
 
 def check(
     config: ConfigOption = None,
-    connect: Annotated[bool, typer.Option("--connect", help="Also speak to the brokers: TLS, login, one question.")] = False,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Also speak to the brokers: TLS, login, one question.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find every problem before a start: settings, directories, spool, and, with --connect, brokers."""
