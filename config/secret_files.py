@@ -49,10 +49,10 @@ def read_password(path: Path) -> str:
 
 
 def read_certificates(path: Path) -> bytes:
-    """The contents of a file that everybody may read, but that only root or this user may write.
+    """The contents of a file that everybody may read, and not everybody may write: whoever does decides who is believed.
 
     Raises:
-        SecretError: it is missing, cannot be read, is too long or no file.
+        SecretError: it is missing, cannot be read, is too long or no file, or everybody may write it.
     """
     return _read(path, secret=False)
 
@@ -83,6 +83,8 @@ def _problem(path: Path, status: os.stat_result, *, secret: bool) -> str:
     if status.st_size > _BYTES_MAX:
         return f"{path} has {status.st_size:,} bytes: at most {_BYTES_MAX:,} are read"
     if not secret:
+        if mode & stat.S_IWOTH:
+            return f"{path} has mode {mode:04o}, so everybody may write what is believed: chmod o-w {path}"
         return ""
     # Root sees files of the daemon's user when it checks, and of the host's users from inside a container.
     if os.geteuid() != 0 and status.st_uid not in (0, os.geteuid()):

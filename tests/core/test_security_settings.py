@@ -314,6 +314,16 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> 
     assert "hunter2" not in found
 
 
+def test_authorities_that_everybody_may_write_are_not_believed(tmp_path: Path) -> None:
+    path = secret(tmp_path, mode=0o664)
+    tls = {"security.protocol": "SSL", "ssl.truststore.location": str(path)}
+    _ = direct_settings({**BROKER, **tls})
+    path.chmod(0o666)
+    assert problems(tls) == [
+        f"ssl.truststore.location: {path} has mode 0666, so everybody may write what is believed: chmod o-w {path}"
+    ]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_secret_of_another_user_is_refused_but_for_root_who_checks_for_others() -> None:
     # Not below a folder that only root may enter.
