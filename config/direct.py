@@ -263,6 +263,9 @@ def _across(settings: DirectSettings) -> Iterator[BrokenRule]:
             ("retries", "enable.idempotence"),
             f"retries = 0 does not go with idempotence, which needs one at least{instead}",
         )
+    if settings.transactional_id is not None and not _fits(settings.transactional_id):
+        sentence = "transactional.id is no text that Kafka can take: at most 32000 bytes of UTF-8"
+        yield BrokenRule(("transactional.id",), sentence)
     if settings.transactional_id is not None and not settings.enable_idempotence:
         sentence = "transactional.id needs idempotence: leave enable.idempotence out, or write true"
         yield BrokenRule(("transactional.id", "enable.idempotence"), sentence)
@@ -283,3 +286,11 @@ def _across(settings: DirectSettings) -> Iterator[BrokenRule]:
         _ = parse_bootstrap(settings.bootstrap_servers)
     except ValueError as error:
         yield BrokenRule(("bootstrap.servers",), str(error))
+
+
+def _fits(text: str) -> bool:
+    try:
+        # The name told to brokers is a little longer.
+        return len(text.encode()) <= 32_000
+    except UnicodeEncodeError:
+        return False

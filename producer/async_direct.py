@@ -24,7 +24,7 @@ from .hurried import Columned, Ending, Hurried, Memory
 from .hurry import NotYetError, Prepaid
 from .kernel_chunks import Topic
 from .kernel_futures import RecordFuture
-from .plugged import Columns, GivenHeaders, Plugged
+from .plugged import Columns, GivenHeaders, Plugged, kept
 from .rooms import EVADE_S
 from .transactional import ConsumerGroup, Offsets
 
@@ -91,9 +91,11 @@ class AsyncDirectProducer:
         bridge = self._link.bridge()
         future: asyncio.Future[RecordMetadata] = bridge.loop.create_future()
         inner = self._inner
+        turn = inner.front.turn
+        headers = kept(headers)
         if inner.plugged is None and topic not in self._link.turns.waited:
             plain: Any = value
-            taken = inner.front.take(topic, plain, _any(key), headers, partition, timestamp_ms, None, None)
+            taken = inner.front.take(topic, plain, _any(key), headers, partition, timestamp_ms, None, None, turn)
             if taken.taken:
                 inner.watches.follow(bridge, taken, future)
                 return future
@@ -101,11 +103,11 @@ class AsyncDirectProducer:
             if not isinstance(error, NotYetError):
                 settle(future, None, error)
                 return future
-        steps = self._steps()
+        steps, began = self._steps(), inner.front.seams.now()
         record = steps.begin(Record(topic, value, key, Headers(headers), partition, timestamp_ms))
         try:
             async with self._link.turns.turn(record.topic):
-                taken = await self._send(steps, record)
+                taken = await self._send(steps, record, began, turn)
         except BaseException as error:
             steps.not_taken(record, error)
             raise
@@ -115,15 +117,14 @@ class AsyncDirectProducer:
             settle(future, None, taken.exception(0))
         return future
 
-    async def _send(self, steps: Plugged, record: Record) -> RecordFuture:
-        """Put a record whose turn it is, or have it fail."""
+    async def _send(self, steps: Plugged, record: Record, began: float, turn: int) -> RecordFuture:
+        """Put a record whose turn it is, or have it fail. `began`: when it was called, for who had to wait for others waits no longer."""
         front, told = self._inner.front, steps.told(record, None)
-        began = front.seams.now()
         missing = await self._find(record.topic, record.partition, record.timestamp_ms, began)
         serialized = record if missing is not None else steps.serialized(record)
         with Memory(front, self._prepaid, began) as memory:
             while missing is None:
-                taken = memory.attempt(partial(steps.take, serialized, told, began))
+                taken = memory.attempt(partial(steps.take, serialized, told, began, turn))
                 error = None if taken.taken else taken.exception(0)
                 if not isinstance(error, NotYetError):
                     return taken
@@ -149,7 +150,8 @@ class AsyncDirectProducer:
             SerializationError: a serializer cannot take one of the keys or values; no record was taken.
             TypeError, ValueError, ClosedError: as `DirectProducer.send_many`.
         """
-        bridge, steps = self._link.bridge(), self._steps()
+        turn = self._inner.front.turn
+        bridge, steps, began = self._link.bridge(), self._steps(), self._inner.front.seams.now()
         columns = Columns(topic, values, keys, headers, partitions, timestamps_ms)
         records = steps.begin_many(columns)
         taken: list[ColumnsFuture] = []
@@ -157,7 +159,7 @@ class AsyncDirectProducer:
             if records is not None:
                 columns.put_back(records)
             async with self._link.turns.turn(topic):
-                await self._send_many(steps, columns, taken)
+                await self._send_many(steps, columns, taken, began, turn)
         except BaseException as error:
             count = len(taken[0]) if taken else 0
             for record in (records or ())[count:]:
@@ -168,10 +170,11 @@ class AsyncDirectProducer:
             raise
         return self._future_of(bridge, steps.tell_many(taken[0], records, None))
 
-    async def _send_many(self, steps: Plugged, columns: Columns, taken: list[ColumnsFuture]) -> None:
+    async def _send_many(
+        self, steps: Plugged, columns: Columns, taken: list[ColumnsFuture], began: float, turn: int
+    ) -> None:
         """Put columns whose turn it is. `taken` gets one future, of all that has been taken so far."""
         front, topic = self._inner.front, columns.topic
-        began = front.seams.now()
         highest = max((one for one in columns.partitions or () if one is not None), default=None)
         missing = await self._find(topic, highest, None, began)
         if missing is None:
@@ -179,7 +182,13 @@ class AsyncDirectProducer:
         rest = columns
         with Memory(front, self._prepaid, began) as memory:
             while missing is None:
-                more = memory.attempt(partial(steps.take_many, rest, began))
+                try:
+                    more = memory.attempt(partial(steps.take_many, rest, began, turn))
+                except PenstockError as error:
+                    if not taken:
+                        raise
+                    missing = front.left_out(error)
+                    break
                 more = _columns(more)
                 taken[:] = [taken[0].joined(more) if taken else more]
                 if more.not_yet is None:

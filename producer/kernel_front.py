@@ -9,6 +9,7 @@ from time import time_ns
 
 import cython
 
+from ..api.errors import PenstockError
 from .kernel_given import byte_column, check_numbers, column, frozen, header_bytes, number_column
 
 if cython.compiled:
@@ -90,12 +91,14 @@ def _wall_ms() -> cython.longlong:
 @cython.cclass
 class Rows:
     """What every record needs of the front. `acquire` and `release`: of its lock. `refusal`: why no record is taken any more.
-    `wall`: a clock to use instead of the system's, ms since 1970. `stir`: the sender thread is to be woken."""
+    `turn`: how often `refusal` was lifted: a record is put where it was sent in the same turn, or not at all. `wall`: a clock to use instead
+    of the system's, ms since 1970. `stir`: the sender thread is to be woken."""
 
     topics = cython.declare(dict, visibility="public")
     acquire = cython.declare(object, visibility="public")
     release = cython.declare(object, visibility="public")
     refusal = cython.declare(object, visibility="public")
+    turn = cython.declare(cython.Py_ssize_t, visibility="public")
     wall = cython.declare(object, visibility="public")
     partitioner = cython.declare(object, visibility="public")
     stir = cython.declare(cython.bint, visibility="public")
@@ -104,11 +107,20 @@ class Rows:
     record_max = cython.declare(cython.Py_ssize_t, visibility="public")
 
     @cython.cfunc
-    def _chunk_for(self, place: Topic, index: cython.Py_ssize_t, row: cython.Py_ssize_t, began: object):
+    def _chunk_for(
+        self,
+        place: Topic,
+        index: cython.Py_ssize_t,
+        row: cython.Py_ssize_t,
+        began: object,
+        turn: cython.Py_ssize_t,
+    ):
         """Under the lock: an open chunk with room for the row, or the error for it. `index` -1: the sticky partition."""
         part: Part
         chunk: Chunk
         while True:
+            if turn != self.turn:
+                self.too_late()
             part = place.parts[index if index >= 0 else place.sticky]
             if index < 0 and part.chunk is None:
                 self.rotate(place, True)
@@ -175,16 +187,17 @@ class Rows:
             if place.used >= place.allowance:
                 self.rotate(place, chunk.room == 0)
 
-    def take(self, topic, value, key, headers, partition, timestamp_ms, on_ack, began):
-        """One record, as `send` takes it. `began`: when its caller began to wait, if it has (CLOCK_MONOTONIC seconds)."""
-        return self._take(topic, value, key, headers, partition, timestamp_ms, on_ack, began)
+    def take(self, topic, value, key, headers, partition, timestamp_ms, on_ack, began, turn):
+        """One record, as `send` takes it. `began`: when its caller began to wait, if it has (CLOCK_MONOTONIC seconds); `turn`: the
+        one in which it was sent."""
+        return self._take(topic, value, key, headers, partition, timestamp_ms, on_ack, began, turn)
 
-    def take_many(self, topic, values, keys, headers, partitions, timestamps_ms, on_ack, began):
+    def take_many(self, topic, values, keys, headers, partitions, timestamps_ms, on_ack, began, turn):
         """Columns, as `send_many` takes them."""
-        return self._take_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack, began)
+        return self._take_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack, began, turn)
 
     @cython.cfunc
-    def _take(self, topic, value, key, headers, partition, timestamp_ms, on_ack, began):
+    def _take(self, topic, value, key, headers, partition, timestamp_ms, on_ack, began, turn: cython.Py_ssize_t):
         key_bytes: bytes = _empty
         value_bytes: bytes = _empty
         tail: bytes = _empty
@@ -240,7 +253,7 @@ class Rows:
         future: RecordFuture = RecordFuture.__new__(RecordFuture)
         self.acquire()
         try:
-            found = self._chunk_for(place, index, body + ROW_HEAD_BYTES, began)
+            found = self._chunk_for(place, index, body + ROW_HEAD_BYTES, began, turn)
             chunk = found if type(found) is Chunk else None
             if chunk is not None:
                 self._put(chunk, stamp, body, key_bytes, key_size, value_bytes, value_size, tail, tail_size)
@@ -262,7 +275,9 @@ class Rows:
         return future
 
     @cython.cfunc
-    def _take_many(self, topic, values, keys, headers, partitions, timestamps_ms, on_ack, began):
+    def _take_many(
+        self, topic, values, keys, headers, partitions, timestamps_ms, on_ack, began, turn: cython.Py_ssize_t
+    ):
         chunk: Chunk
         span: Span
         place: Topic
@@ -360,7 +375,13 @@ class Rows:
                 body = key_size if key_size > 0 else 0
                 body += value_size if value_size > 0 else 0
                 body += _size_bytes(key_size) + _size_bytes(value_size) + (tail_size if tail_size > 0 else 1)
-                found = self._chunk_for(place, index, body + ROW_HEAD_BYTES, began)
+                try:
+                    found = self._chunk_for(place, index, body + ROW_HEAD_BYTES, began, turn)
+                except PenstockError as error:
+                    if not spans:
+                        raise
+                    # What has been put before it takes its course: the future tells of both.
+                    found = self.left_out(error)
                 if type(found) is not Chunk:
                     failure = found
                     break
@@ -397,10 +418,12 @@ class Sends:
         """See `direct.DirectProducer`, where it is documented."""
         if self.plugged is not None:
             return self.plugged.send(topic, value, key, headers, partition, timestamp_ms, on_ack)
-        return self._front._take(topic, value, key, headers, partition, timestamp_ms, on_ack, None)
+        front: Rows = self._front
+        return front._take(topic, value, key, headers, partition, timestamp_ms, on_ack, None, front.turn)
 
     def send_many(self, topic, values, keys=None, *, headers=None, partitions=None, timestamps_ms=None, on_ack=None):
         """See `direct.DirectProducer`, where it is documented."""
         if self.plugged is not None:
             return self.plugged.send_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack)
-        return self._front._take_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack, None)
+        front: Rows = self._front
+        return front._take_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack, None, front.turn)

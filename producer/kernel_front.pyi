@@ -18,6 +18,7 @@ class Rows:
     acquire: Callable[[], object]
     release: Callable[[], object]
     refusal: PenstockError | None
+    turn: int
     wall: Callable[[], int] | None
     partitioner: Partitioner | None
     stir: bool
@@ -34,6 +35,7 @@ class Rows:
         timestamp_ms: int | None,
         on_ack: RecordCallback | None,
         began: float | None,
+        turn: int,
         /,
     ) -> RecordFuture: ...
     def take_many(
@@ -46,6 +48,7 @@ class Rows:
         timestamps_ms: int | Sequence[int | None] | None,
         on_ack: FrameCallback | None,
         began: float | None,
+        turn: int,
         /,
     ) -> Future[FrameMetadata]: ...
 

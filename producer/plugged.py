@@ -79,13 +79,14 @@ class Plugged:
             SerializationError: a serializer cannot take key or value.
             TypeError, ValueError, ClosedError: as without.
         """
+        turn = self._front.turn
         record = self.begin(Record(topic, value, key, Headers(headers), partition, timestamp_ms))
         try:
             began, missing = self.find(record.topic, record.partition, record.timestamp_ms)
             told = self.told(record, on_ack)
             if missing is not None:
                 return self._front.failed(record.topic, _number(record.partition), missing, told)
-            return self.take(self.serialized(record), told, began)
+            return self.take(self.serialized(record), told, began, turn)
         except BaseException as error:
             self.not_taken(record, error)
             raise
@@ -132,12 +133,13 @@ class Plugged:
             value = self._plugins.value.bytes_of(record.topic, value, record.headers)
         return record._replace(key=key, value=value)
 
-    def take(self, record: Record, told: RecordCallback | None, began: float | None) -> RecordFuture:
-        """Put a record whose key and value are bytes; its headers cannot be changed from here on (SND-7)."""
+    def take(self, record: Record, told: RecordCallback | None, began: float | None, turn: int) -> RecordFuture:
+        """Put a record whose key and value are bytes; its headers cannot be changed from here on (SND-7). `turn`: see
+        `kernel_front.Rows`."""
         topic, headers, value, key = record.topic, record.headers, _bytes(record.value), _bytes(record.key)
         headers.freeze()
         future = self._front.take(
-            topic, value, key, headers or None, record.partition, record.timestamp_ms, told, began
+            topic, value, key, headers or None, record.partition, record.timestamp_ms, told, began, turn
         )
         if isinstance(told, Told):
             told.future = future
@@ -168,6 +170,7 @@ class Plugged:
             ValueError: an interceptor gave a record another topic.
             TypeError, ClosedError: as without.
         """
+        turn = self._front.turn
         columns = Columns(topic, values, keys, headers, partitions, timestamps_ms)
         records = self.begin_many(columns)
         try:
@@ -179,7 +182,7 @@ class Plugged:
                 future = self._front.columns_future(topic, [], None, columns.count, missing, None)
             else:
                 self.serialize_many(columns)
-                future = self.take_many(columns, began)
+                future = self.take_many(columns, began, turn)
         except BaseException as error:
             for record in records or ():
                 self.not_taken(record, error)
@@ -218,7 +221,7 @@ class Plugged:
         if values is not None:
             columns.values = [*values.column_of(columns.topic, columns.values, columns.headers)]
 
-    def take_many(self, columns: "Columns", began: float | None) -> Future[FrameMetadata]:
+    def take_many(self, columns: "Columns", began: float | None, turn: int) -> Future[FrameMetadata]:
         """Put columns of bytes; headers cannot be changed from here on."""
         for one in columns.headers or ():
             if isinstance(one, Headers):
@@ -226,7 +229,7 @@ class Plugged:
         values: list[Any] = columns.values
         keys: list[Any] | None = columns.keys
         return self._front.take_many(
-            columns.topic, values, keys, columns.headers, columns.partitions, columns.timestamps_ms, None, began
+            columns.topic, values, keys, columns.headers, columns.partitions, columns.timestamps_ms, None, began, turn
         )
 
     def tell_many(
@@ -265,7 +268,9 @@ class Columns:
         if self.count == 0:
             raise ValueError("there is no record")
         self.keys: list[object] | None = None if keys is None else column(keys, "keys", self.count)
-        self.headers: list[GivenHeaders] | None = None if headers is None else column(headers, "headers", self.count)
+        self.headers: list[GivenHeaders] | None = (
+            None if headers is None else [kept(one) for one in column(headers, "headers", self.count)]
+        )
         self.partitions = None if partitions is None else number_column(partitions, self.count, 0)
         self.timestamps_ms = None if timestamps_ms is None else number_column(timestamps_ms, self.count, 1)
 
@@ -309,6 +314,11 @@ def _tell_each(future: ColumnsFuture, chain: Chain, records: Sequence[Record]) -
             chain.on_ack(metadata, error, record.headers)
         else:
             chain.on_send_error(record, metadata.partition, error)
+
+
+def kept(headers: GivenHeaders) -> GivenHeaders:
+    """Headers that can be gone through again, where the first attempt to put the record may not be the last."""
+    return headers if headers is None or isinstance(headers, list | tuple | Headers) else list(headers)
 
 
 def _number(partition: int | None) -> int:

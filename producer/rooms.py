@@ -8,7 +8,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Never
+from typing import Final
 
 from ..api.errors import BufferExhaustedError, ClosedError, PenstockError, RecordTooLargeError
 from ..api.metadata import PartitionMetadata
@@ -24,8 +24,8 @@ from .core.cluster import Cluster, TopicView
 from .core.partitioners import Keyless, Sticky, choices_of, leaders_of
 from .hurry import Hurry
 from .kernel_chunks import Chunk, Part, Topic
-from .kernel_front import Rows
 from .seams import Seams, Wake
+from .turns import Turns
 
 OPEN_BYTES: Final = 512
 """A partition's first chunk begins with so much; later ones as large as the one before them."""
@@ -36,7 +36,7 @@ EVADE_S: Final = 0.1
 """How often keyless records that wait for memory look whether another node has some."""
 
 
-class Rooms(Rows):
+class Rooms(Turns):
     """See the module."""
 
     def __init__(
@@ -52,6 +52,7 @@ class Rooms(Rows):
         self.topics = {}
         self.acquire, self.release = seams.shared.acquire, seams.shared.release
         self.refusal = None
+        self.turn = 0
         self.ending: ClosedError | None = None
         """Why no record is ever taken again; else `refusal` may come and go with transactions."""
         self.wall = seams.wall
@@ -89,19 +90,13 @@ class Rooms(Rows):
         assert self._wake is not None, "the front has no sender thread"
         return self._wake
 
-    def refuse(self) -> Never:
-        """
-        Raises:
-            ClosedError, TransactionStateError, TransactionAbortableError: why no record is taken.
-        """
-        assert self.refusal is not None
-        raise self.refusal.with_traceback(None)
-
     def gate(self, reason: PenstockError | None) -> None:
         """Take no records for this reason, or (None) take them: they come between two transactions, or in one. What was taken
         before is not held for company any more."""
         with self.shared:
             if self.ending is None:
+                if reason is None and self.refusal is not None:
+                    self.turn += 1
                 self.refusal = reason
                 if reason is not None:
                     self.close_all()

@@ -17,16 +17,22 @@ from ..api.errors import (
     WaitTimeoutError,
 )
 from .core.transaction_asks import GroupMetadata, OffsetToCommit, Part
-from .core.transaction_operations import OperationKind
+from .core.transaction_operations import Operation, OperationKind
 from .core.transactions import FailedTransactionError
 from .direct_thread import SenderThread
 from .failures import error_of_transaction
 from .front import Front
 from .transaction_engine import Transactions, Waiting
+from .turns import TRANSACTION_OVER
 
 AnswerT = TypeVar("AnswerT")
 
 _NOT_BEGUN: Final = "init_transactions comes first"
+_INT32_MAX: Final = (1 << 31) - 1
+_INT64_MAX: Final = (1 << 63) - 1
+_TEXT_BYTES_MAX: Final = (1 << 15) - 1
+"""Of a string in Kafka's older requests."""
+_COMMITTED: Final = "the transaction is committed"
 _TIMED: Final = {
     OperationKind.INITIALISE: "init",
     OperationKind.SEND_OFFSETS: "send-offsets",
@@ -155,7 +161,7 @@ class Transactional:
         rows, thread = self._rows, self._sender
 
         def dooms(error: PenstockError) -> None:
-            if rows.refusal is None:
+            if rows.refusal is None and getattr(error, "code", "") != TRANSACTION_OVER:
                 thread.doom(error)
 
         rows.dooms = dooms
@@ -181,19 +187,25 @@ class Transactional:
         if operation.done:
             operation.acknowledge()
             if operation.failure is not None:
-                raise error_of_transaction(operation.failure)
+                raise _failed(operation)
             return
         if self._rows.ending is not None and waiting.ended.is_set():
             raise self._rows.ending.with_traceback(None)
         if operation.committed:
             operation.acknowledge()
-            raise CommittedNotVisibleError(
-                f"the transaction is committed, but not all of it can be read within {limit:g} s"
-            )
+            raise CommittedNotVisibleError(f"{_COMMITTED}, but not all of it can be read within {limit:g} s")
         problem = self._ask(kind.value, Transactions.problem)
         because = f" ({problem})" if problem else ""
         again = f"{kind.value} took longer than {limit:g} s{because}; it goes on: call it again"
         raise CommitTimeoutError(again) if kind is OperationKind.COMMIT else WaitTimeoutError(again)
+
+
+def _failed(operation: Operation) -> PenstockError:
+    """Why an operation ended badly. What is committed stays so, whatever became of the producer since."""
+    assert operation.failure is not None
+    if operation.committed:
+        return CommittedNotVisibleError(f"{_COMMITTED}, but it was not seen to be readable: {operation.failure.text}")
+    return error_of_transaction(operation.failure)
 
 
 def group_of(given: object) -> GroupMetadata:
@@ -204,17 +216,38 @@ def group_of(given: object) -> GroupMetadata:
     if isinstance(given, str):
         if not given:
             raise ValueError("the id of a consumer group is empty")
-        return GroupMetadata(given)
+        return GroupMetadata(_text(given, "the id of a consumer group"))
     if given is None or not isinstance(getattr(given, "group_id", None), str):
         raise TypeError(f"{given!r} is neither the id of a consumer group nor an object with a group_id")
     group = cast("ConsumerGroup", given)
-    generation = getattr(group, "generation_id", -1)
+    generation, instance = getattr(group, "generation_id", -1), getattr(group, "group_instance_id", None)
     return GroupMetadata(
-        group.group_id,
-        -1 if generation is None else int(generation),
-        getattr(group, "member_id", "") or "",
-        getattr(group, "group_instance_id", None),
+        _text(group.group_id, "the id of a consumer group"),
+        -1 if generation is None else _number(generation, -(1 << 31), _INT32_MAX, "a generation"),
+        _text(getattr(group, "member_id", "") or "", "a member id"),
+        None if instance is None else _text(instance, "a group instance id"),
     )
+
+
+def _text(given: object, what: str) -> str:
+    """Text that a request can carry: what it could not would be noticed on the sender thread only, which has nobody to tell."""
+    if not isinstance(given, str):
+        raise TypeError(f"{what} is text, not {given!r}")
+    try:
+        size = len(given.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} is no text that UTF-8 has: {error}") from None
+    if size > _TEXT_BYTES_MAX:
+        raise ValueError(f"{what} has {size} bytes; at most {_TEXT_BYTES_MAX} are possible")
+    return given
+
+
+def _number(given: object, least: int, most: int, what: str) -> int:
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(f"{what} is a number, not {given!r}")
+    if not least <= given <= most:
+        raise ValueError(f"{what} is {given}; {least} to {most} are possible")
+    return given
 
 
 def part_of(place: object) -> Part:
@@ -230,9 +263,7 @@ def part_of(place: object) -> Part:
         topic, index = getattr(place, "topic", None), getattr(place, "partition", None)
     if not isinstance(topic, str) or not isinstance(index, int) or isinstance(index, bool):
         raise TypeError(f"{place!r} is no topic and partition")
-    if index < 0:
-        raise ValueError(f"{place!r}: partitions count from 0")
-    return topic, index
+    return _text(topic, "a topic"), _number(index, 0, _INT32_MAX, f"the partition of {topic}")
 
 
 def offset_of(given: object) -> OffsetToCommit:
@@ -255,6 +286,7 @@ def offset_of(given: object) -> OffsetToCommit:
         or not isinstance(metadata, str | None)
     ):
         raise TypeError(f"{given!r} is no offset: give a number, or (offset, leader epoch, metadata)")
-    if offset < 0:
-        raise ValueError(f"{given!r}: offsets count from 0")
-    return OffsetToCommit(offset, -1 if epoch is None else epoch, metadata or "")
+    epoch_told = -1 if epoch is None else _number(epoch, -1, _INT32_MAX, "a leader epoch")
+    return OffsetToCommit(
+        _number(offset, 0, _INT64_MAX, "an offset"), epoch_told, _text(metadata or "", "an offset's metadata")
+    )
