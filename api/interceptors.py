@@ -70,7 +70,9 @@ class Chain:
         for call, name in self._acks:
             try:
                 call(metadata, error, headers)
-            except Exception:  # noqa: BLE001  (the application's code)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # noqa: BLE001  (the application's code, which may try to exit on the producer's thread)
                 self._report(name, "on_ack")
 
     def on_send_error(self, record: Record, partition: int, error: BaseException) -> None:

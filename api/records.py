@@ -84,6 +84,11 @@ class Headers(MutableSequence[Header]):
         return f"Headers({self._pairs!r})"
 
 
+def kept(headers: Iterable[Header] | None) -> Iterable[Header] | None:
+    """Headers that can be gone through again, where the first attempt to take a record may not be the last."""
+    return headers if headers is None or isinstance(headers, list | tuple | Headers) else list(headers)
+
+
 class Record(NamedTuple):
     """What was given to `send`, before it is serialized. `partition` and `timestamp_ms` (since 1970): None leaves them to the
     producer."""

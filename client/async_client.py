@@ -20,7 +20,7 @@ from ..api.futures import Future, Outcome, RecordFuture
 from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
 from ..api.plugins import Given, Plugins
-from ..api.records import Header, Headers, Record
+from ..api.records import Header, Headers, Record, kept
 from ..wire.frames import PartitionInfo
 from .client import Producer
 from .core.window import Ask
@@ -277,7 +277,7 @@ class AsyncProducer:
         Raises:
             What `Producer.send` raises.
         """
-        bridge, inner = self._link.bridge(), self._inner
+        bridge, inner, headers = self._link.bridge(), self._inner, kept(headers)
         if inner.plugged is None and not self._link.turns.waited and not inner.lacks(topic):
             with suppress(NoRoomError):
                 return self._follow(
@@ -421,7 +421,8 @@ class AsyncProducer:
             if inner.begin_close():
                 _ = await waiters.until(inner.ended, timeout)
         finally:
-            inner.end(f"the producer was closed after {timeout} s without an answer")
+            # Not by the loop: callbacks that are still to run may wait for it.
+            await asyncio.to_thread(inner.end, f"the producer was closed after {timeout} s without an answer")
 
     @property
     def held_bytes(self) -> int:

@@ -405,5 +405,5 @@ class Worker:
     def _call(self, callback: Callable[[], None]) -> None:
         try:
             callback()
-        except Exception:
+        except BaseException:  # `sys.exit` of an application must not end this thread: nobody would be told any more
             log.exception("callback_failed")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self
+from uuid import UUID
 
 from ..api.bridging import Bridge, Link, settle
 from ..api.errors import BufferExhaustedError, PenstockError, WaitTimeoutError
@@ -17,14 +18,15 @@ from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
 from ..api.metrics import MetricName
 from ..api.partitioning import Partitioner
 from ..api.plugins import Given, Plugins
-from ..api.records import Headers, Record
+from ..api.records import Headers, Record, kept
 from .callbacks import report
 from .columns_future import ColumnsFuture
+from .core.sensors import Figure
 from .hurried import Columned, Ending, Hurried, Memory
 from .hurry import NotYetError, Prepaid
 from .kernel_chunks import Topic
 from .kernel_futures import RecordFuture
-from .plugged import Columns, GivenHeaders, Plugged, kept
+from .plugged import Columns, GivenHeaders, Plugged
 from .rooms import EVADE_S
 from .transactional import ConsumerGroup, Offsets
 
@@ -308,13 +310,16 @@ class AsyncDirectProducer:
             raise ValueError(f"a timeout of {timeout} s is negative")
         waiters, inner = self._link.waiters(), self._inner
         front = inner.front
-        if front.stop() and front.started:
+        if not front.stop():
+            return
+        if front.started:
             inner.thread.close(timeout)
             try:
                 _ = await waiters.until(lambda: front.over, timeout)
             finally:
                 inner.thread.close(0)
-                _ = inner.thread.join()
+                # Not by the loop: callbacks that are still to run may wait for it.
+                _ = await asyncio.to_thread(inner.thread.join)
         failure = None if inner.plugins is None else inner.plugins.close()
         if failure is not None:
             raise PenstockError(f"a plug-in could not be closed: {failure}") from failure
@@ -346,9 +351,17 @@ class AsyncDirectProducer:
 
     # -----------------------------------------------------------------------------------------------------------------
 
+    async def client_instance_id(self, timeout: float) -> UUID:
+        """As `DirectProducer.client_instance_id`; it waits in a thread of the loop's."""
+        return await asyncio.to_thread(self._inner.client_instance_id, timeout)
+
     def metrics(self) -> dict[MetricName, float]:
         """As `DirectProducer.metrics`."""
         return self._inner.metrics()
+
+    def figures(self) -> list[Figure]:
+        """As `DirectProducer.figures`, for `prometheus.Collector`."""
+        return self._inner.figures()
 
     @property
     def held_bytes(self) -> int:

@@ -24,6 +24,14 @@ def call(callback: Callable[..., object], *arguments: object) -> None:
         log.exception("callback_failed")
 
 
+def call_apart(callback: Callable[..., object], *arguments: object) -> None:
+    """The same on the producer's own thread, which goes on whatever is raised: `sys.exit` as well."""
+    try:
+        _ = callback(*arguments)
+    except BaseException:
+        log.exception("callback_failed")
+
+
 def report(plugin: str, what: str) -> None:
     """Tell of a plug-in that raised, while that is handled."""
     log.exception("plugin_failed plugin=%s call=%s", plugin, what)  # noqa: LOG004

@@ -23,7 +23,7 @@ from ..api.metadata import FrameMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
 from ..api.plugins import Plugins
 from ..config.direct import DirectSettings
-from .callbacks import call, result_of
+from .callbacks import call, call_apart, result_of
 from .columns_future import ColumnsFuture
 from .core.cluster import Cluster
 from .core.outcomes import Delivered, Failed, Failure, Outcome, Released
@@ -285,9 +285,9 @@ class Front(Finding):
                 run_acks(acks, partial(log.exception, "callback_failed"))
             for future, callback, plain in watchers:
                 if plain:
-                    call(callback, *result_of(future))
+                    call_apart(callback, *result_of(future))
                 else:
-                    call(callback, future)
+                    call_apart(callback, future)
         with self.shared:
             for chunk in touched:
                 chunk.told = chunk.resolved

@@ -80,5 +80,6 @@ def run_acks(acks, report):
                 acks[i + 1](future._chunk.metadata(future._index, future._stamp), None)
             else:
                 acks[i + 1](None, error)
-        except Exception:
+        except BaseException:
+            # `sys.exit`, too: it would end the thread that everybody's records wait for.
             report()

@@ -11,7 +11,7 @@ from ..api.futures import Future
 from ..api.interceptors import Chain, nowhere
 from ..api.metadata import FrameMetadata, RecordMetadata
 from ..api.plugins import Plugins
-from ..api.records import Header, Headers, Record
+from ..api.records import Header, Headers, Record, kept
 from .callbacks import call, result_of
 from .columns_future import ColumnsFuture
 from .front import FrameCallback, Front, RecordCallback
@@ -314,11 +314,6 @@ def _tell_each(future: ColumnsFuture, chain: Chain, records: Sequence[Record]) -
             chain.on_ack(metadata, error, record.headers)
         else:
             chain.on_send_error(record, metadata.partition, error)
-
-
-def kept(headers: GivenHeaders) -> GivenHeaders:
-    """Headers that can be gone through again, where the first attempt to put the record may not be the last."""
-    return headers if headers is None or isinstance(headers, list | tuple | Headers) else list(headers)
 
 
 def _number(partition: int | None) -> int:

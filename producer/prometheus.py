@@ -2,15 +2,20 @@
 
 import math
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector as _Collector
 
 from .core.sensors import Figure
-from .direct import DirectProducer
 from .metric_names_shown import base_scale, is_counter, prometheus_name
+
+
+class Producer(Protocol):
+    """`DirectProducer` or `AsyncDirectProducer`."""
+
+    def figures(self) -> list[Figure]: ...
 
 
 class Collector(_Collector):
@@ -19,7 +24,7 @@ class Collector(_Collector):
     Names are those of the column *Prometheus* in docs/reference/producer-metrics.md. Rates are left out, and so is what is NaN.
     """
 
-    def __init__(self, producer: DirectProducer) -> None:
+    def __init__(self, producer: Producer) -> None:
         self._producer: Final = producer
 
     def collect(self) -> Iterator[Family]:

@@ -351,3 +351,43 @@ def test_after_a_fork_the_child_has_a_session_and_a_loop_of_its_own(daemon: Fake
         await producer.close()
 
     run(main())
+
+
+def test_headers_that_can_be_gone_through_once_are_there_though_room_was_waited_for(daemon: FakeDaemon) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(daemon.path, linger_ms=0, batch_bytes=1, buffer_bytes_max=2_000)
+        _ = await producer.send("orders", RECORD)
+        waiting = asyncio.create_task(producer.send("orders", RECORD, headers=((name, b"1") for name in "ab")))
+        peer = await aside(met, daemon)
+        assert not waiting.done()
+        peer.deliver(await aside(peer.frame))
+        _ = await waiting
+        sent = await aside(peer.frame)
+        assert sent.headers == [["a", b"1", "b", b"1"]]
+        peer.deliver(sent)
+        await producer.close()
+
+    run(main())
+
+
+def test_a_close_that_gives_up_lets_callbacks_wait_for_the_loop(daemon: FakeDaemon) -> None:
+    async def main() -> None:
+        told: list[BaseException | None] = []
+
+        async def note(error: BaseException | None) -> None:
+            told.append(error)
+
+        class Asking(Interceptor):
+            def on_ack(self, metadata: object, error: BaseException | None, headers: object, /) -> None:
+                asyncio.run_coroutine_threadsafe(note(error), loop).result(WAIT_S)
+
+        loop = asyncio.get_running_loop()
+        producer = AsyncProducer(daemon.path, linger_ms=0, interceptors=[Asking()])
+        future = await producer.send("orders", b"v")
+        peer = await aside(met, daemon)
+        _ = await aside(peer.frame)
+        await producer.close(0.1)
+        assert told == [future.exception()]
+        assert isinstance(told[0], OutcomeUnknownError)
+
+    run(main())

@@ -342,3 +342,91 @@ def test_after_a_fork_the_child_has_a_producer_and_a_loop_of_its_own(cluster: Em
 
     run(main())
     assert values(cluster, topic) == [b"first", b"child", b"parent", b"parent"]
+
+
+def test_headers_that_can_be_gone_through_once_are_there_though_topic_and_memory_were_waited_for(
+    cluster: EmbeddedCluster, topic: str
+) -> None:
+    def pairs(i: int) -> Iterator[tuple[str, bytes]]:
+        yield "number", b"%d" % i
+
+    async def main() -> None:
+        async with made(cluster, **_named(SMALL)) as producer:
+            _ = await producer.send(topic, b"first", headers=pairs(0))
+            hold(cluster, 300)
+            sends = [producer.send(topic, RECORD, headers=pairs(1 + i)) for i in range(10)]
+            columns = producer.send_many(topic, [RECORD] * 10, headers=[pairs(11 + i) for i in range(10)])
+            _, last = await asyncio.gather(asyncio.gather(*sends), columns)
+            _ = await last
+
+    run(main())
+    headers = [record.headers for record in read_topic(cluster, topic)]
+    assert headers == [(("number", b"%d" % i),) for i in range(21)]
+
+
+def test_whoever_waits_behind_others_is_told_no_later_than_they_are() -> None:
+    async def main() -> None:
+        async with AsyncDirectProducer({"bootstrap.servers": "127.0.0.1:1", "max.block.ms": 500}) as producer:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            sends = [producer.send("orders", b"v") for _ in range(20)]
+            many = [producer.send_many("orders", [b"v"]) for _ in range(20)]
+            for futures in await asyncio.gather(asyncio.gather(*sends), asyncio.gather(*many)):
+                assert all(isinstance(future.exception(), MetadataTimeoutError) for future in futures)
+            # One after the other that would be 10 s for each of the two.
+            assert loop.time() - began < 5
+
+    run(main())
+
+
+class Closed(Interceptor):
+    """Writes down what it is told, and whether it was closed."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_ack(self, metadata: object, error: BaseException | None, headers: object, /) -> None:
+        self.told.append("delivered" if error is None else "failed")
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+
+def test_a_second_close_closes_no_interceptor_that_is_still_to_be_told(cluster: EmbeddedCluster, topic: str) -> None:
+    async def main() -> None:
+        watching = Closed()
+        producer = made(cluster, interceptors=[watching])
+        _ = await producer.partitions_for(topic)
+        hold(cluster, 300)
+        future = await producer.send(topic, b"v")
+        closing = asyncio.create_task(producer.close())
+        await settle()
+        await producer.close()
+        await closing
+        assert (await future).offset == 0
+        assert watching.told == ["delivered", "closed"]
+
+    run(main())
+
+
+def test_a_close_that_gives_up_lets_callbacks_wait_for_the_loop(cluster: EmbeddedCluster, topic: str) -> None:
+    async def main() -> None:
+        told: list[BaseException | None] = []
+
+        async def note(error: BaseException | None) -> None:
+            told.append(error)
+
+        class Asking(Interceptor):
+            def on_ack(self, metadata: object, error: BaseException | None, headers: object, /) -> None:
+                asyncio.run_coroutine_threadsafe(note(error), loop).result(WAIT_S)
+
+        loop = asyncio.get_running_loop()
+        producer = made(cluster, interceptors=[Asking()])
+        _ = await producer.partitions_for(topic)
+        hold(cluster, 2_000)
+        future = await producer.send(topic, b"v")
+        await producer.close(0.1)
+        assert told == [future.exception()]
+        assert told[0] is not None
+
+    run(main())

@@ -234,3 +234,25 @@ def test_what_is_no_plug_in_is_refused_and_what_was_made_is_closed(daemon: FakeD
     assert one.closed == 1
     with pytest.raises(ValueError, match="no serializer 'avro'"):
         _ = Producer(daemon.path, value_serializer="avro")
+
+
+def test_a_callback_that_exits_keeps_nobody_else_from_being_told(daemon: FakeDaemon, make: Make) -> None:
+    def leave(*_: object) -> None:
+        raise SystemExit(3)
+
+    class Leaving(Interceptor):
+        def on_ack(self, metadata: RecordMetadata, error: BaseException | None, headers: Headers, /) -> None:
+            leave()
+
+    watching = Watching()
+    producer = make(interceptors=[Leaving(), watching], linger_ms=10_000)
+    futures = [producer.send("orders", "v", on_ack=leave), producer.send("orders", "w")]
+    flushing = threading.Thread(target=producer.flush, daemon=True)
+    flushing.start()
+    peer = daemon.accept()
+    _ = peer.greet()
+    peer.deliver(peer.frame())
+    assert [future.result(WAIT_S).offset for future in futures] == [100, 101]
+    flushing.join(WAIT_S)
+    assert not flushing.is_alive()
+    assert len(watching.acks) == 2

@@ -12,6 +12,9 @@ from typing import Final
 
 import pytest
 from penstock.api.errors import ClosedError, MetadataTimeoutError, OutcomeUnknownError
+from penstock.api.interceptors import Interceptor
+from penstock.api.metadata import RecordMetadata
+from penstock.api.records import Headers
 from penstock.producer import DirectProducer
 
 from tests.harness.embedded import EmbeddedCluster
@@ -191,3 +194,28 @@ def test_importing_the_producers_parts_brings_no_direct_producer() -> None:
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
     assert "penstock.producer.direct" not in done.stdout.split()
     assert "kafka" not in done.stdout.split()
+
+
+def test_callbacks_and_interceptors_that_exit_keep_nobody_else_from_being_told(
+    cluster: EmbeddedCluster, topic: str
+) -> None:
+    def leave(*_: object) -> None:
+        raise SystemExit(3)
+
+    class Leaving(Interceptor):
+        def on_ack(self, metadata: RecordMetadata, error: BaseException | None, headers: Headers, /) -> None:
+            leave()
+
+    class Watching(Interceptor):
+        def on_ack(self, metadata: RecordMetadata, error: BaseException | None, headers: Headers, /) -> None:
+            told.append(metadata.offset)
+
+    for interceptors in ([], [Leaving(), Watching()]):
+        told: list[int] = []
+        with DirectProducer(bootstrap_servers=cluster.bootstrap, linger_ms=100, interceptors=interceptors) as producer:
+            futures = [producer.send(topic, b"v", partition=0, on_ack=leave) for _ in range(3)]
+            futures[1].add_done_callback(leave)
+            offsets = [future.result(PATIENCE_S).offset for future in futures]
+            # The thread goes on.
+            assert producer.send(topic, b"w", partition=0).result(PATIENCE_S).offset == offsets[-1] + 1
+        assert told == ([*offsets, offsets[-1] + 1] if interceptors else [])

@@ -1,5 +1,6 @@
 """The direct producer's metrics against what was sent, with its real thread and sockets and the embedded broker."""
 
+import asyncio
 import math
 import os
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from typing import Final
 
 import pytest
 from penstock.api.errors import BrokerError, BufferExhaustedError, MetadataTimeoutError, RecordTooLargeError
-from penstock.producer import DirectProducer
+from penstock.producer import AsyncDirectProducer, DirectProducer
 from penstock.producer.core.metric_names import METRICS
 from penstock.producer.metric_names_shown import prometheus_name
 from penstock.producer.prometheus import Collector
@@ -275,6 +276,19 @@ def test_prometheus_is_shown_the_same_figures_in_base_units(cluster: EmbeddedClu
     shown = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert shown <= {prometheus_name(metric) for metric in METRICS}
     assert not any(line.endswith(" NaN") for line in text.splitlines())
+
+
+def test_the_asynchronous_form_is_shown_to_prometheus_as_well(cluster: EmbeddedCluster) -> None:
+    topic = cluster.create_topic("scraped-asynchronously", 1)
+
+    async def main() -> float | None:
+        async with AsyncDirectProducer({"bootstrap.servers": cluster.bootstrap, "client.id": "counted"}) as producer:
+            registry = CollectorRegistry()
+            registry.register(Collector(producer))
+            _ = await (await producer.send(topic, b"v"))
+            return registry.get_sample_value("penstock_producer_record_send_total", {"client_id": "counted"})
+
+    assert asyncio.run(main()) == 1
 
 
 def test_calls_about_transactions_are_timed_and_their_requests_counted() -> None:
