@@ -205,10 +205,10 @@ def test_every_field_of_stats_is_on_its_page_and_every_one_of_the_page_is_there(
         waiting.result(90)
     there = set(paths(found))
     assert {path for path in there if not any(fits(path, pattern) for pattern in page)} == set()
-    # What varies need not be there, nor what a shard has queued.
-    certain = [
-        pattern for pattern in page if not pattern.endswith("*") and not pattern.startswith("shards[].partitions[]")
-    ]
+    # What varies need not be there, nor what a shard has queued, nor what was switched off, as nothing was.
+    assert found["security"]["insecure"] == []
+    varies = ("shards[].partitions[]", "security.insecure[]")
+    certain = [pattern for pattern in page if not pattern.endswith("*") and not pattern.startswith(varies)]
     assert [pattern for pattern in certain if not any(fits(path, pattern) for path in there)] == []
     assert len(certain) > 70
 
