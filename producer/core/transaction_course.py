@@ -47,11 +47,11 @@ class TransactionLimits(NamedTuple):
     transactional_id: str
     timeout_ms: int
     retry: Backoff
-    look: Backoff = Backoff(0.005, 1.0)
+    look: Backoff = Backoff(0.002, 1.0)
     """Between two looks at a partition whose commit is not visible yet."""
     concurrent_wait_s: float = 0.02
     """After CONCURRENT_TRANSACTIONS while nothing is in the new transaction yet: markers of the last one take that long."""
-    ask_leader_after_s: float = 0.5
+    ask_leader_after_s: float = 0.05
     """Not visible for so long: DescribeProducers tells whether our marker lacks, or another producer's transaction is open."""
     hanging_after_s: float = 45.0
     """Not visible for so long: the alarm "hanging transaction"."""

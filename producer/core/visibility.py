@@ -121,23 +121,27 @@ class Visibility:
         if seen:
             del self._unseen[look.part]
             return True
-        self._later(unseen, look.kind, now, chance)
+        self._later(unseen, look.kind, now, chance, answered=True)
         return False
 
     def lost(self, look: Look, *, now: float, chance: float) -> None:
         """No answer, or nobody to ask."""
         unseen = self._unseen.get(look.part)
         if unseen is not None:
-            self._later(unseen, look.kind, now, chance)
+            self._later(unseen, look.kind, now, chance, answered=False)
 
-    def _later(self, unseen: _Unseen, kind: LookKind, now: float, chance: float) -> None:
+    def _later(self, unseen: _Unseen, kind: LookKind, now: float, chance: float, *, answered: bool) -> None:
         unseen.asked = False
+        may_ask_leader = now - unseen.since >= self._ask_leader_after_s and not unseen.forbidden
+        if answered and kind is LookKind.STABLE and may_ask_leader and unseen.last_offset != UNKNOWN_OFFSET:
+            # Both in turn: commits beside another producer's long transaction wait for nothing else.
+            unseen.next_kind = LookKind.OPEN
+            unseen.due = now
+            return
         unseen.due = now + self._look.wait_s(unseen.attempts, chance)
         unseen.attempts += 1
-        if unseen.last_offset == UNKNOWN_OFFSET:
-            return
-        may_ask_leader = now - unseen.since >= self._ask_leader_after_s and not unseen.forbidden
-        unseen.next_kind = LookKind.OPEN if may_ask_leader and kind is LookKind.STABLE else LookKind.STABLE
+        if unseen.last_offset != UNKNOWN_OFFSET:
+            unseen.next_kind = LookKind.STABLE
 
     def hanging(self, now: float, tell: Callable[[str], None]) -> None:
         """Tell once of each partition that is not visible for too long."""

@@ -1,0 +1,67 @@
+"""How soon it is known that a commit can be read, by what leaders of partitions answer."""
+
+from typing import Final
+
+from penstock.producer.core.backoff import Backoff
+from penstock.producer.core.transaction_course import TransactionLimits
+from penstock.producer.core.visibility import Look, LookKind, OpenTold, StableTold, Visibility
+
+OURS: Final = 7
+ANOTHERS: Final = 8
+PART: Final = ("t", 0)
+LIMITS: Final = TransactionLimits("x", 60_000, Backoff(0.1, 1.0))
+
+
+def expecting() -> Visibility:
+    visibility = Visibility(
+        LIMITS.look, ask_leader_after_s=LIMITS.ask_leader_after_s, hanging_after_s=LIMITS.hanging_after_s
+    )
+    visibility.expect(OURS, {PART: 41}, 0.0)
+    return visibility
+
+
+def next_look(visibility: Visibility) -> tuple[float, Look]:
+    now = visibility.next_deadline()
+    assert now is not None
+    (look,) = visibility.take_looks(now)
+    return now, look
+
+
+def test_a_commit_beside_another_producers_long_transaction_is_known_within_a_tenth_of_a_second() -> None:
+    visibility = expecting()
+    seen, now = False, 0.0
+    while not seen:
+        now, look = next_look(visibility)
+        # The last stable offset stays where the other transaction began.
+        answer = StableTold(0, 30) if look.kind is LookKind.STABLE else OpenTold(0, frozenset({ANOTHERS}))
+        seen = visibility.answered(look, answer, now=now, chance=0.5)
+    assert now < 0.1
+
+
+def test_a_leader_is_asked_for_open_transactions_and_the_stable_offset_in_turn_and_ever_more_seldom() -> None:
+    visibility = expecting()
+    kinds: list[LookKind] = []
+    now = 0.0
+    while now < 10.0:
+        now, look = next_look(visibility)
+        kinds.append(look.kind)
+        answer = StableTold(0, 30) if look.kind is LookKind.STABLE else OpenTold(0, frozenset({OURS}))
+        assert not visibility.answered(look, answer, now=now, chance=0.5)
+    first = kinds.index(LookKind.OPEN)
+    assert (
+        kinds[first:]
+        == [LookKind.OPEN, LookKind.STABLE] * ((len(kinds) - first) // 2) + kinds[first:][: len(kinds[first:]) % 2]
+    )
+    assert len(kinds) < 45
+
+
+def test_who_may_not_ask_for_open_transactions_asks_once() -> None:
+    visibility = expecting()
+    asked = 0
+    now = 0.0
+    while now < 5.0:
+        now, look = next_look(visibility)
+        asked += look.kind is LookKind.OPEN
+        answer = StableTold(0, 30) if look.kind is LookKind.STABLE else OpenTold(29)
+        assert not visibility.answered(look, answer, now=now, chance=0.5)
+    assert asked == 1
