@@ -36,6 +36,8 @@ from .sockets import ConnectionOptions
 
 LAST_PUSH_S: Final = 5.0
 """What a close gives the last push at most, of its own time."""
+_ANSWER_BYTES_MAX: Final = 1 << 18
+"""Thousands of names of metrics; more would only hold up the thread that sends records."""
 _MODULE: Final = "opentelemetry.proto"
 _NS: Final = 1_000_000
 
@@ -88,7 +90,8 @@ class Pusher:
         self._metadata: Final = metadata
         self._figures: Final = figures
         self._instance: Final = instance
-        self._options: Final = options
+        limits = options.limits._replace(answer_bytes_max=_ANSWER_BYTES_MAX)
+        self._options: Final = options._replace(limits=limits)
         self._watch: Final = watch
         self._rng: Final = rng
         self._clock: Final = options.system.now

@@ -17,6 +17,8 @@ ZERO_ID: Final = bytes(16)
 """The client instance id of who has none yet: the broker gives one."""
 _INTERVAL_MS: Final = 300_000
 """Where the broker's interval makes no sense."""
+_INTERVAL_MIN_MS: Final = 100
+"""Brokers allow no shorter one; a push takes some of the time that records are sent in."""
 _ALL: Final = "*"
 _AGAIN: Final = Backoff(1.0, 60.0)
 _INVALID_REQUEST: Final = 42
@@ -140,6 +142,10 @@ class Telemetry:
         """The broker answered the question for a subscription."""
         if self.state is not State.SUBSCRIPTION_IN_PROGRESS:
             return
+        if code in (_UNKNOWN_SUBSCRIPTION_ID, _UNSUPPORTED_COMPRESSION_TYPE):
+            # Nothing of the kind was asked: at once again, it might be answered so for ever.
+            self.failed(now, chance)
+            return
         if code != NONE:
             self._refused(code, now)
             return
@@ -147,7 +153,7 @@ class Telemetry:
             self.failed(now, chance)
             return
         self._failures = 0
-        interval_ms = told.push_interval_ms if told.push_interval_ms > 0 else _INTERVAL_MS
+        interval_ms = max(told.push_interval_ms, _INTERVAL_MIN_MS) if told.push_interval_ms > 0 else _INTERVAL_MS
         self.subscription = told._replace(push_interval_ms=interval_ms)
         if told.requested:
             # Clients that were started together are not to push together.

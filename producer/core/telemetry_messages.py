@@ -15,6 +15,7 @@ SUBSCRIPTIONS_KEY: Final = 71
 PUSH_KEY: Final = 72
 VERSION: Final = 0
 
+_VARINT_BYTES_MAX: Final = 5
 _HEADER: Final = struct.Struct(">ihhi")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -36,14 +37,15 @@ class _Reader:
         return found
 
     def uvarint(self) -> int:
-        value = shift = 0
-        while True:
+        value = 0
+        # More bytes make no number of 32 bits, and their sum would take the longer the more there are.
+        for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
             byte = self._data[self._at]
             self._at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-            shift += 7
+        raise IndexError
 
     def take(self, size: int) -> bytes:
         end = self._at + size

@@ -151,3 +151,14 @@ def test_an_id_that_no_broker_gives_in_time_is_not_waited_for_longer() -> None:
     producer = DirectProducer({"bootstrap.servers": "127.0.0.1:1"})
     with producer, pytest.raises(WaitTimeoutError):
         producer.client_instance_id(0.05)
+
+
+def test_an_answer_of_any_size_is_not_read_but_ends_the_connection() -> None:
+    with telemetry_net() as world:
+        world.round()
+        told = world.greet()
+        asked = told.read()
+        told.answer(asked, subscription("org.apache.kafka.") + bytes(1 << 20))
+        world.round()
+        assert world.instance.wait(0) is None
+        assert told.closed

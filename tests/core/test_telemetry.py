@@ -1,5 +1,7 @@
 """The course of telemetry (KIP-714): what is asked and pushed when, and what answers lead to."""
 
+import time
+
 import pytest
 from penstock.producer.core.codecs import Codec
 from penstock.producer.core.streams import StreamError
@@ -86,6 +88,27 @@ def test_a_subscription_that_is_old_is_asked_for_again_at_once(code: int) -> Non
     core, push = pushing()
     core.pushed(code, push, 101.0)
     assert core.next_ask(101.0) == AskSubscription(ID)
+
+
+@pytest.mark.parametrize("code", [117, 76], ids=error_name)
+def test_a_question_that_is_answered_with_a_pushs_errors_is_asked_again_later_and_later(code: int) -> None:
+    core = Telemetry(now=100.0)
+    now, waits = 100.0, []
+    for _ in range(8):
+        assert core.next_ask(now) == AskSubscription(ZERO_ID)
+        core.subscribed(code, SUBSCRIPTION, now, 0.5)
+        at = core.next_deadline()
+        assert at is not None
+        waits.append(at - now)
+        now = at
+    assert waits == sorted(waits)
+    assert waits[0] == pytest.approx(1.0)
+    assert waits[-1] == pytest.approx(60.0)
+
+
+def test_no_interval_is_shorter_than_brokers_allow() -> None:
+    core = subscribed(SUBSCRIPTION._replace(push_interval_ms=1))
+    assert core.next_deadline() == pytest.approx(100.1)
 
 
 @pytest.mark.parametrize("code", [118, 89], ids=error_name)
@@ -238,3 +261,12 @@ def test_no_bytes_make_the_reader_fall() -> None:
             _ = read_subscriptions(bad)
     with pytest.raises(StreamError):
         _ = read_push(b"\xff" * 9)
+
+
+def test_a_size_without_an_end_is_no_size_however_long_the_answer() -> None:
+    # Some seconds for each MB, and more than twice as many for twice as much, where all of it is added up.
+    began = time.process_time()
+    for _ in range(10):
+        with pytest.raises(StreamError):
+            _ = read_push(b"\xff" * 1_000_000)
+    assert time.process_time() - began < 1
