@@ -95,17 +95,20 @@ class SenderThread:
         wait for it."""
         self._tell(lambda engine: engine.close(timeout_s))
 
-    def transact(self, question: Callable[[Transactions], AnswerT]) -> AnswerT:
+    def transact(self, question: Callable[[Transactions], AnswerT], timeout_s: float) -> AnswerT:
         """Have the thread do something about transactions, and return what came of it.
 
         Raises:
             ClosedError: the thread has ended. And what the question raises.
+            WaitTimeoutError: it did not come to it in time, and leaves it undone.
         """
         engine = self._engine
         assert engine is not None, "not started"
         transactions = engine.transactions
         assert transactions is not None, "a producer without a transactional id"
-        return self._replies.ask(lambda command: self._tell(lambda _: command()), lambda: question(transactions))
+        return self._replies.ask(
+            lambda command: self._tell(lambda _: command()), lambda: question(transactions), timeout_s
+        )
 
     def doom(self, error: PenstockError) -> None:
         """A record was not taken: the transaction it was meant for, if there is one, can only be aborted."""
@@ -286,7 +289,7 @@ class _Engine:
         else:
             deadline = self._close_at = math.inf if timeout_s is None else now + timeout_s
             if self.transactions is not None:
-                self.transactions.close(deadline)
+                self.transactions.close(deadline, now=now)
             self.joined.close(deadline, now=now)
 
     # --- events ------------------------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ Applications come from other threads: what they ask is a command of the thread (
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from ..api.errors import ClosedError, PenstockError, TransactionStateError
+from ..api.errors import ClosedError, PenstockError, TransactionStateError, WaitTimeoutError
 from ..config.direct import DirectSettings
 from ..runtime import logs
 from ..runtime.loop import Loop
@@ -53,15 +54,21 @@ class Replies:
         self._lock: Final = threading.Lock()
         self._open: set[Future[Any]] | None = set()
 
-    def ask(self, tell: Callable[[Callable[[], None]], None], question: Callable[[], AnswerT]) -> AnswerT:
+    def ask(
+        self, tell: Callable[[Callable[[], None]], None], question: Callable[[], AnswerT], timeout_s: float
+    ) -> AnswerT:
         """Have the thread answer; `tell` gives it something to do.
 
         Raises:
-            ClosedError: the thread has ended. And whatever the question raises.
+            ClosedError: the thread has ended.
+            WaitTimeoutError: the thread has not come to it, and never will: a callback holds it up.
+            And whatever the question raises.
         """
         future: Future[AnswerT] = Future()
 
         def answer() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 told = question()
             except (PenstockError, FailedTransactionError, ValueError) as error:
@@ -76,7 +83,14 @@ class Replies:
                 raise ClosedError("the producer's thread has ended")
             self._open.add(future)
         tell(answer)
-        return future.result()
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            if not future.cancel():
+                return future.result()
+            _ = self._is_mine(future)
+            text = f"the producer's thread did not come to it within {timeout_s:g} s: is it held up by a callback?"
+            raise WaitTimeoutError(text) from None
 
     def _is_mine(self, future: "Future[Any]") -> bool:
         """It was not ended by the end of the thread, and will not be."""
@@ -91,7 +105,9 @@ class Replies:
         with self._lock:
             left, self._open = self._open or set(), None
         for future in left:
-            future.set_exception(ClosedError("the producer's thread has ended"))
+            # Its asker may have stopped waiting just now.
+            with suppress(InvalidStateError):
+                future.set_exception(ClosedError("the producer's thread has ended"))
 
 
 class Transactions:
@@ -124,6 +140,7 @@ class Transactions:
         self._problem: Final = problem
         self._waiting: dict[Operation, list[threading.Event]] = {}
         self._shown: tuple[State, TransactionFailure | None] | None = None
+        self._patience_s: Final = settings.transaction_timeout_ms / 1000
         self._close_at: float | None = None
 
     # --- asked by applications ---------------------------------------------------------------------------------------
@@ -222,9 +239,10 @@ class Transactions:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def close(self, deadline: float) -> None:
-        """An open transaction is aborted; one that is being ended goes on until the deadline (8.3)."""
-        self._close_at = deadline
+    def close(self, deadline: float, *, now: float) -> None:
+        """An open transaction is aborted; one that is being ended goes on until the deadline (8.3), or until its coordinator has
+        long ended it by itself: nobody waits for ever for brokers that are gone."""
+        self._close_at = min(deadline, now + self._patience_s)
         if self.manager.state in _LEAVES_OPEN:
             try:
                 _ = self.complete(commit=False)

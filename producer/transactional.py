@@ -6,6 +6,7 @@ rules, is the transaction manager's (`core/transaction_manager.py`).
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, Protocol, TypeVar, cast
 
 from ..api.errors import (
@@ -16,6 +17,7 @@ from ..api.errors import (
     TransactionStateError,
     WaitTimeoutError,
 )
+from ..runtime.clock import monotonic
 from .core.transaction_asks import GroupMetadata, OffsetToCommit, Part
 from .core.transaction_operations import Operation, OperationKind
 from .core.transactions import FailedTransactionError
@@ -32,6 +34,8 @@ _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 _TEXT_BYTES_MAX: Final = (1 << 15) - 1
 """Of a string in Kafka's older requests."""
+_TELL_S: Final = 0.5
+"""How long the sender thread has at least to take notice of a call, and how long who waited in vain waits for the reason."""
 _COMMITTED: Final = "the transaction is committed"
 _TIMED: Final = {
     OperationKind.INITIALISE: "init",
@@ -104,7 +108,7 @@ class Transactional:
             ClosedError: the producer is closed or cannot go on, with its subclass ProducerFencedError.
         """
         with self._rows.meters.timing("begin"):
-            self._ask("begin_transaction", Transactions.begin)
+            self._ask("begin_transaction", Transactions.begin, self._rows.settings.max_block_ms / 1000)
 
     def send_offsets_to_transaction(
         self, offsets: Offsets, group_metadata: str | ConsumerGroup, timeout: float | None = None
@@ -166,13 +170,13 @@ class Transactional:
 
         rows.dooms = dooms
 
-    def _ask(self, name: str, question: Callable[[Transactions], AnswerT]) -> AnswerT:
+    def _ask(self, name: str, question: Callable[[Transactions], AnswerT], timeout_s: float) -> AnswerT:
         self._forbid_callback(name)
         if self._rows.settings.transactional_id is None:
             raise TransactionStateError(f"{name}: the producer has no transactional.id")
         self._rows.begin_thread()
         try:
-            return self._sender.transact(question)
+            return self._sender.transact(question, min(max(timeout_s, _TELL_S), threading.TIMEOUT_MAX))
         except FailedTransactionError as failed:
             raise error_of_transaction(failed.failure) from None
         except ClosedError as closed:
@@ -181,23 +185,39 @@ class Transactional:
     def _operate(self, kind: OperationKind, begin: Callable[[Transactions], Waiting], timeout: float | None) -> None:
         limit = self._rows.settings.max_block_ms / 1000 if timeout is None else timeout
         with self._rows.meters.timing(_TIMED[kind]):
-            waiting = self._ask(kind.value, begin)
-            _ = waiting.ended.wait(min(limit, threading.TIMEOUT_MAX))
+            began = monotonic()
+            try:
+                waiting = self._ask(kind.value, begin, limit)
+            except WaitTimeoutError as late:
+                raise CommitTimeoutError(str(late)) if kind is OperationKind.COMMIT else late from None
+            left = max(0.0, began + limit - monotonic())
+            _ = waiting.ended.wait(min(left, threading.TIMEOUT_MAX))
         operation = waiting.operation
-        if operation.done:
-            operation.acknowledge()
-            if operation.failure is not None:
-                raise _failed(operation)
+        if _has_ended(operation):
             return
         if self._rows.ending is not None and waiting.ended.is_set():
             raise self._rows.ending.with_traceback(None)
         if operation.committed:
             operation.acknowledge()
             raise CommittedNotVisibleError(f"{_COMMITTED}, but not all of it can be read within {limit:g} s")
-        problem = self._ask(kind.value, Transactions.problem)
+        problem = ""
+        with suppress(WaitTimeoutError, ClosedError):
+            problem = self._ask(kind.value, Transactions.problem, _TELL_S)
+        if _has_ended(operation):
+            return
         because = f" ({problem})" if problem else ""
         again = f"{kind.value} took longer than {limit:g} s{because}; it goes on: call it again"
         raise CommitTimeoutError(again) if kind is OperationKind.COMMIT else WaitTimeoutError(again)
+
+
+def _has_ended(operation: Operation) -> bool:
+    """Whether it ended well; its failure is raised. From here on the caller knows."""
+    if not operation.done:
+        return False
+    operation.acknowledge()
+    if operation.failure is not None:
+        raise _failed(operation)
+    return True
 
 
 def _failed(operation: Operation) -> PenstockError:

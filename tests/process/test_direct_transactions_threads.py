@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from penstock.api.errors import (
     CommittedNotVisibleError,
+    CommitTimeoutError,
     RefusedError,
     TransactionAbortableError,
     TransactionStateError,
@@ -139,6 +140,66 @@ def test_after_a_commit_that_failed_send_tells_why(cluster: EmbeddedCluster, top
         with pytest.raises(TransactionAbortableError, match="INVALID_RECORD"):
             _ = producer.send(topic, b"too late")
         producer.abort_transaction()
+
+
+def test_a_call_keeps_its_time_where_a_callback_holds_up_the_thread(cluster: EmbeddedCluster, topic: str) -> None:
+    held, let_go = threading.Event(), threading.Event()
+
+    def stuck(*_: object) -> None:
+        held.set()
+        assert let_go.wait(PATIENCE_S)
+
+    with made(cluster, topic) as producer:
+        try:
+            _ = producer.send(topic, b"kept", on_ack=stuck)
+            assert held.wait(PATIENCE_S)
+            for timeout in (0, 1):
+                with pytest.raises(CommitTimeoutError, match="callback"):
+                    producer.commit_transaction(timeout)
+        finally:
+            let_go.set()
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.abort_transaction()
+    assert values(cluster, topic) == [b"kept"]
+
+
+def test_a_call_that_waits_for_nothing_begins_all_the_same(cluster: EmbeddedCluster, topic: str) -> None:
+    with made(cluster, topic) as producer:
+        _ = producer.send(topic, b"kept")
+
+        def committed() -> bool:
+            try:
+                producer.commit_transaction(0)
+            except CommitTimeoutError:
+                return False
+            except CommittedNotVisibleError:
+                return True
+            return True
+
+        _ = wait_until(committed, seconds=PATIENCE_S, what="it is committed", every=0.01)
+    assert values(cluster, topic) == [b"kept"]
+
+
+@pytest.mark.parametrize("committing", [False, True], ids=["open", "committing"])
+def test_a_close_does_not_wait_for_ever_for_brokers_that_are_gone(*, committing: bool) -> None:
+    with EmbeddedCluster(1) as cluster:
+        topic = cluster.create_topic("t", 1)
+        brief: dict[str, Any] = {
+            "delivery.timeout.ms": 1_500,
+            "request.timeout.ms": 1_000,
+            "transaction.timeout.ms": 1_000,
+        }
+        producer = made(cluster, topic, **brief)
+        _ = producer.send(topic, b"x").result(PATIENCE_S)
+        cluster.nodes[0].kill()
+        if committing:
+            with pytest.raises(CommitTimeoutError):
+                producer.commit_transaction(0.1)
+        closing = threading.Thread(target=producer.close, daemon=True)
+        closing.start()
+        closing.join(PATIENCE_S)
+        assert not closing.is_alive()
 
 
 @pytest.mark.parametrize(
