@@ -25,7 +25,8 @@ def families(stats: Stats | None) -> Iterator[Family]:
     yield from _sessions(stats)
     yield from _leases(stats)
     yield from _brokers(stats["nodes"])
-    yield from _shards(stats["shards"])
+    # With those that have ended: a sum that fell when one is started again would look like a new start of all.
+    yield from _shards([*stats["shards"], stats["shards_past"]])
     yield from _processes(stats["processes"])
     yield _family("penstock_process_restarts", [((name,), count) for name, count in stats["restarts"].items()])
 

@@ -2,7 +2,7 @@
 
 Top level: `router` (pid, start, phase, uptime_s), `records` (the sums of `core/counts.py`; `received` = `refused` + `pending` +
 `delivered` + `parked` + `expired` + `quarantined`), `acks`, `sessions`, `spool`, `topics` (backlog by partition), `leases`
-(counters, and every partition's state), `alarms`, `nodes`, `shards`, `metadata`, `processes` (name, pid, cpu_us, memory_bytes,
+(counters, and every partition's state), `alarms`, `nodes`, `shards`, `shards_past` (totals of those that ended), `metadata`, `processes` (name, pid, cpu_us, memory_bytes,
 descriptors). Times that are waits are in ms, `since` in s ago.
 """
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _LEVELS: Final = ("accepted", "spooled", "delivered")
 _TICK_US: Final = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_NOW: Final = {"rss_max_bytes", "descriptors", "segments_open", "buffer_bytes", "journal_slots_free"}
+"""What shards tell that is no total."""
 _SESSIONS_SHOWN: Final = 1_000
 _READY: Final = "ready"
 
@@ -61,6 +63,7 @@ def stats(router: "Router", now: float) -> Shown:
         ],
         "nodes": _nodes(router),
         "shards": _shards(router),
+        "shards_past": {"counters": {name: n for name, n in router.leases.past.items() if name not in _NOW}},
         "metadata": {
             "connected": router.metadata.connected_to is not None,
             "problems": dict(router.metadata.problems),

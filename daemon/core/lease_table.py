@@ -73,6 +73,8 @@ class LeaseTable:
         self.notices: list[Notice] = []
         self.stale_topics: set[str] = set()
         self.loads: dict[int, Load] = {}
+        self.past: Counter[str] = Counter()
+        """What shards that have ended had told of themselves."""
         self.counters: Counter[str] = Counter()
 
     def record(self, entry: ControlEntry) -> Lsn:

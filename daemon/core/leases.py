@@ -80,6 +80,7 @@ class Leases:
         self.alarms: Mapping[int, Alarm] = table.alarms
         self.counters: Mapping[str, int] = table.counters
         self.loads: Mapping[int, Load] = table.loads
+        self.past: Mapping[str, int] = table.past
 
     # --- at the start of the router ----------------------------------------------------------------------------------
 
@@ -263,7 +264,9 @@ class Leases:
             cuts = [cut for cut in found.cuts if cut.first + cut.count <= durable.next_ordinal]
             table.returned(lease, cuts, facts=certain)
         table.handout.forget(seat)
-        _ = table.loads.pop(seat, None)
+        told = table.loads.pop(seat, None)
+        if told is not None:
+            table.past.update(told.counters)
         table.seats.reaped(seat, now)
         table.counters["shard_deaths"] += 1
 

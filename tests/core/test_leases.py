@@ -970,3 +970,4 @@ def test_loads_are_kept_for_people_until_the_shard_dies(desk: Desk) -> None:
     desk.dead(0)
 
     assert 0 not in desk.leases.loads
+    assert desk.leases.past == load.counters

@@ -59,6 +59,7 @@ def test_figures_are_those_of_what_was_sent_refused_sent_again_and_killed() -> N
             told = wait_for(daemon, 'penstock_retries_total{reason="connection_lost"}', 1)
             assert told['penstock_retries_total{reason="connection_lost"}'] == 1
             assert told["penstock_records_delivered_total"] == 52
+            before = wait_for(daemon, 'penstock_batches_total{outcome="acked"}', 3)
             # Killed, and started again.
             _ = daemon.kill("shard-0")
             daemon.wait_ready()
@@ -67,6 +68,12 @@ def test_figures_are_those_of_what_was_sent_refused_sent_again_and_killed() -> N
             assert told['penstock_process_restarts_total{process="shard-0"}'] == 1
             assert told['penstock_process_restarts_total{process="router"}'] == 0
             assert told["penstock_records_received_total"] == told["penstock_records_delivered_total"] == 53
+            # Counters go on: they fall with the router only.
+            told = wait_for(
+                daemon, 'penstock_batches_total{outcome="acked"}', before['penstock_batches_total{outcome="acked"}'] + 1
+            )
+            totals = [name for name in before if name.partition("{")[0].endswith("_total") and "_cpu_" not in name]
+            assert [name for name in totals if told[name] < before[name]] == []
             _ = daemon.kill("router")
             daemon.wait_ready()
             _ = producer.send("events", b"after that").result(WAIT_S)
