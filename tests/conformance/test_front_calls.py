@@ -16,7 +16,7 @@ from penstock.api.errors import (
     TopicForbiddenError,
 )
 from penstock.api.metadata import PartitionMetadata
-from penstock.producer.core.outcomes import Failure, Kind
+from penstock.producer.core.outcomes import Delivered, Failure, Kind
 
 from tests.fakes.front_world import TOPIC, FrontWorld
 
@@ -92,7 +92,12 @@ def test_after_a_flush_every_record_sent_before_is_done() -> None:
     world = FrontWorld(3, linger_ms=100_000, delivery_timeout_ms=200_000)
     futures = [world.send(TOPIC, b"v", b"%d" % number) for number in range(50)]
     assert world._rows.take_due(world.now, all_chunks=False) == []
-    world.at(1.0, lambda: world.deliver(0))
+
+    def deliver_what_is_due() -> None:
+        due = world._rows.take_due(world.now, all_chunks=False)
+        world.settle(*(Delivered(one.index, one.first, one.count, one.first, -1) for one in due))
+
+    world.at(1.0, deliver_what_is_due)
     world.flush()
     assert all(future.done() for future in futures)
     assert world.now == 1001.0

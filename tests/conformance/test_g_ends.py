@@ -18,7 +18,7 @@ from penstock.producer.core.transaction_asks import (
     PartsTold,
 )
 from penstock.producer.core.transaction_operations import AbortUnsent, Ended, Operation, OperationKind
-from penstock.producer.core.transactions import FailedTransactionError, FailureKind, State
+from penstock.producer.core.transactions import NEXT, FailedTransactionError, FailureKind, State
 
 from tests.conformance.transaction_rig import (
     BROKER,
@@ -212,6 +212,20 @@ def test_a_coordinator_is_looked_up_after_an_abortable_error_too() -> None:
     assert rig.next() is None
 
 
+@pytest.mark.row("G47")
+def test_a_look_up_that_waits_to_be_repeated_is_not_given_up_by_an_error() -> None:
+    rig = TransactionRig().begun(TP0)
+    operation = rig.send_offsets()
+    rig.offsets_added()
+    rig.answer(rig.ask(FindCoordinator), CoordinatorTold(COORDINATOR_LOAD_IN_PROGRESS))
+    rig.manager.failed(OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "a gap")
+    rig.heard(operation)
+    assert rig.next() is None
+    rig.pass_s(RETRY_S + 0.001)
+    rig.found(CoordinatorKind.GROUP)
+    assert rig.manager.state is State.ABORTABLE_ERROR
+
+
 @pytest.mark.row("G48")
 def test_an_abort_before_anything_was_asked_asks_nothing() -> None:
     rig = TransactionRig().initialised()
@@ -339,6 +353,7 @@ def test_nothing_leads_out_of_a_fatal_error(what: str) -> None:
     assert rig.manager.state is State.FATAL_ERROR
     assert rig.manager.error == before
     assert rig.next() is None
+    assert not NEXT[State.FATAL_ERROR]
 
 
 def test_the_same_offsets_sent_again_while_they_are_on_their_way_are_one_call() -> None:

@@ -10,6 +10,7 @@ from penstock.producer.core.transaction_asks import (
     IdentityTold,
     InitProducerId,
     PartsTold,
+    versions,
 )
 from penstock.producer.core.transaction_operations import NewIdentity
 from penstock.producer.core.transactions import FailureKind, State
@@ -49,10 +50,12 @@ def test_brokers_that_cannot_move_an_epoch_are_refused_when_the_id_is_initialise
     rig = TransactionRig()
     operation = rig.manager.initialise()
     rig.found()
-    rig.manager.refused_version(rig.ask(InitProducerId), "InitProducerId only up to 1")
+    ask = rig.ask(InitProducerId)
+    assert versions(ask)[0] == 3, "the first that moves an epoch"
+    rig.manager.refused_version(ask, "InitProducerId only up to 2")
     failure = rig.heard(operation)
     assert failure.fatal
-    assert "up to 1" in failure.text
+    assert "up to 2" in failure.text
     assert rig.manager.state is State.FATAL_ERROR
 
 

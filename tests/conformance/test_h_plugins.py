@@ -90,19 +90,25 @@ def test_each_interceptor_gets_what_the_last_one_made_that_did_not_fail(caplog: 
 def test_an_end_is_told_to_every_interceptor_in_order_and_then_to_the_callback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    one, two = Appending("One"), Appending("Two")
-    world = world_of(one, two)
     order: list[str] = []
+
+    class Noting(Appending):
+        def on_ack(self, metadata: RecordMetadata, error: BaseException | None, headers: Headers, /) -> None:
+            order.append(self.name)
+            super().on_ack(metadata, error, headers)
+
+    one, two = Noting("One"), Noting("Two")
+    world = world_of(one, two)
     counts: list[int] = []
     for fails in ((), ("on_ack",), ("on_ack", "on_send_error")):
         one.fails = two.fails = set(fails)
         future = world.send(TOPIC, "v", on_ack=lambda _metadata, _error: order.append("callback"))
-        assert len(order) == len(counts)
+        assert len(order) == 3 * len(counts)
         world.deliver(100)
         counts.append(len(one.ends()) + len(two.ends()))
         assert future.result(0).offset == one.ends()[-1][0].offset
     assert counts == [2, 4, 6]
-    assert order == ["callback"] * 3
+    assert order == ["One", "Two", "callback"] * 3
     assert [call for call in caplog.messages if "callback_failed" in call] == []
     assert one.ends()[-1] == two.ends()[-1] == (RecordMetadata(TOPIC, 0, 102, NOW_MS, "delivered", weak=False), None)
 

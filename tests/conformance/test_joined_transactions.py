@@ -343,6 +343,20 @@ def test_in_version_one_nothing_goes_out_before_its_partition_is_added_and_added
     assert rig.on_wire(1) == []
 
 
+@pytest.mark.row("G6", "H25")
+def test_a_partition_of_which_nothing_was_ever_sent_waits_for_its_addition_too() -> None:
+    rig = JoinedTransactionRig(version=1, warm=False)
+    rig.begin()
+    rig.hold(AddPartitions)
+    early = rig.append(0)
+    rig.run()
+    assert rig.asked(AddPartitions)[0].partitions == (rig.place(0),)
+    assert not rig.wire
+    rig.go_on()
+    rig.run()
+    assert [one.first for one in rig.on_wire(0)] == [early]
+
+
 def test_records_that_come_while_the_addition_is_answered_keep_their_order() -> None:
     rig = JoinedTransactionRig(version=1)
     rig.begin()
@@ -411,6 +425,23 @@ def test_a_batch_that_is_being_retried_is_sent_on_after_an_error_and_its_records
     assert list(rig.delivered(0)) == [record]
     assert rig.failed(0) == {}
     assert ended(rig) == [False]
+
+
+@pytest.mark.row("G54")
+@BOTH
+def test_a_batch_whose_leader_moves_while_its_transaction_is_aborted_is_sent_on_to_the_next_one(version: int) -> None:
+    rig = JoinedTransactionRig(version=version, delivery_ms=60_000)
+    rig.begin()
+    record = rig.append(0)
+    rig.run()
+    abort = rig.abort()
+    rig.refuse(NOT_LEADER, partition=0)
+    rig.lead(0, node=1, epoch=5)
+    rig.run()
+    assert [(request.node, request.of(0).first) for request in rig.wire] == [(1, record)]
+    rig.finish(abort)
+    assert list(rig.delivered(0)) == [record]
+    assert rig.failed(0) == {}
 
 
 @pytest.mark.row("G49")

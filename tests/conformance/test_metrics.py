@@ -87,11 +87,13 @@ def test_authentications_are_counted_by_how_they_ended() -> None:
     assert (told["reauthentication-latency-avg"], told["reauthentication-latency-max"]) == (30, 40)
 
 
+@pytest.mark.row("F4")
 def test_no_metric_is_shown_that_is_not_declared() -> None:
     meters = Meters(settings(**{"metrics.recording.level": "DEBUG"}), None, now=0.0)
     assert {figure.metric for figure in meters.sensors.figures(0.0)} <= set(METRICS)
 
 
+@pytest.mark.row("F4")
 def test_every_sensor_that_is_declared_is_recorded_by_something() -> None:
     pool = BufferPool(1000, 100)
     meters = Meters(settings(**{"metrics.recording.level": "DEBUG"}), pool, now=0.0)

@@ -55,7 +55,7 @@ def test_a_question_for_metadata_without_answer_holds_up_none_for_a_producer_id(
     assert plan.asks(100.0) == [AskProducerId()]
 
 
-@pytest.mark.row("F11")
+@pytest.mark.row("F11", "H20")
 def test_without_permission_for_an_id_what_waits_fails_and_later_records_are_sent_once_there_is_one() -> None:
     rig = JoinedRig(fresh=True, has_id=False)
     first = rig.append(0)

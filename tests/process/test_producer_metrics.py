@@ -291,6 +291,7 @@ def test_the_asynchronous_form_is_shown_to_prometheus_as_well(cluster: EmbeddedC
     assert asyncio.run(main()) == 1
 
 
+@pytest.mark.row("H27")
 def test_calls_about_transactions_are_timed_and_their_requests_counted() -> None:
     began = monotonic()
     with EmbeddedCluster(1) as alone, direct(alone, transactional_id="timed", max_block_ms=20_000) as producer:
