@@ -100,6 +100,8 @@ class Link:
         self._table: Final = table
         self._journal: Final = journal
         self.times: Final = NodeTimes()
+        self._said = ""
+        """Why it could not be reached, as far as the log was told since it last was."""
         self._clock: Final = options.system.now
         self.connection: Final[Connection[Tag]] = Connection(
             loop,
@@ -119,6 +121,7 @@ class Link:
         version = self._produce_version()
         if version is not None and version < TOPIC_ID_FROM:
             self._table.confirm_topics(self.node)
+        self._said = ""
         get().info("node_connected", node=self.node, host=connection.host, port=connection.port)
 
     def connection_answered(self, connection: Connection[Tag], tag: Tag, answer: Answer) -> None:
@@ -153,7 +156,10 @@ class Link:
         reason: str,
     ) -> None:
         """Every request on it stays without answer."""
-        get().warning("node_lost", node=self.node, reason=reason, requests=len(tags))
+        if tags or reason != self._said:
+            # Not for every attempt: a node may be away, or a login be refused, for days.
+            get().warning("node_lost", node=self.node, reason=reason, requests=len(tags))
+        self._said = reason
         self._lose(tags, reason)
         for lease in self._table.leases.values():
             if lease.node == self.node:

@@ -78,3 +78,28 @@ def test_a_broker_that_cannot_be_reached_does_not_keep_the_others_waiting() -> N
 def test_records_never_reach_the_log_of_the_protocol_library(name: str) -> None:
     # At DEBUG it formats whole requests, records included.
     assert logging.getLogger(name).getEffectiveLevel() >= logging.INFO
+
+
+def test_a_leader_that_stays_away_is_told_once_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    with link_world() as world, caplog.at_level(logging.WARNING):
+        world.bench.grant(0)
+        world.warm([0])
+        world.bench.put(0, 1)
+        world.send()
+        world.socket().hang_up()
+        assert caplog.text.count("node_lost") == 1
+
+        def refuse_often() -> None:
+            for _ in range(5):
+                world.send(world.net.now + 10.0)
+                world.socket().refuse()
+
+        refuse_often()
+        assert caplog.text.count("node_lost") == 2
+        world.send(world.net.now + 10.0)
+        world.connect()
+        _ = world.answer([0], offset=2)
+        world.socket().hang_up()
+        world.bench.put(0, 1)
+        refuse_often()
+        assert caplog.text.count("node_lost") == 4
