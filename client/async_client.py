@@ -330,7 +330,9 @@ class AsyncProducer:
         deadline = loop.time() + inner.max_block_s
         async with self._link.turns.turn(_ALL):
             if inner.lacks(topic):
-                inner.learn(topic, await self.partitions_for(topic))
+                # Who had to wait for others waits no longer for that.
+                left_s = max(0.0, deadline - loop.time())
+                inner.learn(topic, await self.partitions_for(topic, left_s))
             while True:
                 try:
                     return take()

@@ -391,3 +391,18 @@ def test_a_close_that_gives_up_lets_callbacks_wait_for_the_loop(daemon: FakeDaem
         assert isinstance(told[0], OutcomeUnknownError)
 
     run(main())
+
+
+def test_whoever_waits_for_partitions_behind_others_is_told_no_later_than_they_are(daemon: FakeDaemon) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(daemon.path, linger_ms=0, max_block_ms=300, partitioner=lambda *_: 0)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        sends = asyncio.gather(*(producer.send("orders", b"v") for _ in range(30)), return_exceptions=True)
+        _ = await aside(met, daemon)
+        assert all(isinstance(told, WaitTimeoutError) for told in await sends)
+        # One after the other that would be 9 s.
+        assert loop.time() - began < 4
+        await producer.close(0.1)
+
+    run(main())
