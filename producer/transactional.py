@@ -94,7 +94,7 @@ class Transactional:
 
         Raises:
             WaitTimeoutError: not in time; it goes on, and is to be called again.
-            InitTransactionsRefusedError: no rights to the id; may be called again.
+            InitTransactionsRefusedError: no right to write under the id; may be called again.
             TransactionStateError: it was called before, or there is no `transactional.id`.
             ClosedError: the producer is closed or cannot go on.
         """

@@ -101,10 +101,9 @@ class TransactionManager:
     def check_send(self) -> None:
         """May a record be sent now? Raises as any call. Reads only, so any thread may ask."""
         pending = self._course.pending
-        if pending is None or pending.done:
-            # A reason that stays weighs more than a call whose caller is about to hear of it.
-            self._course.raise_error()
-        self._refuse_while_pending("send")
+        if pending is None or not pending.done:
+            # The caller of one that is done is about to hear of it: what stays after that is the reason.
+            self._refuse_while_pending("send")
         self._course.raise_error()
         if self._course.state is not State.IN_TRANSACTION:
             raise TransactionStateError("records can be sent only in a transaction: call begin_transaction first")

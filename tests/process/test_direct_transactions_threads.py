@@ -131,7 +131,7 @@ def test_a_commit_that_is_committed_when_the_producer_is_closed_is_told_as_such(
     assert values(cluster, topic) == [b"kept"]
 
 
-def test_after_a_commit_that_failed_send_tells_why(cluster: EmbeddedCluster, topic: str) -> None:
+def test_send_tells_why_after_a_commit_that_failed_and_after_an_abort(cluster: EmbeddedCluster, topic: str) -> None:
     with made(cluster, topic) as producer:
         _ = cluster.nodes[0].command(op="fail_next", api=PRODUCE, error="INVALID_RECORD", times=5)
         _ = producer.send(topic, b"refused")
@@ -140,6 +140,8 @@ def test_after_a_commit_that_failed_send_tells_why(cluster: EmbeddedCluster, top
         with pytest.raises(TransactionAbortableError, match="INVALID_RECORD"):
             _ = producer.send(topic, b"too late")
         producer.abort_transaction()
+        with pytest.raises(TransactionStateError, match="begin_transaction"):
+            _ = producer.send(topic, b"between two")
 
 
 def test_a_call_keeps_its_time_where_a_callback_holds_up_the_thread(cluster: EmbeddedCluster, topic: str) -> None:
