@@ -134,10 +134,32 @@ def test_every_sensor_that_is_declared_is_recorded_by_something() -> None:
     assert (totals["record-retry-total"], totals["record-error-total"]) == (2, 3)
 
 
-def test_what_was_counted_elsewhere_is_counted_once() -> None:
+def test_only_records_that_may_be_written_are_counted_as_such() -> None:
     meters = Meters(settings(), None, now=0.0)
+    for kind, count in ((Kind.REFUSED, 2), (Kind.EXPIRED, 4), (Kind.MAY_BE_WRITTEN, 8)):
+        meters.failed("t", Failed(0, 0, count, Failure(kind, -1, "WHY", "because"), released=False), 1.0)
+    told = {figure.metric.name: figure.value for figure in meters.sensors.figures(1.0)}
+    assert told["record-unsure-total"] == 8
+    assert figures(meters, 1.0)["record-error-total"] == 14
+
+
+def test_connections_are_closed_once_and_only_if_they_were_open() -> None:
+    meters = Meters(settings(), None, now=0.0)
+    never, once = meters.traffic(1, now=0.0), meters.traffic(2, now=0.0)
+    once.opened(1.0)
+    for traffic in (never, once, once):
+        traffic.closed(2.0)
+    told = figures(meters, 2.0)
+    assert (told["connection-creation-total"], told["connection-close-total"], told["connection-count"]) == (1, 1, 0)
+
+
+def test_what_was_counted_elsewhere_is_counted_once() -> None:
+    pool = BufferPool(1000, 100)
+    meters = Meters(settings(), pool, now=0.0)
+    pool.waited_s = 0.5
     for _ in range(3):
         meters.follow(Counter(splits=2, probes=1), 1.0)
     assert figures(meters, 1.0)["batch-split-total"] == 2
+    assert figures(meters, 1.0)["bufferpool-wait-time-ns-total"] == 0.5e9
     meters.follow(Counter(splits=5, probes=1), 2.0)
     assert figures(meters, 2.0)["batch-split-total"] == 5

@@ -72,3 +72,18 @@ def test_samples_beyond_the_windows_are_forgotten() -> None:
         sampled.add(second, 100.0 + second)
     assert sampled.average(199.5) == pytest.approx((97 + 98 + 99) / 3)
     assert sampled.total == sum(range(100))
+
+
+def test_one_sample_more_than_there_are_windows_is_kept_as_part_of_it_may_lie_in_them() -> None:
+    sampled = Sampled(TWO)
+    for value, at in ((3, 100.0), (7, 129.0), (1, 131.0), (2, 162.0)):
+        sampled.add(value, at)
+    assert sampled.largest(165.0) == 7
+    assert sampled.average(165.0) == (3 + 7 + 1 + 2) / 4
+
+
+def test_a_window_begins_with_its_first_value_after_silence_too() -> None:
+    sampled = Sampled(TWO)
+    for value, at in ((5, 100.0), (9, 1000.0), (1, 1029.0)):
+        sampled.add(value, at)
+    assert sampled.largest(1070.0) == 9

@@ -155,6 +155,28 @@ def test_a_lost_question_is_asked_again_later_and_later() -> None:
     assert waits[-1] == pytest.approx(60.0)
 
 
+@pytest.mark.parametrize("after", ["subscription", "push"])
+def test_after_a_success_failures_are_counted_anew(after: str) -> None:
+    core = Telemetry(now=100.0)
+    now = 100.0
+    for _ in range(6):
+        _ = core.next_ask(now)
+        core.failed(now, 0.5)
+        now = core.next_deadline() or now
+    _ = core.next_ask(now)
+    core.subscribed(0, SUBSCRIPTION, now, 0.5)
+    if after == "push":
+        core.failed(now, 0.5)
+        core.failed(now, 0.5)
+        now = core.next_deadline() or now
+        push = core.next_ask(now)
+        assert isinstance(push, Push)
+        core.pushed(0, push, now)
+    now += 1.0
+    core.failed(now, 0.5)
+    assert core.next_deadline() == pytest.approx(now + 1.0)
+
+
 def test_a_lost_push_is_not_pushed_again_before_the_next_interval() -> None:
     core, _ = pushing()
     core.failed(101.0, 0.5)

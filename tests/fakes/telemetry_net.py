@@ -17,17 +17,24 @@ OFFERED = {**RANGES, 3: (0, 13), 71: (0, 0), 72: (0, 0)}
 INSTANCE = b"0123456789abcdef"
 
 
-def subscription(*prefixes: str, interval_ms: int = 1000, codecs: bytes = b"", code: int = 0) -> bytes:
+def subscription(
+    *prefixes: str,
+    interval_ms: int = 1000,
+    codecs: bytes = b"",
+    code: int = 0,
+    bytes_max: int = 1 << 20,
+    delta: bool = True,
+) -> bytes:
     """The body of an answer to GetTelemetrySubscriptions."""
     named = b"".join(bytes([len(prefix) + 1]) + prefix.encode() for prefix in prefixes)
     head = b"\0" + bytes(4) + code.to_bytes(2, "big") + INSTANCE + b"\0\0\0\7" + bytes([len(codecs) + 1]) + codecs
-    limits = interval_ms.to_bytes(4, "big") + (1 << 20).to_bytes(4, "big") + b"\1"
+    limits = interval_ms.to_bytes(4, "big") + bytes_max.to_bytes(4, "big") + bytes([delta])
     return head + limits + bytes([len(prefixes) + 1]) + named + b"\0"
 
 
-def pushed(code: int = 0) -> bytes:
+def pushed(code: int = 0, *, throttle_ms: int = 0) -> bytes:
     """The body of an answer to PushTelemetry."""
-    return b"\0" + bytes(4) + code.to_bytes(2, "big") + b"\0"
+    return b"\0" + throttle_ms.to_bytes(4, "big") + code.to_bytes(2, "big") + b"\0"
 
 
 class TelemetryNet:
@@ -38,15 +45,15 @@ class TelemetryNet:
         self.instance = InstanceId()
         settings = direct_settings({"bootstrap.servers": "boot:9092", "client.id": "me", **given})
         self.beside = MetadataNet(net)
-        meters = Meters(settings, None, now=net.now)
+        self.meters = Meters(settings, None, now=net.now)
         self.pusher = Pusher(
             cast("Any", net.loop),
             settings,
             self.beside.metadata,
-            meters.sensors.figures,
+            self.meters.sensors.figures,
             self.instance,
             options=control_options(settings)._replace(system=net.system),
-            watch=meters,
+            watch=self.meters,
             rng=lambda: 0.0,
             resolver=cast("Any", net.names),
             can_encode=lambda: installed,
