@@ -380,7 +380,7 @@ class Metadata:
         settled: set[str] = set()
         for row in response.results:
             verdict = judge_control(row.error_code)
-            if verdict is AnswerVerdict.FINE:
+            if verdict is AnswerVerdict.FINE and self._plan.is_wanted(row.resource_name):
                 self._topic_settings[row.resource_name] = _topic_settings(_values(row))
             elif verdict is AnswerVerdict.RETRY:
                 continue
