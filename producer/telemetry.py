@@ -282,8 +282,12 @@ class Pusher:
                 pass
 
     def _push(self, connection: Connection[Ask], push: Push, now: float) -> None:
-        from .otlp import Moment, encode  # noqa: PLC0415  (protobuf is loaded where brokers ask for metrics, nowhere else)
-
+        try:
+            # Protobuf is loaded where brokers ask for metrics, nowhere else.
+            from .otlp import Moment, encode  # noqa: PLC0415
+        except Exception as error:  # noqa: BLE001  (others' code: protobuf raises errors of its own where versions do not fit)
+            self._off(f"penstock[telemetry] is installed and cannot be loaded: {error}")
+            return
         subscription = push.subscription
         since = (self._told or Told({}, 0)) if subscription.delta else None
         encoded = encode(

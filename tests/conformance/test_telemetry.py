@@ -1,6 +1,7 @@
 """Rows about telemetry: ids, and which broker is told."""
 
 import logging
+import sys
 import uuid
 
 import pytest
@@ -151,6 +152,22 @@ def test_an_id_that_no_broker_gives_in_time_is_not_waited_for_longer() -> None:
     producer = DirectProducer({"bootstrap.servers": "127.0.0.1:1"})
     with producer, pytest.raises(WaitTimeoutError):
         producer.client_instance_id(0.05)
+
+
+def test_an_encoder_that_cannot_be_loaded_is_told_of_and_stops_nothing_else(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As where the protobuf that is installed does not fit the rest.
+    monkeypatch.setitem(sys.modules, "penstock.producer.otlp", None)
+    with telemetry_net() as world:
+        world.round()
+        _ = world.greet()
+        _ = world.answer(subscription("org.apache.kafka."))
+        for _ in range(3):
+            world.round(1.0)
+        assert caplog.text.count("cannot be loaded") == 1
+        assert world.net.last.closed
+        assert world.pusher.next_deadline(world.net.now) is None
 
 
 def test_an_answer_of_any_size_is_not_read_but_ends_the_connection() -> None:
