@@ -3,6 +3,8 @@
 import logging
 import sys
 import uuid
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 from penstock.api.errors import WaitTimeoutError
@@ -154,11 +156,22 @@ def test_an_id_that_no_broker_gives_in_time_is_not_waited_for_longer() -> None:
         producer.client_instance_id(0.05)
 
 
+@pytest.fixture
+def without_encoder() -> Iterator[None]:
+    """As where the protobuf that is installed does not fit the rest."""
+    name = "penstock.producer.otlp"
+    before = sys.modules.pop(name, None)
+    sys.modules[name] = cast("Any", None)
+    yield
+    del sys.modules[name]
+    if before is not None:
+        sys.modules[name] = before
+
+
+@pytest.mark.usefixtures("without_encoder")
 def test_an_encoder_that_cannot_be_loaded_is_told_of_and_stops_nothing_else(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # As where the protobuf that is installed does not fit the rest.
-    monkeypatch.setitem(sys.modules, "penstock.producer.otlp", None)
     with telemetry_net() as world:
         world.round()
         _ = world.greet()
