@@ -27,6 +27,8 @@ class Client:
         self.resolver = resolver
         self.answers: list[tuple[str, Answer]] = []
         self.lost: list[tuple[list[str], str]] = []
+        self.lost_at = 0.0
+        """When the last connection ended, by `loop_now`."""
         self.readies = 0
         self.on_answer: Callable[[], None] | None = None
         self.on_ready: Callable[[Connection[str]], None] | None = None
@@ -61,6 +63,7 @@ class Client:
 
     def connection_lost(self, connection: Connection[str], tags: list[str], reason: str) -> None:
         self.lost.append((tags, reason))
+        self.lost_at = self.loop_now()
 
     def loop_now(self) -> float:
         """The clock that connections go by."""

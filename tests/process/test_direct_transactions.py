@@ -496,7 +496,7 @@ def test_a_commit_whose_markers_are_late_is_told_as_committed_and_not_visible(
         _ = producer.send(topic, b"late", partition=0)
         _ = command(cluster, op="hold_markers", transactional_id=topic)
         with pytest.raises(CommittedNotVisibleError):
-            producer.commit_transaction(0.5)
+            producer.commit_transaction(2.0)
         assert values(cluster, topic) == []
         _ = command(cluster, op="free_markers")
         producer.begin_transaction()

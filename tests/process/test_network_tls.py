@@ -90,7 +90,7 @@ def refusal(client: Client, broker: ScriptedBroker, security: Security, host: st
     assert connection.state is State.DISCONNECTED
     connection.connect()
     # Whatever the settings say: it will not get better at once.
-    assert (connection.next_deadline() or 0.0) > client.loop_now() + 0.5
+    assert (connection.next_deadline() or 0.0) > client.lost_at + 0.5
     return connection.last_error
 
 
