@@ -29,7 +29,9 @@ from tests.harness.token_server import Registered, TokenServer
 AT_HALF_TIME: Final = RefreshWindow(0.5, 0.0, 0.0, 0.0)
 NO_WAIT: Final = Backoff(0.001, 0.001)
 TIME_S: Final = 0.4
-WITHIN_S: Final = 1.5
+"""For who is to be given up."""
+PATIENCE_S: Final = 10.0
+WITHIN_S: Final = 5.0
 Behaviour = Callable[[ssl.SSLSocket, threading.Event], None]
 
 
@@ -105,10 +107,16 @@ class Hostile:
 
 
 def source(
-    url: str, place: Place, *, window: RefreshWindow = AT_HALF_TIME, retry: Backoff = NO_WAIT, **other: object
+    url: str,
+    place: Place,
+    *,
+    window: RefreshWindow = AT_HALF_TIME,
+    retry: Backoff = NO_WAIT,
+    time_s: float = PATIENCE_S,
+    **other: object,
 ) -> TokenEndpoint:
     endpoint = Endpoint(
-        url, "me", "", place.truststore, urlencodes=False, connect_timeout_s=TIME_S, read_timeout_s=TIME_S
+        url, "me", "", place.truststore, urlencodes=False, connect_timeout_s=time_s, read_timeout_s=time_s
     )
     return TokenEndpoint(endpoint._replace(**other), place.secret, Timing(window, retry), lambda: 0.0)  # type: ignore[arg-type]  # a test's choice of fields
 
@@ -174,7 +182,7 @@ def silent(connected: ssl.SSLSocket, over: threading.Event) -> None:
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """What is inside ends within a second and a half, and costs next to nothing."""
+    """What is inside ends within some seconds, far sooner than who answers would let it, and costs next to nothing."""
     began, used = time.monotonic(), time.process_time()
     yield
     assert time.monotonic() - began < WITHIN_S
@@ -222,9 +230,10 @@ GOOD: Final = {"access_token": "abc", "token_type": "Bearer", "expires_in": 3600
 def test_whatever_a_hostile_endpoint_answers_is_refused_quickly_and_with_the_reason(
     place: Place, behaviour: Behaviour, reason: str
 ) -> None:
+    time_s = TIME_S if "time" in reason else PATIENCE_S
     with Hostile(place.certificate, behaviour) as server, quickly():
         with pytest.raises(AuthenticationError, match=reason) as caught:
-            _ = source(server.url, place).fetched()
+            _ = source(server.url, place, time_s=time_s).fetched()
         text = str(caught.value)
         assert server.url in text
         assert text.isprintable()
@@ -233,7 +242,7 @@ def test_whatever_a_hostile_endpoint_answers_is_refused_quickly_and_with_the_rea
 
 def test_an_endpoint_that_takes_connections_and_never_speaks_tls_is_given_up(place: Place) -> None:
     with Hostile(None, silent) as server, quickly(), pytest.raises(AuthenticationError, match="within the time"):
-        _ = source(server.url, place).fetched()
+        _ = source(server.url, place, time_s=TIME_S).fetched()
 
 
 def test_an_endpoint_in_the_clear_is_told_no_secret(place: Place) -> None:
@@ -303,8 +312,8 @@ def test_a_token_is_fetched_once_for_all_who_ask_and_again_in_its_window(place: 
 def test_while_the_endpoint_is_away_the_old_token_serves_to_its_end(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with TokenServer({"me": Registered("s3cret", lifetime_s=3)}, place.certificate) as server:
-        tokens = source(server.token_url, place)
+    with TokenServer({"me": Registered("s3cret", lifetime_s=4)}, place.certificate) as server:
+        tokens = source(server.token_url, place, window=AT_HALF_TIME._replace(factor=0.1))
         first = tokens.fetched()
     _ = wait_until(lambda: tokens.at_once() is None, seconds=10, what="the token's window")
     with caplog.at_level(logging.WARNING):
@@ -331,6 +340,20 @@ def test_an_endpoint_that_fails_is_not_asked_again_at_once(place: Place) -> None
         assert server.connections == 1
 
 
+def test_an_endpoint_that_goes_on_failing_is_asked_less_and_less_often(place: Place) -> None:
+    with Hostile(place.certificate, answering({}, "503 Busy")) as server:
+        tokens = source(server.url, place, retry=Backoff(0.01, 30.0))
+        end = time.monotonic() + 1.0
+
+        def over() -> bool:
+            assert fetched_or_none(tokens) is None
+            return time.monotonic() >= end
+
+        _ = wait_until(over, seconds=PATIENCE_S, what="the second's end", every=0.005)
+        # From 8 ms on each wait is twice the last one: seven fill a second.
+        assert 2 <= server.connections <= 9
+
+
 def test_a_new_secret_is_used_the_next_time(place: Place) -> None:
     with TokenServer({"me": Registered("another")}, place.certificate) as server:
         tokens = source(server.token_url, place)
@@ -351,7 +374,7 @@ def fetched_or_none(tokens: TokenEndpoint) -> str | None:
         return None
 
 
-@pytest.mark.parametrize(("urlencodes", "pair"), [(False, b"me:s3cret"), (True, b"m%2Fe+%3D:s3cret")])
+@pytest.mark.parametrize(("urlencodes", "pair"), [(False, b"m/e =:s3cret"), (True, b"m%2Fe+%3D:s3cret")])
 def test_what_is_asked_is_what_rfc_6749_says(place: Place, urlencodes: bool, pair: bytes) -> None:
     heard: list[bytes] = []
 
@@ -360,8 +383,7 @@ def test_what_is_asked_is_what_rfc_6749_says(place: Place, urlencodes: bool, pai
         connected.sendall(http(json.dumps(GOOD).encode()))
 
     with Hostile(place.certificate, listen) as server:
-        client = "m/e =" if urlencodes else "me"
-        tokens = source(f"{server.url}?tenant=1", place, client_id=client, urlencodes=urlencodes, scope="a b")
+        tokens = source(f"{server.url}?tenant=1", place, client_id="m/e =", urlencodes=urlencodes, scope="a b")
         assert tokens.fetched() == "abc"
     head, _, body = heard[0].partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
