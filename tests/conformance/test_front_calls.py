@@ -49,6 +49,12 @@ def test_a_second_close_does_nothing_and_a_negative_one_is_refused() -> None:
     with pytest.raises(ValueError, match="negative"):
         world.close(-1)
     future = world.send(TOPIC, b"value")
+
+    def meanwhile() -> None:
+        with pytest.raises(ClosedError):
+            world.send(TOPIC, b"too late")
+
+    world.at(1.0, meanwhile)
     world.at(2.0, lambda: (world.deliver(9), world.end()))
     world.close(5)
     assert world.sender.closes == [5]

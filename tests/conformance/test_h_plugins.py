@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from penstock.api.errors import (
@@ -19,6 +19,7 @@ from penstock.api.metadata import RecordMetadata
 from penstock.api.records import Headers, Record
 from penstock.producer import DirectProducer
 from penstock.producer.core.outcomes import Kind
+from penstock.producer.seams import Seams
 
 from tests.fakes.front_world import NOW_MS, TOPIC, FrontWorld
 
@@ -170,6 +171,18 @@ def test_what_was_configured_is_closed_when_the_producer_cannot_be_made() -> Non
     with pytest.raises(TypeError, match="no interceptor"):
         _ = DirectProducer({"bootstrap.servers": "broker:1"}, interceptors=[one, object()])
     assert one.calls == ["close", "close"]
+
+
+@pytest.mark.row("H5")
+def test_what_was_configured_is_closed_when_the_producer_itself_cannot_begin() -> None:
+    class Poor(FrontWorld):
+        def _parts(self, seams: Seams) -> NoReturn:
+            raise OSError("no more descriptors")
+
+    one = Appending("One")
+    with pytest.raises(OSError, match="descriptors"):
+        _ = Poor(plugins={"interceptors": [one]})
+    assert one.calls == ["close"]
 
 
 class Seeing:
