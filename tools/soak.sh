@@ -14,5 +14,6 @@ PENSTOCK_FROZEN_S=${PENSTOCK_FROZEN_S:-60} "$bin/pytest" tests/kafka/test_stoppe
 PENSTOCK_TRANSACTIONS=${PENSTOCK_TRANSACTIONS:-10000} PENSTOCK_TRANSACTION_KILLS=30 PENSTOCK_COORDINATOR_STOPS=10 \
   "$bin/pytest" tests/kafka/test_transactions_exact.py -q -s --timeout 7200
 PENSTOCK_LOOP_RECORDS=${PENSTOCK_LOOP_RECORDS:-100000} PENSTOCK_LOOP_KILLS=10 "$bin/pytest" tests/kafka/test_transform_loop.py -q -s --timeout 3600
+PENSTOCK_SESSION_S=${PENSTOCK_SESSION_S:-60} "$bin/pytest" tests/kafka/test_security.py -q -s --timeout 3600
 PENSTOCK_BROKER_KILLS=${PENSTOCK_BROKER_KILLS:-6} "$bin/pytest" tests/kafka/test_markers_lost.py -q -s --timeout 3600
 "$bin/python" bench/throughput.py

@@ -35,7 +35,7 @@ from tests.harness.secure_kafka import (
 
 from .conftest import count_from
 
-SEND_S: Final = count_from("PENSTOCK_SESSION_S", 26)
+SEND_S: Final = count_from("PENSTOCK_SESSION_S", 16)
 RATE: Final = 40
 CHANGING: Final = Way.SCRAM_512
 """One more user comes in this way, whose password is changed in the broker first and in the file when it is refused."""
