@@ -19,8 +19,6 @@ RATE: Final = 200
 RECORDS: Final = 400
 BYTES_A_SECOND: Final = 60_000
 """Of the 200,000 that are offered."""
-LEAST_S: Final = RECORDS * VALUE_BYTES / BYTES_A_SECOND - 3.5
-"""A quota forgives what its window of three seconds, and the one just begun, would have let through."""
 PERCENT: Final = 1.0
 """A hundredth of one thread: 10 ms a second, and a request costs the broker some tenths of a millisecond."""
 DONE_S: Final = 90.0
@@ -121,5 +119,6 @@ def test_whoever_has_a_quota_is_slowed_down_and_everything_arrives(
     run = runs[case]
     run.figures.assert_clean()
     assert run.throttled_ms > 0
-    if case[0] == "producer_byte_rate":
-        assert run.took_s >= LEAST_S
+    # Some record waited for as long as an average request was held up. How long all of them take says little: what waits goes out
+    # together, and nobody waits for the end of what the last request has cost.
+    assert run.figures.longest_wait_s * 1000 >= run.throttled_ms / 2

@@ -38,6 +38,8 @@ STRICTER: Final[Mapping[str, Callable[[str], bool]]] = {
     "sasl.login.retry.backoff.ms": lambda text: int(text) < 1 or int(text) > 2**31 - 1,
     "sasl.login.retry.backoff.max.ms": lambda text: int(text) < 1 or int(text) > 2**31 - 1,
     "client.dns.lookup": lambda text: text == "resolve_canonical_bootstrap_servers_only",  # not built yet
+    "metrics.num.samples": lambda text: int(text) > 1_000,  # windows are memory
+    "transaction.timeout.ms": lambda text: int(text) < 1,  # which brokers refuse
     # A wait of nothing asks without a pause.
     "request.timeout.ms": lambda text: int(text) < 1,
     "retry.backoff.ms": lambda text: int(text) < 1,
