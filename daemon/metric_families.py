@@ -46,7 +46,7 @@ def _single(name: str, value: float) -> Family:
 
 def _records(stats: Stats) -> Iterator[Family]:
     records = stats["records"]
-    for word in ("received", "delivered", "parked", "expired", "resent", "pending"):
+    for word in ("received", "delivered", "parked", "resent", "pending"):
         yield _single(f"penstock_records_{word}", records[word])
     yield _family("penstock_records_refused", [((code,), count) for code, count in records["refused_by_code"].items()])
     letters = [((error.lower(),), count) for error, count in records["dead_letters_by_error"].items()]

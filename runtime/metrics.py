@@ -35,19 +35,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         "The same by Kafka's error, counted as they are written there.",
     ),
     Metric(
-        "penstock_records_expired",
-        "counter",
-        (),
-        "Records given up because their time was over. 0: the daemon keeps them until they are delivered.",
-    ),
-    Metric(
         "penstock_records_resent", "counter", (), "Records of frames a client sent again and that were known already."
     ),
     Metric(
         "penstock_records_pending",
         "gauge",
         (),
-        "Records taken and not at their end. received = refused + pending + delivered + parked + expired + corrupt ones.",
+        "Records taken and not at their end. received = refused + pending + delivered + parked + corrupt ones.",
     ),
     Metric("penstock_acks", "counter", ("level",), "Frames answered at a level."),
     Metric("penstock_ack_seconds", "histogram", ("level",), "Time from a frame's arrival to its answer."),

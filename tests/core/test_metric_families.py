@@ -59,7 +59,6 @@ def test_figures_are_those_of_the_stats() -> None:
         ("penstock_records_received_total", ()): 100,
         ("penstock_records_delivered_total", ()): 60,
         ("penstock_records_parked_total", ()): 3,
-        ("penstock_records_expired_total", ()): 1,
         ("penstock_records_refused_total", (("reason", "busy"),)): 4,
         ("penstock_dead_letter_records_total", (("reason", "message_too_large"),)): 3,
         ("penstock_spool_unsynced_records", ()): 12,
