@@ -24,6 +24,7 @@ SECTIONS: Final = {
     "producer": "Towards the brokers",
     "broker": "Embedded broker",
     "client": "Client library",
+    "pipeline": "Pipeline",
 }
 # Names that come from a value: the alarms and `possible_duplicates`, and a shard's messages at DEBUG.
 BY_VALUE: Final = {("daemon/router.py", "notice.event"), ("shards/worker.py", "type(message).__name__.lower()")}
