@@ -8,14 +8,25 @@ STAMPS := .make
 SOURCES := $(shell git ls-files 'producer/kernel*.py' setup.py pyproject.toml 2>/dev/null)
 XDIST ?= auto
 
-.PHONY: demo test check soak bench lint lock docs wheel jars clean test-core test-process test-kafka test-systemd test-daemon
+.PHONY: demo test check soak bench lint lock docs wheel jars pipeline-jars clean test-core test-process test-kafka test-systemd test-daemon \
+	test-pipeline test-browser test-rest pipeline-demo
 
 demo: $(STAMPS)/demo-env $(STAMPS)/kernel
 	$(BIN)/python -m demo
 
+# From the daemon to a sealed hour, on a real Kafka and a Spark of its own.
+pipeline-demo: $(STAMPS)/pipeline-env $(STAMPS)/kernel pipeline-jars
+	$(BIN)/python -m demo.pipeline
+
 # Everything CI runs. Tests with real Kafka mostly wait: those that need none run beside them.
 test: lint test-core
-	$(MAKE) -j2 --output-sync=line test-kafka test-daemon
+	$(MAKE) -j2 --output-sync=line test-kafka test-rest
+
+# One after the other, beside the tests with Kafka: each has processes of its own.
+test-rest:
+	$(MAKE) test-daemon
+	$(MAKE) test-pipeline
+	$(MAKE) test-browser
 
 test-daemon:
 	$(MAKE) test-process
@@ -27,7 +38,8 @@ check: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(BIN)/lint-imports
 	$(BIN)/pytest tests/core tests/conformance tests/meta -q -n $(XDIST)
 
-lint: $(STAMPS)/test-env $(STAMPS)/kernel
+# Types of the pipeline are checked against Spark's and Delta's own.
+lint: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/kernel
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
@@ -37,17 +49,24 @@ lint: $(STAMPS)/test-env $(STAMPS)/kernel
 test-core: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(BIN)/pytest tests/core tests/conformance tests/model tests/sim tests/meta -q -n $(XDIST)
 
-test-process: $(STAMPS)/test-env $(STAMPS)/kernel
+test-process: $(STAMPS)/test-env $(STAMPS)/test-packages $(STAMPS)/kernel
 	$(BIN)/pytest tests/process -q
 
-test-systemd: $(STAMPS)/test-env $(STAMPS)/kernel
+test-systemd: $(STAMPS)/test-env $(STAMPS)/test-packages $(STAMPS)/kernel
 	$(BIN)/pytest tests/systemd -q
 
 test-kafka: $(STAMPS)/test-env $(STAMPS)/kernel jars
 	$(BIN)/pytest tests/kafka -q
 
+test-pipeline: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/kernel jars
+	$(BIN)/pytest tests/pipeline -q
+
+test-browser: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/test-packages $(STAMPS)/kernel
+	$(BIN)/pytest tests/browser -q
+
 # The same tests with the full counts; hours.
-soak: $(STAMPS)/test-env $(STAMPS)/kernel jars
+soak: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/jvm-env $(STAMPS)/kernel jars
+	pipeline/jars/fetch.sh kafka delta
 	tools/soak.sh $(BIN)
 
 bench: $(STAMPS)/test-env $(STAMPS)/kernel jars
@@ -56,6 +75,12 @@ bench: $(STAMPS)/test-env $(STAMPS)/kernel jars
 
 jars: $(STAMPS)/test-packages
 	tests/java/fetch.sh
+	pipeline/jars/fetch.sh
+
+# What the demo of the pipeline needs: one broker, and Spark's connector.
+pipeline-jars: $(STAMPS)/pipeline-packages
+	tests/java/fetch.sh 4.3.1
+	pipeline/jars/fetch.sh
 
 docs: $(STAMPS)/test-env
 	$(BIN)/penstock config reference > docs/reference/settings.md
@@ -80,6 +105,16 @@ $(STAMPS)/demo-packages: tools/packages.sh
 	tools/packages.sh demo
 	@touch $@
 
+$(STAMPS)/core-packages: tools/packages.sh
+	@mkdir -p $(STAMPS)
+	tools/packages.sh core
+	@touch $@
+
+$(STAMPS)/pipeline-packages: tools/packages.sh
+	@mkdir -p $(STAMPS)
+	tools/packages.sh pipeline
+	@touch $@
+
 $(STAMPS)/test-packages: tools/packages.sh
 	@mkdir -p $(STAMPS)
 	tools/packages.sh test
@@ -94,8 +129,20 @@ $(STAMPS)/demo-env: requirements/demo.txt pyproject.toml $(STAMPS)/demo-packages
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(STAMPS)/test-env: requirements/test.txt pyproject.toml $(STAMPS)/test-packages | $(STAMPS)/demo-env
+$(STAMPS)/test-env: requirements/test.txt pyproject.toml $(STAMPS)/core-packages | $(STAMPS)/demo-env
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.txt
+	@touch $@
+
+# Spark, tables and the browser's driver, on top. pyspark comes as an archive of sources; pip keeps the wheel it makes of it.
+$(STAMPS)/pipeline-env: requirements/pipeline.txt pyproject.toml $(STAMPS)/pipeline-packages | $(STAMPS)/demo-env
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/pipeline.txt
+	@touch $@
+
+# Spark as Delta's JVM connector wants it, with the same package.
+$(STAMPS)/jvm-env: requirements/jvm.txt pyproject.toml $(STAMPS)/pipeline-packages | $(STAMPS)/test-env $(STAMPS)/kernel
+	@[ -e build/jvm-env/bin/python ] || $(BIN)/python -m venv build/jvm-env
+	build/jvm-env/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/jvm.txt
+	build/jvm-env/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 # New versions within the ranges of pyproject.toml, with their hashes.

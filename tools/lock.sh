@@ -7,3 +7,9 @@ printf '%s\n' 'setuptools>=77,<90' 'cython>=3.1,<3.3' >requirements/build.in
 compile pyproject.toml --extra daemon --group demo requirements/build.in --output-file requirements/demo.txt
 compile pyproject.toml --extra daemon --group dev requirements/build.in --constraint requirements/demo.txt --output-file requirements/test.txt
 compile pyproject.toml --extra daemon --constraint requirements/demo.txt --output-file requirements/daemon.txt
+compile pyproject.toml --extra daemon --extra pipeline --group demo --group pipeline-dev requirements/build.in \
+  --constraint requirements/test.txt --output-file requirements/pipeline.txt
+# Delta's JVM connector has no release for the newest Spark: what writes tables by it is tested under the Spark it is made for.
+printf '%s\n' 'pyspark>=4.2,<4.2.1' >requirements/jvm.in
+compile pyproject.toml --extra daemon --extra pipeline --group dev requirements/build.in requirements/jvm.in \
+  --constraint requirements/test.txt --output-file requirements/jvm.txt
