@@ -1,0 +1,89 @@
+"""The Spark session of every job: jars, time zone, interpreter, redaction; all of it known before the JVM starts."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from ..config.errors import ConfigError
+from ..config.pipeline import PipelineSettings
+
+_TREE: Final = Path(__file__).resolve().parents[1]
+_REDACTED: Final = "(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore[.]key"
+_DELTA_JVM: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+_PLACES_OF_JARS: Final = ("spark.jars", "spark.jars.packages")
+
+ALWAYS: Final = {
+    # Hours are UTC's, and delta-rs takes no other name of it.
+    "spark.sql.session.timeZone": "UTC",
+    # Right with it as well, but every copy of a task would write its files.
+    "spark.speculation": "false",
+    "spark.redaction.regex": _REDACTED,
+    "spark.sql.redaction.options.regex": _REDACTED,
+}
+"""Set for every job, whatever the settings say."""
+
+
+def start(settings: PipelineSettings, app_name: str, *, master: str | None = "local[*]") -> SparkSession:
+    """The session of this process, started if there is none.
+
+    `master` is None under spark-submit, which has said where to run.
+
+    Raises:
+        ConfigError: the jars are not there.
+    """
+    # Spark asks the PATH for an interpreter, and would find one without our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    if master is not None:
+        builder = builder.master(master)
+    for name, value in conf(settings, submitted=master is None).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def conf(settings: PipelineSettings, *, submitted: bool = False) -> dict[str, str]:
+    """Settings of Spark for these settings. Under spark-submit the jars are on its line, and the JVM has them by now.
+
+    Raises:
+        ConfigError: the jars are not there.
+    """
+    found: dict[str, str] = {"spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    if settings.writer == "delta-jvm":
+        found |= _DELTA_JVM
+    if not submitted and not _names_jars(settings.spark):
+        found["spark.jars"] = ",".join(str(path) for path in jars(settings))
+    return {**found, **settings.spark, **ALWAYS}
+
+
+def _names_jars(spark: Mapping[str, str]) -> bool:
+    return any(name in spark for name in _PLACES_OF_JARS)
+
+
+def jars(settings: PipelineSettings) -> list[Path]:
+    """The jars that the settings need.
+
+    Raises:
+        ConfigError: a folder of them is not there or empty, with how to fill it.
+    """
+    folders = [("jars", settings.jars or _TREE / "build/jars", "kafka")]
+    if settings.writer == "delta-jvm":
+        folders.append(("jars_delta", settings.jars_delta or _TREE / "build/jars-delta", "delta"))
+    found: list[Path] = []
+    problems: list[str] = []
+    for name, folder, kind in folders:
+        there = sorted(folder.absolute().glob("*.jar"))
+        found += there
+        if not there:
+            fetch = Path(__file__).resolve().parent / "jars" / "fetch.sh"
+            problems.append(f"{name}: no jars in {folder}: run {fetch} {kind}, and name the folder it fills")
+    if problems:
+        raise ConfigError(problems)
+    return found
