@@ -86,6 +86,22 @@ class Limits(Section):
     """A client id with nothing pending is forgotten after so long, in seconds."""
 
 
+class Audit(Section):
+    """What the daemon took and delivered, told in a topic, so that a reader can prove that all of it arrived."""
+
+    enabled: bool = True
+    """Keep the books and tell them. Off: neither, and no record of this daemon can be proved complete."""
+    topic: str = Field(default="penstock.audit", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+    """The topic; `penstock audit create-topic` makes it. It is the daemon's own: clients cannot write to it."""
+    interval_s: float = Field(default=10.0, ge=0.1, le=3_600)
+    """What has changed is told so often, in seconds, and a heartbeat with it."""
+    ranges_max: int = Field(default=100_000, ge=100, le=10_000_000)
+    """Ranges of ordinals (one for each partition and minute) kept until they are told for the last time. Beyond it the oldest are
+    forgotten untold, and the hours they belong to can never be called complete. Each costs some 300 bytes of memory."""
+    stop_wait_ms: int = Field(default=5_000, ge=0)
+    """How long an orderly stop waits for the last of these records once all others are delivered, in ms; never beyond `drain_ms`."""
+
+
 class Timeouts(Section):
     """Between router and shards, and at the end."""
 
@@ -107,6 +123,8 @@ class Topic(KafkaSection):
     on_refusal: Annotated[OnRefusal, Field(alias="on_refusal")] = "block"
     """A refusal an operator can lift (permission, policy, deleted topic): `block` keeps and retries, `park` puts the records
     into the dead letters."""
+    audit: bool = True
+    """Give every record of this topic the id header by which it can be found again. Without it records can only be counted."""
 
 
 class Settings(Section):
@@ -127,6 +145,7 @@ class Settings(Section):
     exporter: Exporter = Exporter()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
+    audit: Audit = Audit()
     topics: dict[str, Topic] = Field(default_factory=dict)
     """Patterns (shell wildcards) and what differs for their topics."""
 

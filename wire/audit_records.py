@@ -1,0 +1,360 @@
+"""The records of the audit topic: what a daemon says of the records it took, for whoever checks that all of them arrived.
+
+Key, UTF-8: `<incarnation, 12 hex>|<shard>|<topic>|<minute>`, and behind it `|<era>` where that is not 0. Value, UTF-8: one JSON
+object. `minute` counts minutes since 1970 (UTC) of the accept times of the records spoken of; `era` counts how often the
+daemon's clock was set back by so much that minutes come again. Shard -1 is the router. Every record is a total: of one key the
+one with the highest `version` counts, and reading one twice, late, or not at all but its successor, changes nothing.
+
+Fields of every kind: `v` (1), `kind`, `incarnation`, `host`, `shard`, `version`, `sent_at` (ms since 1970), `era`.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple, cast
+
+from .errors import FrameError
+
+VERSION: Final = 1
+ROUTER: Final = -1
+"""The shard of what the router says of itself."""
+MINUTE_MS: Final = 60_000
+RUNNING: Final = "running"
+CLOSED: Final = "closed"
+PARKED: Final = "parked"
+EXPIRED: Final = "expired"
+ABORTED: Final = "aborted"
+QUARANTINED: Final = "quarantined"
+HOLE_REASONS: Final = (PARKED, EXPIRED, ABORTED, QUARANTINED)
+_HEX_DIGITS: Final = frozenset("0123456789abcdef")
+_INCARNATION_DIGITS: Final = 12
+_Raw = bytes
+"""Where a field is called `bytes`."""
+
+
+class Range(NamedTuple):
+    """Ordinals [first, end) of one origin were given out in this minute; those below `settled_end` are delivered, or holes.
+    `offset_end`: Kafka has acknowledged nothing of the range at or above this offset; -1: not known."""
+
+    origin: int
+    first: int
+    end: int
+    settled_end: int
+    offset_end: int
+
+
+class Hole(NamedTuple):
+    """Ordinals [first, end) of one origin that are never sent, and why: one of `HOLE_REASONS`."""
+
+    origin: int
+    first: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What the router took for a topic in a minute. `accepted` counts records, holes included; `bytes` their rows in the spool.
+    `refused`: records by the reason for which clients were refused them. `ids` False: records of the topic carry no id (all or
+    some of them), so they can be counted only."""
+
+    kind: ClassVar[str] = "intake"
+    shard: ClassVar[int] = ROUTER
+
+    incarnation: str
+    host: str
+    version: int
+    sent_at: int
+    topic: str
+    minute: int
+    era: int
+    ids: bool
+    accepted: int
+    bytes: int
+    refused: dict[str, int]
+    ranges: tuple[Range, ...]
+    holes: tuple[Hole, ...]
+
+    @property
+    def settled(self) -> bool:
+        """Nothing of it is pending."""
+        return all(part.settled_end == part.end for part in self.ranges)
+
+    def key(self) -> _Raw:
+        """The Kafka key."""
+        return _key(self.incarnation, ROUTER, self.topic, self.minute, self.era)
+
+    def encode(self) -> _Raw:
+        """The Kafka value."""
+        return _json(
+            self,
+            topic=self.topic,
+            minute=self.minute,
+            ids=self.ids,
+            accepted=self.accepted,
+            bytes=self.bytes,
+            refused=self.refused,
+            ranges=self.ranges,
+            holes=self.holes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one shard reported of a topic's records of a minute. `batches`: counted in the minute of their last record;
+    `resent`: attempts of those batches beyond each one's first."""
+
+    kind: ClassVar[str] = "outcome"
+
+    incarnation: str
+    host: str
+    version: int
+    sent_at: int
+    shard: int
+    topic: str
+    minute: int
+    era: int
+    delivered: int
+    bytes: int
+    batches: int
+    resent: int
+
+    def key(self) -> _Raw:
+        """The Kafka key."""
+        return _key(self.incarnation, self.shard, self.topic, self.minute, self.era)
+
+    def encode(self) -> _Raw:
+        """The Kafka value."""
+        return _json(
+            self,
+            topic=self.topic,
+            minute=self.minute,
+            delivered=self.delivered,
+            bytes=self.bytes,
+            batches=self.batches,
+            resent=self.resent,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """How far the router is, ms since 1970: no record is taken any more with an accept time below `closed_before`, and of those
+    below `settled_before` all are delivered, or holes, and were told for the last time. `state`: `running`, or `closed` where
+    nothing is pending and nothing will come before the daemon starts again. `interval_s`: a heartbeat comes so often."""
+
+    kind: ClassVar[str] = "heartbeat"
+    shard: ClassVar[int] = ROUTER
+
+    incarnation: str
+    host: str
+    version: int
+    sent_at: int
+    era: int
+    closed_before: int
+    settled_before: int
+    state: str
+    interval_s: float
+
+    def key(self) -> _Raw:
+        """The Kafka key: one for an incarnation, whatever its era."""
+        return f"{self.incarnation}|{ROUTER}||".encode()
+
+    def encode(self) -> _Raw:
+        """The Kafka value."""
+        return _json(
+            self,
+            closed_before=self.closed_before,
+            settled_before=self.settled_before,
+            state=self.state,
+            interval_s=self.interval_s,
+        )
+
+
+AuditRecord = Intake | Outcome | Heartbeat
+
+
+def decode(key: bytes | None, value: bytes | None) -> AuditRecord:
+    """The audit record in a Kafka record.
+
+    Raises:
+        FrameError: it is none, its key is not the one that its value asks for, or it is of a newer version.
+    """
+    if value is None:
+        raise FrameError("an audit record has no value")
+    try:
+        found: object = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"an audit record is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise FrameError("an audit record is not a JSON object")
+    fields = cast("dict[str, object]", found)
+    version = _number(fields, "v", least=1)
+    if version > VERSION:
+        raise FrameError(f"an audit record of version {version}; this program knows version {VERSION}")
+    kind = _text(fields, "kind")
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise FrameError(f"an audit record of the kind {kind!r} is not known")
+    record = decoder(fields)
+    if key != record.key():
+        raise FrameError(f"an audit record has the key {key!r}, not {record.key()!r}")
+    return record
+
+
+def _key(incarnation: str, shard: int, topic: str, minute: int, era: int) -> bytes:
+    text = f"{incarnation}|{shard}|{topic}|{minute}"
+    return (f"{text}|{era}" if era else text).encode()
+
+
+def _json(record: AuditRecord, **fields: object) -> bytes:
+    whole = {
+        "v": VERSION,
+        "kind": record.kind,
+        "incarnation": record.incarnation,
+        "host": record.host,
+        "shard": record.shard,
+        "version": record.version,
+        "sent_at": record.sent_at,
+        "era": record.era,
+        **fields,
+    }
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+
+def _intake(fields: dict[str, object]) -> Intake:
+    _router(fields)
+    return Intake(
+        **_common(fields),
+        **_place(fields),
+        ids=_flag(fields, "ids"),
+        accepted=_number(fields, "accepted"),
+        bytes=_number(fields, "bytes"),
+        refused=_counts(fields, "refused"),
+        ranges=tuple(_range(item) for item in _list(fields, "ranges")),
+        holes=tuple(_hole(item) for item in _list(fields, "holes")),
+    )
+
+
+def _outcome(fields: dict[str, object]) -> Outcome:
+    return Outcome(
+        **_common(fields),
+        **_place(fields),
+        shard=_number(fields, "shard"),
+        delivered=_number(fields, "delivered"),
+        bytes=_number(fields, "bytes"),
+        batches=_number(fields, "batches"),
+        resent=_number(fields, "resent"),
+    )
+
+
+def _heartbeat(fields: dict[str, object]) -> Heartbeat:
+    _router(fields)
+    state = _text(fields, "state")
+    if state not in {RUNNING, CLOSED}:
+        raise FrameError(f"the state {state!r} of a heartbeat is not known")
+    interval_s = fields.get("interval_s")
+    if not isinstance(interval_s, int | float) or isinstance(interval_s, bool) or not 0 <= interval_s < float("inf"):
+        raise FrameError("the interval of a heartbeat is no number of seconds")
+    return Heartbeat(
+        **_common(fields),
+        era=_number(fields, "era"),
+        closed_before=_number(fields, "closed_before"),
+        settled_before=_number(fields, "settled_before"),
+        state=state,
+        interval_s=interval_s,
+    )
+
+
+_DECODERS: Final[dict[str, Callable[[dict[str, object]], AuditRecord]]] = {
+    Intake.kind: _intake,
+    Outcome.kind: _outcome,
+    Heartbeat.kind: _heartbeat,
+}
+
+
+def _common(fields: dict[str, object]) -> dict[str, Any]:
+    incarnation = _text(fields, "incarnation")
+    if len(incarnation) != _INCARNATION_DIGITS or not _HEX_DIGITS.issuperset(incarnation):
+        raise FrameError(f"the incarnation {incarnation!r} is not {_INCARNATION_DIGITS} hexadecimal digits")
+    return {
+        "incarnation": incarnation,
+        "host": _text(fields, "host"),
+        "version": _number(fields, "version"),
+        "sent_at": _number(fields, "sent_at"),
+    }
+
+
+def _place(fields: dict[str, object]) -> dict[str, Any]:
+    return {"topic": _text(fields, "topic"), "minute": _number(fields, "minute"), "era": _number(fields, "era")}
+
+
+def _router(fields: dict[str, object]) -> None:
+    if _number(fields, "shard", least=ROUTER) != ROUTER:
+        raise FrameError("a shard says what only the router can")
+
+
+def _range(item: object) -> Range:
+    origin, first, end, settled_end, offset_end = _numbers(item, 5)
+    if not (origin >= 0 and 0 <= first <= settled_end <= end and first < end and offset_end >= -1):
+        raise FrameError(f"an audit record has the range {item!r}")
+    return Range(origin, first, end, settled_end, offset_end)
+
+
+def _hole(item: object) -> Hole:
+    parts = cast("list[object]", item) if isinstance(item, list) else []
+    reason = parts[-1] if parts else None
+    if not isinstance(reason, str):
+        raise FrameError(f"an audit record has the hole {item!r}")
+    origin, first, end = _numbers(parts[:-1], 3)
+    if not (origin >= 0 and 0 <= first < end):
+        raise FrameError(f"an audit record has the hole {item!r}")
+    return Hole(origin, first, end, reason)
+
+
+def _numbers(item: object, count: int) -> list[int]:
+    if not isinstance(item, list):
+        raise FrameError(f"an audit record has {item!r} where {count} numbers belong")
+    parts = cast("list[object]", item)
+    numbers = [part for part in parts if isinstance(part, int) and not isinstance(part, bool)]
+    if len(parts) != count or len(numbers) != count:
+        raise FrameError(f"an audit record has {item!r} where {count} numbers belong")
+    return numbers
+
+
+def _text(fields: dict[str, object], name: str) -> str:
+    found = fields.get(name)
+    if not isinstance(found, str):
+        raise FrameError(f"the field {name} of an audit record is not a text")
+    return found
+
+
+def _number(fields: dict[str, object], name: str, *, least: int = 0) -> int:
+    found = fields.get(name)
+    if not isinstance(found, int) or isinstance(found, bool) or found < least:
+        raise FrameError(f"the field {name} of an audit record is not a number from {least} on")
+    return found
+
+
+def _flag(fields: dict[str, object], name: str) -> bool:
+    found = fields.get(name)
+    if not isinstance(found, bool):
+        raise FrameError(f"the field {name} of an audit record is neither true nor false")
+    return found
+
+
+def _list(fields: dict[str, object], name: str) -> list[object]:
+    found = fields.get(name)
+    if not isinstance(found, list):
+        raise FrameError(f"the field {name} of an audit record is not a list")
+    return cast("list[object]", found)
+
+
+def _counts(fields: dict[str, object], name: str) -> dict[str, int]:
+    found = fields.get(name)
+    if not isinstance(found, dict):
+        raise FrameError(f"the field {name} of an audit record is not an object")
+    counts = cast("dict[str, object]", found)
+    return {reason: _number(counts, reason) for reason in counts}
