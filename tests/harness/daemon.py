@@ -64,11 +64,14 @@ class Daemon:
         kafka: Mapping[str, str | int | bool] | None = None,
         sections: Mapping[str, Mapping[str, str | int | bool]] | None = None,
         folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Write the settings file. `kafka` are Kafka's settings by their names, `sections` further tables of the file.
 
-        The folder is short, because sockets' paths must be; `folder` places it elsewhere, on another disk say.
+        The folder is short, because sockets' paths must be; `folder` places it elsewhere, on another disk say. What is in
+        `environment` is added to ours.
         """
+        self._environment = environment
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-test-", dir=folder))
         self.log_path = self.folder / "log"
         self.socket_path = self.folder / "run" / "penstock.sock"
@@ -112,6 +115,7 @@ class Daemon:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                env=os.environ | (self._environment or {}),
             )
         if ready:
             self.wait_ready()

@@ -208,7 +208,7 @@ class Pipeline:
         """The highest batch that the checkpoint of a topic's `land` has in its log of `commits`, or of `offsets`; -1: none."""
         folder = self.checkpoints / "land" / topic / which
         try:
-            names = os.listdir(folder)
+            names = [path.name for path in folder.iterdir()]
         except FileNotFoundError:
             return -1
         return max((int(name) for name in names if name.isdigit()), default=-1)
