@@ -17,6 +17,8 @@ class Status(StrEnum):
     """Verdict about an hour of a topic and an incarnation, the best first."""
 
     COMPLETE = "complete"
+    COUNTED = "counted"
+    """Records without ids: they can be counted, not compared."""
     LATE = "late"
     UNKNOWN = "unknown"
     DUPLICATED = "duplicated"
@@ -32,6 +34,7 @@ class ExitCode(IntEnum):
     """Exit codes of the audit; the highest of all hours asked for wins."""
 
     COMPLETE = 0
+    COUNTED = 0
     LATE = 10
     UNKNOWN = 11
     DUPLICATED = 12
