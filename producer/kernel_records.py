@@ -15,6 +15,10 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 DELTA_MAX = cython.declare(cython.longlong, (1 << 31) - 1)
+# As `wire/record_ids.py` draws it: the header with the varints of its sizes, and where its ordinal lies.
+ID_BYTES = cython.declare(cython.Py_ssize_t, 33)
+ID_ORDINAL_AT = cython.declare(cython.Py_ssize_t, 20)
+ID_ORDINAL_BYTES = cython.declare(cython.Py_ssize_t, 7)
 
 
 class Appended(NamedTuple):
@@ -108,6 +112,28 @@ def _check_range(length: cython.Py_ssize_t, start: cython.Py_ssize_t, end: cytho
         raise FrameError(f"bytes {start} to {end} do not lie in a buffer of {length}")
 
 
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _headers_at(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, record: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Position of the number of headers in the body from `at` to `end`."""
+    return _skip_field(p, _skip_field(p, at, end, record, True), end, record, True)
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _headers_end(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, record: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Position after the number of headers at `at`."""
+    after: cython.Py_ssize_t = _varint_end(p, at, end, 5)
+    if after < 0 or _varint(p, at, after) < 0:
+        raise FrameError(f"record {record}: the number of headers does not end")
+    return after
+
+
 def append_rows(
     rows: bytes | bytearray | memoryview,
     position: cython.Py_ssize_t,
@@ -122,10 +148,13 @@ def append_rows(
     has_base: cython.bint,
     own_timestamps: cython.bint,
     slice_ts: cython.longlong,
+    id_header: bytes = b"",
+    ordinal: cython.longlong = 0,
 ) -> Appended:
     """Encode rows from `position` on as records with offset deltas from `first_delta` on, as many as fit below `out_limit`.
 
     Without a base the first record's timestamp becomes it. `slice_ts` is every row's timestamp where rows have none.
+    `id_header`: what every record gets as its last header, encoded whole, with its own ordinal in it, from `ordinal` on.
 
     Raises:
         FrameError: the rows are not what the layout says, or the batch would get more than 2^31 - 1 records.
@@ -133,9 +162,15 @@ def append_rows(
     view: cython.const[cython.uchar][::1] = rows
     p: cython.p_const_uchar
     o: cython.p_uchar
+    h: cython.p_const_uchar = id_header
+    with_id: cython.bint = len(id_header) != 0
     records: cython.Py_ssize_t = 0
+    body: cython.Py_ssize_t
     size: cython.Py_ssize_t
     before: cython.Py_ssize_t
+    headers_at: cython.Py_ssize_t = 0
+    headers_end: cython.Py_ssize_t = 0
+    headers: cython.longlong = 0
     largest: cython.Py_ssize_t = 0
     stamp: cython.longlong = slice_ts
     max_ts: cython.longlong = -1
@@ -144,6 +179,8 @@ def append_rows(
     _check_range(len(out), out_position, out_limit)
     if first_delta < 0 or records_left > DELTA_MAX - first_delta or slice_ts < 0:
         raise FrameError("a batch holds at most 2^31 - 1 records, none of them before 1970")
+    if with_id and (len(id_header) != ID_BYTES or ordinal < 0):
+        raise FrameError(f"an id header of {len(id_header)} bytes, from ordinal {ordinal} on")
     if position == end or out_position == out_limit:
         if records_left > 0 and position == end:
             raise FrameError("the rows end inside a row's head")
@@ -155,29 +192,55 @@ def append_rows(
         p = memoryview(view)
         o = memoryview(out)
     while records < records_left:
-        size = _body_size(p, position, end, own_timestamps)
+        body = _body_size(p, position, end, own_timestamps)
         if own_timestamps:
             stamp = _timestamp(p, position)
         if not has_base and records == 0:
             base_ts = stamp
         delta = _zigzag(stamp - base_ts)
-        size += 1 + _varint_bytes(delta) + _varint_bytes(2 * (first_delta + records))
+        size = body + 1 + _varint_bytes(delta) + _varint_bytes(2 * (first_delta + records))
+        if with_id:
+            before = position + (12 if own_timestamps else 4)
+            headers_at = _headers_at(p, before, before + body, records)
+            headers_end = _headers_end(p, headers_at, before + body, records)
+            headers = _varint(p, headers_at, headers_end) + 1
+            size += ID_BYTES + _varint_bytes(2 * headers) - (headers_end - headers_at)
         if size + _varint_bytes(2 * size) > out_limit - out_position:
             break
         before = out_position
         out_position = _put_varint(o, out_position, 2 * size)
         position += 12 if own_timestamps else 4
-        size -= 1 + _varint_bytes(delta) + _varint_bytes(2 * (first_delta + records))
         o[out_position] = 0
         out_position = _put_varint(o, out_position + 1, delta)
         out_position = _put_varint(o, out_position, 2 * (first_delta + records))
-        _copy(o, out_position, p, position, size)
-        out_position += size
-        position += size
+        if with_id:
+            body += position
+            _copy(o, out_position, p, position, headers_at - position)
+            out_position = _put_varint(o, out_position + headers_at - position, 2 * headers)
+            _copy(o, out_position, p, headers_end, body - headers_end)
+            out_position += body - headers_end
+            _copy(o, out_position, h, 0, ID_BYTES)
+            _put_ordinal(o, out_position + ID_ORDINAL_AT, ordinal + records)
+            out_position += ID_BYTES
+            position = body
+        else:
+            _copy(o, out_position, p, position, body)
+            out_position += body
+            position += body
         largest = max(largest, out_position - before)
         records += 1
         max_ts = max(max_ts, stamp)
     return Appended(records, position, out_position, base_ts, max_ts, largest)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_ordinal(out: cython.p_uchar, at: cython.Py_ssize_t, ordinal: cython.longlong) -> cython.void:
+    """Write the lowest 56 bits, big-endian."""
+    i: cython.Py_ssize_t
+    for i in range(ID_ORDINAL_BYTES):
+        out[at + i] = (ordinal >> (8 * (ID_ORDINAL_BYTES - 1 - i))) & 0xFF
 
 
 @cython.cfunc
@@ -206,8 +269,9 @@ def row_record_bytes(
     has_base: cython.bint,
     own_timestamps: cython.bint,
     slice_ts: cython.longlong,
+    with_id: cython.bint = False,
 ) -> int:
-    """Size of the record that `append_rows` would make of the row at `position`, in bytes.
+    """Size of the record that `append_rows` would make of the row at `position`, in bytes. `with_id`: with an id header.
 
     Raises:
         FrameError: there is no whole row.
@@ -223,6 +287,13 @@ def row_record_bytes(
         p = memoryview(view)
     size: cython.Py_ssize_t = _body_size(p, position, end, own_timestamps)
     stamp: cython.longlong = _timestamp(p, position) if own_timestamps else slice_ts
+    at: cython.Py_ssize_t = position + (12 if own_timestamps else 4)
+    after: cython.Py_ssize_t
+    if with_id:
+        after = at + size
+        at = _headers_at(p, at, after, 0)
+        after = _headers_end(p, at, after, 0)
+        size += ID_BYTES + _varint_bytes(2 * _varint(p, at, after) + 2) - (after - at)
     size += 1 + _varint_bytes(_zigzag(stamp - base_ts if has_base else 0)) + _varint_bytes(2 * first_delta)
     return size + _varint_bytes(2 * size)
 

@@ -26,6 +26,8 @@ def append_rows(
     has_base: bool,
     own_timestamps: bool,
     slice_ts: int,
+    id_header: bytes = b"",
+    ordinal: int = 0,
 ) -> Appended: ...
 def row_record_bytes(
     rows: bytes | bytearray | memoryview,
@@ -37,5 +39,6 @@ def row_record_bytes(
     has_base: bool,
     own_timestamps: bool,
     slice_ts: int,
+    with_id: bool = False,
 ) -> int: ...
 def walk_records(data: bytes | bytearray | memoryview, count: int) -> Walked: ...

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, cast, get_origin
 import msgpack
 
 from .errors import FrameError
+from .record_ids import IdRow
 
 VERSION: Final = 1
 MESSAGE_BYTES_MAX: Final = 4 << 20
@@ -95,7 +96,8 @@ class Nodes(NamedTuple):
 class Grant(NamedTuple):
     """A lease. `cuts` are inherited, oldest first; SLICE references follow from `next_ordinal` (= first cut's first, or
     the ack mark) on. `log_start` -1: not known. `expiration_ms`: how long brokers remember a producer, as known by now; 0: as
-    told in WELCOME."""
+    told in WELCOME. `id_rows`: the incarnations of its ordinals, those to come included, ascending; constant, as a new
+    incarnation is only made before anything is granted."""
 
     partition: int
     topic: str
@@ -111,6 +113,7 @@ class Grant(NamedTuple):
     anchor: Anchor | None
     log_start: int
     expiration_ms: int = 0
+    id_rows: Sequence[IdRow] = ()
 
 
 class SliceRef(NamedTuple):
@@ -345,6 +348,7 @@ _NESTED: Final[dict[tuple[type[Any], str], type[Any]]] = {
     (Nodes, "nodes"): Node,
     (Grant, "rows"): Row,
     (Grant, "cuts"): Cut,
+    (Grant, "id_rows"): IdRow,
     (Slices, "refs"): SliceRef,
     (Done, "items"): DoneItem,
     (Refused, "record_errors"): RecordError,

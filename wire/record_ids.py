@@ -12,6 +12,7 @@ Incarnation, origin and ordinal are unique within the topic to which a record wa
 the same record twice. The accept time says into which minute the record is counted, nothing else.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from .errors import FrameError
@@ -28,6 +29,11 @@ FIXED_BYTES: Final = 2 + len(HEADER) + BYTES
 number, and its own length may take one more."""
 ADDED_BYTES_MAX: Final = FIXED_BYTES + 2
 """What a record grows by at most."""
+
+
+_HEAD: Final = bytes((2 * len(HEADER), *HEADER.encode(), 2 * BYTES))
+ORDINAL_AT: Final = len(_HEAD) + 10
+"""Where the ordinal lies in a whole header."""
 
 
 class RecordId(NamedTuple):
@@ -59,6 +65,14 @@ class RecordId(NamedTuple):
             )
         )
 
+    def header(self) -> bytes:
+        """The whole header as a record has it: both sizes as varints, key, value.
+
+        Raises:
+            OverflowError: as for `pack`.
+        """
+        return _HEAD + self.pack()
+
     @classmethod
     def unpack(cls, value: bytes) -> "RecordId":
         """The id in a header's value.
@@ -72,6 +86,23 @@ class RecordId(NamedTuple):
             raise FrameError(f"a record id has {BYTES} bytes, not {len(value)}")
         numbers = [int.from_bytes(value[start:end], "big") for start, end in ((1, 7), (7, 10), (10, 17), (17, 23))]
         return cls(*numbers)
+
+
+class IdRow(NamedTuple):
+    """From ordinal `start` on, records are numbered under this incarnation."""
+
+    start: int
+    incarnation: int
+
+
+def incarnation_at(rows: Sequence[IdRow], ordinal: int) -> int | None:
+    """The incarnation under which an ordinal was given out; None: it was before there were any."""
+    found: int | None = None
+    for row in rows:
+        if row.start > ordinal:
+            break
+        found = row.incarnation
+    return found
 
 
 def incarnation_text(incarnation: int) -> str:

@@ -4,12 +4,12 @@ All numbers little-endian::
 
     0   u32  crc          CRC-32C over: topic (UTF-8), partition index (i32), bytes 4 … end of the rows
     4   u8   version      1
-    5   u8   flags        bit 0: each row begins with its own timestamp
+    5   u8   flags        bit 0: each row begins with its own timestamp; bit 1: its records carry an id (`record_ids.py`)
     6   u16  zero
     8   i64  first        ordinal of the first record
     16  u32  count        records, at least 1
     20  u32  rows_bytes   bytes of rows that follow the header
-    24  i64  wall_ms      when the router took the frame, ms since 1970
+    24  i64  wall_ms      when the router took the frame, ms since 1970; a clock set back a little stands still here
     32  i64  base_ts      timestamp of every row (bit 0 clear), else of the first row; ms since 1970
     40  i64  max_ts       largest timestamp of the rows; ms since 1970
     48  rows
@@ -29,6 +29,8 @@ from .errors import FrameError
 
 VERSION: Final = 1
 OWN_TIMESTAMPS: Final = 1
+RECORD_IDS: Final = 2
+"""Set where the slice is numbered, so that a record sent again is the same record whatever the settings say by then."""
 HEADER: Final = struct.Struct("<IBBHqIIqqq")
 HEADER_BYTES: Final = HEADER.size
 CRC_FROM: Final = 4

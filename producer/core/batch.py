@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, cast
 
 import crc32c as _crc32c
 
+from ...wire.record_ids import ADDED_BYTES_MAX
 from .. import kernel
 from .codecs import Compressor
 
@@ -147,15 +148,17 @@ class BatchBuilder:
         *,
         own_timestamps: bool,
         slice_ts: int,
+        id_header: bytes = b"",
     ) -> Taken:
-        """Take rows of a slice from `position` on, at most `records_left`, as many as there is room for.
+        """Take rows of a slice from `position` on, at most `records_left`, as many as there is room for. `id_header`: the last
+        header of each of them (`wire/record_ids.py`), b"" for none; the ordinal in it is filled in.
 
         Raises:
             FrameError: the rows are damaged; the batch must not be sent.
         """
         assert self._closed is None, "a closed batch takes no records"
         if self._growth != 1.0 or not self.count:
-            return self._append_step_by_step(rows, position, end, records_left, own_timestamps, slice_ts)
+            return self._append_step_by_step(rows, position, end, records_left, own_timestamps, slice_ts, id_header)
         done = kernel.append_rows(
             rows,
             position,
@@ -169,6 +172,8 @@ class BatchBuilder:
             has_base=True,
             own_timestamps=own_timestamps,
             slice_ts=slice_ts,
+            id_header=id_header,
+            ordinal=self.first + self.count,
         )
         if done.records:
             self._took(done)
@@ -182,6 +187,7 @@ class BatchBuilder:
         records_left: int,
         own_timestamps: bool,
         slice_ts: int,
+        id_header: bytes,
     ) -> Taken:
         """Where records count less than their bytes, or the first of all is to be taken whatever its size."""
         taken = 0
@@ -205,6 +211,8 @@ class BatchBuilder:
                 has_base=self.count > 0,
                 own_timestamps=own_timestamps,
                 slice_ts=slice_ts,
+                id_header=id_header,
+                ordinal=self.first + self.count,
             )
             if done.records:
                 self._took(done)
@@ -287,10 +295,10 @@ def growth_of(compressor: Compressor, ratio: float) -> float:
     return 1.0 if compressor.compress is None else ratio * _RATIO_MARGIN
 
 
-def bytes_max(body_bytes: int, count: int = 1) -> int:
+def bytes_max(body_bytes: int, count: int = 1, *, with_ids: bool = False) -> int:
     """Size that a batch never exceeds, header included, before compression. `body_bytes`: keys, values and headers with the
-    varints before them, of all its records; a field that is null has one byte."""
-    return HEADER_BYTES + body_bytes + RECORD_OVERHEAD_MAX * count
+    varints before them, of all its records; a field that is null has one byte. `with_ids`: each gets an id header more."""
+    return HEADER_BYTES + body_bytes + (RECORD_OVERHEAD_MAX + (ADDED_BYTES_MAX if with_ids else 0)) * count
 
 
 def _check_stamp(stamp: Stamp, *, transactional: bool) -> None:
@@ -299,7 +307,13 @@ def _check_stamp(stamp: Stamp, *, transactional: bool) -> None:
 
 
 def record_bytes(
-    rows: bytes | bytearray | memoryview, position: int, end: int, *, own_timestamps: bool, slice_ts: int
+    rows: bytes | bytearray | memoryview,
+    position: int,
+    end: int,
+    *,
+    own_timestamps: bool,
+    slice_ts: int,
+    with_id: bool = False,
 ) -> int:
     """Size of a batch that holds only the row at `position`, header included, before compression.
 
@@ -307,7 +321,15 @@ def record_bytes(
         FrameError: there is no whole row.
     """
     return HEADER_BYTES + kernel.row_record_bytes(
-        rows, position, end, base_ts=0, first_delta=0, has_base=False, own_timestamps=own_timestamps, slice_ts=slice_ts
+        rows,
+        position,
+        end,
+        base_ts=0,
+        first_delta=0,
+        has_base=False,
+        own_timestamps=own_timestamps,
+        slice_ts=slice_ts,
+        with_id=with_id,
     )
 
 

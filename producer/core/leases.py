@@ -146,6 +146,7 @@ class LeaseTable:
             ratio=self.accumulator.ratios.of(grant.topic, rules.compressor.codec),
             row_starts=sorted(row.start for row in grant.rows),
             holes=holes_between(grant.rows),
+            id_rows=grant.id_rows,
         )
         limits = self.limits if grant.expiration_ms <= 0 else self.limits._replace(expiration_ms=grant.expiration_ms)
         kind = PlainLease if grant.rows[-1].producer_id < 0 else Lease

@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 
 from ...wire.errors import FrameError
 from ...wire.messages import SliceRef
+from ...wire.record_ids import IdRow
 from ...wire.slices import HEADER_BYTES
 from .batch import HEADER_BYTES as BATCH_HEADER_BYTES
 from .batch import BatchBuilder, Stamp, growth_of, record_bytes
 from .buffers import Buffer, BufferPool, Tag
 from .codecs import Compressor, Ratio
 from .cuts import Batch
-from .rereading import Damage, DamageError, SliceReader, Source, skip_rows
+from .rereading import Damage, DamageError, Rows, SliceReader, Source, append, skip_rows
 
 CLOSED_MAX: Final = 5
 """Full batches of a partition that wait to be cut: one that cannot send must not take its node's memory (DRN-4)."""
@@ -74,6 +75,7 @@ class PartitionQueue:
         ratio: Ratio,
         row_starts: list[int],
         holes: Sequence[tuple[int, int]] = (),
+        id_rows: Sequence[IdRow] = (),
     ) -> None:
         """`tag.first` is the first ordinal never cut; `holes` are ordinals [first, end) that are left out, ascending."""
         self.tag: Final = tag
@@ -89,7 +91,7 @@ class PartitionQueue:
         self.returned: list[Buffer] = []
         """Buffers that nothing reads any more; the accumulator gives them back."""
         self._pool: Final = pool
-        self._reader: Final = SliceReader(source, topic, index)
+        self._reader: Final = SliceReader(source, topic, index, id_rows)
         self._ratio: Final = ratio
         self._row_starts: Final = row_starts
         self._holes: Final = holes
@@ -168,14 +170,13 @@ class PartitionQueue:
         """Encode the records of the next slice, as far as there is room. Sets `damage` where it is not what was spooled."""
         assert self._unread[0] is ref
         try:
-            base_ts, own = self._reader.verify(ref, data)
-            return self._fill(ref, data, base_ts, own=own)
+            return self._fill(ref, data, self._reader.verify(ref, data))
         except FrameError as error:
             self.damage = Damage(ref, str(error))
             return Fed.PAUSED
 
-    def _fill(self, ref: SliceRef, data: memoryview, base_ts: int, *, own: bool) -> Fed:
-        end = len(data)
+    def _fill(self, ref: SliceRef, data: memoryview, rows: Rows) -> Fed:
+        own = rows.own
         if self._position == 0:
             self._position = HEADER_BYTES
         self._skip(ref, data, self.cut_to, own=own)
@@ -194,9 +195,9 @@ class PartitionQueue:
             if builder.first + builder.count != ref.first + self._taken:
                 self._close_open()
                 continue
-            took = builder.append(data, self._position, end, left, own_timestamps=own, slice_ts=base_ts)
+            took = append(builder, data, self._position, left, rows)
             if took.records == 0 and builder.count == 0:
-                if not self._begin_larger(ref, data, own=own, base_ts=base_ts):
+                if not self._begin_larger(ref, data, rows):
                     return Fed.NO_MEMORY
                 continue
             self._position = took.position
@@ -255,13 +256,15 @@ class PartitionQueue:
         self._lent_bytes += more
         return True
 
-    def _begin_larger(self, ref: SliceRef, data: memoryview, *, own: bool, base_ts: int) -> bool:
+    def _begin_larger(self, ref: SliceRef, data: memoryview, rows: Rows) -> bool:
         """A record larger than a batch gets a batch of its own size."""
         assert self._open is not None
         self._open.builder.abort()
         self._give(self._open.buffer)
         self._open = None
-        need = record_bytes(data, self._position, len(data), own_timestamps=own, slice_ts=base_ts)
+        base_ts, own, id_header = rows
+        at, with_id = self._position, bool(id_header)
+        need = record_bytes(data, at, len(data), own_timestamps=own, slice_ts=base_ts, with_id=with_id)
         return self._begin(ref.first + self._taken, need, ref.created_ms / 1000, exactly=True) is not None
 
     def _count_max(self, first: int) -> int:

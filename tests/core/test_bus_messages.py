@@ -35,6 +35,7 @@ from penstock.wire.messages import (
     decode,
     encode,
 )
+from penstock.wire.record_ids import IdRow
 
 from tests.fakes.lease_desk import Desk
 
@@ -89,7 +90,7 @@ ENVELOPE = Envelope(1, 2, 3, 4)
         Revoked(1, 2, [Cut(3, 4, 5)]),
         Load([NodeLoad(1, "ready", 0, 0, 0, 0, "", 0)], [PartitionLoad(1, 0, False, "running", 0, "")], {"a": 1}),
         Slices([SliceRef(1, 2, 3, 4, 5, 6, 7, 8, 9)]),
-        Grant(1, "t", None, 0, 1, 1, 1, [Row(1, 0, 0, 0)], 0, [Cut(0, 1, 0)], "first", None, -1, 5),
+        Grant(1, "t", None, 0, 1, 1, 1, [Row(1, 0, 0, 0)], 0, [Cut(0, 1, 0)], "first", None, -1, 5, [IdRow(0, 7)]),
         Pace(1, 2, "open", None, -1),
     ],
 )
