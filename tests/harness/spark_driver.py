@@ -5,6 +5,7 @@ leave them. So all are found by a mark in their environment, and killed by their
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import select
@@ -15,11 +16,15 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from .processes import Deadline, TooLateError, end, start_tied, tail, wait_until
+import pyspark
+from pyspark import SparkContext
+
+from .processes import REPOSITORY, Deadline, TooLateError, end, start_tied, tail, wait_until
 
 MARK: Final = "PENSTOCK_TEST_DRIVER"
 START_S: Final = 120.0
@@ -258,16 +263,59 @@ class Pipeline:
         self.close()
 
 
+JAVA_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Compile little: up sooner, slower in the long run. An archive of classes holds for one kind of collector only."""
+JAVA: Final = "spark.driver.extraJavaOptions"
+
+
 def small_spark() -> dict[str, str]:
-    """Spark for tests: little memory, quick to start."""
+    """Spark's settings for tests: little memory, quick to start."""
     return {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": " ".join(java_options()),
+        **class_archive(),
     }
 
 
-def java_options() -> list[str]:
-    """Compile little: up sooner, slower in the long run."""
-    return ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss4m"]
+def class_archive(*, make: Path | None = None) -> dict[str, str]:
+    """The setting of a JVM that begins with the classes that an earlier one had loaded, where there is such an archive.
+
+    Where there is none yet, the JVM leaves one in the file to `make` when it ends by itself.
+    """
+    options = list(JAVA_OPTIONS)
+    archive = archive_path()
+    quiet = ("-Xlog:cds=off", "-Xlog:class+path=off")
+    if archive.exists():
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *quiet]
+    elif make is not None:
+        options += [f"-XX:ArchiveClassesAtExit={make}", *quiet]
+    return {JAVA: " ".join(options)}
+
+
+def keep_archive(made: Path) -> None:
+    """End this process's JVM, and have others use the archive that it leaves in `made`, if it does."""
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    _ = gateway.proc.wait(120)
+    SparkContext._gateway = SparkContext._jvm = None
+    if made.exists():
+        archive_path().parent.mkdir(parents=True, exist_ok=True)
+        # Whole or not at all: other JVMs may be starting.
+        partial = archive_path().with_suffix(f".{os.getpid()}")
+        _ = shutil.copyfile(made, partial)
+        _ = partial.rename(archive_path())
+
+
+@cache
+def archive_path() -> Path:
+    """Where the archive for this Spark, these jars and this JVM is kept; one that does not fit is never looked at."""
+    java = subprocess.run(["java", "-version"], check=True, capture_output=True, timeout=60).stderr
+    jars = sorted(path.name for path in (REPOSITORY / "build" / "jars").glob("*.jar"))
+    known = repr((pyspark.__version__, pyspark.__file__, java, jars, JAVA_OPTIONS))
+    return REPOSITORY / "build" / "spark" / f"{hashlib.sha256(known.encode()).hexdigest()[:16]}.jsa"

@@ -1,0 +1,91 @@
+"""One Spark session and one real broker for the whole folder; topics, daemons and tables of their own for every test."""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from penstock.config.pipeline import validate_pipeline
+from penstock.pipeline import session
+from pyspark.sql import SparkSession
+
+from tests.harness import daemon, spark_driver
+from tests.harness.kafka_cluster import OwnCluster, existing_bootstrap, unique_topic
+from tests.harness.kafka_node import VERSIONS, JavaOptions
+from tests.harness.spark_driver import Pipeline, archive_path, class_archive, keep_archive, small_spark
+
+FOLDER = Path(__file__).parent
+MASTER = "local[2,4]"
+BROKER_SETTINGS = {
+    # The test of a compacted audit topic waits for the cleaner.
+    "log.cleaner.backoff.ms": "500",
+    "offsets.topic.num.partitions": "1",
+}
+MakePipeline = Callable[..., Pipeline]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder."""
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the logs of the daemons and drivers that are there when a test fails."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"daemon {each.folder}", each.describe()) for each in daemon.LIVING]
+        report.sections += [(f"pipeline {each.folder}", each.describe()) for each in spark_driver.LIVING]
+    return report
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of this test process: two cores, each task tried four times, 1 GB."""
+    # Made by the first run of these tests, whose JVM has seen all classes that matter; later ones start in a third of the time.
+    archive = None if archive_path().exists() else tmp_path_factory.mktemp("classes") / "spark.jsa"
+    settings = validate_pipeline(
+        {
+            "tables": "/nowhere/tables",
+            "checkpoints": "/nowhere/checkpoints",
+            "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+            "topics": {"any": {"format": "raw"}},
+            "spark": small_spark() | class_archive(make=archive),
+        },
+        "tests",
+    )
+    started = session.start(settings, "penstock-tests", master=MASTER)
+    started.sparkContext.setLogLevel("ERROR")
+    yield started
+    started.stop()
+    if archive is not None:
+        keep_archive(archive)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[OwnCluster]:
+    """One node of the newest version, which tests may kill as long as they start it again."""
+    if existing_bootstrap() is not None:
+        pytest.skip("KAFKA_BOOTSTRAP names the cluster, and these tests kill brokers and cut their logs")
+    cluster = OwnCluster(VERSIONS[0], java=JavaOptions(heap_mb=320), settings=BROKER_SETTINGS)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A topic name of this test alone."""
+    return unique_topic([request.node.name])
+
+
+@pytest.fixture
+def cleanup() -> Iterator[ExitStack]:
+    """Closed after the test."""
+    with ExitStack() as stack:
+        yield stack
