@@ -78,9 +78,12 @@ class Land(Section):
     """`watermark`: Spark's streaming deduplication by record id, nine times slower and with state; the daemon makes no duplicates,
     and `seal` removes those of restored spools."""
     dedupe_window: Duration = Field(default=3_600.0, ge=1, le=30 * 86_400)
-    """How much older than the newest a record may be and still be recognised as a duplicate."""
+    """How long after a record landed a second one of its id is recognised."""
     record_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1, le=1 << 30)
     """Longest value of a record that is parsed; a longer one goes into `quarantine` as `too_large`."""
+    newer_ids: Literal["stop", "quarantine"] = "stop"
+    """What an id header of a newer version does: stop until the pipeline is upgraded, which costs nothing, or `quarantine`, for a
+    topic into which somebody writes such headers for fun. Other malformed ones go into `quarantine` always."""
 
     @model_validator(mode="before")
     @classmethod
