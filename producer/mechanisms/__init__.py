@@ -13,7 +13,7 @@ from .passwords import Credentials, Plain, Scram
 from .secret import SecretText
 from .tokens import Given, OAuthBearer, Timing, TokenEndpoint, TokenFile
 
-__all__ = ["mechanism_for", "sasl_rules"]
+__all__ = ["mechanism_for", "sasl_rules", "tokens_of"]
 
 
 def sasl_rules(settings: SecuritySettings) -> SaslRules | None:
@@ -29,7 +29,7 @@ def mechanism_for(settings: SecuritySettings) -> Callable[[str], Mechanism]:
     no good."""
     match settings.sasl_mechanism:
         case "OAUTHBEARER":
-            given = _tokens(settings)
+            given = tokens_of(settings)
             extensions = settings.token_extensions
             return lambda host: OAuthBearer(given, extensions)  # noqa: ARG005
         case "GSSAPI":
@@ -53,7 +53,8 @@ def _by_password(name: str, user: str, password: SecretText) -> Callable[[str], 
     return plain if name == "PLAIN" else scram
 
 
-def _tokens(settings: SecuritySettings) -> Given:
+def tokens_of(settings: SecuritySettings) -> Given:
+    """Where OAUTHBEARER's tokens come from."""
     if settings.token_file is not None:
         return TokenFile(settings.token_file)
     assert settings.sasl_oauthbearer_client_secret_file is not None, "OAUTHBEARER needs a secret for its endpoint"

@@ -1,0 +1,153 @@
+"""Questions to the brokers outside of Spark: are they there, are the topics, what has a group committed.
+
+kafka-python asks them, with the certificates and credentials of `[kafka]`. What `[kafka]` gives to Java alone it cannot use; then
+nothing is asked, and the reason is told.
+"""
+
+import contextlib
+from collections.abc import Generator, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from ..api.errors import AuthenticationError
+from ..config.pipeline_kafka import PipelineKafka
+from ..config.secret_files import SecretError, read_password
+from ..config.security import PASSWORD_MECHANISMS
+from ..producer.mechanisms import tokens_of
+from ..producer.mechanisms.tokens import Given
+from ..producer.tls import TlsError, make_context, tls_rules
+
+CLIENT_ID: Final = "penstock-pipeline"
+Offsets = Mapping[str, Mapping[int, int]]
+"""By topic and partition."""
+
+
+class KafkaUnreachableError(Exception):
+    """No broker answered as was hoped; the text says which were asked."""
+
+
+class KafkaNotAskedError(Exception):
+    """The settings say only Java how to connect."""
+
+
+class Admin(Protocol):
+    """What is used of kafka-python's admin client."""
+
+    def list_topics(self) -> list[str]: ...
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, type[Exception]]: ...
+
+    def list_group_offsets(self, group_specs: str) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]: ...
+
+    def close(self) -> None: ...
+
+
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed
+    """The producer's tokens, for kafka-python."""
+
+    def __init__(self, given: Given, extensions: Mapping[str, str]) -> None:
+        self._given = given
+        self._extensions = dict(extensions)
+
+    def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # typed there by a body that does nothing
+        return self._given.at_once() or self._given.fetched()
+
+    def extensions(self) -> dict[str, str]:
+        return self._extensions
+
+
+def python_settings(kafka: PipelineKafka) -> dict[str, Any]:
+    """`[kafka]` in kafka-python's words.
+
+    Raises:
+        KafkaNotAskedError: only Java can connect with these settings, or a file they name cannot be used.
+    """
+    found: dict[str, Any] = {
+        "bootstrap_servers": kafka.bootstrap_servers.split(","),
+        "client_id": CLIENT_ID,
+        "security_protocol": kafka.security_protocol,
+    }
+    try:
+        if kafka.uses_tls:
+            if not (kafka.is_pem_truststore and kafka.is_pem_keystore):
+                raise KafkaNotAskedError("stores that are no PEM files are read by Java only")
+            found["ssl_context"] = make_context(tls_rules(kafka))
+            found["ssl_check_hostname"] = bool(kafka.ssl_endpoint_identification_algorithm)
+        if kafka.uses_sasl:
+            if kafka.sasl_jaas_config_file is not None:
+                raise KafkaNotAskedError("sasl.jaas.config.file is read by Java only")
+            found |= _login(kafka)
+    except (SecretError, TlsError) as error:
+        raise KafkaNotAskedError(str(error)) from error
+    return found
+
+
+def _login(kafka: PipelineKafka) -> dict[str, Any]:
+    found: dict[str, Any] = {"sasl_mechanism": kafka.sasl_mechanism}
+    if kafka.sasl_mechanism in PASSWORD_MECHANISMS:
+        found["sasl_plain_username"] = kafka.sasl_username
+        found["sasl_plain_password"] = read_password(cast("Path", kafka.sasl_password_file))
+    elif kafka.sasl_mechanism == "OAUTHBEARER":
+        found["sasl_oauth_token_provider"] = _Tokens(tokens_of(kafka), kafka.token_extensions)
+    else:
+        found["sasl_kerberos_service_name"] = kafka.sasl_kerberos_service_name
+    return found
+
+
+def connect(kafka: PipelineKafka, *, timeout_s: float) -> Admin:
+    """A client that has spoken with a broker. Each answer is waited for at most `timeout_s` seconds.
+
+    Raises:
+        KafkaUnreachableError: nobody answered in that time, or we were not believed.
+        KafkaNotAskedError: as of `python_settings`.
+    """
+    settings = python_settings(kafka)
+    milliseconds = max(int(timeout_s * 1_000), 1)
+    settings |= {"request_timeout_ms": milliseconds, "bootstrap_timeout_ms": milliseconds}
+    try:
+        client = KafkaAdminClient(**settings, reconnect_backoff_max_ms=1_000)
+    except (KafkaError, AuthenticationError, OSError) as error:
+        raise unreachable(kafka, error) from error
+    return cast("Admin", client)
+
+
+def unreachable(kafka: PipelineKafka, error: Exception) -> KafkaUnreachableError:
+    """One sentence about a failure to speak with the brokers."""
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return KafkaUnreachableError(
+        f"no broker of kafka.bootstrap.servers = {kafka.bootstrap_servers} can be used: {reason}"
+    )
+
+
+@contextlib.contextmanager
+def asking(kafka: PipelineKafka, *, timeout_s: float) -> Generator[Admin]:
+    """A client for a few questions.
+
+    Raises:
+        KafkaUnreachableError, KafkaNotAskedError: as of `connect`; the former also from inside, for what Kafka answers.
+    """
+    client = connect(kafka, timeout_s=timeout_s)
+    try:
+        yield client
+    except (KafkaError, AuthenticationError, OSError) as error:
+        raise unreachable(kafka, error) from error
+    finally:
+        client.close()
+
+
+def missing_topics(kafka: PipelineKafka, wanted: Iterable[str], *, timeout_s: float) -> list[str]:
+    """Which of these topics Kafka does not have, or does not show to us.
+
+    Raises:
+        KafkaUnreachableError, KafkaNotAskedError: as of `connect`.
+    """
+    with asking(kafka, timeout_s=timeout_s) as client:
+        there = set(client.list_topics())
+    return [name for name in wanted if name not in there]

@@ -1,0 +1,146 @@
+"""Told by Spark how queries fare, and tells others: metrics, and the lag group.
+
+Spark waits for each callback, so a callback only puts the event on a bounded queue; one thread does the work. What comes when the
+queue is full pushes out the oldest.
+"""
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from ..runtime import logs
+from .core.progress import Ended, Event, Idle, Started, progressed
+
+
+class Follower(Protocol):
+    """Wants to know. Called by the listener's thread only, and may block it."""
+
+    def take(self, event: Event) -> None:
+        """Something happened."""
+        ...
+
+    def dropped(self, events: int) -> None:
+        """So many events were pushed out of the queue, all told."""
+        ...
+
+    def close(self) -> None:
+        """Nothing comes any more."""
+        ...
+
+
+class EventQueue:
+    """Between Spark's callbacks and the thread: at most `limit` events, the oldest make room."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._events: deque[Event] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._working = False
+        self.dropped = 0
+
+    def put(self, event: Event) -> None:
+        """Never waits for the thread's work."""
+        with self._changed:
+            if len(self._events) == self._limit:
+                _ = self._events.popleft()
+                self.dropped += 1
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def events(self) -> Iterator[Event]:
+        """One by one, until it is closed and empty."""
+        while True:
+            with self._changed:
+                self._working = False
+                self._changed.notify_all()
+                while not self._events and not self._closed:
+                    _ = self._changed.wait()
+                if not self._events:
+                    return
+                event = self._events.popleft()
+                self._working = True
+            yield event
+
+    def close(self, *, seconds: float) -> None:
+        """Take no more after what is there, and wait for it so long; what remains then is dropped."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            _ = self._changed.wait_for(lambda: not self._events and not self._working, timeout=seconds)
+            self.dropped += len(self._events)
+            self._events.clear()
+
+
+class Listener(StreamingQueryListener):
+    """To be given to `spark.streams.addListener`."""
+
+    def __init__(self, followers: Sequence[Follower], *, queue_max: int) -> None:
+        super().__init__()
+        self._followers: Final = tuple(followers)
+        self._queue: Final = EventQueue(queue_max)
+        self._names: dict[str, str] = {}
+        self._running: set[str] = set()
+        self._ended = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="listener", daemon=True)
+        self._thread.start()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """A query was started; Spark waits in `start` for this to return."""
+        run = str(event.runId)
+        with self._ended:
+            self._running.add(run)
+        self._names[str(event.id)] = event.name or str(event.id)
+        self._queue.put(Started(self._names[str(event.id)]))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A trigger ended."""
+        self._queue.put(progressed(event.progress.json))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """A trigger found nothing."""
+        self._queue.put(Idle(self._names.get(str(event.id), str(event.id))))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """A query has ended, well or not."""
+        error = event.errorClassOnException or (_class_of(event.exception) if event.exception else "")
+        self._queue.put(Ended(self._names.get(str(event.id), str(event.id)), error))
+        with self._ended:
+            self._running.discard(str(event.runId))
+            self._ended.notify_all()
+
+    def close(self, *, seconds: float) -> None:
+        """Wait at most so long, in seconds, until every query that was started is told to have ended and all events are worked
+        off; then end the thread and the followers."""
+        with self._ended:
+            _ = self._ended.wait_for(lambda: not self._running, timeout=seconds)
+        self._queue.close(seconds=seconds)
+        # A follower that blocks keeps its thread, which ends with the process.
+        self._thread.join(timeout=seconds)
+
+    def _work(self) -> None:
+        for event in self._queue.events():
+            for follower in self._followers:
+                follower.dropped(self._queue.dropped)
+                try:
+                    follower.take(event)
+                except Exception as error:  # noqa: BLE001 - whatever befalls one must not end the thread for all
+                    _ = logs.get().warning("follower_failed", follower=type(follower).__name__, error=str(error))
+        for follower in self._followers:
+            with contextlib.suppress(OSError):
+                follower.close()
+
+
+def _class_of(text: str) -> str:
+    """The first word of an exception's text is its class."""
+    return text.split(":", 1)[0].split(maxsplit=1)[0].rsplit(".", 1)[-1] if text.strip() else "unknown"
