@@ -1,0 +1,27 @@
+"""Tables: the interface, and the engines that write them."""
+
+from .interface import (
+    FileInfo,
+    Table,
+    TableConflictError,
+    TableError,
+    TableProtocolError,
+    Tables,
+    TableSchemaError,
+    Transaction,
+)
+from .opening import Location, open_tables, register
+
+__all__ = [
+    "FileInfo",
+    "Location",
+    "Table",
+    "TableConflictError",
+    "TableError",
+    "TableProtocolError",
+    "TableSchemaError",
+    "Tables",
+    "Transaction",
+    "open_tables",
+    "register",
+]

@@ -1,0 +1,244 @@
+"""Commits of delta-rs: one order, one commit, checked against what others did meanwhile.
+
+The table's own conflict check is not relied on for more than this: two commits never get the same number. Whoever loses that race
+looks at the table again, and decides anew by the rules below.
+"""
+
+import json
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from .data_files import Added
+from .interface import TableConflictError, TableError, TableProtocolError
+from .partitions import Value, text
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+PATIENCE_S: Final = 120.0
+"""How long a commit is tried while others keep being quicker."""
+PAUSE_S: Final = (0.005, 0.25)
+"""Shortest and longest wait between two tries; drawn anew each time, so that two do not stay in step."""
+HISTORY: Final = (32, 1024, None)
+"""Commits looked through for one of ours: the newest are the likely ones, all of them the last resort."""
+
+# What of Delta's protocol is known here; reading goes by lists of files, so nobody else would notice what is not.
+READER_VERSIONS: Final = (1, 2, 3)
+WRITER_VERSIONS: Final = (1, 2, 3, 4, 5, 6, 7)
+READER_FEATURES: Final = frozenset({"timestampNtz", "vacuumProtocolCheck", "columnMapping", "deletionVectors"})
+SETTINGS_REFUSED: Final = {"delta.columnMapping.mode": ("", "none"), "delta.enableDeletionVectors": ("", "false")}
+"""Features that a table may know of and must not use."""
+
+
+class Order(NamedTuple):
+    """What one commit is to do with the files that were written for it."""
+
+    table: str
+    """The folder."""
+    kind: str
+    """`append`, `replace` or `overwrite`."""
+    id: str
+    """Unique; by it a commit is found again whose answer was lost."""
+    app: str | None = None
+    version: int | None = None
+    """Of the application."""
+    where: dict[str, Value] | None = None
+    """`replace`: the partitions whose files go."""
+    read_version: int | None = None
+    """`replace`: those files are still the ones of this version."""
+    metadata: dict[str, str] | None = None
+
+    def encode(self) -> str:
+        return json.dumps(self._asdict(), sort_keys=True)
+
+    @classmethod
+    def decode(cls, encoded: str) -> "Order":
+        return cls(**json.loads(encoded))
+
+    def notes(self) -> str:
+        """What the commit says of itself, as `userMetadata`."""
+        return commit_notes(self.id, self.app, self.version, self.metadata or {})
+
+
+def commit_notes(commit: str, app: str | None, version: int | None, metadata: Mapping[str, str]) -> str:
+    """The JSON that every commit of ours carries, whichever engine makes it."""
+    return json.dumps(
+        {"v": 1, "id": commit, "app": app, "version": version, "metadata": dict(metadata)}, sort_keys=True
+    )
+
+
+def read_notes(written: object) -> dict[str, Any]:
+    """The notes of a commit; empty for one that is not ours."""
+    try:
+        notes = json.loads(written) if isinstance(written, str) else None
+    except ValueError:
+        return {}
+    return cast(dict[str, Any], notes) if isinstance(notes, dict) and notes.get("v") == 1 else {}
+
+
+def open_table(path: str, *, version: int | None = None) -> "DeltaTable":
+    """The table at its newest or this version. Raise TableProtocolError when it uses something that is not known here."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path, version=version)
+    refuse_unknown(table)
+    return table
+
+
+def refuse_unknown(table: "DeltaTable") -> None:
+    """Raise TableProtocolError for a table that a reader by lists of files would read wrongly."""
+    protocol = table.protocol()
+    features = set(protocol.reader_features or ())
+    settings = table.metadata().configuration
+    used = [f"{name}={settings[name]}" for name, fine in SETTINGS_REFUSED.items() if settings.get(name, "") not in fine]
+    if (
+        protocol.min_reader_version not in READER_VERSIONS
+        or protocol.min_writer_version not in WRITER_VERSIONS
+        or features - READER_FEATURES
+        or used
+    ):
+        raise TableProtocolError(
+            f"the table {table.table_uri} needs a reader of version {protocol.min_reader_version} and a writer of version "
+            f"{protocol.min_writer_version}, features {sorted(features)}, {used}: this is newer than what is known here"
+        )
+
+
+def live_files(table: "DeltaTable", where: Mapping[str, Value] | None = None) -> list[dict[str, Any]]:
+    """Path (as the file system has it), size, rows and partition of the files of this version, in these partitions only if given."""
+    actions = pa.table(cast(Any, table.get_add_actions(flatten=True)))
+    wanted = ["path", "size_bytes", "num_records", *(n for n in actions.column_names if n.startswith("partition."))]
+    rows = actions.select([name for name in wanted if name in actions.column_names]).to_pylist()
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        partition = {name.removeprefix("partition."): row[name] for name in row if name.startswith("partition.")}
+        if all(text(partition.get(name)) == value for name, value in (where or {}).items()):
+            # The log has paths as URIs.
+            found.append(
+                {
+                    "path": unquote(row["path"]),
+                    "bytes": row["size_bytes"],
+                    "rows": row.get("num_records"),
+                    "partition": partition,
+                }
+            )
+    return found
+
+
+def find_commit(table: "DeltaTable", commit: str) -> int | None:
+    """Version of the commit with this id; None when none of the newer ones has it."""
+    for entry in table.history(HISTORY[1]):
+        if read_notes(entry.get("userMetadata")).get("id") == commit:
+            return cast(int, entry["version"])
+    return None
+
+
+def find_transaction(table: "DeltaTable", app: str, version: int) -> dict[str, str]:
+    """Metadata of the commit that carries this transaction; empty when its entry in the log is gone."""
+    for limit in HISTORY:
+        entries = table.history(limit)
+        for entry in entries:
+            notes = read_notes(entry.get("userMetadata"))
+            if (notes.get("app"), notes.get("version")) == (app, version):
+                return dict(notes["metadata"])
+        if limit is None or len(entries) < limit:
+            break
+    return {}
+
+
+def commit(order: Order, files: Sequence[Added]) -> int:
+    """Make the commit, and say which version it is.
+
+    Raise TableError for rows outside of what they are to replace, TableConflictError when the transaction is there already, when what is to be replaced has changed, or when others were
+    quicker for two minutes on end.
+    """
+    from deltalake.exceptions import DeltaError
+
+    strays = {file.path for file in files if any(file.partition[name] != v for name, v in (order.where or {}).items())}
+    if strays:
+        raise TableError(f"{order.table}: rows outside of {order.where} were to replace it: {sorted(strays)[:3]}")
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        table = open_table(order.table)
+        if order.app is not None and order.version is not None:
+            there = table.transaction_version(order.app)
+            if there is not None and there >= order.version:
+                raise TableConflictError(
+                    f"{order.table}: version {there} of {order.app!r} was committed meanwhile; {order.version} is refused"
+                )
+        removed = _removed(order, table)
+        if order.kind == "append" and not files and order.app is None:
+            return table.version()
+        try:
+            return _write(order, table, files, removed)
+        except DeltaError:
+            # The commit may have been made, and something after it gone wrong.
+            made = find_commit(open_table(order.table), order.id)
+            if made is not None:
+                return made
+            if open_table(order.table).version() == table.version():
+                raise
+        if time.monotonic() > deadline:
+            raise TableConflictError(f"{order.table}: other writers were quicker for {PATIENCE_S:.0f} s")
+        time.sleep(random.uniform(*PAUSE_S))  # noqa: S311
+
+
+def _removed(order: Order, table: "DeltaTable") -> list[dict[str, Any]]:
+    if order.kind == "append":
+        return []
+    if order.kind == "overwrite":
+        return live_files(table)
+    now = live_files(table, order.where)
+    if order.read_version is not None and order.read_version != table.version():
+        then = live_files(open_table(order.table, version=order.read_version), order.where)
+        if {file["path"] for file in then} != {file["path"] for file in now}:
+            raise TableConflictError(
+                f"{order.table}: {order.where or 'the table'} has changed between version {order.read_version} and {table.version()}"
+            )
+    return now
+
+
+def _write(order: Order, table: "DeltaTable", files: Sequence[Added], removed: Sequence[Mapping[str, Any]]) -> int:
+    from deltalake import CommitProperties, Transaction
+    from deltalake._internal import RemoveAction
+    from deltalake.transaction import AddAction
+
+    looked_at = table.version()
+    now_ms = int(time.time() * 1000)
+    added = [
+        AddAction(
+            path=file.path,
+            size=file.bytes,
+            partition_values=file.partition,
+            modification_time=file.modified_ms,
+            data_change=True,
+            stats=file.statistics,
+        )
+        for file in files
+    ]
+    gone = [
+        RemoveAction(
+            path=file["path"],
+            size=file["bytes"],
+            partition_values={name: text(value) for name, value in file["partition"].items()},
+            deletion_timestamp=now_ms,
+            data_change=True,
+        )
+        for file in removed
+    ]
+    transactions = None if order.app is None or order.version is None else [Transaction(order.app, order.version)]
+    table.create_write_transaction(
+        [*gone, *added],
+        "append",
+        table.schema(),
+        list(table.metadata().partition_columns) or None,
+        commit_properties=CommitProperties(
+            custom_metadata={"userMetadata": order.notes()}, max_commit_retries=0, app_transactions=transactions
+        ),
+    )
+    # Without retries there is no other number it could have got.
+    return looked_at + 1

@@ -1,0 +1,186 @@
+"""Parquet files of a Delta table, as tasks write them."""
+
+import contextlib
+import datetime as dt
+import json
+import time
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .partitions import Value, folder, split
+
+ROW_GROUP_BYTES: Final = 64 << 20
+"""Of Arrow's memory. A task holds that much of its rows; a file's row groups are as large."""
+FILE_BYTES: Final = 256 << 20
+OPEN_FILES_MAX: Final = 128
+"""A task that writes to more partitions at once ends files early."""
+COMPRESSION: Final = "zstd"
+COMPRESSION_LEVEL: Final = 1
+TEXT_STATISTICS_CHARS: Final = 64
+"""Longer smallest and largest texts are left out of the log: cut ones would need care and save readers little."""
+
+
+class Added(NamedTuple):
+    """A file that is written and not yet in the log."""
+
+    path: str
+    """Relative to the table's folder, as the file system has it."""
+    bytes: int
+    rows: int
+    partition: dict[str, Value]
+    modified_ms: int
+    statistics: str
+    """JSON, as Delta's log has it."""
+
+
+class _File:
+    """One file that is being written."""
+
+    def __init__(self, root: Path, partition: dict[str, Value], name: str, schema: pa.Schema) -> None:
+        self.partition = partition
+        self.relative = f"{folder(partition)}/{name}" if partition else name
+        self.path = root / self.relative
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.rows = 0
+        self._found: list[pq.FileMetaData] = []
+        self._sink = self.path.open("xb")
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            compression=COMPRESSION,
+            compression_level=COMPRESSION_LEVEL,
+            coerce_timestamps="us",
+            metadata_collector=self._found,
+        )
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self.rows += table.num_rows
+
+    def bytes(self) -> int:
+        return self._sink.tell()
+
+    def end(self) -> Added:
+        self._writer.close()
+        self._sink.close()
+        size = self.path.stat().st_size
+        statistics = json.dumps(_statistics(self._found[0], self.rows))
+        return Added(self.relative, size, self.rows, self.partition, int(time.time() * 1000), statistics)
+
+    def drop(self) -> None:
+        with contextlib.suppress(Exception):
+            self._writer.close()
+        self._sink.close()
+        self.path.unlink(missing_ok=True)
+
+
+class FileWriter:
+    """Spreads the rows of a task over files: at least one a partition, each ended when it is large enough."""
+
+    def __init__(
+        self, root: str, schema: pa.Schema, partition_by: tuple[str, ...], *, task: int, file_bytes: int = FILE_BYTES
+    ) -> None:
+        self._root = Path(root)
+        self._schema = schema
+        self._partition_by = partition_by
+        self._stored = pa.schema([field for field in schema if field.name not in partition_by])
+        self._task = task
+        self._file_bytes = file_bytes
+        self._open: dict[tuple[Value, ...], _File] = {}
+        self._ended: list[Added] = []
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+
+    def write_all(self, batches: Iterable[pa.RecordBatch]) -> list[Added]:
+        """Write the rows to files, and say what they are. What is written is removed again when something fails on the way."""
+        try:
+            for batch in batches:
+                self._held.append(batch)
+                self._held_bytes += batch.nbytes
+                if self._held_bytes >= ROW_GROUP_BYTES:
+                    self._flush()
+            self._flush()
+            while self._open:
+                self._end(next(iter(self._open)))
+        except BaseException:
+            self._drop()
+            raise
+        return self._ended
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        table = pa.Table.from_batches(self._held)
+        self._held, self._held_bytes = [], 0
+        if table.schema != self._schema:
+            table = table.select(self._schema.names).cast(self._schema)
+        for partition, rows in split(table, self._partition_by):
+            key = tuple(partition.values())
+            if key not in self._open:
+                if len(self._open) >= OPEN_FILES_MAX:
+                    self._end(next(iter(self._open)))
+                name = f"part-{self._task:05d}-{uuid.uuid4()}.{COMPRESSION}.parquet"
+                self._open[key] = _File(self._root, partition, name, self._stored)
+            file = self._open[key]
+            file.write(rows)
+            if file.bytes() >= self._file_bytes:
+                self._end(key)
+
+    def _end(self, key: tuple[Value, ...]) -> None:
+        self._ended.append(self._open.pop(key).end())
+
+    def _drop(self) -> None:
+        for file in self._open.values():
+            file.drop()
+        for added in self._ended:
+            (self._root / added.path).unlink(missing_ok=True)
+
+
+def _statistics(found: pq.FileMetaData, rows: int) -> dict[str, Any]:
+    """Smallest, largest and number of nulls of the columns that are not nested (PROTOCOL.md, Per-file Statistics)."""
+    smallest: dict[str, Any] = {}
+    largest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for column in range(found.num_columns):
+        name = found.schema.column(column).path
+        if "." in name:
+            continue
+        parts = [found.row_group(group).column(column).statistics for group in range(found.num_row_groups)]
+        if any(part is None or part.null_count is None for part in parts):
+            continue
+        nulls[name] = sum(part.null_count for part in parts)
+        # Of values, nulls not counted.
+        valued = [part for part in parts if part.num_values]
+        if not valued or not all(part.has_min_max for part in valued):
+            continue
+        low, high = _for_log(min(part.min for part in valued)), _for_log(max(part.max for part in valued))
+        if low is not None and high is not None:
+            smallest[name], largest[name] = low, high
+    return {"numRecords": rows, "minValues": smallest, "maxValues": largest, "nullCount": nulls}
+
+
+def _for_log(value: object) -> object:
+    """The value as JSON has it in the log; None: nothing is said of such a column."""
+    match value:
+        case bool() | int():
+            return value
+        case str() if len(value) <= TEXT_STATISTICS_CHARS:
+            return value
+        case dt.datetime():
+            return f"{value:%Y-%m-%dT%H:%M:%S.%f}Z"
+        case dt.date():
+            return value.isoformat()
+        case _:
+            return None
+
+
+def remove(root: str, added: Iterable[Added]) -> None:
+    """Delete files that no commit will name."""
+    for file in added:
+        with contextlib.suppress(OSError):
+            Path(root, file.path).unlink()

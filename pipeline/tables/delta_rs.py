@@ -1,0 +1,285 @@
+"""Tables that delta-rs writes: no jar is needed, the place is a folder that the driver and every executor see."""
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlparse
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from .commits import Order, commit, find_commit, find_transaction, live_files, open_table
+from .data_files import FileWriter
+from .delta_source import FILE_BYTES_OPTION, NAME, ORDER, PARTITION_BY
+from .interface import NOTHING, FileInfo, TableConflictError, TableError, TableSchemaError, Transaction
+from .partitions import Value, text
+from .types import PARTITION_TYPES, additions, arrow_schema, relaxed
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+VACUUM_HOURS_MIN: Final = 24.0
+UPSERTS_MAX: Final = 50
+PROPERTIES: Final = {
+    # Readers go by lists of files, which knows neither.
+    "delta.enableDeletionVectors": "false",
+    "delta.columnMapping.mode": "none",
+}
+
+
+class DeltaRsTables:
+    """All tables below one folder."""
+
+    def __init__(self, place: str, spark: SparkSession) -> None:
+        """`place`: a path or a `file:` URI. Raise TableError for any other URI."""
+        parsed = urlparse(place)
+        if parsed.scheme not in ("", "file"):
+            raise TableError(
+                f'tables = "{place}": the writer delta-rs keeps tables in a folder that all machines see; '
+                f'for {parsed.scheme}: use writer = "delta-jvm"'
+            )
+        self._root = Path(parsed.path if parsed.scheme else place).absolute()
+        self._spark = spark
+
+    def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> "DeltaRsTable":
+        """Raise TableSchemaError for a column that cannot be written."""
+        return DeltaRsTable(self._spark, self._root / name, name, schema, partition_by)
+
+    def exists(self, name: str) -> bool:
+        return (self._root / name / "_delta_log").is_dir()
+
+    def names(self) -> tuple[str, ...]:
+        if not self._root.is_dir():
+            return ()
+        return tuple(sorted(path.name for path in self._root.iterdir() if self.exists(path.name)))
+
+
+class DeltaRsTable:
+    """One table. Safe for several threads: it keeps nothing of the table's state."""
+
+    def __init__(
+        self, spark: SparkSession, path: Path, name: str, schema: StructType, partition_by: tuple[str, ...]
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self.partition_by = partition_by
+        self._spark = spark
+        self._path = str(path)
+        self._arrow = arrow_schema(relaxed(schema))
+        for column in partition_by:
+            if not isinstance(schema[column].dataType, PARTITION_TYPES):
+                raise TableSchemaError(f"table {name} cannot be partitioned by {column}: {schema[column].dataType}")
+
+    def append(
+        self,
+        df: DataFrame,
+        *,
+        app: str | None = None,
+        version: int | None = None,
+        metadata: Mapping[str, str] = NOTHING,
+    ) -> bool:
+        if (app is None) != (version is None):
+            raise ValueError("app and version belong together")
+        table = self._made()
+        if app is not None and version is not None:
+            there = table.transaction_version(app)
+            if there is not None and there >= version:
+                return False
+        self._write(df, self._order("append", metadata, app=app, version=version))
+        return True
+
+    def transaction(self, app: str) -> Transaction | None:
+        table = self._there()
+        version = table.transaction_version(app) if table is not None else None
+        if table is None or version is None:
+            return None
+        return Transaction(version, find_transaction(table, app, version))
+
+    def replace(
+        self,
+        df: DataFrame,
+        *,
+        where: Mapping[str, str],
+        read_version: int,
+        metadata: Mapping[str, str] = NOTHING,
+        file_bytes: int | None = None,
+    ) -> int:
+        if not where or not set(where) <= set(self.partition_by):
+            raise ValueError(f"{sorted(where)} are not partition columns of {self.name}")
+        values: dict[str, Value] = {name: text(value) for name, value in where.items()}
+        _ = self._made()
+        order = self._order("replace", metadata)._replace(where=values, read_version=read_version)
+        return self._write(df, order, file_bytes=file_bytes)
+
+    def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:
+        _ = self._made()
+        _ = self._write(df, self._order("overwrite", metadata))
+
+    def upsert(self, rows: Sequence[Mapping[str, Any]], keys: tuple[str, ...]) -> None:
+        if not rows:
+            return
+        new = {tuple(row[key] for key in keys): dict(row) for row in rows}
+        for _ in range(UPSERTS_MAX):
+            table = self._made()
+            merged = {tuple(row[key] for key in keys): row for row in self._rows(table)} | new
+            content = pa.Table.from_pylist(list(merged.values()), schema=self._arrow)
+            files = FileWriter(self._path, self._arrow, self.partition_by, task=0).write_all(content.to_batches())
+            order = self._order("replace", NOTHING)._replace(where={}, read_version=table.version())
+            try:
+                _ = commit(order, files)
+            except TableConflictError:
+                continue
+            return
+        raise TableConflictError(f"{self.name}: it kept changing while {len(rows)} rows were to be put in")
+
+    def read(self, *, hours: Iterable[str] | None = None, version: int | None = None) -> DataFrame:
+        table = self._there(version)
+        paths = [] if table is None else [file["path"] for file in self._live(table, hours)]
+        if table is not None:
+            # Raises where a type differs; columns that the table lacks are read as null.
+            _ = additions(_spark_schema(table), self.schema, self.name)
+        if not paths:
+            return self._spark.createDataFrame([], self.schema)
+        frame = self._spark.read.schema(relaxed(self.schema)).option("basePath", self._path)
+        # The names have no patterns in them, whatever they look like.
+        frame = frame.option("__globPaths__", "false")
+        return frame.parquet(*(f"{self._path}/{path}" for path in paths)).select(*_quoted(self.schema))
+
+    def version(self) -> int | None:
+        table = self._there()
+        return None if table is None else table.version()
+
+    def files(self, hours: Iterable[str] | None = None, *, version: int | None = None) -> list[FileInfo]:
+        table = self._there(version)
+        if table is None:
+            return []
+        return [
+            FileInfo(f"{self._path}/{file['path']}", int(file["bytes"]), int(file["rows"] or 0))
+            for file in self._live(table, hours)
+        ]
+
+    def vacuum(self, *, older_than_hours: float, dry_run: bool = False) -> list[str]:
+        if older_than_hours < VACUUM_HOURS_MIN:
+            raise TableError(
+                f"vacuum of files younger than {VACUUM_HOURS_MIN:.0f} hours could take those of a writer at work"
+            )
+        table = self._there()
+        if table is None:
+            return []
+        return table.vacuum(
+            retention_hours=int(older_than_hours), dry_run=dry_run, enforce_retention_duration=False, full=True
+        )
+
+    def _order(
+        self, kind: str, metadata: Mapping[str, str], *, app: str | None = None, version: int | None = None
+    ) -> Order:
+        return Order(self._path, kind, str(uuid.uuid4()), app, version, metadata=dict(metadata))
+
+    def _there(self, version: int | None = None) -> "DeltaTable | None":
+        if not (Path(self._path) / "_delta_log").is_dir():
+            return None
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return open_table(self._path, version=version)
+        except TableNotFoundError:
+            # Somebody is just making it.
+            return None
+
+    def _made(self) -> "DeltaTable":
+        """The table, made if need be, with all declared columns. Raise TableSchemaError, TableProtocolError."""
+        from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
+
+        declared = relaxed(self.schema)
+        table = self._there()
+        if table is None:
+            Path(self._path).mkdir(parents=True, exist_ok=True)
+            try:
+                _ = DeltaTable.create(
+                    self._path,
+                    Schema.from_json(declared.json()),
+                    mode="ignore",
+                    partition_by=list(self.partition_by),
+                    configuration=cast(Any, PROPERTIES),
+                )
+            except DeltaError:
+                # Two made it at once; one of them is there.
+                if self._there() is None:
+                    raise
+            table = open_table(self._path)
+        if tuple(table.metadata().partition_columns) != self.partition_by:
+            raise TableSchemaError(
+                f"table {self.name} is partitioned by {table.metadata().partition_columns}, not {list(self.partition_by)}"
+            )
+        for _ in range(UPSERTS_MAX):
+            lacking = additions(_spark_schema(table), declared, self.name)
+            if not lacking.fields:
+                return table
+            try:
+                table.alter.add_columns(list(Schema.from_json(lacking.json()).fields))
+            except DeltaError:
+                # Somebody else changed the table, perhaps by the same columns.
+                if open_table(self._path).version() == table.version():
+                    raise
+            table = open_table(self._path)
+        raise TableConflictError(f"{self.name}: it kept changing while columns were to be added")
+
+    def _live(self, table: "DeltaTable", hours: Iterable[str] | None) -> list[dict[str, Any]]:
+        files = live_files(table)
+        if hours is None:
+            return files
+        wanted = {text(hour) for hour in hours}
+        return [file for file in files if text(file["partition"].get("hour")) in wanted]
+
+    def _rows(self, table: "DeltaTable") -> list[dict[str, Any]]:
+        content = pa.table(cast(Any, table.to_pyarrow_table()))
+        for field in self._arrow:
+            if field.name not in content.column_names:
+                content = content.append_column(field, pa.nulls(content.num_rows, field.type))
+        return cast(list[dict[str, Any]], content.select(self._arrow.names).cast(self._arrow).to_pylist())
+
+    def _write(self, df: DataFrame, order: Order, *, file_bytes: int | None = None) -> int:
+        """Run the write, and say which version it made. Raise TableConflictError."""
+        lacking = additions(relaxed(self.schema), df.schema, self.name)
+        if lacking.fields:
+            raise TableSchemaError(f"table {self.name} is not declared with {[field.name for field in lacking]}")
+        frame = df.select(*(name for name in _quoted(self.schema) if name.strip("`") in df.columns))
+        writer = frame.write.format(NAME).mode("append")
+        writer = writer.option(ORDER, order.encode()).option(PARTITION_BY, ",".join(self.partition_by))
+        if file_bytes is not None:
+            writer = writer.option(FILE_BYTES_OPTION, str(file_bytes))
+        try:
+            writer.save()
+        except Exception as error:
+            # Spark has made text of what the committing process raised. Whether the commit was made, the table knows.
+            made = find_commit(open_table(self._path), order.id)
+            if made is not None:
+                return made
+            if TableConflictError.__name__ in str(error):
+                raise TableConflictError(_last_words(str(error))) from error
+            raise
+        table = open_table(self._path)
+        made = find_commit(table, order.id)
+        # Nothing to add and no transaction to note: no commit.
+        return table.version() if made is None else made
+
+
+def _spark_schema(table: "DeltaTable") -> StructType:
+    return StructType.fromJson(json.loads(table.schema().to_json()))
+
+
+def _quoted(schema: StructType) -> list[str]:
+    return [f"`{field.name}`" for field in schema]
+
+
+def _last_words(message: str) -> str:
+    """What TableConflictError said, of the text of a Python error that went through the JVM."""
+    for line in reversed(message.splitlines()):
+        _, found, said = line.partition(f"{TableConflictError.__name__}: ")
+        if found:
+            return said
+    return message

@@ -1,0 +1,84 @@
+"""The data source `penstock_delta`: writes a DataFrame into a Delta table by delta-rs, in one commit.
+
+Spark calls its parts in several processes that share nothing but options and messages: `writer` where the write is planned, `write` in
+the tasks, `commit` in the driver's side process. Tasks write files that no reader sees; the commit adds them all to the table. So it
+does not matter how often a task runs, and how many copies of it: only the files of the attempts that Spark takes are named.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from .data_files import FILE_BYTES, Added, FileWriter, remove
+from .types import arrow_schema, relaxed
+
+if TYPE_CHECKING:
+    from .commits import Order
+
+NAME: Final = "penstock_delta"
+ORDER: Final = "order"
+FILE_BYTES_OPTION: Final = "file.bytes"
+PARTITION_BY: Final = "partition.by"
+"""Names of columns, with commas between them."""
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """The files of one task."""
+
+    files: tuple[Added, ...]
+
+
+class PenstockDelta(DataSource):
+    """`df.write.format("penstock_delta")`. `Table` gives the options; the table exists by then, with all columns of the frame."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As `format` takes it."""
+        return NAME
+
+    def writer(self, schema: StructType, overwrite: bool) -> "DeltaWriter":  # noqa: ARG002  (Spark passes it by name)
+        """Raise TableSchemaError for a type that delta-rs cannot write."""
+        from .commits import Order
+
+        order = Order.decode(self.options[ORDER])
+        partition_by = tuple(name for name in self.options.get(PARTITION_BY, "").split(",") if name)
+        file_bytes = int(self.options.get(FILE_BYTES_OPTION, FILE_BYTES))
+        return DeltaWriter(order, arrow_schema(relaxed(schema)), partition_by, file_bytes)
+
+
+class DeltaWriter(DataSourceArrowWriter):
+    """Pickled to the tasks, and to the process that commits."""
+
+    def __init__(self, order: "Order", schema: pa.Schema, partition_by: tuple[str, ...], file_bytes: int) -> None:
+        self._order = order
+        self._schema = schema
+        self._partition_by = partition_by
+        self._file_bytes = file_bytes
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """In a task: all of its rows into files."""
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        writer = FileWriter(self._order.table, self._schema, self._partition_by, task=task, file_bytes=self._file_bytes)
+        return Written(tuple(writer.write_all(iterator)))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """At the driver: all files into the table. Raise TableConflictError."""
+        from .commits import commit
+        from .interface import TableConflictError
+
+        files = [file for message in messages if message is not None for file in cast(Written, message).files]
+        try:
+            _ = commit(self._order, files)
+        except TableConflictError:
+            # Surely not committed, so nobody needs them.
+            remove(self._order.table, files)
+            raise
+
+    # There is no `abort`: it is also called when it is not known whether the commit was made. Vacuum removes what no commit names.

@@ -1,0 +1,36 @@
+"""Chooses the engine."""
+
+from typing import Literal, Protocol
+
+from pyspark.sql import SparkSession
+
+from .delta_rs import DeltaRsTables
+from .delta_source import PenstockDelta
+from .interface import Tables
+
+
+class Location(Protocol):
+    """What is read of the settings."""
+
+    @property
+    def tables(self) -> str:
+        """The folder of all tables; one that every executor sees."""
+        ...
+
+    @property
+    def writer(self) -> Literal["delta-rs", "delta-jvm"]: ...
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data source `penstock_delta` known to this session."""
+    spark.dataSource.register(PenstockDelta)
+
+
+def open_tables(settings: Location, spark: SparkSession) -> Tables:
+    """The tables of these settings. Raise TableError when the engine cannot use the place or the session."""
+    if settings.writer == "delta-rs":
+        register(spark)
+        return DeltaRsTables(settings.tables, spark)
+    from .delta_jvm import DeltaJvmTables
+
+    return DeltaJvmTables(settings.tables, spark)

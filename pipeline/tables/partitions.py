@@ -1,0 +1,79 @@
+"""Values of partition columns: as folders, as Delta's log writes them, and as slices of an Arrow table."""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute
+
+Value = str | None
+"""As Delta's log has it: text, or null."""
+
+# Its functions are made at import, so type checkers see none of them.
+pc: Final[Any] = pyarrow.compute
+
+NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+# What Spark's `ExternalCatalogUtils` escapes in the name of a folder; it takes the same characters back when it reads.
+_ESCAPED: Final = frozenset(map(chr, (*range(1, 32), 127))) | frozenset("\"#%'*/:=?\\{[]^")
+
+
+def folder(values: Mapping[str, Value]) -> str:
+    """`hour=2026-11-22-03`, a level for each column. Characters of the value that a path cannot have are %-escaped."""
+    return "/".join(f"{name}={_escaped(value)}" for name, value in values.items())
+
+
+def _escaped(value: Value) -> str:
+    # Spark reads an empty text back as null, and so does Delta's log.
+    if value is None or not value:
+        return NULL_FOLDER
+    # A blank is none of Spark's, but the name of a file may not end with one everywhere.
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED or char == " " else char for char in value)
+
+
+def text(value: object) -> Value:
+    """The value as Delta's log has it (PROTOCOL.md, Partition Value Serialization)."""
+    match value:
+        case None | "":
+            return None
+        case bool():
+            return "true" if value else "false"
+        case dt.date():
+            return value.isoformat()
+        case _:
+            return str(value)
+
+
+def split(table: pa.Table, columns: tuple[str, ...]) -> Iterator[tuple[dict[str, Value], pa.Table]]:
+    """The rows of each combination of partition values, in their order, without the partition columns."""
+    if table.num_rows == 0:
+        return
+    if not columns:
+        yield {}, table
+        return
+    distinct = table.select(list(columns)).group_by(list(columns), use_threads=False).aggregate([])
+    rest = table.drop_columns(list(columns))
+    if distinct.num_rows == 1:
+        yield _values(distinct, 0, columns), rest
+        return
+    # Stable: rows of one partition keep their order.
+    order = pc.sort_indices(table.select(list(columns)), sort_keys=[(name, "ascending") for name in columns])
+    keys, rest = table.select(list(columns)).take(order), rest.take(order)
+    start = 0
+    for end in (*_borders(keys, columns), table.num_rows):
+        yield _values(keys, start, columns), rest.slice(start, end - start)
+        start = end
+
+
+def _values(keys: pa.Table, row: int, columns: tuple[str, ...]) -> dict[str, Value]:
+    return {name: text(keys.column(name)[row].as_py()) for name in columns}
+
+
+def _borders(keys: pa.Table, columns: tuple[str, ...]) -> list[int]:
+    """Rows that differ from the row before."""
+    borders: set[int] = set()
+    for name in columns:
+        codes = pc.fill_null(pc.dictionary_encode(keys.column(name).combine_chunks()).indices, -1)
+        changed = pc.not_equal(codes.slice(1), codes.slice(0, len(codes) - 1))
+        borders.update(index + 1 for index in pc.indices_nonzero(changed).to_pylist())
+    return sorted(borders)

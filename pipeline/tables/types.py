@@ -1,0 +1,110 @@
+"""Types of columns: Spark's, Arrow's and Delta's, and how the schema of a table may grow."""
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from .interface import TableSchemaError
+
+_PLAIN: Final[dict[type[DataType], pa.DataType]] = {
+    BinaryType: pa.binary(),
+    BooleanType: pa.bool_(),
+    ByteType: pa.int8(),
+    DateType: pa.date32(),
+    DoubleType: pa.float64(),
+    FloatType: pa.float32(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    ShortType: pa.int16(),
+    StringType: pa.string(),
+    TimestampType: pa.timestamp("us", tz="UTC"),
+}
+PARTITION_TYPES: Final = (StringType, IntegerType, LongType, DateType)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """As files have it; everything may be null. Raise TableSchemaError for a type that delta-rs cannot write."""
+    return pa.schema([pa.field(field.name, arrow_type(field.dataType, field.name)) for field in schema])
+
+
+def arrow_type(kind: DataType, column: str) -> pa.DataType:
+    """The type of one column. Raise TableSchemaError."""
+    match kind:
+        case StructType():
+            return pa.struct([pa.field(part.name, arrow_type(part.dataType, f"{column}.{part.name}")) for part in kind])
+        case ArrayType():
+            return pa.list_(arrow_type(kind.elementType, column))
+        case MapType():
+            return pa.map_(arrow_type(kind.keyType, column), arrow_type(kind.valueType, column))
+        case DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case _ if type(kind) in _PLAIN:
+            return _PLAIN[type(kind)]
+        case _:
+            raise TableSchemaError(
+                f"column {column} has the type {kind.simpleString()}, which the writer delta-rs does not have: "
+                f'declare another one, or use writer = "delta-jvm"'
+            )
+
+
+def relaxed(schema: StructType) -> StructType:
+    """The same columns, each of which may be null at any depth: what one frame promises of nulls binds no other."""
+    return StructType([StructField(field.name, _relaxed(field.dataType), nullable=True) for field in schema])
+
+
+def _relaxed(kind: DataType) -> DataType:
+    match kind:
+        case StructType():
+            return relaxed(kind)
+        case ArrayType():
+            return ArrayType(_relaxed(kind.elementType), containsNull=True)
+        case MapType():
+            return MapType(_relaxed(kind.keyType), _relaxed(kind.valueType), valueContainsNull=True)
+        case _:
+            return kind
+
+
+def additions(table: StructType, wanted: StructType, name: str) -> StructType:
+    """Columns, and fields of struct columns, that are wanted and that the table lacks; a struct that grows has its new fields only.
+
+    Raise TableSchemaError when a column has two types.
+    """
+    return StructType(_additions(relaxed(table), relaxed(wanted), name, ""))
+
+
+def _additions(have: StructType, want: StructType, name: str, prefix: str) -> list[StructField]:
+    found: list[StructField] = []
+    known = {field.name: field.dataType for field in have}
+    for field in want:
+        if field.name not in known:
+            found.append(field)
+            continue
+        old, new = known[field.name], field.dataType
+        if isinstance(old, StructType) and isinstance(new, StructType):
+            if grown := _additions(old, new, name, f"{prefix}{field.name}."):
+                found.append(StructField(field.name, StructType(grown), nullable=True))
+        elif old != new:
+            raise TableSchemaError(
+                f"table {name} has {prefix}{field.name} as {old.simpleString()}, not as {new.simpleString()}: "
+                f"a column keeps its type; give the new one another name, or start another table"
+            )
+    return found
