@@ -15,6 +15,8 @@ starting. A slot is one line of JSON, filled up with spaces::
     reason         why a new producer id is needed, or was and its stamp rows may not be on disk; else null
     clean          written by an orderly stop, taken back by the next start once it has recovered
     segment        number of the segment that the last start began, -1 before the first: it, or a later one, is always there
+    incarnation    random 48 bits, never 0, under which records are numbered from now on (`wire/record_ids.py`); made with the
+                   reason for a new producer id, and at the first start of a program that knows of it
 
 A crash inside a write leaves a slot whose checksum is wrong: the other one counts, as before. A write is synced before anything
 it says is used.
@@ -32,6 +34,7 @@ from crc32c import crc32c
 
 from ..runtime.host import boot_id
 from ..wire.errors import FrameError
+from ..wire.record_ids import INCARNATION_BITS
 from .core import segment_scan
 from .disk import Disk
 from .segment_files import is_segment_file, read_range, segment_numbers, segment_path
@@ -60,6 +63,7 @@ class IdentityFile:
     reason: str | None
     clean: bool
     segment: int
+    incarnation: int
 
 
 class Identity:
@@ -117,11 +121,14 @@ class Identity:
             reason="the spool is new",
             clean=False,
             segment=-1,
+            incarnation=_new_incarnation(),
         )
         serial, stored = _load(claimed.path)
         power_cut = False
         if stored is not None:
             reason = "told to be restored" if restored else _copied(stored, here) or _emptied(stored, claimed.path)
+            # An identity that is new for the same reason as at the last start numbers on where that one stopped.
+            incarnation = stored.incarnation if reason is None else 0
             reason = reason or stored.reason
             here = replace(
                 here,
@@ -130,6 +137,7 @@ class Identity:
                 boot_id=stored.boot_id,
                 clean=stored.clean,
                 segment=stored.segment,
+                incarnation=incarnation or here.incarnation,
                 producer_id=None if reason else stored.producer_id,
                 reason=reason,
             )
@@ -171,6 +179,11 @@ class Identity:
         """Number of the segment that the start before this one began."""
         return self._file.segment
 
+    @property
+    def incarnation(self) -> int:
+        """Under which records are numbered from now on."""
+        return self._file.incarnation
+
     def recovered(self, segment: int) -> None:
         """What recovery concluded from the last stop is on disk, in this segment: from now on a new stop counts.
 
@@ -207,7 +220,7 @@ class Identity:
         Raises:
             SpoolError: it could not be stored.
         """
-        self._store(replace(self._file, producer_id=None, reason=reason))
+        self._store(replace(self._file, producer_id=None, reason=reason, incarnation=_new_incarnation()))
 
     def mark_clean(self) -> None:
         """An orderly stop: every cut is in the spool, and everything is synced.
@@ -244,6 +257,10 @@ class Identity:
                 f"{path} cannot be written: {error.strerror}; free some space, or mend the disk"
             ) from error
         self._file = file
+
+
+def _new_incarnation() -> int:
+    return secrets.randbelow((1 << INCARNATION_BITS) - 1) + 1
 
 
 def read_identity(directory: Path) -> IdentityFile:
@@ -307,15 +324,18 @@ def _canonical(fields: object) -> bytes:
 
 def _checked(stored: dict[str, object]) -> IdentityFile | None:
     numbers = [stored.get(name) for name in ("spool", "starts", "device", "inode", "segment")]
+    numbers.append(stored.get("incarnation", 0))
     texts = [stored.get(name) for name in ("machine_id", "boot_id")]
     producer_id, reason, clean = stored.get("producer_id"), stored.get("reason"), stored.get("clean")
     if not all(type(number) is int for number in numbers) or not all(type(text) is str for text in texts):
         return None
     if not isinstance(producer_id, int | None) or not isinstance(reason, str | None) or not isinstance(clean, bool):
         return None
-    spool, starts, device, inode, segment = cast("list[int]", numbers)
+    spool, starts, device, inode, segment, incarnation = cast("list[int]", numbers)
     machine_id, boot_id = cast("list[str]", texts)
-    return IdentityFile(VERSION, spool, starts, machine_id, boot_id, device, inode, producer_id, reason, clean, segment)
+    return IdentityFile(
+        VERSION, spool, starts, machine_id, boot_id, device, inode, producer_id, reason, clean, segment, incarnation
+    )
 
 
 def _copied(stored: IdentityFile, here: IdentityFile) -> str | None:

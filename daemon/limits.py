@@ -62,6 +62,12 @@ def keyless_choice(kafka: Kafka, draw: Callable[[], int]) -> Callable[[], Keyles
     return lambda: Sticky(kafka.batch_size, draw)
 
 
+def carries_ids(settings: Settings, topic: str) -> bool:
+    """Whether the records of a topic carry the id header. Those of the audit topic never do."""
+    audit = settings.audit
+    return audit.enabled and topic != audit.topic and handover.topic_settings(settings, topic).audit
+
+
 def preferred_rack(kafka: Kafka) -> str:
     """The rack whose leaders are preferred; "" none: round robin, as in Java, looks at no racks."""
     return kafka.client_rack if kafka.partitioner_rack_aware and kafka.partitioner_class is None else ""

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -40,7 +41,7 @@ from .core.routing import Routing
 from .ending import Ending
 from .frame_store import FrameStore, SpoolBrokenError
 from .journals import JournalError
-from .limits import bus_settings, intake_limits, keyless_choice, listener_limits, preferred_rack
+from .limits import bus_settings, carries_ids, intake_limits, keyless_choice, listener_limits, preferred_rack
 from .listener import Listener, ListenError, descriptors_max, inherited
 from .parking import Parking
 from .room import Room
@@ -124,6 +125,7 @@ class Router:
             checksum=crc32c,
             keyless=keyless_choice(self.settings.kafka, lambda: chance.getrandbits(31)),
             record_bytes_max=self.settings.kafka.max_request_size,
+            ids_of=partial(carries_ids, self.settings),
             rack=preferred_rack(self.settings.kafka),
         )
 

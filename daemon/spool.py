@@ -134,8 +134,9 @@ class Spool:
             alive=alive,
         ).run()
         recovered.uncertain |= max((end.number for end in ends), default=-1) < identity.segment
-        if recovered.uncertain and identity.new_identity_reason is None:
-            identity.renew("synced entries of the spool are missing")
+        if recovered.uncertain:
+            # One that was new already is not new enough: ordinals of its incarnation may be given out again.
+            identity.renew(identity.new_identity_reason or "synced entries of the spool are missing")
         spool = cls(identity, limits, ends, disk=disk)
         spool._recovered = recovered
         for part in recovered.slices:

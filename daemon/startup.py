@@ -12,8 +12,9 @@ from ..config.model import Settings
 from ..runtime import logs
 from ..runtime.clock import monotonic, wall_ms
 from ..runtime.host import boot_id
+from ..wire.record_ids import incarnation_text
 from . import journals
-from .core.entries import CheckpointEntry
+from .core.entries import CheckpointEntry, IncarnationEntry
 from .core.leases import LeaseLimits, Leases
 from .core.replay import telling
 from .core.sessions import SessionLimits
@@ -73,6 +74,7 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
     if recovered.uncertain and identity.new_identity_reason is None:
         identity.renew("synced entries of the spool are missing")
     spool.begin(lambda: _checkpoint(recovered))
+    _begin_incarnation(identity, spool, recovered)
     alive()
     leases = _leases(settings, spool, recovered)
     # A boot that differs without a power cut means an orderly stop: its cuts are in the log as facts (JRN-8).
@@ -96,10 +98,23 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
     return Started(identity, spool, recovered, leases)
 
 
+def _begin_incarnation(identity: Identity, spool: Spool, recovered: Recovered) -> None:
+    """Number from here on under the identity's incarnation. It is made before anything can be granted, so every GRANT has it."""
+    if recovered.ledger.incarnation != identity.incarnation:
+        entry = IncarnationEntry(identity.incarnation)
+        _ = spool.append(entry)
+        recovered.ledger.apply(entry)
+        logs.get().info("incarnation_begins", incarnation=incarnation_text(identity.incarnation))
+
+
 def _checkpoint(recovered: Recovered) -> CheckpointEntry:
+    ledger = recovered.ledger
     return CheckpointEntry(
-        recovered.ledger.snapshot(),
+        ledger.snapshot(),
         recovered.sessions.snapshot(now_ms=int(monotonic() * 1_000), wall_ms=wall_ms()),
+        ledger.incarnation,
+        ledger.accept_ms,
+        ledger.era,
     )
 
 

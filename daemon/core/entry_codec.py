@@ -17,6 +17,7 @@ import msgpack
 
 from ...wire.errors import FrameError
 from ...wire.messages import Anchor, Cut, Row
+from ...wire.record_ids import IdRow
 from .entries import (
     AckedEntry,
     CheckpointEntry,
@@ -24,10 +25,14 @@ from .entries import (
     CutsEntry,
     FrameEntry,
     GrantedEntry,
+    IncarnationEntry,
     Lsn,
+    MinuteSnapshot,
     ParkedEntry,
     PartitionEntry,
     PartitionSnapshot,
+    RangeSnapshot,
+    RefusedEntry,
     SessionEntry,
     SliceEntry,
     StampRowEntry,
@@ -50,6 +55,8 @@ class Kind(IntEnum):
     CHECKPOINT = 9
     SYNCED = 10
     VOID = 11
+    INCARNATION = 12
+    REFUSED = 13
 
 
 class SyncedEntry(NamedTuple):
@@ -78,6 +85,8 @@ _KINDS: Final[dict[type[Any], Kind]] = {
     ParkedEntry: Kind.PARKED,
     SessionEntry: Kind.SESSION,
     CheckpointEntry: Kind.CHECKPOINT,
+    IncarnationEntry: Kind.INCARNATION,
+    RefusedEntry: Kind.REFUSED,
     SyncedEntry: Kind.SYNCED,
     VoidEntry: Kind.VOID,
 }
@@ -125,8 +134,8 @@ def _unpack(kind: int, body: bytes | memoryview) -> tuple[SpoolEntry, int]:
 def _unpack_control(kind: int, fields: list[Any]) -> ControlEntry | SyncedEntry | VoidEntry:
     match kind:
         case Kind.ACKED:
-            partition, mark, anchor, log_start = fields
-            return AckedEntry(partition, mark, Anchor(*anchor), log_start)
+            partition, mark, anchor, *rest = fields
+            return AckedEntry(partition, mark, Anchor(*anchor), *rest)
         case Kind.PARTITION:
             return PartitionEntry(*fields)
         case Kind.STAMP_ROW:
@@ -143,8 +152,15 @@ def _unpack_control(kind: int, fields: list[Any]) -> ControlEntry | SyncedEntry 
         case Kind.SESSION:
             return _session(fields)
         case Kind.CHECKPOINT:
-            partitions, sessions = fields
-            return CheckpointEntry([_partition(item) for item in partitions], [_session(item) for item in sessions])
+            partitions, sessions, *grown = fields
+            return CheckpointEntry(
+                [_partition(item) for item in partitions], [_session(item) for item in sessions], *grown
+            )
+        case Kind.INCARNATION:
+            return IncarnationEntry(*fields)
+        case Kind.REFUSED:
+            topic, minute, era, refused = fields
+            return RefusedEntry(topic, minute, era, _counts(refused))
         case Kind.SYNCED:
             return SyncedEntry(*fields)
         case Kind.VOID:
@@ -176,4 +192,38 @@ def _partition(fields: list[Any]) -> PartitionSnapshot:
         cuts=[Cut(*cut) for cut in snapshot.cuts],
         anchor=None if snapshot.anchor is None else Anchor(*snapshot.anchor),
         holes=_pairs(snapshot.holes),
+        id_rows=tuple(IdRow(*row) for row in snapshot.id_rows),
+    )
+
+
+def _counts(items: list[Any]) -> list[tuple[str, int]]:
+    return [(reason, count) for reason, count in items]
+
+
+def pack_minute(minute: MinuteSnapshot) -> bytes:
+    """One minute of the books, as a checkpoint has it."""
+    return cast("bytes", msgpack.packb(minute, use_bin_type=True))
+
+
+def unpack_minute(body: bytes) -> MinuteSnapshot:
+    """What `pack_minute` packed.
+
+    Raises:
+        FrameError: these bytes are something else.
+    """
+    try:
+        return _minute(_array(body))
+    except _UNPACK_ERRORS as error:
+        raise FrameError(f"a minute of the books has a wrong shape: {error}") from error
+
+
+def _minute(fields: list[Any]) -> MinuteSnapshot:
+    snapshot = MinuteSnapshot(*fields)
+    ranges = [RangeSnapshot(*item) for item in snapshot.ranges]
+    return snapshot._replace(
+        refused=_counts(snapshot.refused),
+        ranges=[part._replace(holes=[(first, end, reason) for first, end, reason in part.holes]) for part in ranges],
+        outcomes=[
+            (seat, delivered, nbytes, batches, resent) for seat, delivered, nbytes, batches, resent in snapshot.outcomes
+        ],
     )

@@ -292,6 +292,7 @@ class Grants:
                 durable.anchor,
                 durable.log_start,
                 table.expiration_ms,
+                list(durable.id_rows),
             ),
         )
         table.handout.ready(lease)

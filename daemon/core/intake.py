@@ -10,9 +10,10 @@ from typing import Final, assert_never
 
 from ...producer import kernel
 from ...producer.kernel import Scattered, SendHead, SliceRows
-from ...wire import frames, slices
+from ...wire import frames, record_ids, slices
 from ...wire.errors import FrameError
 from ...wire.frames import Ack, Code, Level, Type
+from .accept_clock import AcceptClock
 from .answers import Answers
 from .counts import Counts
 from .entries import FrameEntry, SliceEntry
@@ -25,7 +26,8 @@ from .sessions import Sessions, Standing, Verdict
 
 DAEMON: Final = "penstock"
 _CRC: Final = struct.Struct("<I")
-_RESERVED_HEADERS: Final[tuple[bytes, ...]] = ()
+_RESERVED_HEADERS: Final = (record_ids.HEADER.encode(),)
+"""Refused on every topic, whatever its settings: an id never comes from anywhere but the daemon."""
 
 
 class Intake:
@@ -56,6 +58,7 @@ class Intake:
         self._checksum = checksum
         self.counts = counts
         self.clock = Clock(0, 0)
+        self.accepting = AcceptClock(ledger.accept_ms, ledger.era)
         self.draining = False
         self.full = False
         """The spool took no frame lately: it is not asked again for each, but when the router clears this."""
@@ -285,7 +288,8 @@ class Intake:
     def _take(self, session: Session, route: Route, head: SendHead, scattered: Scattered, nbytes: int) -> None:
         """Number the records, seal the slices, stage the entry, and tell everyone concerned."""
         clock, client = self.clock, session.client
-        entries = self._seal(route, scattered.slices)
+        accept_ms = self.accepting.read(clock.wall_ms)
+        entries = self._seal(route, scattered.slices, accept_ms)
         # One slice says for itself where all records went.
         partitions = scattered.partitions if len(entries) > 1 else None
         entry = FrameEntry(
@@ -294,10 +298,12 @@ class Intake:
             head.seq,
             -1 if client is None else client.high,
             head.level,
-            clock.wall_ms,
+            accept_ms,
             scattered.count,
             partitions,
             entries,
+            self._ledger.incarnation if route.ids else 0,
+            self.accepting.steps_back,
         )
         place = self._store.append_frame(entry, [rows.data for rows in scattered.slices], created_ms=clock.mono_ms)
         self._ledger.apply(entry)
@@ -324,18 +330,19 @@ class Intake:
             # Of a mixed frame in proportion: what went by key does not count (BIP-6).
             route.keyless(scattered.record_bytes * scattered.keyless // scattered.count)
 
-    def _seal(self, route: Route, slices_rows: list[SliceRows]) -> list[SliceEntry]:
+    def _seal(self, route: Route, slices_rows: list[SliceRows], accept_ms: int) -> list[SliceEntry]:
         """Fill the slices' headers; a checksum comes last, as it covers the rest."""
-        states, prefixes, checksum, wall_ms = route.states, route.checksums, self._checksum, self.clock.wall_ms
+        states, prefixes, checksum = route.states, route.checksums, self._checksum
+        ids = slices.RECORD_IDS if route.ids and self._ledger.incarnation else 0
         pack_header, pack_crc, header_bytes = slices.HEADER.pack_into, _CRC.pack_into, slices.HEADER_BYTES
         entries: list[SliceEntry] = []
         at = 0
         for index, count, flags, base_ts, max_ts, data in slices_rows:
             state = states[index]
             first, length = state.next_ordinal, len(data)
-            pack_header(
-                data, 0, 0, slices.VERSION, flags, 0, first, count, length - header_bytes, wall_ms, base_ts, max_ts
-            )
+            flags |= ids  # noqa: PLW2901
+            rows = length - header_bytes
+            pack_header(data, 0, 0, slices.VERSION, flags, 0, first, count, rows, accept_ms, base_ts, max_ts)
             pack_crc(data, 0, checksum(memoryview(data)[slices.CRC_FROM :], prefixes[index]))
             entries.append(SliceEntry(state.number, first, count, max_ts, at, length))
             at += length

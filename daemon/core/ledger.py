@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
 from ...wire.messages import Anchor, Cut, Row
+from ...wire.record_ids import IdRow
 from .entries import (
     AckedEntry,
     CheckpointEntry,
@@ -16,6 +17,7 @@ from .entries import (
     Entry,
     FrameEntry,
     GrantedEntry,
+    IncarnationEntry,
     ParkedEntry,
     PartitionEntry,
     PartitionSnapshot,
@@ -40,7 +42,8 @@ class PartitionState:
     """One partition as the spool knows it.
 
     `mark`: every ordinal below it is resolved. `rows`: in force from the mark on, ascending. `cuts`: batches that may have been
-    sent and are not resolved, ascending. `holes`: beyond the mark, ascending, apart from each other.
+    sent and are not resolved, ascending. `holes`: beyond the mark, ascending, apart from each other. `id_rows`: incarnations of
+    the ordinals from the mark on, ascending; those before the first row have none.
     """
 
     number: int
@@ -58,6 +61,7 @@ class PartitionState:
     leader_epoch: int = -1
     generation: int = 0
     holes: list[Hole] = field(default_factory=list)
+    id_rows: list[IdRow] = field(default_factory=list)
 
     @property
     def pending(self) -> int:
@@ -80,9 +84,15 @@ class PartitionState:
 
 
 class Ledger:
-    """All partitions, by number and by place. One owner: the router's thread."""
+    """All partitions, by number and by place. One owner: the router's thread.
+
+    `incarnation`: under which ordinals are given out now, 0 before the first. `accept_ms`, `era`: of the last frame.
+    """
 
     def __init__(self) -> None:
+        self.incarnation = 0
+        self.accept_ms = 0
+        self.era = 0
         self.by_number: dict[int, PartitionState] = {}
         self.by_place: dict[tuple[str, int], PartitionState] = {}
 
@@ -105,6 +115,8 @@ class Ledger:
         """Fold one entry into the tables."""
         match entry:
             case FrameEntry():
+                assert entry.incarnation in {0, self.incarnation}, "a frame numbered under another incarnation"
+                self.accept_ms, self.era = entry.wall_ms, entry.era
                 for part in entry.slices:
                     state = self.by_number[part.partition]
                     assert part.first == state.next_ordinal, (
@@ -124,8 +136,10 @@ class Ledger:
                 self._stamp(self.by_number[entry.partition], entry.row)
             case PartitionEntry():
                 self._partition(entry)
+            case IncarnationEntry():
+                self._incarnate(entry.incarnation)
             case CheckpointEntry():
-                self._restore(entry.partitions)
+                self._restore(entry)
             case SessionEntry():
                 pass
             case _:
@@ -185,7 +199,9 @@ class Ledger:
         state = self.by_number.get(entry.partition)
         if state is None:
             assert (entry.topic, entry.index) not in self.by_place, f"{entry.topic}-{entry.index} has another number"
-            self._add(PartitionState(entry.partition, entry.topic, entry.topic_id, entry.index))
+            state = PartitionState(entry.partition, entry.topic, entry.topic_id, entry.index)
+            state.id_rows = [IdRow(0, self.incarnation)] if self.incarnation else []
+            self._add(state)
             return
         assert (state.topic, state.index) == (entry.topic, entry.index), (
             f"number {entry.partition} has another partition"
@@ -195,10 +211,22 @@ class Ledger:
             state.anchor, state.log_start, state.leader_epoch = None, -1, -1
         state.topic_id = entry.topic_id
 
-    def _restore(self, partitions: list[PartitionSnapshot]) -> None:
+    def _incarnate(self, incarnation: int) -> None:
+        """A slice's ordinals are given out at one moment, so each is of one incarnation whole."""
+        if incarnation == self.incarnation:
+            return
+        self.incarnation = incarnation
+        self.era = 0
+        for state in self.by_number.values():
+            start = state.next_ordinal
+            state.id_rows = [*(row for row in state.id_rows if row.start < start), IdRow(start, incarnation)]
+            _prune_rows(state)
+
+    def _restore(self, entry: CheckpointEntry) -> None:
+        self.incarnation, self.accept_ms, self.era = entry.incarnation, entry.accept_ms, entry.era
         self.by_number.clear()
         self.by_place.clear()
-        for snapshot in partitions:
+        for snapshot in entry.partitions:
             state = _state(snapshot)
             state.check()
             self._add(state)
@@ -220,14 +248,16 @@ def _advance(state: PartitionState, mark: int) -> None:
         state.cuts = [cut for cut in state.cuts if cut.first >= mark]
     if state.unknown_through is not None and state.unknown_through < mark:
         state.unknown_through = None
-    if len(state.rows) > 1:
+    if len(state.rows) > 1 or len(state.id_rows) > 1:
         _prune_rows(state)
 
 
 def _prune_rows(state: PartitionState) -> None:
-    """Rows that ended at or below the mark stamp nothing any more."""
+    """Rows that ended at or below the mark speak of nothing any more."""
     while len(state.rows) > 1 and state.rows[1].start <= state.mark:
         state.rows = state.rows[1:]
+    while len(state.id_rows) > 1 and state.id_rows[1].start <= state.mark:
+        state.id_rows = state.id_rows[1:]
 
 
 def _merged(holes: list[Hole]) -> list[Hole]:
@@ -258,6 +288,7 @@ def _snapshot(state: PartitionState) -> PartitionSnapshot:
         leader_epoch=state.leader_epoch,
         generation=state.generation,
         holes=[(hole.first, hole.count) for hole in state.holes],
+        id_rows=tuple(state.id_rows),
     )
 
 
@@ -278,4 +309,5 @@ def _state(snapshot: PartitionSnapshot) -> PartitionState:
         leader_epoch=snapshot.leader_epoch,
         generation=snapshot.generation,
         holes=[Hole(*pair) for pair in snapshot.holes],
+        id_rows=list(snapshot.id_rows),
     )

@@ -15,6 +15,7 @@ from .entries import (
     CutsEntry,
     FrameEntry,
     GrantedEntry,
+    IncarnationEntry,
     Lsn,
     ParkedEntry,
     PartitionEntry,
@@ -95,6 +96,8 @@ class Replay:
                 self._checkpoint(entry)
             case SessionEntry():
                 self.sessions.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
+            case IncarnationEntry():
+                self.ledger.apply(entry)
             case SyncedEntry() | VoidEntry():
                 pass
             case _:
@@ -157,6 +160,11 @@ class Replay:
             self._taken[key] = taken
             return
         self._taken[key] = taken
+        if entry.incarnation not in {0, self.ledger.incarnation}:
+            # The entry that began it is lost; its frames have it too.
+            self.mended += 1
+            self.ledger.apply(IncarnationEntry(entry.incarnation))
+        self.ledger.accept_ms, self.ledger.era = entry.wall_ms, entry.era
         for part, state in parts:
             if part.first != state.next_ordinal:
                 self.mended += 1
@@ -172,7 +180,7 @@ class Replay:
         if isinstance(entry, PartitionEntry):
             self._partition(entry)
             return
-        assert not isinstance(entry, CheckpointEntry | SessionEntry)
+        assert not isinstance(entry, CheckpointEntry | SessionEntry | IncarnationEntry)
         state = self.ledger.by_number.get(entry.partition)
         if state is None:
             self.mended += 1

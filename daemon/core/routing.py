@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from ...producer.core.partitioners import BATCH_HEADER_BYTES, Keyless, Leader, Queue, choices_of
 from ...wire import slices
+from ...wire.record_ids import ADDED_BYTES_MAX
 from .ledger import Ledger, PartitionState
 from .model import Log
 
@@ -58,6 +59,8 @@ class Route:
     weak: bool = True
     gone: str | None = None
     """What a live broker said when it did not know the topic any more."""
+    ids: bool = False
+    """Its records carry the id header: sizes leave room for it."""
     idle: bool = False
     """Brokers are not asked for it any more, because nothing came for so long."""
 
@@ -105,14 +108,16 @@ class Routing:
         checksum: Callable[[bytes, int], int],
         keyless: Callable[[], Keyless],
         record_bytes_max: int,
+        ids_of: Callable[[str], bool],
         rack: str = "",
     ) -> None:
-        """`keyless` makes what chooses partitions for one topic."""
+        """`keyless` makes what chooses partitions for one topic; `ids_of` tells whether a topic's records carry the id header."""
         self._ledger = ledger
         self._log = log
         self._checksum = checksum
         self._keyless = keyless
         self._record_bytes_max = record_bytes_max
+        self._ids_of = ids_of
         self._rack = rack
         self._routes: dict[str, Route] = {}
         self._recover()
@@ -132,7 +137,7 @@ class Routing:
             self._ledger.apply(entry)
             self._add(route, self._ledger.by_place[facts.topic, index])
         if facts.message_bytes_max is not None:
-            route.record_bytes_max = min(self._record_bytes_max, facts.message_bytes_max)
+            route.record_bytes_max = self._room(min(self._record_bytes_max, facts.message_bytes_max), ids=route.ids)
         route.gone = None
         in_sync = facts.in_sync_min or 0
         route.weak = min(in_sync, facts.replicas_min) < 2
@@ -155,7 +160,13 @@ class Routing:
             route.learn(())
 
     def _new(self, topic: str) -> Route:
-        return Route(topic, [], [], self._keyless(), self._record_bytes_max, self._rack)
+        ids = self._ids_of(topic)
+        return Route(topic, [], [], self._keyless(), self._room(self._record_bytes_max, ids=ids), self._rack, ids=ids)
+
+    @staticmethod
+    def _room(record_bytes_max: int, *, ids: bool) -> int:
+        """What a client may send: what is accepted can be sent with the header, too."""
+        return max(record_bytes_max - ADDED_BYTES_MAX, 0) if ids else record_bytes_max
 
     def _add(self, route: Route, state: PartitionState) -> None:
         route.states.append(state)

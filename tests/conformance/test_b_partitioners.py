@@ -167,7 +167,8 @@ def test_keyless_frames_stay_for_two_batches_or_for_one_when_no_open_batch_has_r
     ledger = Ledger()
     keyless = Sticky(1024, in_order())
     routing = Routing(
-        ledger, FakeStore(), checksum=crc32c.crc32c, keyless=lambda: keyless, record_bytes_max=10_000
+        ledger, FakeStore(), checksum=crc32c.crc32c, keyless=lambda: keyless, record_bytes_max=10_000,
+        ids_of=lambda _topic: False,
     )  # fmt: skip
     route: Route = routing.learn(
         TopicFacts("t", b"", 3, tuple(Leader(index, index) for index in range(3)), 1, None, None)

@@ -111,7 +111,9 @@ class World:
         bytes_max: int = 1 << 20,
         keyless: Callable[[], Keyless] = lambda: Sticky(1_000, lambda: 0),
         ignore_keys: bool = False,
+        audited: frozenset[str] = frozenset(),
     ) -> None:
+        """`audited`: the topics whose records carry an id."""
         self.now = 100.0
         self.store = FakeStore()
         self.topics = FakeTopics()
@@ -127,6 +129,7 @@ class World:
             checksum=crc32c.crc32c,
             keyless=keyless,
             record_bytes_max=10_000,
+            ids_of=audited.__contains__,
         )
         self.intake = Intake(
             sessions=self.sessions,

@@ -41,6 +41,7 @@ class Setting:
             checksum=crc32c.crc32c,
             keyless=lambda: Sticky(BATCH_BYTES, self.draw),
             record_bytes_max=1_000,
+            ids_of=lambda _topic: False,
         )
         leaders = (Leader(0, 1), Leader(1, 2))
         self.route: Route = routing.learn(TopicFacts(TOPIC, TOPIC_ID, 2, leaders, 1, None, None))

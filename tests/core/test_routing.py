@@ -24,6 +24,7 @@ class Setting:
             checksum=crc32c.crc32c,
             keyless=lambda: Sticky(1_000, self.draw),
             record_bytes_max=5_000,
+            ids_of=lambda _topic: False,
             rack=rack,
         )
 

@@ -3,6 +3,7 @@
 import contextlib
 from typing import Any
 
+import msgpack
 import pytest
 from crc32c import crc32c
 from hypothesis import given
@@ -13,10 +14,14 @@ from penstock.daemon.core.entries import (
     CutsEntry,
     FrameEntry,
     GrantedEntry,
+    IncarnationEntry,
     Lsn,
+    MinuteSnapshot,
     ParkedEntry,
     PartitionEntry,
     PartitionSnapshot,
+    RangeSnapshot,
+    RefusedEntry,
     SessionEntry,
     SliceEntry,
     StampRowEntry,
@@ -27,7 +32,9 @@ from penstock.daemon.core.entry_codec import (
     VoidEntry,
     pack_control,
     pack_frame_meta,
+    pack_minute,
     unpack,
+    unpack_minute,
 )
 from penstock.daemon.core.segment_scan import (
     ENTRIES_AT,
@@ -42,13 +49,39 @@ from penstock.daemon.core.segment_scan import (
 )
 from penstock.wire.errors import FrameError
 from penstock.wire.messages import Anchor, Cut, Row
+from penstock.wire.record_ids import IdRow
 
 SPOOL, SEGMENT = 0x1234_5678_9ABC, 7
 ANCHOR = Anchor(1, 2, 3, 4)
 SESSION = SessionEntry("client", 7, 9, [(1, 2), (4, 4)], 99)
 SNAPSHOT = PartitionSnapshot(
-    0, "topic", b"\x00" * 16, 2, 9, 4, [Row(1, 0, 0, 0)], [Cut(4, 2, 0)], True, 8, ANCHOR, 3, 5, 6, [(7, 1)]
+    0,
+    "topic",
+    b"\x00" * 16,
+    2,
+    9,
+    4,
+    [Row(1, 0, 0, 0)],
+    [Cut(4, 2, 0)],
+    True,
+    8,
+    ANCHOR,
+    3,
+    5,
+    6,
+    [(7, 1)],
+    (IdRow(4, 7), IdRow(6, (1 << 48) - 1)),
 )
+MINUTE = MinuteSnapshot(
+    "topic",
+    29_000_000,
+    0,
+    True,
+    [("too_large", 3)],
+    [RangeSnapshot(4, 2, 10, 20, 15, -1, 900, 80, [(12, 13, "parked")])],
+    [(1, 4, 80, 2, 0)],
+)
+WHOLE = CheckpointEntry([SNAPSHOT, SNAPSHOT._replace(partition=1, anchor=None, unknown_through=None)], [SESSION])
 CONTROLS = [
     PartitionEntry(1, "topic", b"", 0),
     StampRowEntry(1, Row(1, 2, 3, 4), "bump"),
@@ -56,15 +89,19 @@ CONTROLS = [
     CutsEntry(1, [Cut(1, 2, 3)], facts=False, unknown_through=9),
     CutsEntry(1, [], facts=True, unknown_through=None),
     AckedEntry(1, 2, ANCHOR, -1),
+    AckedEntry(1, 2, ANCHOR, -1, 3, 4, 1, 99),
+    RefusedEntry("topic", 29_000_000, 1, [("too_large", 3)]),
     ParkedEntry(1, [(2, 3), (7, 1)], 10, "MESSAGE_TOO_LARGE", "letter"),
     SESSION,
-    CheckpointEntry([SNAPSHOT, SNAPSHOT._replace(partition=1, anchor=None, unknown_through=None)], [SESSION]),
+    IncarnationEntry((1 << 48) - 1),
+    WHOLE,
     CheckpointEntry([], []),
+    CheckpointEntry([], [], 7, 99, 1, [pack_minute(MINUTE)]),
     SyncedEntry(Lsn(1 << 40)),
     VoidEntry(Lsn(5), Lsn(6)),
 ]
 FRAME = FrameEntry(
-    "client", 7, 3, 1, 2, 99, 5, b"\x00" * 20, [SliceEntry(0, 4, 3, 9, 0, 6), SliceEntry(1, 0, 2, 8, 6, 4)]
+    "client", 7, 3, 1, 2, 99, 5, b"\x00" * 20, [SliceEntry(0, 4, 3, 9, 0, 6), SliceEntry(1, 0, 2, 8, 6, 4)], 7, 1
 )
 PAYLOAD = b"abcdefghij"
 
@@ -86,8 +123,25 @@ def test_every_fact_comes_back_as_it_went_in(entry: Any) -> None:
     assert (type(back), back, payload) == (type(entry), entry, 0)
 
 
+@pytest.mark.parametrize("minute", [MINUTE, MINUTE._replace(ids=False, ranges=[], outcomes=[], refused=[])])
+def test_a_minute_of_the_books_comes_back_as_it_went_in(minute: MinuteSnapshot) -> None:
+    body = pack_minute(minute)
+    assert unpack_minute(body) == minute
+    for length in range(len(body)):
+        with pytest.raises(FrameError):
+            unpack_minute(body[:length])
+
+
+def test_entries_of_spools_that_knew_less_are_read() -> None:
+    kind, body = pack_control(AckedEntry(1, 2, ANCHOR, -1))
+    shorter = msgpack.packb(msgpack.unpackb(body)[:4])
+    assert unpack(kind, shorter)[0] == AckedEntry(1, 2, ANCHOR, -1)
+    kind, body = pack_control(WHOLE)
+    assert unpack(kind, msgpack.packb(msgpack.unpackb(body)[:2]))[0] == WHOLE
+
+
 def test_a_checkpoint_comes_back_with_its_parts_typed() -> None:
-    back, _ = unpack(*pack_control(CONTROLS[8]))
+    back, _ = unpack(*pack_control(WHOLE))
     assert isinstance(back, CheckpointEntry)
     first = back.partitions[0]
     assert (type(first.rows[0]), type(first.cuts[0]), type(first.anchor)) == (Row, Cut, Anchor)
@@ -107,7 +161,7 @@ def test_a_slice_outside_its_frame_is_an_error() -> None:
         unpack(Kind.FRAME, pack_frame_meta(FRAME) + PAYLOAD[:-1])
 
 
-@pytest.mark.parametrize("kind", [0, *Kind, 12, 255])
+@pytest.mark.parametrize("kind", [0, *Kind, 14, 255])
 @given(body=st.binary(max_size=64))
 def test_any_bytes_give_an_entry_or_the_one_error(kind: int, body: bytes) -> None:
     with contextlib.suppress(FrameError):
