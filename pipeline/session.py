@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,7 @@ from ..config.errors import ConfigError
 from ..config.pipeline import PipelineSettings
 
 _TREE: Final = Path(__file__).resolve().parents[1]
-_REDACTED: Final = "(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore[.]key"
+REDACTED: Final = "(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore[.]key"
 _DELTA_JVM: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -24,8 +23,8 @@ ALWAYS: Final = {
     "spark.sql.session.timeZone": "UTC",
     # Right with it as well, but every copy of a task would write its files.
     "spark.speculation": "false",
-    "spark.redaction.regex": _REDACTED,
-    "spark.sql.redaction.options.regex": _REDACTED,
+    "spark.redaction.regex": REDACTED,
+    "spark.sql.redaction.options.regex": REDACTED,
 }
 """Set for every job, whatever the settings say."""
 
@@ -55,24 +54,25 @@ def conf(settings: PipelineSettings, *, submitted: bool = False) -> dict[str, st
     Raises:
         ConfigError: the jars are not there.
     """
-    found: dict[str, str] = {"spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    found: dict[str, str] = {}
     if settings.writer == "delta-jvm":
         found |= _DELTA_JVM
-    if not submitted and not _names_jars(settings.spark):
-        found["spark.jars"] = ",".join(str(path) for path in jars(settings))
+    if not submitted:
+        found["spark.pyspark.python"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        listed = jars_of(settings)
+        if listed:
+            found["spark.jars"] = ",".join(str(path) for path in listed)
     return {**found, **settings.spark, **ALWAYS}
 
 
-def _names_jars(spark: Mapping[str, str]) -> bool:
-    return any(name in spark for name in _PLACES_OF_JARS)
-
-
-def jars(settings: PipelineSettings) -> list[Path]:
-    """The jars that the settings need.
+def jars_of(settings: PipelineSettings) -> list[Path]:
+    """The jars that the settings need; none where they name Spark's own settings of jars.
 
     Raises:
         ConfigError: a folder of them is not there or empty, with how to fill it.
     """
+    if any(name in settings.spark for name in _PLACES_OF_JARS):
+        return []
     folders = [("jars", settings.jars or _TREE / "build/jars", "kafka")]
     if settings.writer == "delta-jvm":
         folders.append(("jars_delta", settings.jars_delta or _TREE / "build/jars-delta", "delta"))

@@ -1,0 +1,258 @@
+"""`penstock-pipeline`: the jobs on Spark, a verb each. Exit codes are those of `pipeline.exits`.
+
+A command of its own: the daemon's must not need Spark. Nothing of Spark is imported before a job runs.
+"""
+
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from ..config.errors import ConfigError
+from ..config.pipeline import PipelineSettings, load_pipeline
+from ..runtime import logs
+from .exits import PipelineExit
+
+DEFAULT_CONFIG: Final = Path("/etc/penstock/pipeline.toml")
+DEFAULT_MASTER: Final = "local[*]"
+
+app = typer.Typer(
+    name="penstock-pipeline",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="From Kafka into tables, and the proof that every record arrived.",
+)
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help=f"Settings file. Default: {DEFAULT_CONFIG}", show_default=False)
+]
+MasterOption = Annotated[
+    str, typer.Option("--master", help="Where Spark runs: `local[*]`, or the URL of a cluster (`spark://host:7077`).")
+]
+TopicOption = Annotated[
+    list[str] | None, typer.Option("--topic", help="Only this topic of the settings; may be given more than once.")
+]
+PrintOption = Annotated[
+    bool, typer.Option("--print-submit", help="Print the spark-submit line that does the same, and do nothing.")
+]
+SubmittedOption = Annotated[
+    bool, typer.Option("--submitted", hidden=True, help="spark-submit runs this and has said where.")
+]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Whole traces, and Spark's own log.")]
+
+
+@app.command()
+def land(
+    config: ConfigOption = None,
+    master: MasterOption = DEFAULT_MASTER,
+    once: Annotated[bool, typer.Option("--once", help="Land what is there now, and end.")] = False,
+    topic: TopicOption = None,
+    new_query: Annotated[
+        bool,
+        typer.Option(
+            "--new-query",
+            help="The checkpoint is gone and a new one is wanted: what is still in Kafka lands a second time.",
+        ),
+    ] = False,
+    print_submit: PrintOption = False,
+    submitted: SubmittedOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Land topics in tables, each record in exactly one row, until SIGTERM or SIGINT; the batch it is at is finished then."""
+    flags = [*(["--once"] if once else []), *(["--new-query"] if new_query else []), *_topic_words(topic)]
+
+    def job(settings: PipelineSettings, where: str | None) -> int:
+        from . import runner
+
+        runner.land(settings, master=where, once=once, new_query=new_query)
+        return PipelineExit.OK
+
+    _run("land", config, flags, topic, job, _How(master, print_submit, submitted, debug))
+
+
+@app.command()
+def audit(
+    config: ConfigOption = None,
+    master: MasterOption = DEFAULT_MASTER,
+    topic: TopicOption = None,
+    from_hour: Annotated[
+        str | None,
+        typer.Option("--from", metavar="HOUR", help="First hour, YYYY-MM-DD-HH in UTC. Default: all unsealed."),
+    ] = None,
+    to_hour: Annotated[str | None, typer.Option("--to", metavar="HOUR", help="Last hour.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Where the HTML report goes. Default: audit.report.")
+    ] = None,
+    print_submit: PrintOption = False,
+    submitted: SubmittedOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Compare what daemons say they took with what is in the tables, name what is missing or doubled, write the report."""
+    flags = _topic_words(topic)
+    for name, value in (("--from", from_hour), ("--to", to_hour), ("--report", report and str(report.absolute()))):
+        flags += [name, value] if value else []
+
+    def job(settings: PipelineSettings, where: str | None) -> int:
+        from . import runner
+        from .core.hours import HourRange
+
+        try:
+            hours = HourRange.parse(from_hour, to_hour)
+        except ValueError as error:
+            raise ConfigError([f"--from, --to: {error}"]) from error
+        if report is not None:
+            settings = settings.model_copy(update={"audit": settings.audit.model_copy(update={"report": report})})
+        result = runner.audit(settings, master=where, hours=hours)
+        _say(f"report: {result.report}")
+        return result.exit_code
+
+    _run("audit", config, flags, topic, job, _How(master, print_submit, submitted, debug))
+
+
+@app.command()
+def seal(
+    config: ConfigOption = None,
+    master: MasterOption = DEFAULT_MASTER,
+    topic: TopicOption = None,
+    print_submit: PrintOption = False,
+    submitted: SubmittedOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Declare hours complete that the last audit found so, compact them, remove duplicates."""
+
+    def job(settings: PipelineSettings, where: str | None) -> int:
+        from . import runner
+
+        result = runner.seal(settings, master=where)
+        _say(str(result))
+        return PipelineExit.OK
+
+    _run("seal", config, _topic_words(topic), topic, job, _How(master, print_submit, submitted, debug))
+
+
+@app.command()
+def retire(
+    incarnation: Annotated[
+        str, typer.Argument(help="The daemon's incarnation, 12 hex digits, as the report shows it.")
+    ],
+    config: ConfigOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Although it gave a sign of life a moment ago.")] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Say for a daemon that is gone for good that it will send nothing more: what it still had is lost, and hours can be sealed."""
+    if not (len(incarnation) == 12 and set(incarnation) <= set("0123456789abcdef")):
+        _fail(f"{incarnation!r} is no incarnation: 12 hex digits are wanted", PipelineExit.USAGE)
+
+    def job(settings: PipelineSettings, _where: str | None) -> int:
+        from .retire import retire as write
+
+        done = write(settings, incarnation, now_ms=time.time_ns() // 1_000_000, force=force)
+        word = "retired" if done.written else "closed already, nothing written"
+        _say(f"{incarnation} on {done.heartbeat.host}: {word}")
+        return PipelineExit.OK
+
+    _run("retire", config, [], None, job, _How("", print_submit=False, submitted=False, debug=debug))
+
+
+@app.command()
+def check(
+    config: ConfigOption = None,
+    debug: DebugOption = False,
+) -> None:
+    """Look at the settings, the jars, and whether Kafka has the topics, without starting Spark. Tells every problem."""
+
+    def job(settings: PipelineSettings, _where: str | None) -> int:
+        from . import runner, session
+
+        _ = session.jars_of(settings)
+        runner.require_topics(settings, [*settings.topics, settings.audit.topic])
+        _say("the settings are good, the jars are there, and Kafka has the topics")
+        return PipelineExit.OK
+
+    _run("check", config, [], None, job, _How("", print_submit=False, submitted=False, debug=debug))
+
+
+class _How:
+    """What all jobs are told on the command line."""
+
+    def __init__(self, master: str, print_submit: bool, submitted: bool, debug: bool) -> None:
+        self.master = master
+        self.print_submit = print_submit
+        self.submitted = submitted
+        self.debug = debug
+
+
+def _run(
+    verb: str,
+    config: Path | None,
+    flags: list[str],
+    topics: list[str] | None,
+    job: Callable[[PipelineSettings, str | None], int],
+    how: _How,
+) -> NoReturn:
+    """Load the settings, do the job, and end with its code, or with a sentence and the code of the failure."""
+    path = config or DEFAULT_CONFIG
+    try:
+        settings = load_pipeline(path)
+        logs.configure("pipeline", level="DEBUG" if how.debug else settings.log_level)
+        from . import runner
+
+        settings = runner.with_log(runner.chosen(settings, topics or []), debug=how.debug)
+        if how.print_submit:
+            from . import submit
+
+            words = [verb, *flags, *(["--debug"] if how.debug else [])]
+            sys.stdout.write(submit.line(settings, path, words, master=how.master) + "\n")
+            raise typer.Exit(int(PipelineExit.OK))
+        code = job(settings, None if how.submitted else how.master)
+    except ConfigError as error:
+        _trace(how.debug)
+        for problem in error.problems:
+            sys.stderr.write(f"penstock-pipeline: {problem}\n")
+        raise typer.Exit(int(PipelineExit.USAGE)) from error
+    except typer.Exit:
+        raise
+    except Exception as error:  # noqa: BLE001 - told to people, with the trace where nobody expected it
+        from .failures import is_expected, sentence
+
+        if how.debug or not is_expected(error):
+            _trace(shown=True)
+        _fail(sentence(error), PipelineExit.FAILED)
+    raise typer.Exit(int(code))
+
+
+def _trace(shown: bool) -> None:
+    if shown:
+        traceback.print_exc()
+
+
+def _topic_words(topics: list[str] | None) -> list[str]:
+    return [word for topic in topics or [] for word in ("--topic", topic)]
+
+
+def _fail(text: str, code: PipelineExit) -> NoReturn:
+    sys.stderr.write(f"penstock-pipeline: {text}\n")
+    raise typer.Exit(int(code))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def main() -> NoReturn:
+    """Entry point."""
+    try:
+        app()
+    except BrokenPipeError:
+        sys.exit(0)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

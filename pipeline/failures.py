@@ -1,0 +1,95 @@
+"""Failures that are to be expected, told in one sentence: what Spark, the JVM and Kafka throw, in words that say what to do."""
+
+import re
+from typing import Final
+
+from kafka.errors import KafkaError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+_CHARS_MAX: Final = 1_000
+_KNOWN: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (
+        re.compile(r"UnknownTopicOrPartition|does not host this topic-partition"),
+        "Kafka has no such topic, or does not show it to this user",
+    ),
+    (
+        re.compile(r"Some data may have been lost|KAFKA_DATA_LOSS|OffsetOutOfRange|failOnDataLoss"),
+        "Kafka no longer has records that were not landed yet: retention ran ahead of the job. The audit names what is gone",
+    ),
+    (
+        re.compile(
+            r"CONCURRENT_STREAM_LOG_UPDATE|ConcurrentModificationException.*(?:checkpoint|offsets|commits)", re.DOTALL
+        ),
+        "another driver uses this checkpoint: end one of them",
+    ),
+    (
+        re.compile(r"TopicAuthorization|GroupAuthorization|ClusterAuthorization"),
+        "Kafka does not allow this user to read",
+    ),
+    (
+        re.compile(r"SaslAuthentication|SslAuthentication|SSLHandshake"),
+        "Kafka and this user do not believe each other: look at the settings of TLS and SASL under [kafka]",
+    ),
+    (
+        re.compile(
+            r"No resolvable bootstrap|Timed out waiting for a node assignment|Failed to (?:construct|create new) Kafka",
+            re.IGNORECASE,
+        ),
+        "no broker of kafka.bootstrap.servers can be reached",
+    ),
+    (
+        re.compile(r"All masters are unresponsive|Failed to connect to master"),
+        "the Spark master cannot be reached: look at --master",
+    ),
+    (
+        re.compile(r"JAVA_GATEWAY_EXITED|JAVA_HOME"),
+        "the JVM did not start: Java 17 or later is needed, found by JAVA_HOME or the PATH",
+    ),
+    (
+        re.compile(r"DATA_SOURCE_NOT_FOUND.*kafka|Failed to find data source: kafka", re.DOTALL),
+        "Spark has no Kafka connector: name its jars in `jars`",
+    ),
+)
+"""What is recognised in the text of an error."""
+
+
+class RefusedError(Exception):
+    """What was asked for is not done, and the text says why."""
+
+
+def is_expected(error: Exception) -> bool:
+    """It happened outside of this program, or was refused by it: one sentence is enough."""
+    # The jobs' own errors, by the names that they end in: importing the jobs for that would load all of them.
+    own = type(error).__module__.startswith("penstock.") and type(error).__name__.endswith("Error")
+    return own or isinstance(error, PySparkException | Py4JError | KafkaError | OSError)
+
+
+def sentence(error: BaseException) -> str:
+    """One line for people: what it means where that is known, and what was said."""
+    said = _first(str(error)) or type(error).__name__
+    for pattern, meaning in _KNOWN:
+        if pattern.search(_whole(error)):
+            return f"{meaning} ({said})" if said not in meaning else meaning
+    return said
+
+
+def _whole(error: BaseException) -> str:
+    """The texts of an error and of what caused it."""
+    texts: list[str] = []
+    found: BaseException | None = error
+    while found is not None and len(texts) < 10:
+        texts.append(f"{type(found).__name__}: {found}")
+        found = found.__cause__ or found.__context__
+    return "\n".join(texts)
+
+
+def _first(text: str) -> str:
+    """The first lines of a text, before a stack trace and a plan, in one."""
+    kept: list[str] = []
+    for line in text.splitlines():
+        if line.lstrip().startswith(("at ", "JVM stacktrace", "=== ", "== ", "Traceback", "Caused by")):
+            break
+        if line.strip():
+            kept.append(line.strip())
+    return " ".join(kept)[:_CHARS_MAX]

@@ -1,0 +1,163 @@
+"""`retire`: say for a daemon that is gone for good that it will send nothing more.
+
+It writes the heartbeat that an orderly end would have written. What was pending then is lost, by name, and hours can be sealed. A
+daemon that is alive after all speaks with a higher version later, and counts again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from kafka import KafkaConsumer
+from kafka.errors import KafkaError
+from kafka.structs import TopicPartition
+
+from ..api.errors import PenstockError
+from ..config.pipeline import PipelineSettings
+from ..config.pipeline_kafka import JAVA_ONLY
+from ..producer.direct import DirectProducer
+from ..wire.audit_records import CLOSED, AuditRecord, Heartbeat, decode
+from ..wire.errors import FrameError
+from .failures import RefusedError
+from .kafka_admin import asking, python_settings, unreachable
+
+_POLL_MS: Final = 1_000
+_INTERVALS: Final = 3
+"""So many heartbeats missed, and no fewer, make a daemon that may be gone."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What the audit topic has of an incarnation."""
+
+    newest: AuditRecord
+    partition: int
+    version_max: int
+    """Of all its records."""
+    heartbeat: Heartbeat | None = None
+    """The newest one."""
+
+
+class Retired(NamedTuple):
+    """What was done."""
+
+    heartbeat: Heartbeat
+    written: bool
+    """False: it was closed already."""
+
+
+def retire(
+    settings: PipelineSettings, incarnation: str, *, now_ms: int, force: bool, timeout_s: float = 30.0
+) -> Retired:
+    """Write the closing heartbeat of an incarnation (12 hex digits).
+
+    Raises:
+        RefusedError: it is not known, or its daemon may be alive and `force` is not given.
+        KafkaUnreachableError, KafkaNotAskedError: Kafka cannot be spoken with.
+    """
+    known = find(settings, incarnation, timeout_s=timeout_s)
+    if known is None:
+        raise RefusedError(
+            f"no daemon {incarnation} has written to {settings.audit.topic}: the audit's report shows those that have"
+        )
+    heartbeat = known.heartbeat
+    if heartbeat is not None and heartbeat.state == CLOSED:
+        return Retired(heartbeat, written=False)
+    newest = known.newest
+    interval_s = 0.0 if heartbeat is None else heartbeat.interval_s
+    age_s = max((now_ms - newest.sent_at) / 1_000, 0.0)
+    if age_s < max(settings.audit.heartbeat_stale, _INTERVALS * interval_s) and not force:
+        raise RefusedError(
+            f"the daemon {incarnation} on {newest.host} gave a sign of life {age_s:.0f} s ago: it may be alive, and what it still "
+            "has would be called lost. Stop it, or wait, or say --force"
+        )
+    closing = Heartbeat(
+        incarnation=incarnation,
+        host=newest.host,
+        version=known.version_max + 1,
+        sent_at=now_ms,
+        era=newest.era,
+        # Nothing will be taken any more. What was settled stays what the daemon said of it.
+        closed_before=now_ms,
+        settled_before=0 if heartbeat is None else heartbeat.settled_before,
+        state=CLOSED,
+        interval_s=interval_s,
+    )
+    _write(settings, closing, known.partition, timeout_s=timeout_s)
+    return Retired(closing, written=True)
+
+
+def find(settings: PipelineSettings, incarnation: str, *, timeout_s: float) -> Known | None:
+    """What is known of an incarnation; None: nothing. Reads the whole audit topic, as far as it goes now.
+
+    Raises:
+        RefusedError: the audit topic is not there.
+        KafkaUnreachableError, KafkaNotAskedError: Kafka cannot be spoken with.
+    """
+    topic = settings.audit.topic
+    with asking(settings.kafka, timeout_s=timeout_s) as admin:
+        if topic not in admin.list_topics():
+            raise RefusedError(f"Kafka has no topic {topic}, or does not show it to this user (audit.topic)")
+    milliseconds = max(int(timeout_s * 1_000), 1_000)
+    found: Known | None = None
+    try:
+        consumer: Any = KafkaConsumer(
+            **python_settings(settings.kafka),
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            request_timeout_ms=milliseconds,
+        )
+    except (KafkaError, OSError) as error:
+        raise unreachable(settings.kafka, error) from error
+    try:
+        for record in _records(consumer, topic):
+            found = _newer(found, record, incarnation)
+    except (KafkaError, OSError) as error:
+        raise unreachable(settings.kafka, error) from error
+    finally:
+        consumer.close()
+    return found
+
+
+def _newer(known: Known | None, record: Any, incarnation: str) -> Known | None:  # noqa: ANN401 - kafka-python's
+    """What is known with this record too."""
+    if not (record.key or b"").startswith(f"{incarnation}|".encode()):
+        return known
+    try:
+        said = decode(record.key, record.value)
+    except FrameError:
+        # A tombstone, or none of ours; what is wrong with a record the audit tells.
+        return known
+    if known is None:
+        known = Known(said, record.partition, said.version)
+    if said.version >= known.version_max:
+        known.newest, known.partition, known.version_max = said, record.partition, said.version
+    if isinstance(said, Heartbeat) and (known.heartbeat is None or said.version >= known.heartbeat.version):
+        known.heartbeat = said
+    return known
+
+
+def _records(consumer: Any, topic: str) -> Any:  # noqa: ANN401 - kafka-python is not typed
+    """What lies in a topic now, all partitions."""
+    parts = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+    consumer.assign(parts)
+    consumer.seek_to_beginning(*parts)
+    ends: Mapping[TopicPartition, int] = consumer.end_offsets(parts)
+    while any(consumer.position(part) < ends[part] for part in parts):
+        for records in consumer.poll(timeout_ms=_POLL_MS).values():
+            yield from records
+
+
+def _write(settings: PipelineSettings, closing: Heartbeat, partition: int, *, timeout_s: float) -> None:
+    kafka = settings.kafka.model_dump(by_alias=True, exclude_unset=True, exclude={"java"})
+    config = {name: value for name, value in kafka.items() if name not in JAVA_ONLY and value is not None}
+    try:
+        producer = DirectProducer(config, client_id="penstock-pipeline-retire", acks="all")
+        try:
+            future = producer.send(settings.audit.topic, closing.encode(), closing.key(), partition=partition)
+            _ = future.result(timeout_s)
+        finally:
+            producer.close(timeout_s)
+    except PenstockError as error:
+        raise RefusedError(f"the closing heartbeat could not be written to {settings.audit.topic}: {error}") from error

@@ -1,0 +1,166 @@
+"""Runs a job: looks whether it can, starts Spark, ends it in order. Raises what is to be told; `cli` tells it."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from ..config.errors import ConfigError
+from ..config.pipeline import PipelineSettings
+from ..runtime import logs
+from . import session
+from .failures import RefusedError
+from .kafka_admin import KafkaNotAskedError, missing_topics
+from .lag_group import LagGroup
+from .listener import Follower, Listener
+from .query_metrics import Book, LagFollower, Prometheus, Statsd
+from .tables import Tables, open_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .audit import AuditResult
+    from .core.hours import HourRange
+    from .seal import SealResult
+
+_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_LOG_CONFIG: Final = Path(__file__).resolve().parent / "log4j2.properties"
+_GLANCE_S: Final = 0.5
+_KAFKA_S: Final = 15.0
+_LISTENER_S: Final = 15.0
+
+
+def chosen(settings: PipelineSettings, topics: Iterable[str]) -> PipelineSettings:
+    """The settings with these topics only; all of them where none is named.
+
+    Raises:
+        ConfigError: one of them is not in the settings.
+    """
+    wanted = list(dict.fromkeys(topics))
+    unknown = [name for name in wanted if name not in settings.topics]
+    if unknown:
+        known = ", ".join(settings.topics)
+        raise ConfigError([f"--topic {name}: the settings have no such topic, but {known}" for name in unknown])
+    if not wanted:
+        return settings
+    return settings.model_copy(update={"topics": {name: settings.topics[name] for name in wanted}})
+
+
+def with_log(settings: PipelineSettings, *, debug: bool) -> PipelineSettings:
+    """The settings with the JVM's log as JSON lines without stack traces; with `debug` as Spark has it."""
+    given = settings.spark.get(_JVM_OPTIONS, "")
+    in_cluster = settings.spark.get("spark.submit.deployMode") == "cluster"
+    if debug or in_cluster or "log4j2.configurationFile" in given:
+        return settings
+    options = f"{given} -Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}".strip()
+    return settings.model_copy(update={"spark": {**settings.spark, _JVM_OPTIONS: options}})
+
+
+def require_topics(settings: PipelineSettings, wanted: Iterable[str]) -> None:
+    """Ask Kafka before a JVM is started: half a second, in place of a minute and a stack trace.
+
+    Raises:
+        KafkaUnreachableError: no broker can be used.
+        RefusedError: topics are not there.
+    """
+    try:
+        missing = missing_topics(settings.kafka, wanted, timeout_s=_KAFKA_S)
+    except KafkaNotAskedError as error:
+        _ = logs.get().info("kafka_not_asked", reason=str(error))
+        return
+    if missing:
+        raise RefusedError(f"Kafka has no topic {', '.join(missing)}, or does not show it to this user")
+
+
+class Ending:
+    """Whether the job was asked to end, by SIGTERM or SIGINT. Only the main thread makes one."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            _ = signal.signal(number, self._ask)
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked.set()
+
+    @property
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+
+def land(settings: PipelineSettings, *, master: str | None, once: bool, new_query: bool) -> None:
+    """Land until it is asked to end, or once. Raises what `Land` raises."""
+    from .land import Land
+
+    require_topics(settings, settings.topics)
+    spark = session.start(settings, "penstock-pipeline land", master=master)
+    # Not before: a session puts its own in place.
+    ending = Ending()
+    listener = _listener(settings)
+    try:
+        spark.streams.addListener(listener)
+        job = Land(spark, settings, open_tables(settings, spark), new_query=new_query)
+        queries = job.start(once=once or settings.land.is_once)
+        _ = logs.get().info("land_started", topics=list(settings.topics), queries=[str(query.id) for query in queries])
+        ended = False
+        while not ended and not ending.asked:
+            ended = job.wait(seconds=_GLANCE_S)
+        if not ended:
+            job.stop(seconds=settings.stop_timeout)
+        _ = logs.get().info("land_ended", asked=ending.asked)
+    finally:
+        listener.close(seconds=_LISTENER_S)
+        spark.stop()
+
+
+def _listener(settings: PipelineSettings) -> Listener:
+    """Whoever wants to know of the queries. Raise RefusedError: the address of the metrics is taken."""
+    told = settings.listener
+    book = Book()
+    try:
+        followers: list[Follower] = [Prometheus(book, now=time.monotonic, listen=told.listen)]
+    except OSError as error:
+        raise RefusedError(f"listener.listen = {told.listen}: {error.strerror or error}") from error
+    if told.statsd:
+        try:
+            followers.append(Statsd(told.statsd))
+        except OSError as error:
+            raise RefusedError(f"listener.statsd = {told.statsd}: {error.strerror or error}") from error
+    if told.lag_group:
+        followers.append(LagFollower(LagGroup.of(settings), book))
+    return Listener(followers, queue_max=told.queue_max)
+
+
+def audit(settings: PipelineSettings, *, master: str | None, hours: "HourRange | None") -> "AuditResult":
+    """One audit."""
+    from . import audit as job
+
+    require_topics(settings, [settings.audit.topic])
+    spark, tables = _open(settings, "audit", master)
+    try:
+        return job.run(spark, settings, tables, hours=hours, now_ms=_now_ms())
+    finally:
+        spark.stop()
+
+
+def seal(settings: PipelineSettings, *, master: str | None) -> "SealResult":
+    """Seal what can be sealed."""
+    from . import seal as job
+
+    spark, tables = _open(settings, "seal", master)
+    try:
+        return job.run(spark, settings, tables, now_ms=_now_ms())
+    finally:
+        spark.stop()
+
+
+def _open(settings: PipelineSettings, verb: str, master: str | None) -> "tuple[SparkSession, Tables]":
+    spark = session.start(settings, f"penstock-pipeline {verb}", master=master)
+    return spark, open_tables(settings, spark)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
