@@ -3,27 +3,35 @@
 One query a topic, each with a checkpoint of its own, all of them in one driver.
 """
 
+import math
+import threading
+import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ..config.pipeline import PipelineSettings
+from ..config.pipeline_kafka import connector_options
+from . import schemas
+from .checkpoint import Checkpoint
+from .land_batch import Batches, LandError, NoSteps, Steps, apps
+from .land_topic import LandTopic, topics_of
+from .names import QUARANTINE, bronze_table
 from .tables import Tables
 
 Source = Callable[[SparkSession, str], DataFrame]
 """Makes the stream of a topic, with the columns of Spark's Kafka connector, `headers` among them."""
 
-
-class Steps(Protocol):
-    """Told where a batch is; what it raises stops the query there. Tests end the driver in it."""
-
-    def reached(self, step: str, topic: str, batch: int) -> None: ...
+_GLANCE_S: Final = 0.1
+_REASON_CHARS_MAX: Final = 2_000
 
 
 class Land:
-    """The queries of all topics of the settings."""
+    """The queries of all topics of the settings. Used from one thread."""
 
     def __init__(
         self,
@@ -35,20 +43,151 @@ class Land:
         steps: Steps | None = None,
         new_query: bool = False,
     ) -> None:
-        """`new_query`: take it that a table's rows of another query (a checkpoint that is gone) are no reason not to start."""
+        """`new_query`: rows that another query wrote (its checkpoint is gone) are no reason not to start; they stay, and what
+        is still in Kafka lands a second time."""
+        self._spark = spark
+        self._settings = settings
+        self._tables = tables
+        self._source = source
+        self._steps = steps or NoSteps()
+        self._new_query = new_query
+        self._running: list[tuple[LandTopic, Batches, StreamingQuery]] = []
 
-    def start(self) -> tuple[StreamingQuery, ...]:
-        """Start the queries, one a topic, in the order of the settings. Raise ConfigError."""
-        raise NotImplementedError
+    @property
+    def queries(self) -> tuple[StreamingQuery, ...]:
+        """Those that were started, one a topic, in the order of the settings."""
+        return tuple(query for _, _, query in self._running)
 
-    def wait(self, *, seconds: float | None = None) -> bool:
-        """Until all queries have ended (True) or time is over (False). Raise LandError when one has failed."""
-        raise NotImplementedError
+    def start(self, *, once: bool | None = None) -> tuple[StreamingQuery, ...]:
+        """Start the queries. `once`: land what is in the topics now and end; None: as the settings say.
+
+        Raises:
+            ConfigError: with what is wrong; nothing was started.
+            LandError: a table has rows of another query; nothing was started.
+        """
+        topics = topics_of(self._settings)
+        once = self._settings.land.is_once if once is None else once
+        source = self._source or kafka_source(self._settings, once=once)
+        for topic in topics:
+            self._refuse_foreign_tables(topic)
+        for topic in topics:
+            batches = Batches(topic, self._tables, Checkpoint(self._spark, topic.checkpoint), self._steps)
+            frame = topic.observed(topic.read(source(self._spark, topic.name)))
+            writer = (
+                frame.writeStream.queryName(topic.query_name)
+                .option("checkpointLocation", topic.checkpoint)
+                .foreachBatch(batches.write)
+            )
+            writer = (
+                writer.trigger(availableNow=True)
+                if once
+                else writer.trigger(processingTime=self._settings.land.trigger)
+            )
+            self._running.append((topic, batches, writer.start()))
+        return self.queries
 
     def run_once(self) -> None:
-        """Land what is in the topics now, and end. Raise LandError."""
-        raise NotImplementedError
+        """Land what is in the topics now, and end. Raise ConfigError, LandError."""
+        _ = self.start(once=True)
+        _ = self.wait()
+
+    def wait(self, *, seconds: float | None = None) -> bool:
+        """Until all queries have ended (True) or time is over (False).
+
+        Raises:
+            LandError: a query failed; the others have finished the batch they were at and have ended.
+        """
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        pause = threading.Event()
+        while any(query.isActive for query in self.queries):
+            self._raise_failure()
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            _ = pause.wait(min(_GLANCE_S, left))
+        self._raise_failure()
+        return True
 
     def stop(self, *, seconds: float = 60.0) -> None:
-        """Let every query finish the batch it is at, then stop it."""
-        raise NotImplementedError
+        """Let every query finish the batch it is at, for so long at most, then stop it. A batch that was cut off is replayed."""
+        until = time.monotonic() + seconds
+        waiting = {query.id: _batch(query) for query in self.queries if query.isActive}
+        pause = threading.Event()
+        while time.monotonic() < until:
+            for query in self.queries:
+                if query.id in waiting and (not _is_busy(query) or _batch(query) != waiting[query.id]):
+                    query.stop()
+                    del waiting[query.id]
+            if not waiting:
+                return
+            _ = pause.wait(_GLANCE_S)
+        for query in self.queries:
+            query.stop()
+
+    def _raise_failure(self) -> None:
+        for topic, batches, query in self._running:
+            error = query.exception()
+            if error is not None:
+                self.stop(seconds=self._settings.stop_timeout)
+                if batches.failure is not None:
+                    raise batches.failure
+                raise LandError(f"{topic.name}: {_reason(error)}") from error
+
+    def _refuse_foreign_tables(self, topic: LandTopic) -> None:
+        """A deleted checkpoint makes a new query, and all that Kafka still has would land again."""
+        if self._new_query:
+            return
+        query = Checkpoint(self._spark, topic.checkpoint).query_id()
+        bronze = self._tables.table(
+            bronze_table(topic.name), schemas.bronze(topic.format.value_type), schemas.PARTITION_BY
+        )
+        quarantine = self._tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY)
+        if query is not None and bronze.transaction(apps(query)[0]) is not None:
+            return
+        of_topic = quarantine.read().where(F.col("topic") == topic.name)
+        if not bronze.read().isEmpty() or not of_topic.isEmpty():
+            what = "has no checkpoint there yet" if query is None else "has written none of them"
+            raise LandError(
+                f"{topic.name}: {bronze.name} or {quarantine.name} has rows of another query, and the one of {topic.checkpoint} {what}: "
+                "everything that is still in Kafka would land a second time. Give back the checkpoint that was used, or say that "
+                "this is wanted"
+            )
+
+
+def kafka_source(settings: PipelineSettings, *, once: bool) -> Source:
+    """Spark's Kafka connector with the options of the settings. Raise ConfigError: a file of secrets cannot be used."""
+    land = settings.land
+    options = connector_options(settings.kafka) | {
+        "kafka.isolation.level": land.isolation,
+        "includeHeaders": "true",
+        "startingOffsets": land.starting_offsets,
+        "failOnDataLoss": str(land.fail_on_data_loss).lower(),
+        "maxOffsetsPerTrigger": str(land.max_offsets_per_trigger),
+        "groupIdPrefix": "penstock-land",
+    }
+    if land.min_offsets_per_trigger and not once:
+        options |= {
+            "minOffsetsPerTrigger": str(land.min_offsets_per_trigger),
+            "maxTriggerDelay": land.max_trigger_delay,
+        }
+
+    def stream(spark: SparkSession, topic: str) -> DataFrame:
+        return spark.readStream.format("kafka").options(**options).option("subscribe", topic).load()
+
+    return stream
+
+
+def _is_busy(query: StreamingQuery) -> bool:
+    return query.isActive and bool(query.status["isTriggerActive"])
+
+
+def _batch(query: StreamingQuery) -> int:
+    """The newest batch that is behind it."""
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
+
+
+def _reason(error: StreamingQueryException) -> str:
+    """What Spark says, without the stack."""
+    text = str(error)
+    return text[:_REASON_CHARS_MAX]

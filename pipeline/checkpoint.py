@@ -1,0 +1,42 @@
+"""What Spark keeps in a query's checkpoint, as far as `land` reads it: the query's id, and which records a batch is made of.
+
+Read by Hadoop's file systems, as Spark writes it: a checkpoint may be anywhere that Spark can reach.
+"""
+
+import json
+from typing import Any, Final, cast
+
+from pyspark.sql import SparkSession
+
+_HEAD_LINES: Final = 2
+"""Of a file of the offset log: its version, and the batch's own settings; then one line a source."""
+
+
+class Checkpoint:
+    """One query's folder."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.path = path
+        self._jvm: Any = spark._jvm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - Hadoop's file systems have no other way in
+        self._conf: Any = spark._jsc.hadoopConfiguration()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+    def query_id(self) -> str | None:
+        """The id that all runs of the query share; None before its first start."""
+        text = self._text("metadata")
+        return None if text is None else cast("str", json.loads(text)["id"])
+
+    def offsets(self, batch: int) -> str | None:
+        """The end of the batch in each partition, as its source writes it; None when the batch is not in the log."""
+        text = self._text(f"offsets/{batch}")
+        return None if text is None else "\n".join(text.splitlines()[_HEAD_LINES:])
+
+    def _text(self, name: str) -> str | None:
+        place = self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}")
+        files = place.getFileSystem(self._conf)
+        if not files.exists(place):
+            return None
+        stream = files.open(place)
+        try:
+            return cast("str", self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()

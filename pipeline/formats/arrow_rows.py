@@ -1,0 +1,163 @@
+"""Python's objects into Arrow's columns, strictly: Arrow alone would cut 1.5 to 1 for an integer field and say nothing."""
+
+import datetime as dt
+import decimal
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+Objects = Sequence[Any]
+_INTEGER: Final = frozenset({int})
+_ALLOWED: Final[tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...]] = (
+    (pa.types.is_boolean, frozenset({bool})),
+    (pa.types.is_integer, _INTEGER),
+    (pa.types.is_floating, frozenset({float, int})),
+    (pa.types.is_string, frozenset({str})),
+    (pa.types.is_large_string, frozenset({str})),
+    (pa.types.is_binary, frozenset({bytes})),
+    (pa.types.is_large_binary, frozenset({bytes})),
+    # Integers are microseconds since 1970.
+    (pa.types.is_timestamp, frozenset({dt.datetime, int})),
+    # Integers are days since 1970.
+    (pa.types.is_date32, frozenset({dt.date, int})),
+    (pa.types.is_decimal, frozenset({decimal.Decimal, int})),
+    (pa.types.is_struct, frozenset({dict})),
+    (pa.types.is_list, frozenset({list, tuple})),
+    (pa.types.is_large_list, frozenset({list, tuple})),
+    (pa.types.is_map, frozenset({dict})),
+)
+_NONE: Final = type(None)
+WRONG: Final = (ArithmeticError, TypeError, ValueError)
+"""What Arrow raises when an object does not fit; all its errors are one of these."""
+
+
+class MisfitError(ValueError):
+    """An object that its field does not take."""
+
+
+_SCALARS: Final[dict[type[DataType], pa.DataType]] = {
+    BinaryType: pa.binary(),
+    BooleanType: pa.bool_(),
+    ByteType: pa.int8(),
+    DateType: pa.date32(),
+    DoubleType: pa.float64(),
+    FloatType: pa.float32(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    ShortType: pa.int16(),
+    StringType: pa.string(),
+    TimestampNTZType: pa.timestamp("us"),
+    TimestampType: pa.timestamp("us", tz="UTC"),
+}
+
+
+def arrow_struct(schema: StructType) -> pa.StructType:
+    """A struct of columns as Arrow has it. Raise KeyError: a type that Python's objects are not read into."""
+    return pa.struct([pa.field(field.name, _arrow_type(field.dataType)) for field in schema.fields])
+
+
+def _arrow_type(kind: DataType) -> pa.DataType:
+    match kind:
+        case StructType():
+            return arrow_struct(kind)
+        case ArrayType():
+            return pa.list_(_arrow_type(kind.elementType))
+        case MapType():
+            return pa.map_(_arrow_type(kind.keyType), _arrow_type(kind.valueType))
+        case DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case _:
+            return _SCALARS[type(kind)]
+
+
+def is_column_type(kind: DataType) -> bool:
+    """Whether Python's objects are read into columns of this type: one that holds no others."""
+    return isinstance(kind, DecimalType) or type(kind) in _SCALARS
+
+
+def check(values: Objects, kind: pa.DataType, name: str) -> None:
+    """See that Arrow may convert these without changing them. `name` is the field's, for the error.
+
+    Raises:
+        MisfitError: with the field and what it got.
+    """
+    types = set(map(type, values))
+    types.discard(_NONE)
+    allowed = next((types for is_kind, types in _ALLOWED if is_kind(kind)), None)
+    if allowed is None:
+        raise MisfitError(f"{name}: fields of type {kind} cannot be read")
+    if not types <= allowed:
+        given = ", ".join(sorted(each.__name__ for each in types - allowed))
+        raise MisfitError(f"{name or 'the value'}: {_wanted(kind)} is wanted, not {given}")
+    if pa.types.is_struct(kind):
+        _check_struct([value for value in values if value is not None], kind, name)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        check(list(chain.from_iterable(value for value in values if value is not None)), kind.value_type, f"{name}[]")
+    elif pa.types.is_map(kind):
+        there = [value for value in values if value is not None]
+        check(list(chain.from_iterable(there)), kind.key_type, f"{name}.keys")
+        check(list(chain.from_iterable(value.values() for value in there)), kind.item_type, f"{name}[]")
+
+
+def _check_struct(values: Objects, kind: pa.StructType, name: str) -> None:
+    for field in kind.fields:
+        label = f"{name}.{field.name}" if name else field.name
+        check([value.get(field.name) for value in values], field.type, label)
+
+
+def _wanted(kind: pa.DataType) -> str:
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return "a map"
+    return "an array" if pa.types.is_list(kind) or pa.types.is_large_list(kind) else str(kind)
+
+
+def columns(rows: list[Any], kind: pa.StructType, errors: list[str | None]) -> pa.Array:
+    """The rows (dicts, or None) as one struct array. A row that does not fit becomes null, and `errors` gets its sentence.
+
+    Whoever is wrong is found by halving, so one bad row among thousands costs little.
+    """
+    try:
+        check(rows, kind, "")
+        return pa.array(rows, type=kind)
+    except WRONG as error:
+        if len(rows) == 1:
+            errors[0] = _sentence(rows[0], kind, error)
+            return pa.nulls(1, kind)
+    middle = len(rows) // 2
+    first, second = errors[:middle], errors[middle:]
+    halves = [columns(rows[:middle], kind, first), columns(rows[middle:], kind, second)]
+    errors[:] = first + second
+    return pa.concat_arrays(halves)
+
+
+def _sentence(row: object, kind: pa.StructType, error: BaseException) -> str:
+    """Which field it was, if Arrow did not say."""
+    if isinstance(error, MisfitError) or not isinstance(row, dict):
+        return str(error)
+    for field in kind.fields:
+        try:
+            _ = pa.array([row.get(field.name)], type=field.type)
+        except WRONG as of_field:
+            return f"{field.name}: {of_field}"
+    return str(error)

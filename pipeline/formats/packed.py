@@ -1,0 +1,150 @@
+"""Formats that Python decodes, in one Arrow UDF: msgpack maps, and Avro as Kafka's serializers frame it."""
+
+import json
+import struct
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, Final
+
+import msgpack
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from ...config.errors import ConfigError
+from ..core.parse_rules import ErrorClass
+from . import ERROR_BYTES_MAX, READABLE, absent, as_nullable, fault
+from .arrow_rows import arrow_struct, columns
+from .avro_types import AvroSchemaError, readable_schema, spark_type
+
+Decode = Callable[[bytes], Any]
+
+_PARSED: Final = "_parsed"
+_AVRO_PREFIX: Final = 5
+"""Magic byte 0 and four bytes of schema id."""
+_WRONG: Final = (
+    ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, TypeError, ValueError, struct.error,
+)  # fmt: skip
+"""What decoders raise at bytes that are not theirs."""
+
+
+def _decoded(values: pa.Array, decode: Decode, kind: pa.StructType) -> pa.Array:
+    """One batch: (value, error_class, error) for each, all null for null."""
+    rows: list[Any] = []
+    undecoded: dict[int, str] = {}
+    for index, each in enumerate(values.to_pylist()):
+        try:
+            rows.append(None if each is None else decode(each))
+        except _WRONG as error:
+            rows.append(None)
+            undecoded[index] = f"{type(error).__name__}: {error}"
+    errors: list[str | None] = [None] * len(rows)
+    value = columns(rows, kind, errors) if rows else pa.nulls(0, kind)
+    classes: list[str | None] = [None if error is None else str(ErrorClass.SCHEMA) for error in errors]
+    for index, text in undecoded.items():
+        errors[index], classes[index] = text, str(ErrorClass.DECODE)
+    for index in (
+        index
+        for index, each in enumerate(values.is_valid().to_pylist())
+        if each and rows[index] is None and classes[index] is None
+    ):
+        errors[index], classes[index] = "a map is wanted, not null", str(ErrorClass.SCHEMA)
+    said = pa.array([None if text is None else _short(text) for text in errors], type=pa.string())
+    return pa.StructArray.from_arrays(
+        [value, pa.array(classes, type=pa.string()), said], names=["value", "error_class", "error"]
+    )
+
+
+def _short(text: str) -> str:
+    return text.encode(errors="replace")[:ERROR_BYTES_MAX].decode(errors="ignore")
+
+
+def _unpack(value: bytes) -> Any:  # noqa: ANN401 - whatever it holds
+    return msgpack.unpackb(value, timestamp=3, strict_map_key=False)
+
+
+class _Packed:
+    """What both formats share: one UDF over Arrow's arrays, then the fields that must not be null."""
+
+    def __init__(self, schema: StructType, decode: Decode) -> None:
+        self._schema = schema
+        self._decode = decode
+        self.value_type: DataType = as_nullable(schema)
+
+    def parse(self, frame: DataFrame) -> DataFrame:
+        kind = arrow_struct(self._schema)
+        decode = self._decode
+
+        def parsed(values: pa.Array) -> pa.Array:
+            return _decoded(values, decode, kind)
+
+        returned = StructType(
+            [
+                StructField("value", self.value_type),
+                StructField("error_class", StringType()),
+                StructField("error", StringType()),
+            ]
+        )
+        columns_before = [F.col(f"`{name}`") for name in frame.columns]
+        frame = frame.withColumn(_PARSED, arrow_udf(parsed, returned)(F.col(READABLE)))
+        found = F.col(_PARSED)
+        value = found.getField("value")
+        wrong = [found.getField("error_class"), found.getField("error")]
+        missing = absent(value, self._schema)
+        if missing:
+            wrong = [F.coalesce(*pair) for pair in zip(wrong, fault(missing), strict=True)]
+        return frame.select(
+            *columns_before, value.alias("value"), wrong[0].alias("error_class"), wrong[1].alias("error")
+        )
+
+
+class Msgpack(_Packed):
+    """One msgpack map a record, into the fields of a schema, as JSON's objects are."""
+
+    def __init__(self, schema: StructType) -> None:
+        super().__init__(schema, _unpack)
+        self.schema_text: str = schema.json()
+
+
+class Avro(_Packed):
+    """One Avro record, written with the declared schema, behind the five bytes that Kafka's serializers put before it."""
+
+    def __init__(self, text: str) -> None:
+        """Raise ConfigError: the schema cannot be read, or has what no table can hold."""
+        try:
+            schema = spark_type(text)
+            readable = readable_schema(text)
+            _ = parse_schema(readable)
+        except (AvroSchemaError, *_WRONG) as error:
+            raise ConfigError([f"schema: {error}"]) from error
+        super().__init__(schema, _AvroDecode(readable))
+        self.schema_text: str = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+
+
+class _AvroDecode:
+    """Decodes with a schema that is parsed once in each process: what parsing makes cannot be sent there."""
+
+    def __init__(self, schema: Any) -> None:  # noqa: ANN401 - as JSON gives it
+        self._schema = schema
+        self._parsed: Any = None
+
+    def __getstate__(self) -> Any:  # noqa: ANN401
+        return self._schema
+
+    def __setstate__(self, schema: Any) -> None:  # noqa: ANN401
+        self._schema, self._parsed = schema, None
+
+    def __call__(self, value: bytes) -> Any:  # noqa: ANN401
+        if self._parsed is None:
+            self._parsed = parse_schema(self._schema)
+        if len(value) < _AVRO_PREFIX or value[0] != 0:
+            raise ValueError("magic byte 0 and a schema id of four bytes are wanted at the beginning")
+        stream = BytesIO(value)
+        _ = stream.seek(_AVRO_PREFIX)
+        found = schemaless_reader(stream, self._parsed, None)
+        if stream.tell() != len(value):
+            raise ValueError(f"{len(value) - stream.tell()} bytes follow the record")
+        return found

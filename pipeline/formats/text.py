@@ -1,0 +1,88 @@
+"""JSON, into declared columns or into Spark's variant: column expressions only, no Python for a record."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType, VariantType
+
+from ..core.parse_rules import ErrorClass
+from . import READABLE, absent, as_nullable, fault
+
+_CORRUPT: Final = "_penstock_corrupt"
+_TEXT: Final = "_text"
+_PARSED: Final = "_parsed"
+
+NOT_UTF8: Final = "not UTF-8"
+NOT_JSON: Final = "not one JSON value"
+NOT_FITTING: Final = "JSON that does not fit the declared schema"
+
+
+def _text() -> Column:
+    """The value between brackets. Jackson reads one value and leaves the rest: `{…} and more` would pass, `[{…} and more]` does not."""
+    readable = F.col(READABLE)
+    return F.when(readable.isNotNull(), F.concat(F.lit("["), readable.cast(StringType()), F.lit("]")))
+
+
+class Json:
+    """One JSON object a record, into the fields of a schema.
+
+    Read as Spark's `from_json` does with mode PERMISSIVE: fields that are absent become null, those that are not declared are left
+    out, a value of another type is an error.
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = schema
+        self.value_type: DataType = as_nullable(schema)
+        self.schema_text: str = schema.json()
+
+    def parse(self, frame: DataFrame) -> DataFrame:
+        wrapper = StructType(
+            [StructField("v", ArrayType(self.value_type)), StructField(_CORRUPT, StringType())],
+        )
+        wrapped = F.concat(F.lit('{"v":'), F.col(_TEXT), F.lit("}"))
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        columns = list(frame.columns)
+        frame = frame.withColumn(_TEXT, _text()).withColumn(_PARSED, F.from_json(wrapped, wrapper, options))
+        parsed = F.col(_PARSED)
+        only = F.get(parsed.getField("v"), F.lit(0))
+        there = F.col(READABLE).isNotNull()
+        whole = parsed.getField(_CORRUPT).isNull() & (F.size(parsed.getField("v")) == 1) & only.isNotNull()
+        frame = frame.select(*columns, _TEXT, F.when(there & F.coalesce(whole, F.lit(False)), only).alias("value"))
+        value = F.col("value")
+        wrong = there & value.isNull()
+        cases = [
+            (there & ~F.is_valid_utf8(F.col(_TEXT)), ErrorClass.DECODE, NOT_UTF8),
+            (wrong & ~_is_one_value(F.try_parse_json(F.col(_TEXT))), ErrorClass.DECODE, NOT_JSON),
+            (wrong, ErrorClass.SCHEMA, NOT_FITTING),
+            *absent(value, self._schema),
+        ]
+        return frame.select(*columns, "value", *fault(cases))
+
+
+def _is_one_value(brackets: Column) -> Column:
+    """Whether a variant is an array of one element."""
+    first = F.try_variant_get(brackets, "$[0]", "variant")
+    second = F.try_variant_get(brackets, "$[1]", "variant")
+    return brackets.isNotNull() & first.isNotNull() & second.isNull()
+
+
+class Variant:
+    """Any JSON value, into Spark's variant: what has no schema yet."""
+
+    schema_text = ""
+
+    @property
+    def value_type(self) -> DataType:
+        return VariantType()
+
+    def parse(self, frame: DataFrame) -> DataFrame:
+        columns = list(frame.columns)
+        frame = frame.withColumn(_TEXT, _text()).withColumn(_PARSED, F.try_parse_json(F.col(_TEXT)))
+        there = F.col(READABLE).isNotNull()
+        cases = [
+            (there & ~F.is_valid_utf8(F.col(_TEXT)), ErrorClass.DECODE, NOT_UTF8),
+            (there & ~_is_one_value(F.col(_PARSED)), ErrorClass.DECODE, NOT_JSON),
+        ]
+        value = F.try_variant_get(F.col(_PARSED), "$[0]", "variant")
+        return frame.select(*columns, value.alias("value"), *fault(cases))

@@ -1,0 +1,105 @@
+"""Splitting off the record id header (`wire.record_ids`), in column expressions: no Python for a record.
+
+A header of version 1 is read; none makes a record foreign. What is neither is named in `header_error`. A version that a later
+Penstock may have given out is no fault of the record's: see `NewerIds`.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import IntegerType, LongType, StringType
+
+from ..wire.record_ids import BYTES, HEADER, VERSION
+from .core.parse_rules import NewerIds
+from .schemas import HEADERS, HOUR_FORMAT
+
+NEWER_VERSIONS_MAX: Final = 15
+"""Versions above this are taken for noise of somebody else's header: Penstock's come one by one."""
+_YEAR_10000_MS: Final = 253_402_300_800_000
+_YEAR_10000_LABEL: Final = "9999-12-31-23"
+_EPOCH_LABEL: Final = "1970-01-01-00"
+
+DOUBLED: Final = "several id headers"
+WITHOUT_VALUE: Final = "an id header without value"
+NO_INCARNATION: Final = "an id header with incarnation 0, which nobody has"
+TOO_LATE: Final = "an id header with an accept time after the year 9999"
+NEWER: Final = f"is newer than version {VERSION}, which this program reads: upgrade the pipeline before the daemons"
+
+
+def split(frame: DataFrame, *, newer_ids: NewerIds) -> DataFrame:
+    """Add `incarnation`, `origin`, `ordinal`, `accept_ts`, `hour` and `header_error`; take the id out of `headers`.
+
+    The frame has `headers` and `timestamp` of Spark's Kafka connector. `headers` keeps a header that is at fault, for whoever looks
+    at the record in quarantine.
+    """
+    columns = [name for name in frame.columns if name not in ("headers", "timestamp")]
+    frame = frame.select(
+        *columns,
+        F.col("timestamp"),
+        F.col("headers").cast(HEADERS).alias("headers"),
+        F.filter(F.col("headers"), lambda each: each.getField("key") == HEADER).alias("_ids"),
+    )
+    frame = frame.select("*", F.get(F.col("_ids"), F.lit(0)).getField("value").alias("_id"))
+    frame = frame.select("*", F.hex(F.col("_id")).alias("_hex"), _error(newer_ids).alias("header_error"))
+    good = F.col("_hex").isNotNull() & F.col("header_error").isNull()
+    accept_ms = F.when(good, _number(17, 6))
+    frame = frame.select(
+        *columns,
+        "timestamp",
+        F.when(good, F.lower(F.substring(F.col("_hex"), 3, 12))).alias("incarnation"),
+        F.when(good, _number(7, 3)).cast(IntegerType()).alias("origin"),
+        F.when(good, _number(10, 7)).alias("ordinal"),
+        F.timestamp_millis(accept_ms).alias("accept_ts"),
+        F.when(good, _others()).otherwise(F.col("headers")).alias("headers"),
+        "header_error",
+    )
+    return frame.select("*", hour_of(F.coalesce(F.col("accept_ts"), F.col("timestamp"))).alias("hour"))
+
+
+def hour_of(moment: Column) -> Column:
+    """The partition of a moment. Producers may send any time at all: what lies outside 1970 to 9999 is in the first or last hour."""
+    text = F.date_format(moment, HOUR_FORMAT)
+    return (
+        F.when(moment < F.timestamp_millis(F.lit(0)), F.lit(_EPOCH_LABEL))
+        .when(moment >= F.timestamp_millis(F.lit(_YEAR_10000_MS)), F.lit(_YEAR_10000_LABEL))
+        .otherwise(text)
+    )
+
+
+def _others() -> Column:
+    """The headers without the id; null where nothing else was there, as the connector has it for a record without headers."""
+    rest = F.filter(F.col("headers"), lambda each: each.getField("key") != HEADER)
+    return F.when(F.size(rest) > 0, rest)
+
+
+def _number(start: int, length: int) -> Column:
+    """Bytes of the id as a big-endian number; `start` counts from 0."""
+    return F.conv(F.substring(F.col("_hex"), 2 * start + 1, 2 * length), 16, 10).cast(LongType())
+
+
+def _error(newer_ids: NewerIds) -> Column:
+    """What is wrong with the header, null if nothing is or there is none."""
+    value, text = F.col("_id"), F.col("_hex")
+    size = F.octet_length(value)
+    version = F.conv(F.substring(text, 1, 2), 16, 10).cast(IntegerType())
+    newer = F.concat(F.lit("the id header's version "), version.cast(StringType()), F.lit(f" {NEWER}"))
+    return (
+        F.when(F.coalesce(F.size(F.col("_ids")), F.lit(0)) <= 0, F.lit(None).cast(StringType()))
+        .when(F.size(F.col("_ids")) > 1, F.lit(DOUBLED))
+        .when(value.isNull(), F.lit(WITHOUT_VALUE))
+        .when(size == 0, _wrong_size(size))
+        .when(
+            version.between(VERSION + 1, NEWER_VERSIONS_MAX),
+            F.raise_error(newer).cast(StringType()) if newer_ids == "stop" else newer,
+        )
+        .when(version != VERSION, F.concat(F.lit("an id header of version "), version.cast(StringType())))
+        .when(size != BYTES, _wrong_size(size))
+        .when(F.substring(text, 3, 12) == "0" * 12, F.lit(NO_INCARNATION))
+        .when(_number(17, 6) >= _YEAR_10000_MS, F.lit(TOO_LATE))
+    )
+
+
+def _wrong_size(size: Column) -> Column:
+    """Too short and too long in one sentence."""
+    return F.concat(F.lit("an id header of "), size.cast(StringType()), F.lit(f" bytes, not {BYTES}"))

@@ -1,0 +1,152 @@
+"""One micro-batch of `land`: good rows in one commit, bad rows in another, and what must hold before either.
+
+What a crash leaves at each step, and what the next run does with it:
+
+* before the first commit: nothing; the batch is written;
+* between the two: the good rows; their commit is recognised by its transaction and not repeated, the bad rows are written;
+* after both, before Spark's own log: the same, twice recognised.
+
+That holds as long as the batch is read by the same rules and of the same records as before, which is why both are kept with each
+commit and compared before the first batch of a run.
+"""
+
+from typing import Final, Protocol
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from . import schemas
+from .checkpoint import Checkpoint
+from .land_topic import LandTopic
+from .names import QUARANTINE, bronze_table
+from .tables import Table, Tables, Transaction
+
+RULES: Final = "penstock.parse"
+"""In a commit's metadata: digest of the rules by which its batch was read."""
+OFFSETS: Final = "penstock.offsets"
+"""In a commit's metadata: the end of its batch in each partition, as in Spark's offset log."""
+
+
+class LandError(Exception):
+    """`land` stopped, or does not start. The text says why, and what to do."""
+
+
+class Steps(Protocol):
+    """Told how far a batch has come; what it raises stops the query there. Tests end the driver in it."""
+
+    def reached(self, step: str, topic: str, batch: int) -> None:
+        """`step` is one of `started`, `good` (those are committed) and `bad` (those too)."""
+        ...
+
+
+class NoSteps:
+    """Nobody wants to know."""
+
+    def reached(self, step: str, topic: str, batch: int) -> None:
+        """Nothing."""
+
+
+class Batches:
+    """Writes the micro-batches of one query, in the order of their ids; Spark calls it from a thread of its own."""
+
+    def __init__(self, topic: LandTopic, tables: Tables, checkpoint: Checkpoint, steps: Steps) -> None:
+        self._topic = topic
+        self._checkpoint = checkpoint
+        self._steps = steps
+        self._rules = topic.rules.digest()
+        self._looked = False
+        self._bronze_schema = schemas.bronze(topic.format.value_type)
+        self._bronze = tables.table(bronze_table(topic.name), self._bronze_schema, schemas.PARTITION_BY)
+        self._quarantine = tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY)
+        self.failure: LandError | None = None
+        """Why the query was stopped from here, if it was."""
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """Write a batch, or what of it is not written yet. Raise LandError, TableError."""
+        try:
+            self._write(frame, batch)
+        except LandError as error:
+            self.failure = error
+            raise
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        query = self._checkpoint.query_id()
+        if query is None:
+            raise LandError(
+                f"{self._checkpoint.path} has lost its metadata; without the query's id nothing can be written once"
+            )
+        good_app, bad_app = apps(query)
+        offsets = self._checkpoint.offsets(batch) or ""
+        metadata = {RULES: self._rules, OFFSETS: offsets}
+        if not self._looked:
+            self._look(good_app, self._bronze, batch, offsets, follows=True)
+            self._look(bad_app, self._quarantine, batch, offsets, follows=False)
+            self._looked = True
+        self._steps.reached("started", self._topic.name, batch)
+        rows = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            # A commit even without rows: it tells later runs how this batch was read.
+            if not self._bronze.append(self._good(rows, batch), app=good_app, version=batch, metadata=metadata):
+                self._compare(self._bronze.transaction(good_app), batch, offsets)
+            self._steps.reached("good", self._topic.name, batch)
+            bad = rows.where(F.col("error_class").isNotNull())
+            if not bad.isEmpty():
+                _ = self._quarantine.append(self._bad(bad, batch), app=bad_app, version=batch, metadata=metadata)
+            self._steps.reached("bad", self._topic.name, batch)
+        finally:
+            _ = rows.unpersist()
+
+    def _good(self, rows: DataFrame, batch: int) -> DataFrame:
+        good = self._with_batch(rows.where(F.col("error_class").isNull()), batch)
+        return good.select(*self._bronze_schema.fieldNames())
+
+    def _bad(self, bad: DataFrame, batch: int) -> DataFrame:
+        named = self._with_batch(bad, batch).withColumn("format", F.lit(self._topic.rules.format))
+        return named.select(*schemas.QUARANTINE.fieldNames())
+
+    def _with_batch(self, rows: DataFrame, batch: int) -> DataFrame:
+        return rows.withColumns(
+            {
+                "schema_version": F.lit(self._topic.rules.schema_version),
+                "batch": F.lit(batch).cast("long"),
+                # Of the moment of writing: what a stream calls the present is when the batch was planned.
+                "landed_at": F.current_timestamp(),
+            }
+        )
+
+    def _look(self, app: str, table: Table, batch: int, offsets: str, *, follows: bool) -> None:
+        """Before the first batch of a run: is the table where the checkpoint says? `follows`: every batch has a commit there."""
+        found = table.transaction(app)
+        newest = -1 if found is None else found.version
+        if newest > batch:
+            raise LandError(
+                f"{self._topic.name}: the table {table.name} has batch {newest} already, and the checkpoint {self._checkpoint.path} is "
+                f"only at batch {batch}: it is an older copy, and going on from it would lose records. Give the query the newer checkpoint"
+            )
+        if follows and newest < batch - 1:
+            missing = f"batch {newest + 1}" if newest + 2 == batch else f"batches {newest + 1} to {batch - 1}"
+            raise LandError(
+                f"{self._topic.name}: the table {table.name} does not have {missing}, which the checkpoint {self._checkpoint.path} "
+                "counts as landed: the table was restored or replaced. Restore the checkpoint of the same time, or begin anew with both"
+            )
+        self._compare(found, batch, offsets)
+
+    def _compare(self, found: Transaction | None, batch: int, offsets: str) -> None:
+        """Before leaving out a commit that is there: it must be of the same rules and the same records."""
+        if found is None or found.version != batch or RULES not in found.metadata:
+            return
+        if found.metadata[RULES] != self._rules:
+            raise LandError(
+                f"{self._topic.name}: batch {batch} was half written under another schema; start once with the old one"
+            )
+        if found.metadata.get(OFFSETS, "") != offsets:
+            raise LandError(
+                f"{self._topic.name}: batch {batch} in the table is of other records than batch {batch} of the checkpoint "
+                f"{self._checkpoint.path}: it is not the checkpoint that wrote the table"
+            )
+
+
+def apps(query: str) -> tuple[str, str]:
+    """Names of a query's transactions: in its topic's table, and in quarantine."""
+    return f"{query}/good", f"{query}/bad"
