@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from .core import report_charts
 from .core.report_data import ReportData, Status
 from .core.report_view import BAR_WIDTH, Limits, view
-from .core.report_words import moment, number, seconds
+from .core.report_words import moment, number, seconds, visible
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 STATUS_WORD: Final = {
@@ -70,6 +70,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_seen,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -77,11 +78,17 @@ def _environment() -> Environment:
     return environment
 
 
+def _seen(value: object) -> object:
+    """Every text that the template puts on the page, markup of our own aside, shows its invisible characters."""
+    return visible(value) if type(value) is str else value
+
+
 def _code(text: str) -> Markup:
     """Escaped text, with what stands between backticks as code."""
     parts = text.split("`")
     return Markup("").join(
-        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+        Markup("<code>{}</code>").format(visible(part)) if place % 2 else escape(visible(part))
+        for place, part in enumerate(parts)
     )
 
 

@@ -102,7 +102,7 @@ def _hours(data: ReportData, most: int) -> Table:
         Column("Status"), Column("Hour (UTC)"), Column("Topic"), Column("Host", hint="and incarnation"),
         Column("Accepted", True), Column("Expected", True, "accepted without holes"), Column("Arrived", True, "distinct ids in the tables"),
         Column("Share", True), Column("Lost", True), Column("Late", True), Column("Pending", True),
-        Column("Twice", True, "rows beyond the first of an id"), Column("p50", True, "accept to landed"), Column("p99", True, "accept to landed"),
+        Column("Twice", True, "rows beyond the first of an id"), Column("p50 / p99", True, "accept to landed; sorted by p99"),
     )  # fmt: skip
     return Table(
         "hours",
@@ -139,14 +139,13 @@ def _hour_row(row: HourRow) -> Row:
             _count(row.late, "late"),
             _count(row.pending, "late"),
             _count(row.duplicated, "duplicated"),
-            Cell(seconds(row.latency_p50_s), _sortable(row.latency_p50_s)),
-            Cell(seconds(row.latency_p99_s), _sortable(row.latency_p99_s)),
+            Cell(_latency(row), -1.0 if row.latency_p99_s is None else round(row.latency_p99_s, 3)),
         ),
     )
 
 
-def _sortable(value: float | None) -> float:
-    return -1.0 if value is None else round(value, 3)
+def _latency(row: HourRow) -> str:
+    return NONE if row.latency_p50_s is None else f"{seconds(row.latency_p50_s)} / {seconds(row.latency_p99_s)}"
 
 
 def _missing(data: ReportData, most: int) -> Table:

@@ -1,10 +1,10 @@
 """The verdict in words: what is complete, what is missing, by name, and what to do next."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from .report_data import HourRow, MissingClass, MissingRange, ReportData, Status
+from .report_data import Duplicate, HourRow, MissingClass, MissingRange, ReportData, Status
 from .report_words import counted, distinct, hour_text, listed, number, record_ids, share
 
 NAMED_MAX: Final = 5
@@ -37,6 +37,13 @@ def books(rows: Iterable[HourRow]) -> Books:
     return Books(**sums)
 
 
+class Named(NamedTuple):
+    """An id or an hour by name."""
+
+    where: str
+    what: str
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing to know, with what to do about it."""
@@ -45,8 +52,10 @@ class Finding:
     title: str
     told: tuple[str, ...]
     """Sentences."""
-    names: tuple[str, ...] = ()
+    names: tuple[Named, ...] = ()
     """Ids or hours, by name, the first of them."""
+    more: int = 0
+    """Names that are only in the tables."""
     steps: tuple[str, ...] = ()
     """What to do next, in order. Commands stand between backticks."""
     anchor: str = ""
@@ -74,6 +83,7 @@ def judge(data: ReportData) -> Verdict:
             _unknown(data),
             _late(data, sums),
             _complete(data),
+            _nothing(data),
         )
         if finding is not None
     ]
@@ -112,12 +122,12 @@ def _summary(data: ReportData, sums: Books) -> str:
     hours = distinct(row.hour for row in data.rows)
     if not data.rows:
         asked = counted(len(data.hours), "hour")
-        return f"No record of any topic was accepted or landed in the {asked} that were looked at."
+        return f"No record of any topic was accepted or has landed ({asked} looked at)."
     places = f"{counted(len(topics), 'topic')}, {counted(len(hosts), 'host')}, {counted(len(hours), 'hour')}"
     if not sums.expected:
         return f"No record was expected ({places})."
     unknown = len(_hours(data.rows, Status.UNKNOWN))
-    more = f" {counted(unknown, 'hour')} cannot be judged." if unknown else ""
+    more = f" {counted(unknown, 'topic hour')} cannot be judged." if unknown else ""
     if sums.distinct >= sums.expected:
         return f"All {number(sums.expected)} expected records are in the tables ({places}).{more}"
     return (
@@ -142,7 +152,11 @@ def _lost(data: ReportData, sums: Books) -> Finding | None:
         (
             "They were settled at the daemon, `land` has read past their place, and no table has them, not even the quarantine.",
         ),
-        _ids(ranges),
+        tuple(
+            Named(_where(item), record_ids(item.incarnation, item.origin, item.first, item.end))
+            for item in ranges[:NAMED_MAX]
+        ),
+        max(0, len(ranges) - NAMED_MAX),
         (
             "Look who deleted rows: the history of the bronze table names every commit beside those of `land` and `seal`.",
             "Look whether Kafka dropped them before they were read: retention too short, an unclean leader election, DeleteRecords.",
@@ -152,11 +166,8 @@ def _lost(data: ReportData, sums: Books) -> Finding | None:
     )
 
 
-def _ids(ranges: Sequence[MissingRange]) -> tuple[str, ...]:
-    return tuple(
-        f"{item.topic}, {hour_text(item.hour)}: {record_ids(item.incarnation, item.origin, item.first, item.end)}"
-        for item in ranges[:NAMED_MAX]
-    )
+def _where(item: MissingRange | Duplicate | HourRow) -> str:
+    return f"{item.topic}, {hour_text(item.hour)}"
 
 
 def _duplicated(data: ReportData, sums: Books) -> Finding | None:
@@ -164,14 +175,15 @@ def _duplicated(data: ReportData, sums: Books) -> Finding | None:
         return None
     topics = distinct(row.topic for row in data.rows if row.duplicated)
     names = tuple(
-        f"{item.topic}, {hour_text(item.hour)}: {record_ids(item.incarnation, item.origin, item.ordinal, item.ordinal + 1)}"
+        Named(_where(item), record_ids(item.incarnation, item.origin, item.ordinal, item.ordinal + 1))
         for item in data.duplicates[:NAMED_MAX]
     )
     return Finding(
         Status.DUPLICATED,
-        f"{counted(sums.duplicated, 'row')} too many in {listed(topics)}",
+        f"{counted(sums.duplicated, 'extra row')} in {listed(topics)}",
         ("The same record ids lie in Kafka more than once: written again, header and all.",),
         names,
+        max(0, len(data.duplicates) - NAMED_MAX),
         (
             "Run `penstock-pipeline seal`: of each id it keeps the row with the lowest partition and offset and removes the others.",
             "Look where they came from: a spool restored from a copy, or another program that copies records with their headers.",
@@ -185,8 +197,10 @@ def _unknown(data: ReportData) -> Finding | None:
     if not rows:
         return None
     names = tuple(
-        f"{row.topic}, {hour_text(row.hour)}, {row.host or row.incarnation or 'unknown host'}: "
-        f"{'; '.join(row.doubts) or 'no reason given'}"
+        Named(
+            f"{_where(row)}, {row.host or row.incarnation or 'unknown host'}",
+            "; ".join(row.doubts) or "no reason given",
+        )
         for row in rows[:NAMED_MAX]
     )
     silent = [state for state in data.incarnations if state.state == "silent"]
@@ -196,11 +210,10 @@ def _unknown(data: ReportData) -> Finding | None:
     )
     return Finding(
         Status.UNKNOWN,
-        f"{counted(len(_hours(rows)), 'hour')} of a topic cannot be judged".replace(
-            "hours of a topic", "hours of topics"
-        ),
+        f"{counted(len(_hours(rows)), 'topic hour')} cannot be judged",
         ("What the daemons say about these hours is not whole, so nobody can say that they are complete.",),
         names,
+        max(0, len(rows) - NAMED_MAX),
         (
             "Look whether the daemon runs on the host (`penstock status`) and reaches Kafka: its books wait with it.",
             *retire,
@@ -230,8 +243,12 @@ def _late(data: ReportData, sums: Books) -> Finding | None:
         told.append("These hours are not closed yet: more may come in.")
     steps.append("Then run `penstock-pipeline audit` again. Nothing is lost so far.")
     waiting = sums.pending + sums.late
-    title = f"{counted(waiting, 'record')} on the way" if waiting else f"{counted(len(rows), 'hour')} still open"
-    return Finding(Status.LATE, title, tuple(told), (), tuple(steps), "missing" if waiting else "hours")
+    title = (
+        f"{counted(waiting, 'record')} on the way"
+        if waiting
+        else f"{counted(len(_hours(rows)), 'topic hour')} still open"
+    )
+    return Finding(Status.LATE, title, tuple(told), steps=tuple(steps), anchor="missing" if waiting else "hours")
 
 
 def _complete(data: ReportData) -> Finding | None:
@@ -246,5 +263,20 @@ def _complete(data: ReportData) -> Finding | None:
     told = f"{counted(records, 'record')} accepted, settled and in the tables, each once."
     steps = ("`penstock-pipeline seal` can seal them.",) if records else ()
     left = "" if len(whole) == len(every) else f" of {number(len(every))}"
-    title = f"{number(len(whole))}{left} {'hour' if len(every) == 1 else 'hours'} complete"
-    return Finding(Status.COMPLETE, title, (told,), (), steps, "hours")
+    title = f"{number(len(whole))}{left} {'topic hour' if len(every) == 1 else 'topic hours'} complete"
+    return Finding(Status.COMPLETE, title, (told,), steps=steps, anchor="hours")
+
+
+def _nothing(data: ReportData) -> Finding | None:
+    """An audit that saw nothing has proven nothing: it may have looked in the wrong place."""
+    if data.rows:
+        return None
+    return Finding(
+        Status.COMPLETE,
+        "Is that what you expected?",
+        ("There is neither anything to prove nor anything to miss in these hours.",),
+        steps=(
+            f"Otherwise look whether the daemons write to {data.audit_topic}: `penstock audit create-topic` makes it.",
+            "Look whether the hours asked for and the place of the tables are the right ones.",
+        ),
+    )

@@ -9,7 +9,7 @@ from .report_axis import Axis, Cell, Cells, make_axis
 from .report_data import ReportData, Status
 from .report_tables import Table, hours_note, tables
 from .report_verdict import Books, Verdict, books, judge
-from .report_words import counted, hour_text, number, seconds, share
+from .report_words import counted, hour_text, number, seconds, share, visible
 
 BAR_WIDTH: Final = 1000
 SEGMENT_MIN: Final = 6
@@ -161,7 +161,7 @@ def segments(sums: Books) -> tuple[Segment, ...]:
 
 
 def _step(minutes: int) -> str:
-    return "minute" if minutes == 1 else seconds(minutes * 60)
+    return "one minute" if minutes == 1 else seconds(minutes * 60)
 
 
 def _strip(place: int, item: charts.Laid, axis: Axis) -> Strip:
@@ -212,9 +212,13 @@ def _left_out(data: ReportData, limits: Limits, made: Sequence[Table], latencies
 
 def _payload(axis: Axis, topics: Sequence[charts.Laid], hosts: Sequence[charts.Laid]) -> dict[str, object]:
     pictures: dict[str, object] = {
-        f"t{place}": {"names": [item.name], "cells": [_numbers(item.cells)]} for place, item in enumerate(topics)
+        f"t{place}": {"names": [visible(item.name)], "cells": [_numbers(item.cells)]}
+        for place, item in enumerate(topics)
     }
-    pictures["heat"] = {"names": [host.name for host in hosts], "cells": [_numbers(host.cells) for host in hosts]}
+    pictures["heat"] = {
+        "names": [visible(host.name) for host in hosts],
+        "cells": [_numbers(host.cells) for host in hosts],
+    }
     return {"step": axis.step, "starts": axis.starts, "pictures": pictures}
 
 

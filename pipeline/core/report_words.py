@@ -49,7 +49,7 @@ def seconds(value: float | None) -> str:
     if value < 1:
         return f"{round(value * 1000)} ms"
     if value < 59.95:
-        return f"{value:.1f} s"
+        return f"{value:.1f}".removesuffix(".0") + " s"
     whole = round(value)
     if whole < 3600:
         return _two(whole // 60, "min", whole % 60, "s")
@@ -94,6 +94,15 @@ def record_ids(incarnation: str, origin: int, first: int, end: int) -> str:
     """Text form of ids: one as it is, a range as its first and its last ordinal."""
     text = f"{incarnation}-{origin}-{first}"
     return text if end == first + 1 else f"{text} … {end - 1}"
+
+
+def visible(text: str) -> str:
+    """Characters that nobody sees, or that turn the order of others around, as escapes: a name reads as what it is."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:

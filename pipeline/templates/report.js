@@ -5,67 +5,69 @@
   const page = JSON.parse(one("page-data").textContent);
   const grouped = new Intl.NumberFormat("en-US");
 
-  // ---- filters -------------------------------------------------------------------------------------------------------
-  const form = one("filters");
-  const topic = one("filter-topic"), hour = one("filter-hour"), text = one("filter-text"), told = one("filter-told");
-  const boxes = all("input[name=status]", form);
-  const rows = all("tr[data-topic]");
-  const pictures = all(".strip[data-topic], .latency[data-topic]");
-  const words = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+  // ---- filters; a page without rows has none ----------------------------------------------------------------------------
+  const filter = (form) => {
+    const topic = one("filter-topic"), hour = one("filter-hour"), text = one("filter-text"), told = one("filter-told");
+    const boxes = all("input[name=status]", form);
+    const rows = all("tr[data-topic]");
+    const pictures = all(".strip[data-topic], .latency[data-topic]");
+    const words = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
 
-  const passes = (item, statuses, sought) => {
-    const own = item.dataset;
-    return (!topic.value || !own.topic || own.topic === topic.value)
-      && (!hour.value || !own.hour || own.hour === hour.value)
-      && (!statuses.size || !own.status || statuses.has(own.status))
-      && (!sought || (words.get(item) ?? own.topic.toLowerCase()).includes(sought));
-  };
+    const passes = (item, statuses, sought) => {
+      const own = item.dataset;
+      return (!topic.value || !own.topic || own.topic === topic.value)
+        && (!hour.value || !own.hour || own.hour === hour.value)
+        && (!statuses.size || !own.status || statuses.has(own.status))
+        && (!sought || (words.get(item) ?? own.topic.toLowerCase()).includes(sought));
+    };
 
-  const apply = () => {
-    const statuses = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
-    const sought = text.value.trim().toLowerCase();
-    let shown = 0;
-    for (const row of rows) {
-      row.hidden = !passes(row, statuses, sought);
-      shown += row.hidden ? 0 : 1;
-    }
-    // Pictures have no hour and no host: they follow the topic and, where they have one, the status.
-    for (const picture of pictures) picture.hidden = !passes(picture, statuses, "");
-    for (const section of all("section.table")) {
-      const none = section.querySelector(".none");
-      if (none) none.hidden = all("tbody tr", section).some((row) => !row.hidden);
-    }
-    told.textContent = `${grouped.format(shown)} of ${grouped.format(rows.length)} rows`;
-    remember(statuses);
-  };
+    const apply = () => {
+      const statuses = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
+      const sought = text.value.trim().toLowerCase();
+      let shown = 0;
+      for (const row of rows) {
+        row.hidden = !passes(row, statuses, sought);
+        shown += row.hidden ? 0 : 1;
+      }
+      // Pictures have no hour and no host: they follow the topic and, where they have one, the status.
+      for (const picture of pictures) picture.hidden = !passes(picture, statuses, "");
+      for (const section of all("section.table")) {
+        const none = section.querySelector(".none");
+        if (none) none.hidden = all("tbody tr", section).some((row) => !row.hidden);
+      }
+      told.textContent = `${grouped.format(shown)} of ${grouped.format(rows.length)} rows`;
+      remember(statuses);
+    };
 
-  // ---- the filter in the address, so that what is seen can be pointed at ----------------------------------------------
-  const remember = (statuses) => {
-    const kept = new URLSearchParams();
-    if (topic.value) kept.set("topic", topic.value);
-    if (hour.value) kept.set("hour", hour.value);
-    if (statuses.size) kept.set("status", [...statuses].join(" "));
-    if (text.value.trim()) kept.set("find", text.value.trim());
-    const hash = String(kept);
-    if (hash || location.hash.includes("=")) history.replaceState(null, "", hash ? `#${hash}` : "#");
-  };
-  const recall = () => {
-    if (!location.hash.includes("=")) return;
-    const kept = new URLSearchParams(location.hash.slice(1));
-    const choose = (select, value) => { if ([...select.options].some((option) => option.value === value)) select.value = value; };
-    choose(topic, kept.get("topic") ?? "");
-    choose(hour, kept.get("hour") ?? "");
-    const statuses = (kept.get("status") ?? "").split(" ");
-    for (const box of boxes) box.checked = statuses.includes(box.value);
-    text.value = kept.get("find") ?? "";
-  };
+    // ---- the filter in the address, so that what is seen can be pointed at ----------------------------------------------
+    const remember = (statuses) => {
+      const kept = new URLSearchParams();
+      if (topic.value) kept.set("topic", topic.value);
+      if (hour.value) kept.set("hour", hour.value);
+      if (statuses.size) kept.set("status", [...statuses].join(" "));
+      if (text.value.trim()) kept.set("find", text.value.trim());
+      const hash = String(kept);
+      if (hash || location.hash.includes("=")) history.replaceState(null, "", hash ? `#${hash}` : "#");
+    };
+    const recall = () => {
+      if (!location.hash.includes("=")) return;
+      const kept = new URLSearchParams(location.hash.slice(1));
+      const choose = (select, value) => { if ([...select.options].some((option) => option.value === value)) select.value = value; };
+      choose(topic, kept.get("topic") ?? "");
+      choose(hour, kept.get("hour") ?? "");
+      const statuses = (kept.get("status") ?? "").split(" ");
+      for (const box of boxes) box.checked = statuses.includes(box.value);
+      text.value = kept.get("find") ?? "";
+    };
 
-  form.hidden = false;
-  form.addEventListener("input", apply);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => setTimeout(apply));
-  recall();
-  apply();
+    form.hidden = false;
+    form.addEventListener("input", apply);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("reset", () => setTimeout(apply));
+    recall();
+    apply();
+  };
+  if (one("filters")) filter(one("filters"));
 
   // ---- sorting -------------------------------------------------------------------------------------------------------
   const compare = (a, b) => {

@@ -1,6 +1,7 @@
 """Runs of the audit as the report sees them: a good one, one with every kind of trouble, a huge one, an empty one, a hostile one."""
 
 import random
+from datetime import UTC, datetime
 from typing import Final
 
 from penstock.pipeline.core.report_data import (
@@ -26,8 +27,8 @@ HOSTILE: Final = '</script><script>window.hurt=1</script><img src=x onerror="win
 
 
 def hour_of(number: int) -> str:
-    """Name of hour 0, 1, … of the sample day."""
-    return f"2026-07-{17 + (3 + number) // 24:02}-{(3 + number) % 24:02}"
+    """Name of the hour that begins `number` hours after `HOUR_0`."""
+    return datetime.fromtimestamp((HOUR_0 + 60 * number) * 60, UTC).strftime("%Y-%m-%d-%H")
 
 
 def incarnation(number: int) -> str:
@@ -247,7 +248,7 @@ def hostile() -> ReportData:
     """Names that try to be markup, endless, or nothing at all."""
     endless = "x" * 240
     names = (HOSTILE, endless, "", "\u202eevil\u2066", "emoji 🐟 tab\t")
-    rows = [row(name or " ", hour=n, lost=1, doubts=(HOSTILE,)) for n, name in enumerate(names)]
+    rows = [row(name, hour=n, lost=1, doubts=(HOSTILE,)) for n, name in enumerate(names)]
     points = (MinutePoint(HOUR_0, 10, 9, lost=1), MinutePoint(HOUR_0 + 60 * 24 * 365 * 400, 5, 5), MinutePoint(7, 1, 1))
     return ReportData(
         run_id=HOSTILE,
