@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..wire.errors import FrameError
+from .core.books import Books
 from .core.entries import Lsn, lsn
 from .core.entry_codec import Kind, SyncedEntry, unpack
 from .core.ledger import Ledger
@@ -93,6 +94,7 @@ class Recovery:
         wall_ms: int,
         disk: Disk,
         alive: Callable[[], None],
+        books: Books | None = None,
     ) -> None:
         """`alive` is called again and again while it runs: a large spool takes longer than a watchdog waits."""
         self._directory = directory
@@ -102,7 +104,7 @@ class Recovery:
         self._disk = disk
         self._alive = alive
         self._report = RecoveryReport()
-        self._replay = Replay(sessions, now_ms=now_ms, wall_ms=wall_ms)
+        self._replay = Replay(sessions, now_ms=now_ms, wall_ms=wall_ms, books=books)
         self._ends: list[SegmentEnd] = []
         self._void: list[SegmentEnd] = []
         self._uncertain = False

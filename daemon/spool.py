@@ -31,6 +31,7 @@ from typing import Final
 from crc32c import crc32c
 
 from ..runtime.clock import monotonic, wall_ms
+from .core.books import Books
 from .core.entries import CheckpointEntry, ControlEntry, FrameEntry, Lsn, lsn, segment_of
 from .core.entry_codec import SyncedEntry, pack_control, pack_frame_meta
 from .core.model import FramePlace, SpoolFullError
@@ -113,9 +114,10 @@ class Spool:
         session_limits: SessionLimits | None = None,
         disk: Disk | None = None,
         alive: Callable[[], None] = lambda: None,
+        books: Books | None = None,
     ) -> "tuple[Spool, Recovered]":
         """Recover what is in the directory that `identity` holds. Follow with `begin` before anything is appended.
-        `alive` is called again and again meanwhile.
+        `alive` is called again and again meanwhile. `books`: empty ones, to be kept with the ledger.
 
         Raises:
             SpoolError: the directory cannot be read, or holds a version that is not known.
@@ -132,6 +134,7 @@ class Spool:
             wall_ms=wall_ms(),
             disk=disk,
             alive=alive,
+            books=books,
         ).run()
         recovered.uncertain |= max((end.number for end in ends), default=-1) < identity.segment
         if recovered.uncertain:

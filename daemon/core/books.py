@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from ...wire.audit_records import MINUTE_MS
+from ...wire.errors import FrameError
 from ...wire.slices import HEADER_BYTES
 from .book_rows import Minute, MinuteKey, ShardTotals, Span
 from .entries import OWN_SEQ, AckedEntry, FrameEntry, RefusedEntry
@@ -205,16 +206,16 @@ class Books:
         era: int,
         places: Mapping[int, Place],
     ) -> None:
-        """From a checkpoint, whose other tables `places` has.
-
-        Raises:
-            FrameError: a minute is not what this version writes.
-        """
+        """From a checkpoint, whose other tables `places` has. A minute that cannot be read is dropped."""
         self._clear()
         self.incarnation = incarnation
         self._set_minute(accept_ms // MINUTE_MS, era)
         for packed in minutes:
-            minute = Minute.restored(unpack_minute(packed))
+            try:
+                minute = Minute.restored(unpack_minute(packed))
+            except FrameError:
+                self.dropped_minutes += 1
+                continue
             self.minutes[minute.key] = minute
             self._weight += minute.weight
             is_current = (minute.key.minute, minute.key.era) == (self.minute, self.era)
@@ -294,7 +295,8 @@ class Books:
         self._touch(span.minute)
         if entry is None:
             return
-        span.offset_end = max(span.offset_end, entry.offset_end)
+        # Where the last record lies is not known, that of the one before would be too low.
+        span.offset_end = entry.offset_end
         if delivered and entry.seat >= 0:
             totals = span.minute.outcomes.setdefault(entry.seat, ShardTotals())
             totals.delivered += delivered

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
+from ...wire.audit_records import PARKED
 from ...wire.messages import Anchor, Cut, Row
 from ...wire.record_ids import IdRow
+from .books import Books
 from .entries import (
     AckedEntry,
     CheckpointEntry,
@@ -21,6 +23,7 @@ from .entries import (
     ParkedEntry,
     PartitionEntry,
     PartitionSnapshot,
+    RefusedEntry,
     SessionEntry,
     StampRowEntry,
 )
@@ -86,10 +89,12 @@ class PartitionState:
 class Ledger:
     """All partitions, by number and by place. One owner: the router's thread.
 
-    `incarnation`: under which ordinals are given out now, 0 before the first. `accept_ms`, `era`: of the last frame.
+    `incarnation`: under which ordinals are given out now, 0 before the first. `accept_ms`, `era`: of the last frame. `books`: told
+    of every change here that they count; None where none are kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, books: Books | None = None) -> None:
+        self.books = books
         self.incarnation = 0
         self.accept_ms = 0
         self.era = 0
@@ -124,10 +129,12 @@ class Ledger:
                     )
                     assert part.count > 0
                     state.next_ordinal += part.count
+                if self.books is not None:
+                    self.books.took(entry, self.by_number)
             case AckedEntry():
                 self._acked(self.by_number[entry.partition], entry)
             case ParkedEntry():
-                self.lose(entry.partition, [Hole(*pair) for pair in entry.ordinals])
+                self.lose(entry.partition, [Hole(*pair) for pair in entry.ordinals], PARKED)
             case GrantedEntry():
                 self._granted(self.by_number[entry.partition], entry)
             case CutsEntry():
@@ -140,13 +147,26 @@ class Ledger:
                 self._incarnate(entry.incarnation)
             case CheckpointEntry():
                 self._restore(entry)
+            case RefusedEntry():
+                if self.books is not None:
+                    self.books.refused_before(entry)
             case SessionEntry():
                 pass
             case _:
                 assert_never(entry)
 
-    def lose(self, partition: int, ranges: Iterable[Hole]) -> None:
-        """These ordinals will never be sent: parked, or gone from the spool."""
+    def reach(
+        self, state: PartitionState, end: int, nbytes: int = 0, *, counted: bool = True, ids: bool = True
+    ) -> None:
+        """At recovery: ordinals below `end` were given out, whether their frames are seen or not. `nbytes` of rows; `counted`
+        False: they are the router's own."""
+        if end > state.next_ordinal:
+            if self.books is not None and counted:
+                self.books.reached(state, end, nbytes, ids=ids)
+            state.next_ordinal = end
+
+    def lose(self, partition: int, ranges: Iterable[Hole], reason: str) -> None:
+        """These ordinals will never be sent: parked, or gone from the spool. `reason`: in the words of the audit's records."""
         state = self.by_number[partition]
         holes = list(state.holes)
         for hole in ranges:
@@ -154,8 +174,12 @@ class Ledger:
             assert hole.first >= state.mark, f"{hole} begins below the mark {state.mark}"
             assert hole.end <= state.next_ordinal, f"{hole} ends beyond ordinal {state.next_ordinal}"
             holes.append(hole)
+            if self.books is not None:
+                self.books.lost(partition, hole.first, hole.end, reason)
         state.holes = _merged(holes)
         _advance(state, state.mark)
+        if self.books is not None:
+            self.books.resolved(partition, state.mark)
         state.check()
 
     def snapshot(self) -> list[PartitionSnapshot]:
@@ -169,7 +193,10 @@ class Ledger:
         state.anchor = entry.anchor
         if entry.log_start >= 0:
             state.log_start = entry.log_start
+        moves = entry.mark > state.mark
         _advance(state, entry.mark)
+        if self.books is not None and moves:
+            self.books.resolved(state.number, state.mark, entry)
 
     def _granted(self, state: PartitionState, entry: GrantedEntry) -> None:
         # HO-16: a leader older than one that was seen may not know what was acknowledged since.
@@ -217,6 +244,8 @@ class Ledger:
             return
         self.incarnation = incarnation
         self.era = 0
+        if self.books is not None:
+            self.books.begin(incarnation)
         for state in self.by_number.values():
             start = state.next_ordinal
             state.id_rows = [*(row for row in state.id_rows if row.start < start), IdRow(start, incarnation)]
@@ -230,6 +259,14 @@ class Ledger:
             state = _state(snapshot)
             state.check()
             self._add(state)
+        if self.books is not None:
+            self.books.restore(
+                entry.books or (),
+                incarnation=entry.incarnation,
+                accept_ms=entry.accept_ms,
+                era=entry.era,
+                places=self.by_number,
+            )
 
     def _add(self, state: PartitionState) -> None:
         self.by_number[state.number] = state

@@ -69,7 +69,7 @@ class Outcomes:
             if lease.unsure_through > mark:
                 table.possible_duplicates(lease, mark, lease.unsure_through, "its producer state may have been lost")
                 lease.unsure_through = 0
-            entries[item.partition] = self._entry(lease, item, anchor)
+            entries[item.partition] = self._entry(lease, item, anchor, before)
             leases[item.partition] = lease
             table.advance(lease, end, Proof(item.first, item.count, item.base_offset, item.log_append_ms))
         for number, entry in entries.items():
@@ -85,14 +85,23 @@ class Outcomes:
         self._stand_still(lease, BlockedBy.CUTS_UNKNOWN, text, lease.durable.mark, lease.unsettled_end, retry=False)
         return False
 
-    def _entry(self, lease: Lease, item: DoneItem, anchor: Anchor | None) -> AckedEntry:
+    def _entry(self, lease: Lease, item: DoneItem, anchor: Anchor | None, before: AckedEntry | None) -> AckedEntry:
         base = item.base_offset
         if base == NO_OFFSET and anchor is not None:
             # It lies behind the last one: the older offset errs on the safe side wherever the log start is compared.
             base = anchor.base_offset
         time_ms = item.log_append_ms if item.log_append_ms >= 0 else item.time_ms
         new = Anchor(base, time_ms, self._table.wall_ms(), item.leader_epoch)
-        return AckedEntry(lease.number, item.first + item.count, new, item.log_start)
+        return AckedEntry(
+            lease.number,
+            item.first + item.count,
+            new,
+            item.log_start,
+            lease.seat,
+            (0 if before is None else before.batches) + 1,
+            (0 if before is None else before.resent) + max(item.attempts - 1, 0),
+            NO_OFFSET if item.base_offset == NO_OFFSET else item.base_offset + item.count,
+        )
 
     def _acked(self, lease: Lease, entry: AckedEntry) -> None:
         table, durable = self._table, lease.durable

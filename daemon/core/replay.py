@@ -7,7 +7,10 @@ a failed sync) counts once, where its last copy lies; ordinals that nothing hold
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeVar, assert_never
 
+from ...wire.audit_records import PARKED, QUARANTINED
 from ...wire.frames import Run
+from ...wire.slices import HEADER_BYTES
+from .books import Books
 from .entries import (
     AckedEntry,
     CheckpointEntry,
@@ -19,6 +22,7 @@ from .entries import (
     Lsn,
     ParkedEntry,
     PartitionEntry,
+    RefusedEntry,
     SessionEntry,
     StampRowEntry,
     segment_of,
@@ -70,8 +74,8 @@ class Replay:
     that are not what the entries before them say.
     """
 
-    def __init__(self, sessions: Sessions, *, now_ms: int, wall_ms: int) -> None:
-        self.ledger = Ledger()
+    def __init__(self, sessions: Sessions, *, now_ms: int, wall_ms: int, books: Books | None = None) -> None:
+        self.ledger = Ledger(books)
         self.sessions = sessions
         self.mended = 0
         self.differences = 0
@@ -96,7 +100,7 @@ class Replay:
                 self._checkpoint(entry)
             case SessionEntry():
                 self.sessions.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
-            case IncarnationEntry():
+            case IncarnationEntry() | RefusedEntry():
                 self.ledger.apply(entry)
             case SyncedEntry() | VoidEntry():
                 pass
@@ -165,10 +169,18 @@ class Replay:
             self.mended += 1
             self.ledger.apply(IncarnationEntry(entry.incarnation))
         self.ledger.accept_ms, self.ledger.era = entry.wall_ms, entry.era
+        if self.ledger.books is not None:
+            self.ledger.books.tick(entry.wall_ms, entry.era)
         for part, state in parts:
             if part.first != state.next_ordinal:
                 self.mended += 1
-            state.next_ordinal = max(state.next_ordinal, part.first + part.count)
+            self.ledger.reach(
+                state,
+                part.first + part.count,
+                part.length - HEADER_BYTES,
+                counted=not entry.is_own,
+                ids=entry.incarnation != 0,
+            )
         if entry.client_id is not None:
             known = self.sessions.by_id.get(entry.client_id)
             high = -1 if known is None else known.high
@@ -180,7 +192,7 @@ class Replay:
         if isinstance(entry, PartitionEntry):
             self._partition(entry)
             return
-        assert not isinstance(entry, CheckpointEntry | SessionEntry | IncarnationEntry)
+        assert not isinstance(entry, CheckpointEntry | SessionEntry | IncarnationEntry | RefusedEntry)
         state = self.ledger.by_number.get(entry.partition)
         if state is None:
             self.mended += 1
@@ -192,7 +204,7 @@ class Replay:
                     self.ledger.apply(entry)
             case ParkedEntry():
                 self._reach(state, max((first + count for first, count in entry.ordinals), default=0))
-                self.ledger.lose(entry.partition, _from(state.mark, entry.ordinals))
+                self.ledger.lose(entry.partition, _from(state.mark, entry.ordinals), PARKED)
             case GrantedEntry():
                 if entry.leader_epoch < 0 or entry.leader_epoch >= state.leader_epoch:
                     self.ledger.apply(entry)
@@ -217,7 +229,7 @@ class Replay:
         """An entry speaks of ordinals below this one, so they were given out even if their frames are not seen."""
         if ordinal > state.next_ordinal:
             self.mended += 1
-            state.next_ordinal = ordinal
+            self.ledger.reach(state, ordinal)
 
     def _open(self, entry: FrameEntry) -> bool:
         return any(not self._resolved(part.partition, part.first, part.count) for part in entry.slices)
@@ -285,7 +297,7 @@ class Replay:
                     missing.append(Hole(at, known.first - at))
                 at = max(at, known.end)
             if missing:
-                self.ledger.lose(number, missing)
+                self.ledger.lose(number, missing, QUARANTINED)
                 lost.extend(LostRange(number, *hole) for hole in missing)
         return lost
 

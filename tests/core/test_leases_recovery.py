@@ -292,7 +292,7 @@ def test_ordinals_lost_with_damage_are_a_hole_behind_a_new_epoch(desk: Desk) -> 
     desk.settle()
     entry = SliceEntry(0, 10, 10, WALL_OFFSET_MS, 0, 100)
     desk.ledger.apply(FrameEntry("app", 1000, 0, -1, 2, 0, 10, None, [entry]))
-    desk.ledger.lose(0, [Hole(13, 2)])
+    desk.ledger.lose(0, [Hole(13, 2)], "quarantined")
     restart(desk, lost=(0,))
 
     assert up(desk).rows == [Row(7, 1, 10, 10), Row(7, 1, 15, 12)]
@@ -303,7 +303,7 @@ def test_ordinals_lost_at_the_mark_need_a_new_epoch_too(desk: Desk) -> None:
     desk.settle()
     entry = SliceEntry(0, 10, 10, WALL_OFFSET_MS, 0, 100)
     desk.ledger.apply(FrameEntry("app", 1000, 0, -1, 2, 0, 10, None, [entry]))
-    desk.ledger.lose(0, [Hole(10, 4)])
+    desk.ledger.lose(0, [Hole(10, 4)], "quarantined")
     restart(desk, lost=(0,))
 
     grant = up(desk)
@@ -312,7 +312,7 @@ def test_ordinals_lost_at_the_mark_need_a_new_epoch_too(desk: Desk) -> None:
 
 
 def test_ordinals_lost_among_what_may_be_out_go_on_under_another_id_counted(desk: Desk) -> None:
-    desk.ledger.lose(0, [Hole(3, 2)])
+    desk.ledger.lose(0, [Hole(3, 2)], "quarantined")
     restart(desk, slot(1, 9), lost=(0,))
     desk.leases.producer_id_known(7)
     desk.cluster((0, 1, 5), nodes=(1,))
