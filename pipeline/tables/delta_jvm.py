@@ -1,0 +1,272 @@
+"""Tables that Delta's connector writes in the JVM: any file system that Spark has, and types that delta-rs lacks (variant)."""
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from .commits import PATIENCE_S, commit_notes
+from .delta_rs import PROPERTIES, UPSERTS_MAX, VACUUM_HOURS_MIN
+from .interface import NOTHING, FileInfo, TableConflictError, TableError, TableSchemaError, Transaction
+from .jvm_log import CHANGED_MEANWHILE, JvmLog, gateway
+from .partitions import text
+from .types import additions, relaxed
+
+EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+
+
+class DeltaJvmTables:
+    """All tables below one folder."""
+
+    def __init__(self, place: str, spark: SparkSession) -> None:
+        """Raise TableError when the session was started without the connector."""
+        if EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
+            raise TableError(
+                f'writer = "delta-jvm" needs a session with {EXTENSION} and the jars of pipeline/jars/delta/pom.xml'
+            )
+        self._place = place.rstrip("/")
+        self._spark = spark
+
+    def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> "DeltaJvmTable":
+        return DeltaJvmTable(self._spark, f"{self._place}/{name}", name, schema, partition_by)
+
+    def exists(self, name: str) -> bool:
+        return name in self.names()
+
+    def names(self) -> tuple[str, ...]:
+        jvm, session = gateway(self._spark)
+        path = jvm.org.apache.hadoop.fs.Path(self._place)
+        files = path.getFileSystem(session.sessionState().newHadoopConf())
+        if not files.exists(path):
+            return ()
+        folders = [status.getPath() for status in files.listStatus(path) if status.isDirectory()]
+        log = jvm.org.apache.hadoop.fs.Path
+        return tuple(sorted(folder.getName() for folder in folders if files.exists(log(folder, "_delta_log"))))
+
+
+class DeltaJvmTable:
+    """One table."""
+
+    def __init__(
+        self, spark: SparkSession, path: str, name: str, schema: StructType, partition_by: tuple[str, ...]
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self.partition_by = partition_by
+        self._spark = spark
+        self._path = path
+
+    def append(
+        self,
+        df: DataFrame,
+        *,
+        app: str | None = None,
+        version: int | None = None,
+        metadata: Mapping[str, str] = NOTHING,
+    ) -> bool:
+        if (app is None) != (version is None):
+            raise ValueError("app and version belong together")
+        log = self._made()
+        if app is not None and version is not None:
+            there = log.transaction_version(app)
+            if there is not None and there >= version:
+                return False
+        commit = str(uuid.uuid4())
+        writer = self._writer(df, "append", commit_notes(commit, app, version, metadata))
+        if app is not None:
+            writer = writer.option("txnAppId", app).option("txnVersion", str(version))
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                writer.save(self._path)
+            except PySparkException as error:
+                if "ConcurrentTransaction" in str(error):
+                    raise TableConflictError(
+                        f"{self._path}: {app!r} committed meanwhile; {version} is refused"
+                    ) from error
+                if not _changed_meanwhile(error) or time.monotonic() > deadline:
+                    raise
+                continue
+            break
+        # The connector passes over a transaction that is there already, and says nothing.
+        if app is not None and log.find_commit(commit) is None:
+            raise TableConflictError(f"{self._path}: version {version} of {app!r} was committed meanwhile")
+        return True
+
+    def transaction(self, app: str) -> Transaction | None:
+        log = self._there()
+        version = log.transaction_version(app) if log is not None else None
+        if log is None or version is None:
+            return None
+        for _, notes in log.history():
+            if (notes.get("app"), notes.get("version")) == (app, version):
+                return Transaction(version, dict(notes["metadata"]))
+        return Transaction(version, {})
+
+    def replace(
+        self,
+        df: DataFrame,
+        *,
+        where: Mapping[str, str],
+        read_version: int,
+        metadata: Mapping[str, str] = NOTHING,
+        file_bytes: int | None = None,  # noqa: ARG002  (a task's rows are one file here; whoever lays them out sees to the size)
+    ) -> int:
+        if not where or not set(where) <= set(self.partition_by):
+            raise ValueError(f"{sorted(where)} are not partition columns of {self.name}")
+        log = self._made()
+        deadline = time.monotonic() + PATIENCE_S
+        return log.replace(
+            self._declared(df),
+            {name: text(value) for name, value in where.items()},
+            read_version=read_version,
+            notes=commit_notes(str(uuid.uuid4()), None, None, metadata),
+            patience=lambda: time.monotonic() < deadline,
+        )
+
+    def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:
+        _ = self._made()
+        notes = commit_notes(str(uuid.uuid4()), None, None, metadata)
+        for _ in range(UPSERTS_MAX):
+            try:
+                self._writer(df, "overwrite", notes).save(self._path)
+            except PySparkException as error:
+                if not _changed_meanwhile(error):
+                    raise
+                continue
+            return
+        raise TableConflictError(f"{self.name}: it kept changing")
+
+    def upsert(self, rows: Sequence[Mapping[str, Any]], keys: tuple[str, ...]) -> None:
+        if not rows:
+            return
+        _ = self._made()
+        # The last of equal keys counts.
+        unique = {tuple(row[key] for key in keys): row for row in rows}
+        names = self.schema.names
+        new = self._spark.createDataFrame(
+            [tuple(row.get(name) for name in names) for row in unique.values()], relaxed(self.schema)
+        )
+        view = f"upsert_{uuid.uuid4().hex}"
+        new.createOrReplaceTempView(view)
+        table = self._path.replace("`", "``")
+        match = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
+        statement = (
+            f"MERGE INTO delta.`{table}` t USING {view} s ON {match} "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        try:
+            for _ in range(UPSERTS_MAX):
+                try:
+                    _ = self._spark.sql(statement)
+                except PySparkException as error:
+                    if not _changed_meanwhile(error):
+                        raise
+                    continue
+                return
+        finally:
+            _ = self._spark.catalog.dropTempView(view)
+        raise TableConflictError(f"{self.name}: it kept changing while {len(rows)} rows were to be put in")
+
+    def read(self, *, hours: Iterable[str] | None = None, version: int | None = None) -> DataFrame:
+        if self._there() is None:
+            return self._spark.createDataFrame([], self.schema)
+        reader = self._spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        frame = reader.load(self._path)
+        lacking = additions(frame.schema, self.schema, self.name)
+        if hours is not None:
+            wanted = {text(hour) for hour in hours}
+            chosen = sf.col("hour").isin(*sorted(hour for hour in wanted if hour is not None))
+            frame = frame.where(chosen | sf.col("hour").isNull() if None in wanted else chosen)
+        for field in lacking:
+            if field.name not in frame.columns:
+                frame = frame.withColumn(field.name, sf.lit(None).cast(field.dataType))
+        return frame.select(
+            *(sf.col(f"`{field.name}`").cast(field.dataType).alias(field.name) for field in self.schema)
+        )
+
+    def version(self) -> int | None:
+        log = self._there()
+        return None if log is None else log.version()
+
+    def files(self, hours: Iterable[str] | None = None, *, version: int | None = None) -> list[FileInfo]:
+        log = self._there()
+        if log is None:
+            return []
+        wanted = None if hours is None else {text(hour) for hour in hours}
+        return [
+            FileInfo(f"{self._path}/{file.path}", file.bytes, file.rows)
+            for file in log.files(version=version)
+            if wanted is None or file.partition.get("hour") in wanted
+        ]
+
+    def vacuum(self, *, older_than_hours: float, dry_run: bool = False) -> list[str]:
+        if older_than_hours < VACUUM_HOURS_MIN:
+            raise TableError(
+                f"vacuum of files younger than {VACUUM_HOURS_MIN:.0f} hours could take those of a writer at work"
+            )
+        if self._there() is None:
+            return []
+        table = self._path.replace("`", "``")
+        statement = f"VACUUM delta.`{table}` RETAIN {int(older_than_hours)} HOURS"
+        check = "spark.databricks.delta.retentionDurationCheck.enabled"
+        before = self._spark.conf.get(check, "true")
+        self._spark.conf.set(check, "false")
+        try:
+            found = [cast(str, row[0]) for row in self._spark.sql(f"{statement} DRY RUN").collect()]
+            if not dry_run:
+                _ = self._spark.sql(statement).collect()
+        finally:
+            self._spark.conf.set(check, before or "true")
+        return found
+
+    def _there(self) -> JvmLog | None:
+        log = JvmLog(self._spark, self._path)
+        if log.version() is None:
+            return None
+        log.refuse_unknown()
+        return log
+
+    def _made(self) -> JvmLog:
+        """The log, with the table made if need be, and all declared columns in it."""
+        declared = relaxed(self.schema)
+        log = self._there()
+        lacking = declared if log is None else additions(log.schema(), declared, self.name)
+        if lacking.fields:
+            empty = self._spark.createDataFrame([], declared)
+            notes = commit_notes(str(uuid.uuid4()), None, None, NOTHING)
+            try:
+                self._writer(empty, "append", notes).options(**PROPERTIES if log is None else {}).save(self._path)
+            except PySparkException as error:
+                # Two at once; it is there, or the next call finds what is missing.
+                if not _changed_meanwhile(error):
+                    raise
+        log = self._there()
+        if log is None:
+            raise TableError(f"{self._path}: the table could not be made")
+        return log
+
+    def _declared(self, df: DataFrame) -> DataFrame:
+        lacking = additions(relaxed(self.schema), df.schema, self.name)
+        if lacking.fields:
+            raise TableSchemaError(f"table {self.name} is not declared with {[field.name for field in lacking]}")
+        return df.select(*(f"`{field.name}`" for field in self.schema if field.name in df.columns))
+
+    def _writer(self, df: DataFrame, mode: str, notes: str) -> DataFrameWriter:
+        writer = self._declared(df).write.format("delta").mode(mode).option("userMetadata", notes)
+        writer = writer.option("mergeSchema", "true")
+        return writer.partitionBy(*self.partition_by) if self.partition_by else writer
+
+
+def _changed_meanwhile(error: Exception) -> bool:
+    said = str(error)
+    return any(
+        name in said for name in (*CHANGED_MEANWHILE, "DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "ProtocolChanged")
+    )
