@@ -30,6 +30,10 @@ class Checkpoint:
         text = self._text(f"offsets/{batch}")
         return None if text is None else "\n".join(text.splitlines()[_HEAD_LINES:])
 
+    def finished(self, batch: int) -> bool:
+        """Whether Spark has noted that all of the batch is written."""
+        return self._text(f"commits/{batch}") is not None
+
     def _text(self, name: str) -> str | None:
         place = self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}")
         files = place.getFileSystem(self._conf)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 from kafka import KafkaAdminClient
+from kafka.admin import OffsetSpec
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 from ..api.errors import AuthenticationError
 from ..config.pipeline_kafka import PipelineKafka
@@ -45,6 +46,12 @@ class Admin(Protocol):
     ) -> dict[TopicPartition, type[Exception]]: ...
 
     def list_group_offsets(self, group_specs: str) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]: ...
+
+    def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]: ...
+
+    def list_partition_offsets(
+        self, topic_partition_specs: dict[TopicPartition, OffsetSpec]
+    ) -> dict[TopicPartition, OffsetAndTimestamp]: ...
 
     def close(self) -> None: ...
 
