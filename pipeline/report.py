@@ -50,14 +50,14 @@ def render(data: ReportData, limits: Limits | None = None) -> str:
     )
 
 
-def write(path: Path, page: str) -> None:
-    """Put the page in place, whole or not at all; the folder is made. Raises OSError."""
+def write(path: Path, text: str) -> None:
+    """Put a page, or the file of metrics, in place, whole or not at all; the folder is made. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     made = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            _ = file.write(page)
+            _ = file.write(text)
         # Others may look at it, as far as they may look into the folder.
         made.chmod(0o644)
         _ = made.replace(path)

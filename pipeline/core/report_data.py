@@ -9,8 +9,10 @@ The lists of names may be cut by whoever fills them, the worst first; each cut i
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import NamedTuple
+
+from ..exits import PipelineExit
 
 
 class Status(StrEnum):
@@ -27,18 +29,7 @@ class Status(StrEnum):
     @property
     def exit_code(self) -> int:
         """What the audit ends with when this is the worst verdict."""
-        return int(ExitCode[self.name])
-
-
-class ExitCode(IntEnum):
-    """Exit codes of the audit; the highest of all hours asked for wins."""
-
-    COMPLETE = 0
-    COUNTED = 0
-    LATE = 10
-    UNKNOWN = 11
-    DUPLICATED = 12
-    LOST = 13
+        return int(PipelineExit.OK if self is Status.COMPLETE else PipelineExit[self.name])
 
 
 class MissingClass(StrEnum):

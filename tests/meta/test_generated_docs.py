@@ -9,6 +9,7 @@ from penstock.config.direct import DirectSettings
 from penstock.config.kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT
 from penstock.config.load import load
 from penstock.config.model import Kafka
+from penstock.pipeline import metric_page as pipeline_metric_page
 from penstock.producer import metric_page
 from pydantic import BaseModel
 
@@ -28,6 +29,11 @@ def test_the_page_of_the_direct_producers_settings_is_what_the_declarations_say(
 def test_the_page_of_the_direct_producers_metrics_is_what_the_declarations_say() -> None:
     page = (ROOT / "docs/reference/producer-metrics.md").read_text()
     assert page == metric_page.page(), "run `make docs`"
+
+
+def test_the_page_of_the_pipelines_metrics_is_what_the_declarations_say() -> None:
+    page = (ROOT / "docs/reference/pipeline-metrics.md").read_text()
+    assert page == pipeline_metric_page.page(), "run `make docs`"
 
 
 @pytest.mark.parametrize(

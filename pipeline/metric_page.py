@@ -1,0 +1,34 @@
+"""The reference page of the pipeline's metrics, made from where they are declared."""
+
+from collections.abc import Iterable
+
+from ..runtime.metrics import Metric
+from . import audit_metrics, query_metrics
+
+
+def page() -> str:
+    """Markdown."""
+    return "\n".join(
+        [
+            "# Metrics of the pipeline\n",
+            "Made from `pipeline/query_metrics.py` and `pipeline/audit_metrics.py`; do not edit.\n",
+            "## Of running queries\n",
+            "At `/metrics` of `land` (setting `listener.listen`), in Prometheus' text format, or sent to StatsD (`listener.statsd`). Counters end in",
+            "`_total` there and start at 0 with every start of the job.\n",
+            *_table(query_metrics.METRICS),
+            "\n## Of the last audit\n",
+            "In the file `audit.metrics_file`, for the node exporter's textfile collector; how to use them:",
+            "[how to read an audit](../howto/audit-report.md#watch-it). Records are those of the hours that are not sealed.\n",
+            *_table(audit_metrics.METRICS),
+            "",
+        ]
+    )
+
+
+def _table(metrics: Iterable[Metric]) -> list[str]:
+    lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for metric in metrics:
+        name = metric.name + ("_total" if metric.kind == "counter" else "")
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "-"
+        lines.append(f"| `{name}` | {metric.kind} | {labels} | {metric.text} |")
+    return lines
