@@ -3,6 +3,7 @@
 Spark's and Kafka's own settings keep their names (`maxOffsetsPerTrigger`, `bootstrap.servers`); ours use underscores.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, cast
@@ -22,6 +23,7 @@ Format = Literal["raw", "json", "variant", "msgpack", "avro"]
 Writer = Literal["delta-rs", "delta-jvm"]
 
 _REFUSED: Final = {**ELSEWHERE, **REFUSED}
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MIN_OFFSETS: Final = 100_000
 _WITH_SCHEMA: Final = ("json", "msgpack", "avro")
 
@@ -181,12 +183,20 @@ class Listener(Section):
     """How long one such commit may take; it is given up then, and counted."""
 
 
+def _absolute(place: str) -> str:
+    """Executors run elsewhere: a path from here means nothing there."""
+    return place if _URL.match(place) else str(Path(place).absolute())
+
+
+Place = Annotated[str, Field(min_length=1), AfterValidator(_absolute)]
+
+
 class PipelineSettings(Section):
     """The whole file."""
 
-    tables: str = Field(min_length=1)
+    tables: Place
     """Folder of the tables: a path or URL that all executors reach."""
-    checkpoints: str = Field(min_length=1)
+    checkpoints: Place
     """Folder of the checkpoints of `land`: one for each topic, never shared, never deleted while its table is used."""
     writer: Writer = "delta-rs"
     """What writes the tables: `delta-rs` (no jars), or the Delta connector of the JVM. A table may change its writer."""

@@ -1,7 +1,12 @@
 """The Spark session of every job: jars, time zone, interpreter, redaction; all of it known before the JVM starts."""
 
+import atexit
+import contextlib
 import os
+import shutil
 import sys
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +21,7 @@ _DELTA_JVM: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+_PYTHON: Final = "spark.pyspark.python"
 _PLACES_OF_JARS: Final = ("spark.jars", "spark.jars.packages")
 
 ALWAYS: Final = {
@@ -37,15 +43,38 @@ def start(settings: PipelineSettings, app_name: str, *, master: str | None = "lo
     Raises:
         ConfigError: the jars are not there.
     """
+    chosen = conf(settings, submitted=master is None)
     # Spark asks the PATH for an interpreter, and would find one without our packages.
+    if _PYTHON in chosen:
+        os.environ["PYSPARK_PYTHON"] = chosen[_PYTHON]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    for name, value in conf(settings, submitted=master is None).items():
+    for name, value in chosen.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _beside_interpreter(os.environ["PYSPARK_PYTHON"]):
+        return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _beside_interpreter(python: str) -> Generator[None]:
+    """Executors unpack their Python where they run, and its path is relative; the driver plans data sources by the same path. So
+    its JVM is started in a folder where this interpreter is found by it."""
+    path = Path(python)
+    if path.is_absolute() or len(path.parts) == 1 or path.exists():
+        yield
+        return
+    folder = Path(tempfile.mkdtemp(prefix="penstock-driver-"))
+    _ = atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / path.parts[0]).symlink_to(sys.prefix)
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(here)
 
 
 def conf(settings: PipelineSettings, *, submitted: bool = False) -> dict[str, str]:
@@ -58,7 +87,7 @@ def conf(settings: PipelineSettings, *, submitted: bool = False) -> dict[str, st
     if settings.writer == "delta-jvm":
         found |= _DELTA_JVM
     if not submitted:
-        found["spark.pyspark.python"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        found[_PYTHON] = os.environ.get("PYSPARK_PYTHON", sys.executable)
         listed = jars_of(settings)
         if listed:
             found["spark.jars"] = ",".join(str(path) for path in listed)
