@@ -25,6 +25,7 @@ def intake_limits(settings: Settings) -> IntakeLimits:
         settings.kafka.max_block_ms / 1_000,
         settings.kafka.partitioner_ignore_keys or settings.kafka.partitioner_class is not None,
         settings.spool.when_full == "reject",
+        settings.audit.topic if settings.audit.enabled else None,
     )
 
 

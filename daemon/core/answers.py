@@ -123,8 +123,12 @@ class Answers:
             parked = sum(count for _, count, _ in ended.parked)
             if frame.level == Level.DELIVERED:
                 frame.refused.extend(_refused_records(frame, index, ended.parked))
-        self._counts.parked += parked
-        self._counts.delivered += ended.slice.count - parked
+        if frame.is_own:
+            self._counts.own_parked += parked
+            self._counts.own_delivered += ended.slice.count - parked
+        else:
+            self._counts.parked += parked
+            self._counts.delivered += ended.slice.count - parked
         if frame.slices_left:
             return False
         if frame.level == Level.DELIVERED and not frame.answered:

@@ -5,6 +5,7 @@ Nothing is done for a record, little for a slice. Only one incarnation is kept: 
 what was told of the one before, so nothing more can be said of that. What is told of them is `statements.py`'s.
 """
 
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
@@ -18,6 +19,8 @@ from .entry_codec import pack_minute, unpack_minute
 
 REFUSED_TOPICS_MAX: Final = 1_000
 """Topics of which nothing but refusals is known and that get a row, in one minute: clients may name any."""
+
+_TOPIC: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
 
 
 class Place(Protocol):
@@ -168,7 +171,7 @@ class Books:
             return
         minute = self._current.get(topic)
         if minute is None:
-            if self._refused_only >= REFUSED_TOPICS_MAX:
+            if self._refused_only >= REFUSED_TOPICS_MAX or _TOPIC.fullmatch(topic) is None:
                 self.refused_untold += records
                 return
             self._refused_only += 1

@@ -1,7 +1,7 @@
 """What the router counts of records, frames and sessions. Every record it ever read is in exactly one of the sums here.
 
 received = refused + pending + delivered + parked + expired + quarantined; pending is counted by the ledger, not here, so that
-the equation says something.
+the equation says something. Records of the router's own, which tell of the others, are counted apart.
 """
 
 from bisect import bisect_left
@@ -48,11 +48,20 @@ class Counts:
     sessions_opened: int = 0
     sessions_refused: Counter[str] = field(default_factory=Counter[str])
     sessions_ended: Counter[str] = field(default_factory=Counter[str])
+    own_recovered: int = 0
+    own_taken: int = 0
+    own_delivered: int = 0
+    own_parked: int = 0
 
     @property
     def received(self) -> int:
         """Records that were read, or found in the spool at start."""
         return self.recovered + self.taken + sum(self.refused.values())
+
+    @property
+    def own_pending(self) -> int:
+        """The router's own records that wait for Kafka."""
+        return self.own_recovered + self.own_taken - self.own_delivered - self.own_parked
 
     @property
     def ended(self) -> int:

@@ -4,28 +4,27 @@ A frame is taken whole or not at all. What cannot be decided yet (an unknown top
 `message` answers False, the session is not read past it, and the same bytes are offered again.
 """
 
-import struct
 from collections.abc import Callable
 from typing import Final, assert_never
 
 from ...producer import kernel
-from ...producer.kernel import Scattered, SendHead, SliceRows
-from ...wire import frames, record_ids, slices
+from ...producer.kernel import Scattered, SendHead
+from ...wire import frames, record_ids
 from ...wire.errors import FrameError
 from ...wire.frames import Ack, Code, Level, Type
-from .accept_clock import AcceptClock
 from .answers import Answers
 from .counts import Counts
-from .entries import FrameEntry, SliceEntry
-from .intake_ports import Clock, Delivery, FrameStore, IntakeLimits, Topics, frame_records
+from .entries import OWN_SEQ
+from .intake_ports import Clock, Delivery, FrameStore, IntakeLimits, Sender, Topics, frame_records
 from .ledger import Ledger
 from .live import Hold, Session, SessionState, Wait
-from .model import FramePlace, NoSpaceError, PendingFrame, PendingSlice, SpoolFullError
+from .model import NoSpaceError, SpoolFullError
 from .routing import Route, Routing
 from .sessions import Sessions, Standing, Verdict
+from .staging import Staging
 
 DAEMON: Final = "penstock"
-_CRC: Final = struct.Struct("<I")
+_OWN: Final = Sender(None, -1, OWN_SEQ, -1, Level.ACCEPTED)
 _RESERVED_HEADERS: Final = (record_ids.HEADER.encode(),)
 """Refused on every topic, whatever its settings: an id never comes from anywhere but the daemon."""
 
@@ -48,17 +47,16 @@ class Intake:
         counts: Counts,
     ) -> None:
         self._sessions = sessions
-        self._ledger = ledger
+        self._books = ledger.books
         self._routing = routing
         self._answers = answers
-        self._store = store
         self._topics = topics
         self._delivery = delivery
         self._limits = limits
-        self._checksum = checksum
+        self._staging = Staging(ledger, store, delivery, checksum)
         self.counts = counts
         self.clock = Clock(0, 0)
-        self.accepting = AcceptClock(ledger.accept_ms, ledger.era)
+        self.accepting = self._staging.accepting
         self.draining = False
         self.full = False
         """The spool took no frame lately: it is not asked again for each, but when the router clears this."""
@@ -135,6 +133,27 @@ class Intake:
         holds = [session.hold for session in self.held]
         due = [hold.since + self._limits.max_block_s for hold in holds if hold is not None and hold.why is Wait.TOPIC]
         return min(due, default=None)
+
+    def own_route(self, topic: str) -> Route | None:
+        """The route of a topic to which the router itself writes; None while nothing is known of it, or it is gone."""
+        self._topics.want(topic)
+        route = self._route(topic)
+        return None if route is None or route.gone is not None else route
+
+    def take_own(self, route: Route, message: bytearray) -> bool:
+        """A SEND of the router's own, whose records name their partition. It waits for nothing, and nobody is told. False: there
+        is no room for it, nothing was taken. Asserts that the message is one that a client might send."""
+        try:
+            head = kernel.read_head(message, 0, len(message))
+            scattered = self._scatter(route, head, message, 0, len(message))
+            frame = self._staging.stage(route, scattered, _OWN, len(message), {}, self.clock)
+        except FrameError as error:
+            raise AssertionError(f"a frame of the router's own is wrong: {error}") from error
+        except (NoSpaceError, SpoolFullError):
+            return False
+        frame.answered = True
+        self.counts.own_taken += scattered.count
+        return True
 
     # --- small messages ----------------------------------------------------------------------------------------------
 
@@ -220,6 +239,8 @@ class Intake:
             return self._refuse(session, head, buffer, end, Code.DRAINING, "the daemon is about to stop")
         if self.full:
             return self._no_room(session, head, buffer, end, now)
+        if head.topic == self._limits.own_topic:
+            return self._refuse(session, head, buffer, end, Code.NOT_ALLOWED, f"topic {head.topic} is the daemon's own")
         route = self._route(head.topic)
         if route is None or route.gone is not None:
             refusal = self._no_topic(head.topic) if route is None else (Code.UNKNOWN_TOPIC, route.gone or "")
@@ -286,74 +307,22 @@ class Intake:
         )
 
     def _take(self, session: Session, route: Route, head: SendHead, scattered: Scattered, nbytes: int) -> None:
-        """Number the records, seal the slices, stage the entry, and tell everyone concerned."""
-        clock, client = self.clock, session.client
-        accept_ms = self.accepting.read(clock.wall_ms)
-        entries = self._seal(route, scattered.slices, accept_ms)
-        # One slice says for itself where all records went.
-        partitions = scattered.partitions if len(entries) > 1 else None
-        entry = FrameEntry(
-            None if client is None else client.client_id,
-            session.peer.uid,
-            head.seq,
-            -1 if client is None else client.high,
-            head.level,
-            accept_ms,
-            scattered.count,
-            partitions,
-            entries,
-            self._ledger.incarnation if route.ids else 0,
-            self.accepting.steps_back,
-        )
-        place = self._store.append_frame(entry, [rows.data for rows in scattered.slices], created_ms=clock.mono_ms)
-        self._ledger.apply(entry)
-        frame = PendingFrame(
-            entry.client_id,
-            entry.uid,
-            head.seq,
-            head.level,
-            scattered.count,
-            nbytes,
-            place.lsn,
-            clock.mono_ms,
-            partitions,
-            len(entries),
-        )
+        """Stage the frame of a client, and tell everyone concerned."""
+        client = session.client
+        if client is None:
+            sender = Sender(None, session.peer.uid, head.seq, -1, head.level)
+        else:
+            sender = Sender(client.client_id, session.peer.uid, head.seq, client.high, head.level)
+        frame = self._staging.stage(route, scattered, sender, nbytes, session.unflushed, self.clock)
         if client is not None:
-            self._sessions.took(client, frame, entry.previous)
+            self._sessions.took(client, frame, sender.previous)
         self.counts.taken += scattered.count
         self.counts.taken_frames += 1
         self.counts.taken_bytes += scattered.record_bytes
-        self._answers.owe(session, frame, now_ms=clock.mono_ms)
-        self._push(session, frame, entries, place)
+        self._answers.owe(session, frame, now_ms=self.clock.mono_ms)
         if scattered.keyless:
             # Of a mixed frame in proportion: what went by key does not count (BIP-6).
             route.keyless(scattered.record_bytes * scattered.keyless // scattered.count)
-
-    def _seal(self, route: Route, slices_rows: list[SliceRows], accept_ms: int) -> list[SliceEntry]:
-        """Fill the slices' headers; a checksum comes last, as it covers the rest."""
-        states, prefixes, checksum = route.states, route.checksums, self._checksum
-        ids = slices.RECORD_IDS if route.ids and self._ledger.incarnation else 0
-        pack_header, pack_crc, header_bytes = slices.HEADER.pack_into, _CRC.pack_into, slices.HEADER_BYTES
-        entries: list[SliceEntry] = []
-        at = 0
-        for index, count, flags, base_ts, max_ts, data in slices_rows:
-            state = states[index]
-            first, length = state.next_ordinal, len(data)
-            flags |= ids  # noqa: PLW2901
-            rows = length - header_bytes
-            pack_header(data, 0, 0, slices.VERSION, flags, 0, first, count, rows, accept_ms, base_ts, max_ts)
-            pack_crc(data, 0, checksum(memoryview(data)[slices.CRC_FROM :], prefixes[index]))
-            entries.append(SliceEntry(state.number, first, count, max_ts, at, length))
-            at += length
-        return entries
-
-    def _push(self, session: Session, frame: PendingFrame, entries: list[SliceEntry], place: FramePlace) -> None:
-        push, unflushed = self._delivery.push, session.unflushed
-        segment, created_ms, lsn = place.segment, frame.created_ms, place.lsn
-        for (partition, first, count, max_ts, _, length), offset in zip(entries, place.offsets, strict=True):
-            push(PendingSlice(partition, first, count, segment, offset, length, max_ts, created_ms, lsn, frame))
-            unflushed[partition] = first + count
 
     def _again(self, session: Session, head: SendHead, verdict: Verdict, records: int) -> bool:
         """A sequence that was seen before is answered from what is known, never taken twice (SES-3)."""
@@ -395,6 +364,8 @@ class Intake:
             why = self._topics.trouble(topic) or "no broker said anything of it"
             text = f"topic {topic} is not known after {self._limits.max_block_s:g} s: {why}"
             self._answers.refuse(session, seq, Code.NO_METADATA, text, records=records)
+            if self._books is not None and records:
+                self._books.refuse(topic, Code.NO_METADATA.value, records)
             return True
         return self._hold(session, Wait.TOPIC, topic, now)
 
@@ -411,7 +382,10 @@ class Intake:
 
     def _refuse(self, session: Session, head: SendHead, buffer: bytearray, end: int, code: Code, text: str) -> bool:
         self._release(session)
-        self._answers.refuse(session, head.seq, code, text, records=frame_records(buffer, head.position, end))
+        records = frame_records(buffer, head.position, end)
+        self._answers.refuse(session, head.seq, code, text, records=records)
+        if self._books is not None:
+            self._books.refuse(head.topic, code.value, records)
         return True
 
     def _detach(self, session: Session) -> None:

@@ -69,6 +69,18 @@ class IntakeLimits(NamedTuple):
     max_block_s: float
     ignore_keys: bool
     refuse_when_full: bool
+    own_topic: str | None = None
+    """Where the router tells of the others' records: clients may not write there."""
+
+
+class Sender(NamedTuple):
+    """Whose frame it is, as its entry says."""
+
+    client_id: str | None
+    uid: int
+    seq: int
+    previous: int
+    level: int
 
 
 class Clock(NamedTuple):

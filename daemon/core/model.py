@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ...wire.frames import RefusedRecords, Run
-from .entries import ControlEntry, Lsn
+from .entries import OWN_SEQ, ControlEntry, Lsn
 
 
 class Log(Protocol):
@@ -40,6 +40,11 @@ class PendingFrame:
     weak: bool = False
     runs: list[Run] = field(default_factory=list)
     refused: list[RefusedRecords] = field(default_factory=list)
+
+    @property
+    def is_own(self) -> bool:
+        """The router made it, to tell of others."""
+        return self.seq == OWN_SEQ and self.client_id is None
 
 
 @dataclass(slots=True, eq=False)
