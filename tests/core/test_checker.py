@@ -121,6 +121,23 @@ def test_a_record_nobody_sent_is_a_phantom(invented: Callable[[list[Found]], Fou
     assert (figures.phantom, figures.corrupt, figures.dup) == (1, 0, 0)
 
 
+def test_ids_that_a_daemon_gave_are_one_for_each_record_and_name_its_partition() -> None:
+    ledger, found = clean_run()
+    found = [record._replace(numbered=(7, record.partition, record.offset)) for record in found]
+    assert judge([ledger], found).wrong() == []
+    again = found[3]._replace(offset=1_000)
+    assert judge([ledger], [*found, again]).misnumbered == 0
+    faults = [
+        [*found[:4], found[4]._replace(numbered=found[3].numbered), *found[5:]],
+        [*found[:4], found[4]._replace(numbered=(7, found[4].partition + 1, 9_999)), *found[5:]],
+        [*found, again._replace(numbered=(8, again.partition, 3))],
+    ]
+    for fault in faults:
+        figures = judge([ledger], fault)
+        assert figures.misnumbered == 1
+        assert "misnumbered = 1" in figures.wrong()
+
+
 def damaged_value(record: Found) -> Found:
     """One byte of the payload differs."""
     value = record.value or b""

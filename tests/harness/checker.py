@@ -32,6 +32,8 @@ class Figures:
     corrupt: int = 0
     zombie_nack: int = 0
     offset_mismatch: int = 0
+    misnumbered: int = 0
+    """Records under a daemon's id that another record has, or that names another partition, or found twice under two ids."""
     answered_twice: int = 0
     """Records with more than one outcome."""
     longest_wait_s: float = 0.0
@@ -50,6 +52,7 @@ class Figures:
             "corrupt": self.corrupt,
             "zombie_nack": self.zombie_nack,
             "offset_mismatch": self.offset_mismatch,
+            "misnumbered": self.misnumbered,
             "answered_twice": self.answered_twice,
         }
         found = [f"{name} = {count}" for name, count in figures.items() if count]
@@ -94,6 +97,23 @@ class _Seen:
         return [] if first is None else [first, *self.more.get(packed, [])]
 
 
+class _Ids:
+    """The ids that a daemon gave, a bit each."""
+
+    def __init__(self) -> None:
+        self._bits: dict[tuple[int, int], bytearray] = {}
+
+    def add(self, incarnation: int, origin: int, ordinal: int) -> bool:
+        """False: it was there before."""
+        bits = self._bits.setdefault((incarnation, origin), bytearray())
+        place, bit = ordinal >> 3, 1 << (ordinal & 7)
+        if place >= len(bits):
+            bits.extend(bytes(place - len(bits) + 1 + (place >> 2)))
+        new = not bits[place] & bit
+        bits[place] |= bit
+        return new
+
+
 def _pack(frame: int, index: int) -> int:
     return frame << INDEX_BITS | index
 
@@ -107,10 +127,12 @@ def judge(ledgers: Sequence[Ledger], found: Iterable[Found]) -> Figures:
     by_client = {ledger.client: ledger for ledger in ledgers}
     assert len(by_client) == len(ledgers), "two ledgers of one client"
     seen = {client: _Seen() for client in by_client}
+    ids = _Ids()
     for record in found:
         figures.found += 1
         name = _known(figures, by_client, record)
         if name is not None:
+            _number(figures, ids, seen[name.client], name, record)
             _place(figures, seen[name.client], name, record)
     for ledger in ledgers:
         _compare(figures, ledger, seen[ledger.client])
@@ -138,6 +160,16 @@ def _known(figures: Figures, ledgers: dict[str, Ledger], record: Found) -> Recor
         figures.corrupt += 1
         figures.example(f"corrupt: {name} at {place} is not what was sent: {record!r:.200}")
     return name
+
+
+def _number(figures: Figures, ids: _Ids, seen: _Seen, name: RecordId, record: Found) -> None:
+    """One record has one id, and one id is one record's."""
+    if record.numbered is None:
+        return
+    is_new = ids.add(*record.numbered)
+    if is_new == (_pack(name.frame, name.row) in seen.first) or record.numbered[1] != record.partition:
+        figures.misnumbered += 1
+        figures.example(f"misnumbered: {name} at {record.partition}@{record.offset} is {record.numbered}")
 
 
 def _place(figures: Figures, seen: _Seen, name: RecordId, record: Found) -> None:

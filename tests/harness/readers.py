@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from penstock.wire import record_ids
 
 from .kafka_cluster import Cluster
 from .kafka_node import kafka_libs
@@ -29,7 +30,12 @@ def _found(message: Message) -> Found:
     # librdkafka gives a list of pairs; the declared type also names what a producer may hand in.
     assert isinstance(headers, list)
     plain = tuple((name, body.encode() if isinstance(body, str) else body) for name, body in headers)
-    return Found(partition, offset, key, value, plain, message.timestamp()[1])
+    numbered: tuple[int, int, int] | None = None
+    if plain and plain[-1][0] == record_ids.HEADER:
+        numbered = record_ids.RecordId.unpack(plain[-1][1] or b"")[:3]
+        plain = plain[:-1]
+    assert all(name != record_ids.HEADER for name, _ in plain), f"an id that is not the last header, at {offset}"
+    return Found(partition, offset, key, value, plain, message.timestamp()[1], numbered)
 
 
 def _reader(cluster: Cluster) -> Consumer:
@@ -139,11 +145,12 @@ def _write_fences(cluster: Cluster, topic: str, deadline: Deadline) -> dict[int,
 
 
 JAVA_SEPARATOR: Final = "\x1f"
+JAVA_ID: Final = re.compile(r"(?:^|,)penstock:\\x01.*$")
 JAVA_PREFIX: Final = re.compile(r"(?:CreateTime|LogAppendTime|NoTimestampType):(-?\d+)")
 
 
 class JavaFound(NamedTuple):
-    """One record as the console consumer printed it; texts, because it prints texts."""
+    """One record as the console consumer printed it; texts, because it prints texts. A daemon's id is left out of `headers`."""
 
     partition: int
     offset: int
@@ -162,7 +169,7 @@ def _java_found(line: str) -> JavaFound:
         partition=int(fields[1].removeprefix("Partition:")),
         offset=int(fields[2].removeprefix("Offset:")),
         timestamp_ms=int(stamp[1]),
-        headers=fields[3],
+        headers=JAVA_ID.sub("", fields[3]) or "NO_HEADERS",
         key=fields[4],
         value=fields[5],
     )
@@ -193,6 +200,8 @@ def _java_command(cluster: Cluster, topic: str, *, version: str, wanted: int) ->
         "print.partition": "true",
         "print.offset": "true",
         "print.headers": "true",
+        # Prints what is not ASCII as escapes: the id's bytes may be anything, line ends among them.
+        "headers.deserializer": "org.apache.kafka.common.serialization.BytesDeserializer",
         "print.key": "true",
         "key.separator": JAVA_SEPARATOR,
     }

@@ -55,7 +55,8 @@ class Record(NamedTuple):
 
 
 class Found(NamedTuple):
-    """One record as a reader saw it."""
+    """One record as a reader saw it. `numbered`: incarnation, origin and ordinal of the id that a daemon gave it, which is not
+    among `headers`; None: it has none."""
 
     partition: int
     offset: int
@@ -63,6 +64,7 @@ class Found(NamedTuple):
     value: bytes | None
     headers: Headers
     timestamp_ms: int
+    numbered: tuple[int, int, int] | None = None
 
 
 def _number(name: RecordId) -> int:
