@@ -195,7 +195,7 @@ def _gaps(audited: Audited, heartbeats: Sequence[Heartbeat], end: int) -> str:
     behind = sorted(beat.incarnation for beat in heartbeats if not beat.closed and beat.closed_before < end)
     if behind:
         return f"{len(behind)} daemons are not known to be past it ({', '.join(behind[:3])})"
-    unsettled = [row.incarnation for row in audited.rows if not row.settled]
+    unsettled = [row.incarnation for row in audited.rows if not row.settled and row.incarnation != FOREIGN]
     if unsettled:
         return f"something of {', '.join(unsettled[:3])} is still in a spool"
     if audited.missing:

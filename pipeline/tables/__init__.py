@@ -2,6 +2,7 @@
 
 from .interface import (
     FileInfo,
+    Noted,
     Table,
     TableConflictError,
     TableError,
@@ -15,6 +16,7 @@ from .opening import Location, open_tables, register
 __all__ = [
     "FileInfo",
     "Location",
+    "Noted",
     "Table",
     "TableConflictError",
     "TableError",

@@ -51,6 +51,8 @@ class Order(NamedTuple):
     """`replace`: the partitions whose files go."""
     read_version: int | None = None
     """`replace`: those files are still the ones of this version."""
+    rows: int | None = None
+    """The files have so many rows, or nothing is committed."""
     metadata: dict[str, str] | None = None
 
     def encode(self) -> str:
@@ -153,14 +155,12 @@ def find_transaction(table: "DeltaTable", app: str, version: int) -> dict[str, s
 def commit(order: Order, files: Sequence[Added]) -> int:
     """Make the commit, and say which version it is.
 
-    Raise TableError for rows outside of what they are to replace, TableConflictError when the transaction is there already, when what is to be replaced has changed, or when others were
+    Raise TableError for rows that are not those of the order, TableConflictError when the transaction is there already, when what is to be replaced has changed, or when others were
     quicker for two minutes on end.
     """
     from deltalake.exceptions import DeltaError
 
-    strays = {file.path for file in files if any(file.partition[name] != v for name, v in (order.where or {}).items())}
-    if strays:
-        raise TableError(f"{order.table}: rows outside of {order.where} were to replace it: {sorted(strays)[:3]}")
+    _refuse_wrong(order, files)
     deadline = time.monotonic() + PATIENCE_S
     while True:
         table = open_table(order.table)
@@ -185,6 +185,15 @@ def commit(order: Order, files: Sequence[Added]) -> int:
         if time.monotonic() > deadline:
             raise TableConflictError(f"{order.table}: other writers were quicker for {PATIENCE_S:.0f} s")
         time.sleep(random.uniform(*PAUSE_S))  # noqa: S311
+
+
+def _refuse_wrong(order: Order, files: Sequence[Added]) -> None:
+    strays = {file.path for file in files if any(file.partition[name] != v for name, v in (order.where or {}).items())}
+    if strays:
+        raise TableError(f"{order.table}: rows outside of {order.where} were to replace it: {sorted(strays)[:3]}")
+    written = sum(file.rows for file in files)
+    if order.rows is not None and written != order.rows:
+        raise TableError(f"{order.table}: {written} rows were written, and {order.rows} were to be")
 
 
 def _removed(order: Order, table: "DeltaTable") -> list[dict[str, Any]]:

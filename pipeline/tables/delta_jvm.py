@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from .commits import PATIENCE_S, commit_notes
 from .delta_rs import PROPERTIES, UPSERTS_MAX, VACUUM_HOURS_MIN
-from .interface import NOTHING, FileInfo, TableConflictError, TableError, TableSchemaError, Transaction
+from .interface import NOTHING, FileInfo, Noted, TableConflictError, TableError, TableSchemaError, Transaction
 from .jvm_log import CHANGED_MEANWHILE, JvmLog, gateway
 from .partitions import text
 from .types import additions, relaxed
@@ -115,6 +115,7 @@ class DeltaJvmTable:
         where: Mapping[str, str],
         read_version: int,
         metadata: Mapping[str, str] = NOTHING,
+        rows: int | None = None,
         file_bytes: int | None = None,  # noqa: ARG002  (a task's rows are one file here; whoever lays them out sees to the size)
     ) -> int:
         if not where or not set(where) <= set(self.partition_by):
@@ -125,8 +126,17 @@ class DeltaJvmTable:
             self._declared(df),
             {name: text(value) for name, value in where.items()},
             read_version=read_version,
+            rows=rows,
             notes=commit_notes(str(uuid.uuid4()), None, None, metadata),
             patience=lambda: time.monotonic() < deadline,
+        )
+
+    def recent(self) -> list[Noted]:
+        log = self._there()
+        return (
+            []
+            if log is None
+            else [Noted(version, dict(notes["metadata"])) for version, notes in log.history() if notes]
         )
 
     def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from .commits import Order, commit, find_commit, find_transaction, live_files, open_table
+from .commits import Order, commit, find_commit, find_transaction, live_files, open_table, read_notes
 from .data_files import FileWriter
 from .delta_source import FILE_BYTES_OPTION, NAME, ORDER, PARTITION_BY
-from .interface import NOTHING, FileInfo, TableConflictError, TableError, TableSchemaError, Transaction
+from .interface import NOTHING, FileInfo, Noted, TableConflictError, TableError, TableSchemaError, Transaction
 from .partitions import Value, text
 from .types import PARTITION_TYPES, additions, arrow_schema, relaxed
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 VACUUM_HOURS_MIN: Final = 24.0
 UPSERTS_MAX: Final = 50
+RECENT: Final = 1024
 PROPERTIES: Final = {
     # Readers go by lists of files, which knows neither.
     "delta.enableDeletionVectors": "false",
@@ -105,14 +106,21 @@ class DeltaRsTable:
         where: Mapping[str, str],
         read_version: int,
         metadata: Mapping[str, str] = NOTHING,
+        rows: int | None = None,
         file_bytes: int | None = None,
     ) -> int:
         if not where or not set(where) <= set(self.partition_by):
             raise ValueError(f"{sorted(where)} are not partition columns of {self.name}")
         values: dict[str, Value] = {name: text(value) for name, value in where.items()}
         _ = self._made()
-        order = self._order("replace", metadata)._replace(where=values, read_version=read_version)
+        order = self._order("replace", metadata)._replace(where=values, read_version=read_version, rows=rows)
         return self._write(df, order, file_bytes=file_bytes)
+
+    def recent(self) -> list[Noted]:
+        table = self._there()
+        entries = [] if table is None else table.history(RECENT)
+        noted = [(int(entry["version"]), read_notes(entry.get("userMetadata"))) for entry in entries]
+        return [Noted(version, dict(notes["metadata"])) for version, notes in noted if notes]
 
     def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:
         _ = self._made()
@@ -259,8 +267,10 @@ class DeltaRsTable:
             made = find_commit(open_table(self._path), order.id)
             if made is not None:
                 return made
-            if TableConflictError.__name__ in str(error):
-                raise TableConflictError(_last_words(str(error))) from error
+            for kind in (TableConflictError, TableError):
+                said = _last_words(str(error), kind.__name__)
+                if said is not None:
+                    raise kind(said) from error
             raise
         table = open_table(self._path)
         made = find_commit(table, order.id)
@@ -276,10 +286,10 @@ def _quoted(schema: StructType) -> list[str]:
     return [f"`{field.name}`" for field in schema]
 
 
-def _last_words(message: str) -> str:
-    """What TableConflictError said, of the text of a Python error that went through the JVM."""
+def _last_words(message: str, kind: str) -> str | None:
+    """What an exception of this class said, of the text of a Python error that went through the JVM; None when it was another."""
     for line in reversed(message.splitlines()):
-        _, found, said = line.partition(f"{TableConflictError.__name__}: ")
+        _, found, said = line.partition(f".{kind}: ")
         if found:
             return said
-    return message
+    return None

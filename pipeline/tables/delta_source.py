@@ -69,14 +69,14 @@ class DeltaWriter(DataSourceArrowWriter):
         return Written(tuple(writer.write_all(iterator)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """At the driver: all files into the table. Raise TableConflictError."""
+        """At the driver: all files into the table. Raise TableError."""
         from .commits import commit
-        from .interface import TableConflictError
+        from .interface import TableError
 
         files = [file for message in messages if message is not None for file in cast(Written, message).files]
         try:
             _ = commit(self._order, files)
-        except TableConflictError:
+        except TableError:
             # Surely not committed, so nobody needs them.
             remove(self._order.table, files)
             raise

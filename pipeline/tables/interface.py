@@ -46,6 +46,14 @@ class FileInfo(NamedTuple):
     rows: int
 
 
+class Noted(NamedTuple):
+    """A commit of ours, and the metadata it was given."""
+
+    version: int
+    """Of the table."""
+    metadata: Mapping[str, str]
+
+
 class Table(Protocol):
     """A table with a declared schema. It is made at the first write; columns that it lacks by then are added."""
 
@@ -79,13 +87,19 @@ class Table(Protocol):
         where: Mapping[str, str],
         read_version: int,
         metadata: Mapping[str, str] = NOTHING,
+        rows: int | None = None,
         file_bytes: int | None = None,
     ) -> int:
         """Put the rows in the place of all files of the partitions that have these values, in one commit; its version.
 
-        All rows must have those values. A file is ended when it has `file_bytes`, if given. Raise TableConflictError when those
-        partitions are no longer what they were at `read_version`.
+        All rows must have those values, and there must be `rows` of them, if given: otherwise TableError, and nothing is committed. A
+        file is ended when it has `file_bytes`, if given. Raise TableConflictError when those partitions are no longer what they
+        were at `read_version`.
         """
+        ...
+
+    def recent(self) -> list[Noted]:
+        """The newest commits of ours, about a thousand at most, newest first."""
         ...
 
     def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:

@@ -114,7 +114,14 @@ class JvmLog:
         return self._files(snapshot, where or {})
 
     def replace(
-        self, df: DataFrame, where: Mapping[str, Value], *, read_version: int, notes: str, patience: Callable[[], bool]
+        self,
+        df: DataFrame,
+        where: Mapping[str, Value],
+        *,
+        read_version: int,
+        rows: int | None,
+        notes: str,
+        patience: Callable[[], bool],
     ) -> int:
         """Put the rows in the place of these partitions' files, in one commit; its version.
 
@@ -132,7 +139,7 @@ class JvmLog:
                 raise TableConflictError(f"{self._path}: {dict(where)} has changed since version {read_version}")
             if added is None:
                 added = transaction.writeFiles(frame._jdf)  # noqa: SLF001
-                self._refuse_strays(added, where)
+                self._refuse_wrong(added, where, rows)
             removed = self._scala([file.action.remove() for file in now])
             try:
                 return int(transaction.commit(added.appendedAll(removed), self._operation(notes)))
@@ -140,11 +147,15 @@ class JvmLog:
                 if not any(name in str(error) for name in CHANGED_MEANWHILE) or not patience():
                     raise
 
-    def _refuse_strays(self, added: Java, where: Mapping[str, Value]) -> None:
+    def _refuse_wrong(self, added: Java, where: Mapping[str, Value], rows: int | None) -> None:
+        written = 0
         for action in self._java(added):
             found = {name: _value(action.partitionValues(), name) for name in where}
             if found != dict(where):
                 raise TableError(f"{self._path}: rows of {found} were to replace {dict(where)}")
+            written += int(json.loads(action.stats())["numRecords"])
+        if rows is not None and written != rows:
+            raise TableError(f"{self._path}: {written} rows were written, and {rows} were to be")
 
     def _operation(self, notes: str) -> Java:
         some = self._jvm.scala.Option.apply
