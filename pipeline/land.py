@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,6 +17,7 @@ from ..config.pipeline import PipelineSettings
 from ..config.pipeline_kafka import connector_options
 from . import schemas
 from .checkpoint import Checkpoint
+from .failures import sentence
 from .land_batch import Batches, LandError, NoSteps, Steps, apps
 from .land_topic import LandTopic, topics_of
 from .names import QUARANTINE, bronze_table
@@ -27,7 +27,6 @@ Source = Callable[[SparkSession, str], DataFrame]
 """Makes the stream of a topic, with the columns of Spark's Kafka connector, `headers` among them."""
 
 _GLANCE_S: Final = 0.1
-_REASON_CHARS_MAX: Final = 2_000
 
 
 class Land:
@@ -51,6 +50,7 @@ class Land:
         self._source = source
         self._steps = steps or NoSteps()
         self._new_query = new_query
+        self._stopping = False
         self._running: list[tuple[LandTopic, Batches, StreamingQuery]] = []
 
     @property
@@ -110,28 +110,24 @@ class Land:
 
     def stop(self, *, seconds: float = 60.0) -> None:
         """Let every query finish the batch it is at, for so long at most, then stop it. A batch that was cut off is replayed."""
+        self._stopping = True
         until = time.monotonic() + seconds
-        waiting = {query.id: _batch(query) for query in self.queries if query.isActive}
+        for _, batches, _ in self._running:
+            batches.close()
         pause = threading.Event()
-        while time.monotonic() < until:
-            for query in self.queries:
-                if query.id in waiting and (not _is_busy(query) or _batch(query) != waiting[query.id]):
+        while busy := [query for query in self.queries if query.isActive]:
+            for query in busy:
+                if time.monotonic() >= until or not query.status["isTriggerActive"]:
                     query.stop()
-                    del waiting[query.id]
-            if not waiting:
-                return
             _ = pause.wait(_GLANCE_S)
-        for query in self.queries:
-            query.stop()
 
     def _raise_failure(self) -> None:
         for topic, batches, query in self._running:
-            error = query.exception()
-            if error is not None:
-                self.stop(seconds=self._settings.stop_timeout)
-                if batches.failure is not None:
-                    raise batches.failure
-                raise LandError(f"{topic.name}: {_reason(error)}") from error
+            error = None if query.isActive else query.exception()
+            if error is None or (self._stopping and batches.failure is None):
+                continue
+            self.stop(seconds=self._settings.stop_timeout)
+            raise batches.failure or LandError(f"{topic.name}: {sentence(error)}")
 
     def _refuse_foreign_tables(self, topic: LandTopic) -> None:
         """A deleted checkpoint makes a new query, and all that Kafka still has would land again."""
@@ -175,19 +171,3 @@ def kafka_source(settings: PipelineSettings, *, once: bool) -> Source:
         return spark.readStream.format("kafka").options(**options).option("subscribe", topic).load()
 
     return stream
-
-
-def _is_busy(query: StreamingQuery) -> bool:
-    return query.isActive and bool(query.status["isTriggerActive"])
-
-
-def _batch(query: StreamingQuery) -> int:
-    """The newest batch that is behind it."""
-    progress = query.lastProgress
-    return -1 if progress is None else int(progress["batchId"])
-
-
-def _reason(error: StreamingQueryException) -> str:
-    """What Spark says, without the stack."""
-    text = str(error)
-    return text[:_REASON_CHARS_MAX]

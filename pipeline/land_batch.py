@@ -10,14 +10,17 @@ That holds as long as the batch is read by the same rules and of the same record
 commit and compared before the first batch of a run.
 """
 
+import threading
 from typing import Final, Protocol
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from ..runtime import logs
 from . import schemas
 from .checkpoint import Checkpoint
+from .failures import sentence
 from .land_topic import LandTopic
 from .names import QUARANTINE, bronze_table
 from .tables import Table, Tables, Transaction
@@ -30,6 +33,10 @@ OFFSETS: Final = "penstock.offsets"
 
 class LandError(Exception):
     """`land` stopped, or does not start. The text says why, and what to do."""
+
+
+class ClosedError(Exception):
+    """A batch is not begun because the job ends; the next run begins it."""
 
 
 class Steps(Protocol):
@@ -59,16 +66,27 @@ class Batches:
         self._bronze_schema = schemas.bronze(topic.format.value_type)
         self._bronze = tables.table(bronze_table(topic.name), self._bronze_schema, schemas.PARTITION_BY)
         self._quarantine = tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY)
+        self._closed = threading.Event()
         self.failure: LandError | None = None
         """Why the query was stopped from here, if it was."""
 
+    def close(self) -> None:
+        """Begin no batch from now on. From any thread."""
+        self._closed.set()
+
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Write a batch, or what of it is not written yet. Raise LandError, TableError."""
+        """Write a batch, or what of it is not written yet. Raise LandError, ClosedError."""
+        if self._closed.is_set():
+            raise ClosedError(f"{self._topic.name}: batch {batch} is not begun, the job ends")
         try:
             self._write(frame, batch)
         except LandError as error:
             self.failure = error
             raise
+        except Exception as error:  # noqa: BLE001 - Spark's regular expressions overflow the stack at what the JVM's errors say
+            self.failure = LandError(f"{self._topic.name}: batch {batch}: {sentence(error)}")
+            _ = logs.get().debug("batch_failed", topic=self._topic.name, batch=batch, exc_info=True)
+            raise self.failure from None
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         query = self._checkpoint.query_id()

@@ -34,7 +34,13 @@ def rate_source(spark: SparkSession, topic: str, *, rows: int, fail_every: int =
         kind = F.when(holds, F.lit(name)).otherwise(kind)
     frame = frame.select(number.alias("n"), kind.alias("kind"))
     n = F.col("n")
-    fields = [(F.lit(1), 2), (F.lit(INCARNATION), 0), (n % PARTITIONS, 6), (F.floor(n / PARTITIONS), 14), (START_MS + n, 12)]
+    fields = [
+        (F.lit(1), 2),
+        (F.lit(INCARNATION), 0),
+        (n % PARTITIONS, 6),
+        (F.floor(n / PARTITIONS), 14),
+        (START_MS + n, 12),
+    ]
     text = F.concat(*(F.lpad(F.hex(value), digits, "0") if digits else value for value, digits in fields))
     identity = F.unhex(F.when(F.col("kind") == "header", F.substring(text, 1, 20)).otherwise(text))
     header = F.struct(F.lit("penstock").alias("key"), identity.alias("value"))
