@@ -1,10 +1,10 @@
-"""The table `seals`: its columns, and which hours are sealed."""
+"""The table `seals`: its columns, and the newest row of each hour."""
 
 from typing import Final
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from .core.sealing import Seal, SealStatus, newest_seals
+from .core.sealing import Seal, newest_seals
 from .tables import Table, Tables
 
 SEALS_TABLE: Final = "seals"
@@ -46,8 +46,3 @@ def read_seals(tables: Tables) -> dict[tuple[str, str], Seal]:
     columns = ("topic", "hour", "generation", "status", "landed", "foreign", "duplicates_removed")
     rows = seals_table(tables).read().select(*columns).collect()
     return newest_seals(row.asDict() for row in rows)
-
-
-def sealed_hours(tables: Tables) -> set[tuple[str, str]]:
-    """(topic, hour) that are sealed and not reopened: an audit need not look at them again."""
-    return {key for key, seal in read_seals(tables).items() if seal.status is not SealStatus.REOPENED}

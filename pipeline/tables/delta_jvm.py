@@ -35,6 +35,12 @@ class DeltaJvmTables:
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> "DeltaJvmTable":
         return DeltaJvmTable(self._spark, f"{self._place}/{name}", name, schema, partition_by)
 
+    def existing(self, name: str) -> "DeltaJvmTable | None":
+        if not self.exists(name):
+            return None
+        log = JvmLog(self._spark, f"{self._place}/{name}")
+        return self.table(name, log.schema(), log.partition_columns())
+
     def exists(self, name: str) -> bool:
         return name in self.names()
 
@@ -212,7 +218,7 @@ class DeltaJvmTable:
             return []
         wanted = None if hours is None else {text(hour) for hour in hours}
         return [
-            FileInfo(f"{self._path}/{file.path}", file.bytes, file.rows)
+            FileInfo(f"{self._path}/{file.path}", file.bytes, file.rows, file.partition)
             for file in log.files(version=version)
             if wanted is None or file.partition.get("hour") in wanted
         ]

@@ -49,6 +49,12 @@ class DeltaRsTables:
         """Raise TableSchemaError for a column that cannot be written."""
         return DeltaRsTable(self._spark, self._root / name, name, schema, partition_by)
 
+    def existing(self, name: str) -> "DeltaRsTable | None":
+        if not self.exists(name):
+            return None
+        there = open_table(str(self._root / name))
+        return self.table(name, _spark_schema(there), tuple(there.metadata().partition_columns))
+
     def exists(self, name: str) -> bool:
         return (self._root / name / "_delta_log").is_dir()
 
@@ -165,7 +171,12 @@ class DeltaRsTable:
         if table is None:
             return []
         return [
-            FileInfo(f"{self._path}/{file['path']}", int(file["bytes"]), int(file["rows"] or 0))
+            FileInfo(
+                f"{self._path}/{file['path']}",
+                int(file["bytes"]),
+                int(file["rows"] or 0),
+                {name: text(value) for name, value in file["partition"].items()},
+            )
             for file in self._live(table, hours)
         ]
 

@@ -44,6 +44,8 @@ class FileInfo(NamedTuple):
     path: str
     bytes: int
     rows: int
+    """0 where whoever wrote it did not say."""
+    partition: Mapping[str, str | None]
 
 
 class Noted(NamedTuple):
@@ -134,6 +136,10 @@ class Tables(Protocol):
     """All tables of a pipeline."""
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table: ...
+
+    def existing(self, name: str) -> Table | None:
+        """A table with all the columns that it has; None when it does not exist."""
+        ...
 
     def exists(self, name: str) -> bool: ...
 

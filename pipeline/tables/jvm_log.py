@@ -66,6 +66,10 @@ class JvmLog:
         """The columns of the newest version."""
         return StructType.fromJson(json.loads(self._snapshot().schema().json()))
 
+    def partition_columns(self) -> tuple[str, ...]:
+        """Their names, in order."""
+        return tuple(self._java(self._snapshot().metadata().partitionColumns()))
+
     def refuse_unknown(self) -> None:
         """Raise TableProtocolError for a table that uses what the other engine would read wrongly."""
         snapshot = self._snapshot()
