@@ -61,7 +61,7 @@
     };
 
     form.hidden = false;
-    form.addEventListener("input", apply);
+    for (const kind of ["input", "change"]) form.addEventListener(kind, apply);
     form.addEventListener("submit", (event) => event.preventDefault());
     form.addEventListener("reset", () => setTimeout(apply));
     recall();

@@ -245,9 +245,9 @@ def huge(*, hours: int = 2_000, hosts: int = 1_500, topics: int = 300, names: in
 
 
 def hostile() -> ReportData:
-    """Names that try to be markup, endless, or nothing at all."""
+    """Names that try to be markup, to be endless, or to turn around."""
     endless = "x" * 240
-    names = (HOSTILE, endless, "", "\u202eevil\u2066", "emoji 🐟 tab\t")
+    names = (HOSTILE, endless, "&amp;", "\u202eevil\u2066", "emoji 🐟 tab\t")
     rows = [row(name, hour=n, lost=1, doubts=(HOSTILE,)) for n, name in enumerate(names)]
     points = (MinutePoint(HOUR_0, 10, 9, lost=1), MinutePoint(HOUR_0 + 60 * 24 * 365 * 400, 5, 5), MinutePoint(7, 1, 1))
     return ReportData(
