@@ -29,7 +29,7 @@ class Status(StrEnum):
     @property
     def exit_code(self) -> int:
         """What the audit ends with when this is the worst verdict."""
-        return int(PipelineExit.OK if self is Status.COMPLETE else PipelineExit[self.name])
+        return int(PipelineExit.OK if self in {Status.COMPLETE, Status.COUNTED} else PipelineExit[self.name])
 
 
 class MissingClass(StrEnum):
