@@ -100,6 +100,7 @@ def audit(
     def job(settings: PipelineSettings, where: str | None) -> int:
         from . import runner
         from .core.hours import HourRange
+        from .core.report_verdict import judge
 
         try:
             hours = HourRange.parse(from_hour, to_hour)
@@ -108,7 +109,8 @@ def audit(
         if report is not None:
             settings = settings.model_copy(update={"audit": settings.audit.model_copy(update={"report": report})})
         result = runner.audit(settings, master=where, hours=hours)
-        _say(f"report: {result.report}")
+        verdict = judge(result.data)
+        _say(f"{verdict.headline}\n{verdict.summary}\nreport: {result.report}")
         return result.exit_code
 
     _run("audit", config, flags, topic, job, _How(master, print_submit, submitted, debug))

@@ -8,6 +8,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 _CHARS_MAX: Final = 1_000
+_PYTHON_TRACE: Final = "Traceback (most recent call last):"
+_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b")
 _KNOWN: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (
         re.compile(r"UnknownTopicOrPartition|does not host this topic-partition"),
@@ -85,11 +87,17 @@ def _whole(error: BaseException) -> str:
 
 
 def _first(text: str) -> str:
-    """The first lines of a text, before a stack trace and a plan, in one."""
+    """The first lines of a text, before a stack trace and a plan, in one; what a Python worker raised is the end of its trace."""
     kept: list[str] = []
-    for line in text.splitlines():
-        if line.lstrip().startswith(("at ", "JVM stacktrace", "=== ", "== ", "Traceback", "Caused by")):
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith(("at ", "JVM stacktrace", "=== ", "== ", "Caused by")):
+            break
+        if _PYTHON_TRACE in line:
+            kept.append(line.split(_PYTHON_TRACE)[0].strip())
+            raised = [later for later in lines[number:] if _RAISED.match(later)]
+            kept += raised[-1:]
             break
         if line.strip():
             kept.append(line.strip())
-    return " ".join(kept)[:_CHARS_MAX]
+    return " ".join(kept).strip()[:_CHARS_MAX]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, start_http_server
 
 from ..config.bootstrap import parse_bootstrap
 from ..runtime import logs
@@ -58,6 +58,8 @@ class Book:
     """The values. One thread writes, any may read them by the registry."""
 
     def __init__(self) -> None:
+        # When a counter was made is nobody's question.
+        disable_created_metrics()
         self.registry: Final = CollectorRegistry()
         self._kept: Final[Mapping[str, Counter | Gauge]] = {
             metric.name: (Counter if metric.kind == "counter" else Gauge)(
@@ -220,20 +222,3 @@ class LagFollower:
 
     def close(self) -> None:
         self._group.close()
-
-
-def page() -> str:
-    """The reference page, Markdown."""
-    lines = [
-        "# Metrics of the pipeline\n",
-        "Made from `pipeline/query_metrics.py`; do not edit. `land` shows them while it runs, at `/metrics` of `listener.listen` in",
-        "Prometheus' text format; counters end in `_total` there. They start at 0 with each start. `listener.statsd` is sent the same",
-        "by UDP, as `penstock.pipeline.<query>.<name without its first words>[.<label>]`.\n",
-        "| metric | kind | labels | meaning |",
-        "|---|---|---|---|",
-    ]
-    for metric in METRICS:
-        name = metric.name + ("_total" if metric.kind == "counter" else "")
-        labels = ", ".join(f"`{label}`" for label in metric.labels) or "-"
-        lines.append(f"| `{name}` | {metric.kind} | {labels} | {metric.text} |")
-    return "\n".join(lines) + "\n"
