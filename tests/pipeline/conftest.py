@@ -1,5 +1,6 @@
 """One Spark session and one real broker for the whole folder; topics, daemons and tables of their own for every test."""
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.harness.spark_driver import Pipeline, archive_path, class_archive, ke
 
 FOLDER = Path(__file__).parent
 MASTER = "local[2,4]"
+# `delta-jvm` where these tests run under the Spark that Delta's connector is made for (tools/soak.sh).
+WRITER = os.environ.get("PENSTOCK_WRITER", "delta-rs")
 BROKER_SETTINGS = {
     # The test of a compacted audit topic waits for the cleaner.
     "log.cleaner.backoff.ms": "500",
@@ -55,6 +58,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         {
             "tables": "/nowhere/tables",
             "checkpoints": "/nowhere/checkpoints",
+            "writer": WRITER,
             "kafka": {"bootstrap.servers": "127.0.0.1:1"},
             "topics": {"any": {"format": "raw"}},
             "spark": small_spark() | class_archive(make=archive),
