@@ -11,7 +11,6 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,25 +23,25 @@ from ..config.model import Settings
 from ..producer.core.batch import SlowChecksumError, self_check
 from ..producer.core.cluster import ClusterChange
 from ..runtime import logs
-from ..runtime.clock import monotonic, thread_seconds
+from ..runtime.clock import monotonic, thread_seconds, wall_ms
 from ..runtime.loop import READ, Loop
 from ..runtime.notify import Notifier
 from ..runtime.process import Exit, has_lost_parent, refuse_optimised, take_journal, tie_to_parent
 from ..runtime.starts import count_start
+from .audit import Rooms
 from .bus import Bus
 from .cluster_follower import EXPIRATION_MS, ClusterFollower, ask_brokers
 from .control import Control
 from .core.answers import Answers, SyncProof, WriteProof
-from .core.counts import Counts
 from .core.entries import Lsn
 from .core.intake import Intake
 from .core.lifecycle import Lifecycle, Phase
-from .core.routing import Routing
 from .ending import Ending
 from .frame_store import FrameStore, SpoolBrokenError
 from .journals import JournalError
-from .limits import bus_settings, carries_ids, intake_limits, keyless_choice, listener_limits, preferred_rack
+from .limits import bus_settings, intake_limits, listener_limits
 from .listener import Listener, ListenError, descriptors_max, inherited
+from .making import new_audit, new_counts, new_routing
 from .parking import Parking
 from .room import Room
 from .spool_directory import SpoolError
@@ -70,11 +69,10 @@ class Router:
         self.settings_path = settings_path
         self.digest = handover.digest(settings)
         self.started = started
-        self.identity, self.spool, recovered, self.leases = started
+        self.identity, self.spool, recovered, self.leases, _ = started
         self.ledger, self.sessions = recovered.ledger, recovered.sessions
         self.store = FrameStore(self.spool)
-        lost = sum(found.count for found in recovered.report.lost)
-        self.counts = Counts(recovered=sum(piece.count for piece in recovered.slices) + lost, quarantined=lost)
+        self.counts = new_counts(started)
         self.loop = Loop()
         self.lifecycle = Lifecycle(settings.timeouts.drain_ms / 1_000)
         self.notifier = Notifier.from_environment()
@@ -94,12 +92,13 @@ class Router:
         )
         self.topics = KnownTopics(self.metadata)
         self.answers = Answers(self.counts)
-        self.routing = self._new_routing(chance)
+        self.routing = new_routing(settings, started, self.store, chance)
         self.cluster = ClusterFollower(
             self.metadata, self.topics, self.routing, self.leases, changes, kafka=settings.kafka
         )
         self.cluster.recover(self.ledger)
         self.intake = self._new_intake()
+        self.audit = new_audit(settings, started, Rooms(self.intake, self.store, self.topics))
         self.room = Room(self.store, self.intake)
         self.parking = Parking(settings, started)
         self.sessions.parked = self.parking.lookup
@@ -112,22 +111,11 @@ class Router:
             descriptors=listener_fd_limit,
         )
         self.bus = Bus(self.loop, bus_settings(settings, self.identity, EXPIRATION_MS), self.leases)
-        self.ending = Ending(self.lifecycle, self.leases, self.bus)
+        self.ending = Ending(self.lifecycle, self.leases, self.bus, lambda: self.pending_records, self._tell_closing)
         self.control = Control(self.loop, settings.control_path, Verbs(self).table())
         self.spool.on_relocated = self._relocated
         self._mark_synced(self.spool.synced_through)
         self.loop.add(self.spool.sync_fd, READ, self._sync_ended)
-
-    def _new_routing(self, chance: random.Random) -> Routing:
-        return Routing(
-            self.ledger,
-            self.store,
-            checksum=crc32c,
-            keyless=keyless_choice(self.settings.kafka, lambda: chance.getrandbits(31)),
-            record_bytes_max=self.settings.kafka.max_request_size,
-            ids_of=partial(carries_ids, self.settings),
-            rack=preferred_rack(self.settings.kafka),
-        )
 
     def _new_intake(self) -> Intake:
         return Intake(
@@ -167,6 +155,11 @@ class Router:
             self._exit = Exit.SPOOL
         self._close()
         return self._exit
+
+    @property
+    def pending_records(self) -> int:
+        """Records of clients that are not at their end."""
+        return self.leases.pending_records - self.counts.own_pending
 
     def stop(self, *, drain: bool) -> None:
         """Begin an orderly stop: no new connections or frames, then everything is delivered, called back, synced."""
@@ -220,6 +213,11 @@ class Router:
         self._log.error("sync_failed", entries_written_again=len(moved))
         self.leases.relocate(moved, self.spool.segments)
 
+    def _tell_closing(self, now: float) -> bool:
+        """Everything of clients is delivered: have the audit say so. True while that is worth waiting for."""
+        reachable = self.metadata.connected_to is not None
+        return self.audit is not None and self.audit.closing(now, wall_ms(), reachable=reachable)
+
     def _producer_id(self, producer_id: int, _epoch: int) -> None:
         self._producer_id_asked = False
         if self.identity.producer_id is None:
@@ -253,6 +251,8 @@ class Router:
             self.metadata.tick(now)
             self.bus.tick(now)
             self.parking.park(now)
+            if self.audit is not None:
+                self.audit.tick(now, wall_ms())
         if self.cluster.apply(now):
             self._topics_changed = True
         room = self.room.is_there(now)
@@ -339,7 +339,7 @@ class Router:
             self._second_at = now + _SECOND
             self.cluster.learn_settings()
             self.cluster.learn_loads(now)
-            pending = self.leases.pending_records
+            pending = self.pending_records
             alarms = len(self.leases.alarms)
             self.notifier.status(f"{pending} records pending" + (f", {alarms} partitions blocked" if alarms else ""))
         if now >= self._expire_at:
@@ -369,6 +369,7 @@ class Router:
             self.bus.next_deadline(),
             self.listener.upkeep(now),
             self.parking.next_deadline(),
+            None if self.audit is None else self.audit.next_deadline(now),
             self.room.next_deadline(),
             self.notifier.feed(now),
             self._second_at,
@@ -392,7 +393,7 @@ class Router:
         self.bus.close()
         self.identity.close()
         self.notifier.close()
-        self._log.info("router_ended", clean=clean, pending=self.leases.pending_records)
+        self._log.info("router_ended", clean=clean, pending=self.pending_records)
 
 
 def serve(settings: Settings, settings_path: Path) -> Exit:

@@ -14,6 +14,7 @@ from ..runtime.clock import monotonic, wall_ms
 from ..runtime.host import boot_id
 from ..wire.record_ids import incarnation_text
 from . import journals
+from .core.books import Books
 from .core.entries import CheckpointEntry, IncarnationEntry
 from .core.leases import LeaseLimits, Leases
 from .core.replay import telling
@@ -36,6 +37,8 @@ class Started(NamedTuple):
     spool: Spool
     recovered: Recovered
     leases: Leases
+    own_topic: str | None = None
+    """Where the router tells of the others' records."""
 
 
 def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Started:
@@ -58,6 +61,7 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
         identity=identity,
         session_limits=SessionLimits(retention_ms=settings.limits.session_retention_s * 1_000),
         alive=alive,
+        books=Books(settings.audit.topic, weight_max=settings.audit.ranges_max) if settings.audit.enabled else None,
     )
     report = recovered.report
     log.info(
@@ -95,7 +99,8 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
         journals.remove(journal.path)
     if identity.producer_id is not None:
         leases.producer_id_known(identity.producer_id)
-    return Started(identity, spool, recovered, leases)
+    own_topic = settings.audit.topic if settings.audit.enabled else None
+    return Started(identity, spool, recovered, leases, own_topic)
 
 
 def _begin_incarnation(identity: Identity, spool: Spool, recovered: Recovered) -> None:
@@ -115,6 +120,7 @@ def _checkpoint(recovered: Recovered) -> CheckpointEntry:
         ledger.incarnation,
         ledger.accept_ms,
         ledger.era,
+        None if ledger.books is None else ledger.books.snapshot(),
     )
 
 

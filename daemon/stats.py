@@ -99,7 +99,7 @@ def records(router: "Router") -> Shown:
         "refused": sum(counts.refused.values()),
         "refused_by_code": {str(code): count for code, count in counts.refused.items()},
         "refused_frames_by_code": {str(code): count for code, count in counts.refused_frames.items()},
-        "pending": router.leases.pending_records,
+        "pending": router.pending_records,
         "delivered": counts.delivered,
         "parked": counts.parked,
         "expired": counts.expired,

@@ -46,6 +46,17 @@ class KnownTopics:
             return None
         return f"topic {topic} does not exist ({error_name(found.code)}), and allow_auto_create_topics is off"
 
+    def forbidden(self, topic: str) -> str | None:
+        """That brokers do not let us see the topic."""
+        found = self._metadata.cluster.topic(topic)
+        if found is None or judge_topic(found.code) is not TopicVerdict.REFUSED:
+            return None
+        return f"topic {topic} may not be described by us ({error_name(found.code)})"
+
+    def forget(self, topic: str) -> None:
+        """Do not ask for the topic until somebody wants it."""
+        self._metadata.forget(topic)
+
     def invalid(self, topic: str) -> str | None:
         """That a broker said that no topic may have this name."""
         found = self._metadata.cluster.topic(topic)

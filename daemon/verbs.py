@@ -57,7 +57,7 @@ class Verbs:
     def drain(self, _arguments: Mapping[str, object]) -> object:
         """Stop in an orderly way; the supervisor decides whether it comes back."""
         self._router.stop(drain=True)
-        return {"pending": self._router.leases.pending_records}
+        return {"pending": self._router.pending_records}
 
     def resend(self, arguments: Mapping[str, object]) -> object:
         """`topic`, `partition`: a blocked partition goes on under a new producer id; what is on its way may be doubled."""

@@ -64,10 +64,10 @@ class Lifecycle:
 
     def step(self, *, now: float, pending: int, held: int) -> Phase:
         """Look at what is left (records; shards and what they hold) and go on to the next phase where that is due."""
-        if self.phase is Phase.DRAINING and (pending == 0 or self._over(now)):
+        if self.phase is Phase.DRAINING and (pending == 0 or self.is_over(now)):
             self.move(Phase.REVOKING)
             self._until = now + REVOKE_S
-        elif self.phase is Phase.REVOKING and (held == 0 or self._over(now)):
+        elif self.phase is Phase.REVOKING and (held == 0 or self.is_over(now)):
             self.move(Phase.ENDED)
             self._until = None
         return self.phase
@@ -75,5 +75,6 @@ class Lifecycle:
     def next_deadline(self) -> float | None:
         return self._until
 
-    def _over(self, now: float) -> bool:
+    def is_over(self, now: float) -> bool:
+        """Whether the time of the phase is used up."""
         return self._until is not None and now >= self._until
