@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 from kafka import KafkaAdminClient
-from kafka.admin import OffsetSpec
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.protocol.consumer.offsets import OffsetSpec
 from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 from ..api.errors import AuthenticationError
