@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol, cast
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from kafka.protocol.consumer.offsets import OffsetSpec
 from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 from ..api.errors import AuthenticationError
@@ -50,7 +49,7 @@ class Admin(Protocol):
     def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]: ...
 
     def list_partition_offsets(
-        self, topic_partition_specs: dict[TopicPartition, OffsetSpec]
+        self, topic_partition_specs: dict[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp]: ...
 
     def close(self) -> None: ...
