@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 from penstock.wire.messages import SliceRef
-from penstock.wire.slices import CRC_FROM, HEADER, OWN_TIMESTAMPS, VERSION, crc_prefix, segment_name
+from penstock.wire.slices import CRC_FROM, HEADER, OWN_TIMESTAMPS, RECORD_IDS, VERSION, crc_prefix, segment_name
 
 NOW_MS = 1_760_000_000_000
 
@@ -34,15 +34,17 @@ def _sized(data: bytes | None) -> bytes:
     return _zigzag(-1) if data is None else _zigzag(len(data)) + data
 
 
-def slice_bytes(topic: str, index: int, first: int, rows: Sequence[Row], *, wall_ms: int = NOW_MS) -> bytes:
-    """A sealed slice."""
+def slice_bytes(
+    topic: str, index: int, first: int, rows: Sequence[Row], *, wall_ms: int = NOW_MS, ids: bool = False
+) -> bytes:
+    """A sealed slice; `ids`: its records carry one."""
     own = any(row.timestamp is not None for row in rows)
     stamps = [wall_ms if row.timestamp is None else row.timestamp for row in rows]
     body = bytearray()
     for row, stamp in zip(rows, stamps, strict=True):
         record = _sized(row.key) + _sized(row.value) + b"\x00"
         body += (struct.pack("<q", stamp) if own else b"") + struct.pack("<I", len(record)) + record
-    flags = OWN_TIMESTAMPS if own else 0
+    flags = (OWN_TIMESTAMPS if own else 0) | (RECORD_IDS if ids else 0)
     head = HEADER.pack(0, VERSION, flags, 0, first, len(rows), len(body), wall_ms, stamps[0], max(stamps))
     data = head + body
     crc = crc32c(data[CRC_FROM:], crc32c(crc_prefix(topic, index)))

@@ -35,6 +35,7 @@ from penstock.wire.messages import (
     SliceRef,
     Slices,
 )
+from penstock.wire.record_ids import IdRow
 
 from .model_broker import Answer, Log
 from .segments import NOW_MS, slice_bytes
@@ -120,7 +121,7 @@ class ShardBench:
     def grant(
         self, partition: int = 0, *, node: int = 1, pace: str = OPEN, cuts: Sequence[Cut] = (), next_ordinal: int = 0,
         anchored: bool = True, rows: Sequence[Row] = (Row(PRODUCER_ID, 0, 0, 0),), leader_epoch: int = 0,
-        anchor: Anchor | None = None,
+        anchor: Anchor | None = None, id_rows: Sequence[IdRow] = (),
     ) -> Lease:  # fmt: skip
         if node not in self.table.nodes:
             self.nodes(*self.table.nodes, node)
@@ -129,18 +130,19 @@ class ShardBench:
             anchor = Anchor(0, NOW_MS, NOW_MS, leader_epoch)
         grant = Grant(
             partition, TOPIC, None, partition, self.generation[partition], node, leader_epoch, list(rows), next_ordinal,
-            list(cuts), pace, anchor, 0 if anchor else -1,
+            list(cuts), pace, anchor, 0 if anchor else -1, 0, id_rows,
         )  # fmt: skip
         self.table.apply(grant, now=self.now)
         return self.table.leases[partition]
 
     def ref(
-        self, partition: int, values: Sequence[bytes], *, first: int | None = None, ts: int | None = None
-    ) -> SliceRef:
+        self, partition: int, values: Sequence[bytes], *, first: int | None = None, ts: int | None = None,
+        ids: bool = False,
+    ) -> SliceRef:  # fmt: skip
         """Spool a slice."""
         begin = self.next.get(partition, 0) if first is None else first
         rows = [Record(value, timestamp=ts) for value in values]
-        data = slice_bytes(TOPIC, partition, begin, rows)
+        data = slice_bytes(TOPIC, partition, begin, rows, ids=ids)
         at = len(self.source.data)
         self.source.data += data
         self.next[partition] = begin + len(values)
@@ -153,10 +155,10 @@ class ShardBench:
         current = [ref._replace(generation=self.generation[ref.partition]) for ref in refs]
         self.table.apply(Slices(current), now=self.now)
 
-    def put(self, partition: int, count: int, *, size: int = 20, ts: int | None = None) -> None:
+    def put(self, partition: int, count: int, *, size: int = 20, ts: int | None = None, ids: bool = False) -> None:
         """Hand out one slice of `count` records whose values tell their ordinals."""
         begin = self.next.get(partition, 0)
-        self.hand(self.ref(partition, [value_of(begin + n, size) for n in range(count)], ts=ts))
+        self.hand(self.ref(partition, [value_of(begin + n, size) for n in range(count)], ts=ts, ids=ids))
 
     def pace(self, pace: str = OPEN, partition: int = 0, anchor: Anchor | None = None) -> None:
         self.table.apply(Pace(partition, self.generation[partition], pace, anchor, -1), now=self.now)

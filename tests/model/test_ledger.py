@@ -10,12 +10,14 @@ from penstock.daemon.core.entries import (
     CheckpointEntry,
     CutsEntry,
     FrameEntry,
+    IncarnationEntry,
     ParkedEntry,
     SliceEntry,
     StampRowEntry,
 )
 from penstock.daemon.core.ledger import Ledger, PartitionState
 from penstock.wire.messages import Anchor, Cut, Row
+from penstock.wire.record_ids import incarnation_at
 
 PARTITIONS = 2
 partitions = st.integers(0, PARTITIONS - 1)
@@ -38,6 +40,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger()
         self.records: list[list[Record]] = [[] for _ in range(PARTITIONS)]
         self.stamps: list[dict[int, Row]] = [{} for _ in range(PARTITIONS)]
+        self.incarnations: list[list[int]] = [[] for _ in range(PARTITIONS)]
+        """Of each record that was given out."""
 
     @initialize()
     def number(self) -> None:
@@ -52,7 +56,12 @@ class LedgerMachine(RuleBasedStateMachine):
         for partition, count in enumerate(counts):
             parts.append(SliceEntry(partition, len(self.records[partition]), count, 1, 0, 10))
             self.records[partition] += [Record.PENDING] * count
-        self.ledger.apply(FrameEntry(None, 0, 0, -1, 2, 1, sum(counts), None, parts))
+            self.incarnations[partition] += [self.ledger.incarnation] * count
+        self.ledger.apply(FrameEntry(None, 0, 0, -1, 2, 1, sum(counts), None, parts, self.ledger.incarnation))
+
+    @rule(incarnation=st.integers(1, 5))
+    def incarnate(self, incarnation: int) -> None:
+        self.ledger.apply(IncarnationEntry(incarnation))
 
     @rule(partition=partitions, share=shares)
     def acknowledge(self, partition: int, share: float) -> None:
@@ -98,7 +107,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def start_again(self) -> None:
-        checkpoint = CheckpointEntry(self.ledger.snapshot(), [])
+        checkpoint = CheckpointEntry(self.ledger.snapshot(), [], self.ledger.incarnation)
         self.ledger = Ledger()
         self.ledger.apply(checkpoint)
 
@@ -124,6 +133,15 @@ class LedgerMachine(RuleBasedStateMachine):
                 state = self.state(partition)
                 for at in range(state.mark, state.next_ordinal):
                     assert self.ledger.row_at(state, at) == stamps[max(start for start in stamps if start <= at)]
+
+    @invariant()
+    def every_pending_record_keeps_the_incarnation_it_was_given_out_under(self) -> None:
+        for state in self.ledger.by_number.values():
+            given = self.incarnations[state.number]
+            told = [incarnation_at(state.id_rows, at) or 0 for at in range(state.mark, state.next_ordinal)]
+            assert told == given[state.mark :]
+            assert (incarnation_at(state.id_rows, state.next_ordinal) or 0) == self.ledger.incarnation
+            assert sum(row.start <= state.mark for row in state.id_rows) <= 1
 
     def state(self, partition: int) -> PartitionState:
         return self.ledger.by_number[partition]
