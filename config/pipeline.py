@@ -206,6 +206,8 @@ class PipelineSettings(Section):
     """Folder with the jars of the JVM's Delta connector, for `writer = "delta-jvm"`. Unset: `build/jars-delta` of the source tree."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least level that is logged."""
+    kafka_timeout: Duration = Field(default=15.0, ge=0.1, le=600)
+    """How long brokers may take to answer what is asked before a job starts."""
     stop_timeout: Duration = Field(default=300.0, ge=0, le=86_400)
     """How long `land`, asked to end, may take to finish the batch it is at."""
     kafka: PipelineKafka

@@ -153,7 +153,9 @@ def retire(
     def job(settings: PipelineSettings, _where: str | None) -> int:
         from .retire import retire as write
 
-        done = write(settings, incarnation, now_ms=time.time_ns() // 1_000_000, force=force)
+        done = write(
+            settings, incarnation, now_ms=time.time_ns() // 1_000_000, force=force, timeout_s=settings.kafka_timeout
+        )
         word = "retired" if done.written else "closed already, nothing written"
         _say(f"{incarnation} on {done.heartbeat.host}: {word}")
         return PipelineExit.OK

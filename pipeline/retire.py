@@ -46,9 +46,7 @@ class Retired(NamedTuple):
     """False: it was closed already."""
 
 
-def retire(
-    settings: PipelineSettings, incarnation: str, *, now_ms: int, force: bool, timeout_s: float = 30.0
-) -> Retired:
+def retire(settings: PipelineSettings, incarnation: str, *, now_ms: int, force: bool, timeout_s: float) -> Retired:
     """Write the closing heartbeat of an incarnation (12 hex digits).
 
     Raises:

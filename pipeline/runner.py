@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOG_CONFIG: Final = Path(__file__).resolve().parent / "log4j2.properties"
 _GLANCE_S: Final = 0.5
-_KAFKA_S: Final = 15.0
 _LISTENER_S: Final = 15.0
 
 
@@ -67,7 +66,7 @@ def require_topics(settings: PipelineSettings, wanted: Iterable[str]) -> None:
         RefusedError: topics are not there.
     """
     try:
-        missing = missing_topics(settings.kafka, wanted, timeout_s=_KAFKA_S)
+        missing = missing_topics(settings.kafka, wanted, timeout_s=settings.kafka_timeout)
     except KafkaNotAskedError as error:
         _ = logs.get().info("kafka_not_asked", reason=str(error))
         return
