@@ -1,0 +1,53 @@
+"""Expressions that several steps of the audit use."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from .core.bitmaps import BITS
+from .schemas import HOUR_FORMAT
+
+ID: Final = ("topic", "incarnation", "origin")
+HOURLY: Final = ("topic", "hour", "incarnation")
+
+
+def hour_of_minute(minute: Column) -> Column:
+    """The hour of a minute since 1970."""
+    return F.date_format(F.timestamp_seconds(minute * 60), HOUR_FORMAT)
+
+
+def hour_of_number(number: Column) -> Column:
+    """The hour of a count of hours since 1970."""
+    return F.date_format(F.timestamp_seconds(number * 3_600), HOUR_FORMAT)
+
+
+def hour_end_ms(hour: Column) -> Column:
+    """When an hour ends, ms since 1970."""
+    return F.unix_millis(F.to_timestamp(hour, HOUR_FORMAT)) + 3_600_000
+
+
+def minute_text(minute: Column) -> Column:
+    """A minute for people."""
+    return F.date_format(F.timestamp_seconds(minute * 60), "yyyy-MM-dd HH:mm")
+
+
+def moment_text(ms: Column) -> Column:
+    """A time in ms since 1970 for people."""
+    return F.date_format(F.timestamp_millis(ms), "yyyy-MM-dd HH:mm")
+
+
+def by_bucket(spans: DataFrame) -> DataFrame:
+    """One row for each bucket that [first, end) touches."""
+    buckets = F.sequence(bucket_of(F.col("first")), bucket_of(F.col("end") - 1))
+    return spans.withColumn("bucket", F.explode(buckets))
+
+
+def bucket_of(ordinal: Column) -> Column:
+    """The bucket as `bitmap_bucket_number(ordinal + 1)` counts them: of ordinals, which are never negative, that bucket."""
+    return F.shiftright(ordinal, BITS.bit_length() - 1) + 1
+
+
+def number(column: Column) -> Column:
+    """A count for people: 1,234."""
+    return F.format_number(column, 0)

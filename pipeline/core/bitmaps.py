@@ -1,0 +1,131 @@
+"""What one bucket of 32,768 ordinals says: bits that landed on one side, ranges and holes of the books on the other.
+
+A bitmap is Spark's `bitmap_construct_agg(bitmap_bit_position(ordinal + 1))`: ordinal `base + n` is bit `n % 8` of byte `n // 8`. The
+work is linear in the bits, whatever the number of ranges; a full bucket is not looked at bit by bit.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+BITS: Final = 32_768
+BYTES: Final = BITS // 8
+Bits = npt.NDArray[np.bool_]
+_FULL: Final = np.ones(BITS, dtype=np.bool_)
+_EMPTY: Final = np.zeros(BITS, dtype=np.bool_)
+
+
+class Span(NamedTuple):
+    """Ordinals [first, end)."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One range, as far as it lies in the bucket."""
+
+    expected: int
+    """Ordinals of the range that are in no hole."""
+    distinct: int
+    """Of these, landed."""
+    recovered: int
+    """Landed ordinals that lie in a hole."""
+    missing: tuple[Span, ...]
+    """Expected ordinals that have not landed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A bucket."""
+
+    ranges: tuple[Counted, ...]
+    strays: tuple[Span, ...]
+    """Landed ordinals that are in no range."""
+
+
+def first_ordinal(bucket: int) -> int:
+    """The first ordinal of a bucket as `bitmap_bucket_number(ordinal + 1)` counts them."""
+    return (bucket - 1) * BITS
+
+
+def landed_bits(bitmap: bytes | None, count: int) -> Bits:
+    """The bits of a bitmap with `count` bits set. None will do for one that is full, or empty."""
+    if bitmap is None:
+        assert count in {0, BITS}, "a bitmap is only left out when it is full or empty"
+        return _FULL if count else _EMPTY
+    assert len(bitmap) == BYTES, "a bitmap of another size is not one of Spark's"
+    return np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little").view(np.bool_)
+
+
+def judge(bits: Bits, base: int, ranges: Sequence[Span], holes: Sequence[Span]) -> Judged:
+    """Compare. `base`: the bucket's first ordinal. Of ranges and holes only what lies in the bucket counts; both may overlap."""
+    end = base + BITS
+    parts = [_clipped(part, base, end) for part in ranges]
+    gaps = [part for part in (_clipped(hole, base, end) for hole in holes) if part.first < part.end]
+    if bits is _FULL and not gaps:
+        return Judged(tuple(_full(part) for part in parts), tuple(_outside(parts, base)))
+    known = _covered(parts)
+    hole = _covered(gaps) & known
+    expected = known & ~hole
+    missing = expected & ~bits
+    sums = [_sums(each) for each in (expected, expected & bits, hole & bits)]
+    counted = tuple(_counted(part, sums, missing, base) for part in parts)
+    return Judged(counted, tuple(_runs(bits & ~known, base)))
+
+
+def _clipped(span: Span, base: int, end: int) -> Span:
+    """Relative to the bucket; empty when it lies elsewhere."""
+    first = min(max(span.first, base), end) - base
+    return Span(first, max(min(span.end, end) - base, first))
+
+
+def _full(part: Span) -> Counted:
+    count = part.end - part.first
+    return Counted(count, count, 0, ())
+
+
+def _outside(parts: Sequence[Span], base: int) -> Iterator[Span]:
+    """What no part covers of the whole bucket."""
+    reached = 0
+    for first, end in sorted(parts):
+        if first > reached:
+            yield Span(base + reached, base + first)
+        reached = max(reached, end)
+    if reached < BITS:
+        yield Span(base + reached, base + BITS)
+
+
+def _covered(parts: Sequence[Span]) -> Bits:
+    """Which positions at least one part covers."""
+    steps = np.zeros(BITS + 1, dtype=np.int32)
+    if parts:
+        np.add.at(steps, [part.first for part in parts], 1)
+        np.add.at(steps, [part.end for part in parts], -1)
+    return np.cumsum(steps[:BITS]) > 0
+
+
+def _sums(bits: Bits) -> npt.NDArray[np.int64]:
+    """Entry n: bits set below position n."""
+    sums = np.zeros(BITS + 1, dtype=np.int64)
+    _ = np.cumsum(bits, out=sums[1:])
+    return sums
+
+
+def _counted(part: Span, sums: Sequence[npt.NDArray[np.int64]], missing: Bits, base: int) -> Counted:
+    expected, distinct, recovered = (int(each[part.end] - each[part.first]) for each in sums)
+    runs = _runs(missing[part.first : part.end], base + part.first) if expected > distinct else ()
+    return Counted(expected, distinct, recovered, tuple(runs))
+
+
+def _runs(bits: Bits, base: int) -> Iterator[Span]:
+    """Runs of set bits."""
+    padded = np.zeros(len(bits) + 2, dtype=np.int8)
+    padded[1:-1] = bits
+    edges = np.flatnonzero(np.diff(padded))
+    for first, end in edges.reshape(-1, 2).tolist():
+        yield Span(base + first, base + end)

@@ -1,0 +1,28 @@
+"""The audit on Spark against the same told by sets: worlds by chance, everything compared."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.harness.audit_bench import AuditBench, told
+from tests.harness.audit_hosts import random_world
+from tests.harness.audit_model import answer
+from tests.harness.counts import count_from
+
+WORLDS = count_from("PENSTOCK_AUDIT_WORLDS", 1)
+INCARNATIONS = count_from("PENSTOCK_AUDIT_INCARNATIONS", 40)
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_every_number_verdict_and_name_is_the_one_that_sets_give(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    world = random_world(seed, INCARNATIONS)
+    bench = AuditBench(spark, tmp_path)
+    bench.land(world.rows)
+    found, expected = told(bench.audit(world)), answer(world)
+    assert found.lines == dict(expected.lines)
+    assert found.missing == expected.missing
+    assert found.duplicates == expected.duplicates
+    assert found.exit_code == expected.exit_code
