@@ -37,6 +37,8 @@ def _summary(stats: dict[str, Any]) -> Table:
         ("connected" if stats["metadata"]["connected"] else "no broker answers")
         + (f"; {problems}" if problems else ""),
     )
+    audit = stats["audit"]
+    table.add_row("audit", audit["state"] + (f"; {audit['trouble']}" if audit["trouble"] else ""))
     security = stats["security"]
     table.add_row(
         "security", ", ".join([security["protocol"], *filter(None, [security["mechanism"]]), *security["insecure"]])

@@ -13,7 +13,7 @@ import msgpack
 from ..config.model import Audit
 from ..producer.kernel import murmur2
 from ..runtime import logs
-from ..wire.audit_records import AuditRecord
+from ..wire.audit_records import MINUTE_MS, AuditRecord
 from ..wire.frames import Level, Type
 from ..wire.record_ids import incarnation_text
 from .core.books import Books
@@ -79,6 +79,12 @@ class AuditSession:
     @property
     def books(self) -> Books:
         return self._books
+
+    def unsettled_s(self) -> int:
+        """Seconds of accept time from the oldest minute with something pending to the one that is not over; 0: there is none."""
+        books = self._books
+        pending = [key.minute for key, minute in books.minutes.items() if minute not in books.settled]
+        return max(books.minute - min(pending, default=books.minute), 0) * MINUTE_MS // 1_000
 
     def tick(self, now: float, wall_ms: int) -> None:
         """Now and then, before the log is written."""

@@ -114,6 +114,11 @@ def degraded(stats: dict[str, Any]) -> list[str]:
         for node in stats["nodes"]
         if node.get("last_error") and node.get("state") != "ready"
     ]
+    audit = stats["audit"]
+    if audit["trouble"] is not None:
+        found.append(f"nothing is told to the audit: {audit['trouble']}; penstock audit create-topic makes it")
+    if audit.get("dropped_minutes"):
+        found.append(f"{audit['dropped_minutes']:,} minutes of the audit were forgotten untold (audit.ranges_max)")
     spool = stats["spool"]
     if spool["bytes"] > _DEGRADED_SPOOL * spool["bytes_max"] and spool["pending_slices"]:
         found.append(f"the spool holds {spool['bytes']:,} of {spool['bytes_max']:,} bytes")

@@ -24,6 +24,7 @@ def families(stats: Stats | None) -> Iterator[Family]:
     yield from _spool(stats["spool"])
     yield from _sessions(stats)
     yield from _leases(stats)
+    yield from _audit(stats["audit"])
     yield from _brokers(stats["nodes"])
     # With those that have ended: a sum that fell when one is started again would look like a new start of all.
     yield from _shards([*stats["shards"], stats["shards_past"]])
@@ -80,6 +81,19 @@ def _spool(spool: Stats) -> Iterator[Family]:
     yield _single("penstock_spool_unsynced_bytes", spool["unsynced_bytes"])
     yield _single("penstock_spool_unsynced_records", spool["unsynced_records"])
     yield _single("penstock_spool_corrupt_records", spool["lost_records"])
+
+
+def _audit(audit: Stats) -> Iterator[Family]:
+    """All 0 where no books are kept."""
+    records = audit.get("records", {})
+    age_s = audit.get("round_age_s")
+    yield _single("penstock_audit_records", records.get("taken", 0))
+    yield _single("penstock_audit_records_pending", records.get("pending", 0))
+    yield _single("penstock_audit_topic_missing", audit["state"] == "missing")
+    yield _single("penstock_audit_minutes", audit.get("minutes", 0))
+    yield _single("penstock_audit_unsettled_seconds", audit.get("unsettled_s", 0))
+    yield _single("penstock_audit_minutes_dropped", audit.get("dropped_minutes", 0))
+    yield _single("penstock_audit_told_age_seconds", -1 if age_s is None else age_s)
 
 
 def _sessions(stats: Stats) -> Iterator[Family]:

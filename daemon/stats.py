@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..runtime.starts import restarts
 from ..wire.messages import Load
+from ..wire.record_ids import incarnation_text
 from .core.counts import ACK_BUCKETS_MS
 from .core.leases import LeaseView
 from .core.live import Session, SessionState
@@ -70,9 +71,43 @@ def stats(router: "Router", now: float) -> Shown:
             "round_trip_us": router.metadata.round_trip_us,
             "producer_id": router.identity.producer_id,
         },
+        "audit": _audit(router, now),
         "security": _security(router),
         "processes": _processes(router),
         "restarts": restarts(router.settings.runtime_dir),
+    }
+
+
+def _audit(router: "Router", now: float) -> Shown:
+    """How the telling goes. `records` are the router's own, which the sums of `records` above leave out."""
+    audit, counts = router.audit, router.counts
+    if audit is None:
+        return {"enabled": False, "state": "off", "trouble": None}
+    books = audit.books
+    return {
+        "enabled": True,
+        "topic": router.settings.audit.topic,
+        "state": audit.state.value,
+        "trouble": audit.trouble,
+        "incarnation": incarnation_text(books.incarnation),
+        "era": books.era,
+        "minutes": len(books.minutes),
+        "minutes_settled": len(books.settled),
+        "ranges": books.weight - len(books.minutes),
+        "unsettled_s": audit.unsettled_s(),
+        "dropped_minutes": books.dropped_minutes,
+        "refused_untold": books.refused_untold,
+        "rounds": audit.rounds,
+        "round_age_s": None if audit.told_at is None else round(now - audit.told_at, 3),
+        "no_room": audit.no_room,
+        "too_large": audit.too_large,
+        "records": {
+            "recovered": counts.own_recovered,
+            "taken": counts.own_taken,
+            "delivered": counts.own_delivered,
+            "parked": counts.own_parked,
+            "pending": counts.own_pending,
+        },
     }
 
 

@@ -70,6 +70,29 @@ METRICS: Final[tuple[Metric, ...]] = (
         (),
         "Records of damaged entries found at the start. 0, or an alarm.",
     ),
+    Metric("penstock_audit_records", "counter", (), "Records written for the audit topic; no other counter has them."),
+    Metric("penstock_audit_records_pending", "gauge", (), "The same, waiting for Kafka."),
+    Metric(
+        "penstock_audit_topic_missing",
+        "gauge",
+        (),
+        "1 while brokers know no audit topic, or do not show it: nothing is told, and hours are not complete.",
+    ),
+    Metric(
+        "penstock_audit_minutes", "gauge", (), "Minutes of topics that are not settled, or not told for the last time."
+    ),
+    Metric(
+        "penstock_audit_unsettled_seconds", "gauge", (), "How far the oldest minute with something pending lies back."
+    ),
+    Metric(
+        "penstock_audit_minutes_dropped",
+        "counter",
+        (),
+        "Minutes forgotten untold because of `audit.ranges_max`: their hours can never be called complete. 0, or look.",
+    ),
+    Metric(
+        "penstock_audit_told_age_seconds", "gauge", (), "Since everything that had changed was last spooled; -1: never."
+    ),
     Metric("penstock_sessions", "gauge", (), "Open sessions."),
     Metric("penstock_sessions_refused", "counter", ("reason",), "Connections refused."),
     Metric(

@@ -18,6 +18,10 @@ STATS: Final[dict[str, Any]] = {
     "spool": {
         "bytes": 1000, "bytes_max": 9000, "oldest_s": 2.5, "unsynced_bytes": 300, "unsynced_records": 12, "lost_records": 4,
     },
+    "audit": {
+        "state": "missing", "minutes": 11, "unsettled_s": 120, "dropped_minutes": 3, "round_age_s": 1.5,
+        "records": {"taken": 21, "pending": 5},
+    },
     "sessions": {"open": 2, "refused": {"limit": 1}},
     "alarms": [{"why": "gap"}, {"why": "gap"}, {"why": "halted"}],
     "leases": {"counters": {"grants": 3, "moves": 4, "bumps": 5, "gap_records": 6, "shard_deaths": 7}},
@@ -57,6 +61,13 @@ def test_figures_are_those_of_the_stats() -> None:
     expected = {
         ("penstock_up", ()): 1,
         ("penstock_records_received_total", ()): 100,
+        ("penstock_audit_records_total", ()): 21,
+        ("penstock_audit_records_pending", ()): 5,
+        ("penstock_audit_topic_missing", ()): 1,
+        ("penstock_audit_minutes", ()): 11,
+        ("penstock_audit_unsettled_seconds", ()): 120,
+        ("penstock_audit_minutes_dropped_total", ()): 3,
+        ("penstock_audit_told_age_seconds", ()): 1.5,
         ("penstock_records_delivered_total", ()): 60,
         ("penstock_records_parked_total", ()): 3,
         ("penstock_records_refused_total", (("reason", "busy"),)): 4,
