@@ -86,8 +86,14 @@ def read_notes(written: object) -> dict[str, Any]:
 def open_table(path: str, *, version: int | None = None) -> "DeltaTable":
     """The table at its newest or this version. Raise TableProtocolError when it uses something that is not known here."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
-    table = DeltaTable(path, version=version)
+    try:
+        table = DeltaTable(path, version=version)
+    except DeltaError as error:
+        if "nsupported" in str(error):
+            raise TableProtocolError(f"the table {path}: {error}: this is newer than what is known here") from error
+        raise
     refuse_unknown(table)
     return table
 

@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 
 from .commits import PATIENCE_S, commit_notes
 from .delta_rs import PROPERTIES, UPSERTS_MAX, VACUUM_HOURS_MIN
+from .gateway import gateway
 from .interface import NOTHING, FileInfo, Noted, TableConflictError, TableError, TableSchemaError, Transaction
-from .jvm_log import CHANGED_MEANWHILE, JvmLog, gateway
+from .jvm_log import CHANGED_MEANWHILE, JvmLog
 from .partitions import text
 from .types import additions, relaxed
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from .commits import Order, commit, find_commit, find_transaction, live_files, open_table, read_notes
 from .data_files import FileWriter
 from .delta_source import FILE_BYTES_OPTION, NAME, ORDER, PARTITION_BY
+from .gateway import make_active
 from .interface import NOTHING, FileInfo, Noted, TableConflictError, TableError, TableSchemaError, Transaction
 from .partitions import Value, text
 from .types import PARTITION_TYPES, additions, arrow_schema, relaxed
@@ -271,6 +272,7 @@ class DeltaRsTable:
         writer = writer.option(ORDER, order.encode()).option(PARTITION_BY, ",".join(self.partition_by))
         if file_bytes is not None:
             writer = writer.option(FILE_BYTES_OPTION, str(file_bytes))
+        make_active(df.sparkSession)
         try:
             writer.save()
         except Exception as error:

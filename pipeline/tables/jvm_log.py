@@ -13,11 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from .commits import READER_FEATURES, READER_VERSIONS, SETTINGS_REFUSED, WRITER_VERSIONS, read_notes
+from .gateway import Java, gateway
 from .interface import TableConflictError, TableError, TableProtocolError
 from .partitions import Value, text
-
-Java = Any
-"""An object of the JVM, or of Scala's library; py4j finds its methods when they are called."""
 
 NEWEST: Final = 64
 HISTORY: Final = 1024
@@ -28,12 +26,6 @@ CHANGED_MEANWHILE: Final = (
     "org.apache.spark.sql.delta.Concurrent",
 )
 """Names of exceptions that say that another commit was quicker."""
-
-
-def gateway(spark: SparkSession) -> tuple[Java, Java]:
-    """The JVM's packages, and its session: pyspark has no public way to them."""
-    inside: Java = spark
-    return inside._jvm, inside._jsparkSession  # noqa: SLF001
 
 
 class LogFile(NamedTuple):
