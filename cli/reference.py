@@ -27,9 +27,9 @@ file. With `--json` they write one JSON document for programs. Of these, only `s
 """
 
 
-def _verbs() -> Iterator[tuple[str, Any]]:
+def verbs_of(app: typer.Typer) -> Iterator[tuple[str, Any]]:
     """Every verb with its command, in the order of `--help`."""
-    top = cast("Any", typer.main.get_command(_app()))
+    top = cast("Any", typer.main.get_command(app))
     for name, command in top.commands.items():
         inner = getattr(command, "commands", None)
         if inner is None:
@@ -47,14 +47,21 @@ def _app() -> typer.Typer:
 
 def options() -> dict[str, set[str]]:
     """Each verb's options: `spool show` -> `{"--config", …}`."""
+    return options_of(_app())
+
+
+def options_of(app: typer.Typer) -> dict[str, set[str]]:
+    """The same of any command."""
     return {
         verb: {name for param in command.params for name in param.opts if name.startswith("--")} | {"--help"}
-        for verb, command in _verbs()
+        for verb, command in verbs_of(app)
     }
 
 
 def _rows(command: Any) -> Iterator[str]:  # noqa: ANN401 - typer does not type its commands
     for param in command.params:
+        if getattr(param, "hidden", False):
+            continue
         if param.param_type_name == "argument":
             name = f"{param.name.upper()}{'…' if param.nargs == -1 else ''}"
         else:
@@ -67,12 +74,17 @@ def _rows(command: Any) -> Iterator[str]:  # noqa: ANN401 - typer does not type 
 
 def page() -> str:
     """The page, Markdown."""
-    lines = [_HEAD]
-    for verb, command in _verbs():
-        lines += [f"## penstock {verb}\n", " ".join((command.help or "").split()) + "\n"]
-        rows = list(_rows(command))
-        if rows:
-            lines += ["| argument or option | default | meaning |", "|---|---|---|", *rows, ""]
+    lines = [_HEAD, *sections_of(_app(), "penstock")]
     lines += ["## Exit codes\n", "| code | name | meaning |", "|---|---|---|"]
     lines += [f"| {int(code)} | `{code.name}` | {text} |" for code, text in sorted(EXITS.items())]
     return "\n".join(lines) + "\n"
+
+
+def sections_of(app: typer.Typer, command_name: str) -> Iterator[str]:
+    """A section for each verb."""
+    for verb, command in verbs_of(app):
+        yield f"## {command_name} {verb}\n"
+        yield " ".join((command.help or "").split()) + "\n"
+        rows = list(_rows(command))
+        if rows:
+            yield from ["| argument or option | default | meaning |", "|---|---|---|", *rows, ""]

@@ -25,3 +25,11 @@ def seconds_of(given: object) -> float:
 
 Duration = Annotated[float, BeforeValidator(seconds_of)]
 """Seconds; in files also texts with a unit."""
+
+
+def text_of(seconds: float) -> str:
+    """A time as people write it, in its largest whole unit."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{int(seconds // _SECONDS[unit])}{unit}"
+    return f"{int(seconds * 1_000)}ms"

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ByteSize
+from pydantic import BaseModel, BeforeValidator, ByteSize
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from .direct import DirectSettings
+from .durations import seconds_of, text_of
 from .kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT, NEWER_DEFAULTS
 from .model import Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
 from .security import SecuritySettings
@@ -39,22 +40,22 @@ _SECURITY = frozenset(SecuritySettings.model_fields)
 
 def page() -> str:
     """The daemon's page, Markdown."""
-    parts = [_HEAD, *_section("Top level", Settings, skip=(BaseModel,))]
-    parts += _section("[kafka]", Kafka, kafka=True, without=_SECURITY)
-    parts += _section("[kafka]: security", SecuritySettings, kafka=True)
-    parts += _section("[spool]", Spool)
-    parts += _section("[exporter]", Exporter)
-    parts += _section("[limits]", Limits)
-    parts += _section("[timeouts]", Timeouts)
-    parts += _section('[topics."pattern"]', Topic)
+    parts = [_HEAD, *section_rows("Top level", Settings, skip=(BaseModel,))]
+    parts += section_rows("[kafka]", Kafka, kafka=True, without=_SECURITY)
+    parts += section_rows("[kafka]: security", SecuritySettings, kafka=True)
+    parts += section_rows("[spool]", Spool)
+    parts += section_rows("[exporter]", Exporter)
+    parts += section_rows("[limits]", Limits)
+    parts += section_rows("[timeouts]", Timeouts)
+    parts += section_rows('[topics."pattern"]', Topic)
     parts += _not_kept(DAEMON_REFUSED)
     return "\n".join(parts)
 
 
 def direct_page() -> str:
     """The direct producer's page, Markdown."""
-    parts = [_DIRECT_HEAD, *_section("The settings", DirectSettings, kafka=True, without=_SECURITY)]
-    parts += [*_section("Security", SecuritySettings, kafka=True), *_not_kept(DIRECT_REFUSED)]
+    parts = [_DIRECT_HEAD, *section_rows("The settings", DirectSettings, kafka=True, without=_SECURITY)]
+    parts += [*section_rows("Security", SecuritySettings, kafka=True), *_not_kept(DIRECT_REFUSED)]
     return "\n".join(parts)
 
 
@@ -82,14 +83,16 @@ def _kafka_default(name: str) -> str:
     ) + later
 
 
-def _section(
+def section_rows(
     title: str,
     model: type[BaseModel],
     *,
     kafka: bool = False,
     skip: tuple[type, ...] = (),
     without: frozenset[str] = frozenset(),
+    unset: str = "as `[kafka]`",
 ) -> Iterator[str]:
+    """A table of a model's settings. `unset`: what stands for a default of None."""
     yield f"## {title}\n"
     if model.__doc__:
         yield f"{model.__doc__.strip()}\n"
@@ -103,7 +106,7 @@ def _section(
             continue
         label = field.alias or name
         meaning = " ".join((field.description or "").split())
-        cells = [f"`{label}`", "none" if kafka and field.default is None else _default(field)]
+        cells = [f"`{label}`", "none" if kafka and field.default is None else _default(field, unset)]
         if kafka:
             cells.append(_kafka_default(label))
         yield "| " + " | ".join([*cells, _values(field), meaning]) + " |"
@@ -116,13 +119,15 @@ def _is_section(annotation: object) -> bool:
     return get_origin(annotation) is dict
 
 
-def _default(field: FieldInfo) -> str:
+def _default(field: FieldInfo, unset: str) -> str:
     if field.default is PydanticUndefined:
         return "required"
     if field.default is None:
-        return "as `[kafka]`"
+        return unset
     if isinstance(field.default, bool):
         return f"`{str(field.default).lower()}`"
+    if _is_time(field):
+        return f"`{text_of(field.default)}`"
     if isinstance(field.default, ByteSize):
         return f"`{int(field.default)}` ({field.default.human_readable()})"
     return f"`{field.default}`" if field.default != "" else "empty"
@@ -135,7 +140,11 @@ def _values(field: FieldInfo) -> str:
         for value in [next((getattr(item, name) for item in field.metadata if hasattr(item, name)), None)]
         if value is not None
     ]
-    return ", ".join([_kind(field.annotation), *limits])
+    return ", ".join(["time" if _is_time(field) else _kind(field.annotation), *limits])
+
+
+def _is_time(field: FieldInfo) -> bool:
+    return any(isinstance(item, BeforeValidator) and item.func is seconds_of for item in field.metadata)
 
 
 def _kind(annotation: object) -> str:

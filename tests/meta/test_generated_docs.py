@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from penstock.config import reference
+from penstock.cli import pipeline_reference as pipeline_command
+from penstock.config import pipeline_reference, reference
 from penstock.config.direct import DirectSettings
 from penstock.config.kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT
 from penstock.config.load import load
 from penstock.config.model import Kafka
+from penstock.config.pipeline import load_pipeline
 from penstock.pipeline import metric_page as pipeline_metric_page
 from penstock.producer import metric_page
 from pydantic import BaseModel
@@ -34,6 +36,13 @@ def test_the_page_of_the_direct_producers_metrics_is_what_the_declarations_say()
 def test_the_page_of_the_pipelines_metrics_is_what_the_declarations_say() -> None:
     page = (ROOT / "docs/reference/pipeline-metrics.md").read_text()
     assert page == pipeline_metric_page.page(), "run `make docs`"
+
+
+def test_the_pages_of_the_pipelines_settings_and_command_are_what_the_declarations_say() -> None:
+    settings = (ROOT / "docs/reference/pipeline-settings.md").read_text()
+    assert settings == pipeline_reference.page(), "run `make docs`"
+    command = (ROOT / "docs/reference/pipeline-command-line.md").read_text()
+    assert command == pipeline_command.page(), "run `make docs`"
 
 
 @pytest.mark.parametrize(
@@ -76,3 +85,9 @@ def test_the_shipped_settings_file_is_accepted() -> None:
     settings = load(ROOT / "config/penstock.toml")
     assert settings.kafka.bootstrap_servers == "localhost:9092"
     assert settings.topics["clicks.*"].on_refusal == "park"
+
+
+def test_the_shipped_settings_file_of_the_pipeline_is_accepted() -> None:
+    settings = load_pipeline(ROOT / "config/pipeline.toml")
+    assert settings.kafka.bootstrap_servers == "localhost:9092"
+    assert settings.topics["clicks.web"].format == "json"

@@ -1,0 +1,26 @@
+"""The reference page of `penstock-pipeline`, made from its commands (`make docs`)."""
+
+from typing import Final
+
+from ..pipeline.cli import app
+from ..pipeline.exits import MEANINGS
+from .reference import options_of, sections_of
+
+_HEAD: Final = """# The command line of the pipeline
+
+Made from the commands by `penstock.cli.pipeline_reference`; do not edit. `penstock-pipeline VERB --help` says the same. `--config` is
+by default `/etc/penstock/pipeline.toml`. Logs are JSON lines on standard error; what people asked for is on standard output.
+"""
+
+
+def options() -> dict[str, set[str]]:
+    """Each verb's options."""
+    return options_of(app)
+
+
+def page() -> str:
+    """The page, Markdown."""
+    lines = [_HEAD, *sections_of(app, "penstock-pipeline")]
+    lines += ["## Exit codes\n", "| code | name | meaning |", "|---|---|---|"]
+    lines += [f"| {int(code)} | `{code.name}` | {text} |" for code, text in sorted(MEANINGS.items())]
+    return "\n".join(lines) + "\n"
