@@ -11,7 +11,7 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from ...config.errors import ConfigError
@@ -78,6 +78,9 @@ class _Packed:
         kind = arrow_struct(self._schema)
         decode = self._decode
 
+        # Its kind follows from the annotations; the declared overloads want it said as well, which it warns of.
+        udf: Any = arrow_udf
+
         def parsed(values: pa.Array) -> pa.Array:
             return _decoded(values, decode, kind)
 
@@ -89,7 +92,7 @@ class _Packed:
             ]
         )
         columns_before = [F.col(f"`{name}`") for name in frame.columns]
-        frame = frame.withColumn(_PARSED, arrow_udf(parsed, returned, ArrowUDFType.SCALAR)(F.col(READABLE)))
+        frame = frame.withColumn(_PARSED, udf(parsed, returned)(F.col(READABLE)))
         found = F.col(_PARSED)
         value = found.getField("value")
         wrong = [found.getField("error_class"), found.getField("error")]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
+from penstock.pipeline.names import QUARANTINE, bronze_table
 
 from tests.harness.land_driver import Plan
 from tests.harness.processes import REPOSITORY, start_tied, tail
@@ -80,7 +81,7 @@ def landed(folder: str | Path, topic: str) -> Landed:
     tables = Path(folder) / "tables"
     orphans = 0
     found: list[list[dict[str, Any]]] = []
-    for name in (f"bronze_{topic}", "quarantine"):
+    for name in (bronze_table(topic), QUARANTINE):
         if not (tables / name / "_delta_log").is_dir():
             found.append([])
             continue

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from tests.harness.counts import count_from
 from tests.harness.land_driver import Plan, drive
 from tests.pipeline.land_rig import assert_exact, landed, run
@@ -11,7 +13,7 @@ KILLED = -9
 
 
 def test_killed_drivers_failed_tasks_and_failures_between_commit_and_log_lose_and_double_nothing(
-    tmp_path: Path,
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     rows, last = count_from("PENSTOCK_RATE_ROWS", 500), count_from("PENSTOCK_RATE_BATCHES", 9)
     plan = Plan(folder=str(tmp_path), last_batch=last, rows=rows, fail_every=5)
