@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+from penstock.cli import pipeline_reference as pipeline_command
 from penstock.cli import reference as command_line
 from penstock.config.load import load
+from penstock.config.pipeline import load_pipeline
 from penstock.daemon.core.lease_states import BlockedBy
 from penstock.wire.frames import Code
 
@@ -18,6 +20,8 @@ HEADING: Final = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TEST: Final = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 COMMAND: Final = re.compile(r"(?:^|/|&& )penstock ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)?)([^\n`|;&#]*)", re.MULTILINE)
+
+PIPELINE: Final = re.compile(r"(?:^|/| )penstock-pipeline ([a-z][a-z-]*)([^\n`|;&#]*)", re.MULTILINE)
 
 
 class Block(NamedTuple):
@@ -109,12 +113,42 @@ def test_every_test_that_is_named_as_proof_exists() -> None:
 @pytest.mark.parametrize("block", [*blocks("toml")], ids=lambda block: block.page)
 def test_every_settings_example_is_accepted(block: Block, tmp_path: Path) -> None:
     """An example that shows a part gets what every file must have."""
+    if "pipeline" in block.page:
+        _accept_pipeline(block, tmp_path)
+        return
     (tmp_path / "conf.d").mkdir()
     if "bootstrap.servers" not in block.text:
         (tmp_path / "conf.d" / "brokers.toml").write_text('[kafka]\nbootstrap.servers = "localhost:9092"\n')
     file = tmp_path / "penstock.toml"
     file.write_text(block.text)
     assert load(file).kafka.bootstrap_servers
+
+
+def _accept_pipeline(block: Block, folder: Path) -> None:
+    least = {
+        "tables": 'tables = "/t"\n',
+        "checkpoints": 'checkpoints = "/c"\n',
+        "bootstrap.servers": 'kafka.bootstrap.servers = "localhost:9092"\n',
+        "[topics.": "[topics.any]\n",
+    }
+    file = folder / "pipeline.toml"
+    file.write_text(block.text)
+    drop_ins = folder / "pipeline.conf.d"
+    drop_ins.mkdir()
+    (drop_ins / "rest.toml").write_text("".join(line for name, line in least.items() if name not in block.text))
+    assert load_pipeline(file).topics
+
+
+def test_every_command_of_the_pipeline_in_an_example_is_there_with_its_options() -> None:
+    known = pipeline_command.options()
+    seen = 0
+    for block in blocks("sh", "ini", ""):
+        for verb, rest in PIPELINE.findall(block.text.replace("\\\n", " ")):
+            assert verb in known, f"{block.page}: penstock-pipeline {verb}"
+            given = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest))
+            assert given <= known[verb], f"{block.page}: penstock-pipeline {verb}{rest}"
+            seen += 1
+    assert seen > 5
 
 
 def test_every_command_in_an_example_is_there_with_its_options() -> None:

@@ -1,5 +1,6 @@
-"""The jobs on a standalone Spark cluster, by the spark-submit line that the command prints."""
+"""The jobs on a standalone Spark cluster: by the spark-submit line that the command prints, and by the command itself."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,13 +8,20 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from penstock.producer import DirectProducer
+from penstock.wire.audit_records import CLOSED, Heartbeat, Intake, Range
+from penstock.wire.record_ids import HEADER, RecordId
 
 from tests.harness.kafka_cluster import OwnCluster
 from tests.harness.spark_cluster import ENVIRONMENT, SparkCluster, pack_environment, shell
 from tests.harness.spark_driver import Pipeline
 
 RECORDS = 1_000
-PARTITIONS = 4
+PARTITIONS = 2
+EACH = RECORDS // PARTITIONS
+INCARNATION = 0x0123456789AB
+HOUR_MS = 3_600_000
+ACCEPTED_MS = (time.time_ns() // 1_000_000 // HOUR_MS - 3) * HOUR_MS
+COMMON = {"incarnation": f"{INCARNATION:012x}", "host": "alpha", "sent_at": ACCEPTED_MS + 2 * HOUR_MS, "era": 0}
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +30,7 @@ def cluster() -> Iterator[SparkCluster]:
         yield started
 
 
-def on_cluster(cluster: SparkCluster, folder: Path) -> dict[str, str | int]:
+def on_cluster(folder: Path) -> dict[str, str | int]:
     return {
         "spark.archives": f"{pack_environment(folder)}#{ENVIRONMENT}",
         "spark.pyspark.python": f"./{ENVIRONMENT}/bin/python",
@@ -33,24 +41,65 @@ def on_cluster(cluster: SparkCluster, folder: Path) -> dict[str, str | int]:
     }
 
 
-def test_the_printed_line_lands_on_executors_that_have_only_what_was_packed(
-    cluster: SparkCluster, broker: OwnCluster, topic_name: str, tmp_path: Path
-) -> None:
-    broker.create_topic(topic_name, partitions=PARTITIONS)
+def fill(broker: OwnCluster, topic: str, audit_topic: str) -> None:
+    """What a daemon writes that took `RECORDS` records in one minute and ended in order."""
+    broker.create_topic(topic, partitions=PARTITIONS)
+    broker.create_topic(audit_topic, partitions=1)
+    intake = Intake(
+        **COMMON,
+        version=1,
+        topic=topic,
+        minute=ACCEPTED_MS // 60_000,
+        ids=True,
+        accepted=RECORDS,
+        bytes=RECORDS,
+        refused={},
+        ranges=tuple(Range(origin, 0, EACH, EACH, EACH) for origin in range(PARTITIONS)),
+        holes=(),
+    )
+    end_ms = ACCEPTED_MS + HOUR_MS
+    heartbeat = Heartbeat(
+        **COMMON, version=2, closed_before=end_ms, settled_before=end_ms, state=CLOSED, interval_s=10.0
+    )
     producer = DirectProducer({"bootstrap.servers": broker.bootstrap})
-    sent = [producer.send(topic_name, b"%d" % number, partition=number % PARTITIONS) for number in range(RECORDS)]
+    sent = [
+        producer.send(
+            topic,
+            b"value",
+            partition=origin,
+            headers=[(HEADER, RecordId(INCARNATION, origin, ordinal, ACCEPTED_MS).pack())],
+        )
+        for origin in range(PARTITIONS)
+        for ordinal in range(EACH)
+    ]
+    sent += [producer.send(audit_topic, record.encode(), record.key()) for record in (intake, heartbeat)]
     for future in sent:
         _ = future.result(30)
     producer.close(30)
-    sections = {"spark": on_cluster(cluster, tmp_path)}
-    with Pipeline(broker.bootstrap, {topic_name: {"format": "raw"}}, sections=sections, master=cluster.url) as pipeline:
+
+
+def test_an_hour_is_landed_audited_and_sealed_by_executors_that_have_only_what_was_packed(
+    cluster: SparkCluster, broker: OwnCluster, topic_name: str, tmp_path: Path
+) -> None:
+    audit_topic = f"{topic_name}.audit"
+    fill(broker, topic_name, audit_topic)
+    sections = {"spark": on_cluster(tmp_path), "audit": {"topic": audit_topic}}
+    with Pipeline(broker.bootstrap, {topic_name: {}}, sections=sections, master=cluster.url) as pipeline:
         printed = pipeline.run("land", "--once", "--print-submit")
         assert printed.status == 0, printed.log
+        landed = shell(printed.output, folder=tmp_path, mark=uuid.uuid4().hex)
+        assert landed.returncode == 0, landed.stdout + landed.stderr
 
-        ended = shell(printed.output, folder=tmp_path, mark=uuid.uuid4().hex)
+        audited = pipeline.run("audit")
+        assert audited.status == 0, audited.log
+        assert str(pipeline.report) in audited.output
+        sealed = pipeline.run("seal")
+        assert sealed.status == 0, sealed.log
 
-        assert ended.returncode == 0, ended.stderr
         bronze = DeltaTable(str(next(pipeline.tables.glob("bronze_*")))).to_pyarrow_table()
-        values = sorted(int(value.as_py()) for value in bronze["value"])
-        assert values == list(range(RECORDS))
-    assert cluster.unpacked(), "no executor was given the packed environment"
+        ids = {(row["origin"], row["ordinal"]) for row in bronze.select(["origin", "ordinal"]).to_pylist()}
+        assert bronze.num_rows == RECORDS
+        assert ids == {(origin, ordinal) for origin in range(PARTITIONS) for ordinal in range(EACH)}
+        [seal] = DeltaTable(str(pipeline.tables / "seals")).to_pyarrow_table().to_pylist()
+        assert (seal["topic"], seal["status"], seal["landed"], seal["lost"]) == (topic_name, "sealed", RECORDS, 0)
+    assert len(cluster.unpacked()) >= 3, "not every job's executors were given the packed environment"
