@@ -64,7 +64,9 @@ def is_expected(error: Exception) -> bool:
     """It happened outside of this program, or was refused by it: one sentence is enough."""
     # The jobs' own errors, by the names that they end in: importing the jobs for that would load all of them.
     own = type(error).__module__.startswith("penstock.") and type(error).__name__.endswith("Error")
-    return own or isinstance(error, PySparkException | Py4JError | KafkaError | OSError)
+    # PySpark's own classes for mistakes in Python are Python's, too.
+    mistake = isinstance(error, TypeError | LookupError | AttributeError | AssertionError)
+    return own or (isinstance(error, PySparkException | Py4JError | KafkaError | OSError) and not mistake)
 
 
 def sentence(error: BaseException) -> str:

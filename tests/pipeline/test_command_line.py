@@ -13,7 +13,7 @@ from penstock.config.errors import ConfigError
 from penstock.pipeline.exits import PipelineExit
 from penstock.pipeline.failures import RefusedError, is_expected, sentence
 from penstock.producer import DirectProducer
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkKeyError
 
 from tests.harness.kafka_cluster import OwnCluster
 from tests.harness.spark_driver import Ended, Pipeline
@@ -176,3 +176,4 @@ def test_only_what_comes_from_outside_is_told_without_a_trace() -> None:
     assert is_expected(AnalysisException("x"))
     assert not is_expected(AssertionError("ours"))
     assert not is_expected(KeyError("ours"))
+    assert not is_expected(PySparkKeyError("ours"))
