@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, cast
 from kafka.protocol.consumer.offsets import OffsetSpec
 from kafka.structs import TopicPartition
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from ..config.pipeline import PipelineSettings
 from ..config.pipeline_kafka import connector_options
@@ -26,6 +26,8 @@ from .schemas import PARTITION_BY
 from .tables import Tables
 
 TIMEOUT_S: Final = 30.0
+_HOURS: Final = StructType([StructField(name, StringType()) for name in PARTITION_BY])
+"""Of a bronze table only its log is read here; the schema of its values does not matter."""
 
 
 class Source(Protocol):
@@ -70,7 +72,7 @@ class KafkaSource:
         query = checkpoint.query_id()
         if query is None:
             return {}
-        table = self._tables.table(bronze_table(topic), StructType(), PARTITION_BY)
+        table = self._tables.table(bronze_table(topic), _HOURS, PARTITION_BY)
         newest = table.transaction(apps(query)[0])
         if newest is None:
             return {}
