@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,12 +22,12 @@ from rich.table import Table
 from supervisor.xmlrpc import SupervisorTransport
 
 from .reading import Found, end_offsets, read_back
+from .running import DemoError, await_ready, free_ports
 
 SECONDS = float(os.environ.get("DEMO_SECONDS", "20"))
 RATE = 2_000
 PARTITIONS = 12
 LEVELS = ("accepted", "spooled", "delivered")
-START_S = 60
 DRAIN_S = 120
 
 console = Console(highlight=False, width=110)
@@ -59,15 +58,11 @@ def main() -> int:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-class DemoError(Exception):
-    """The demo could not be carried through; the text says where."""
-
-
 @contextmanager
 def daemon(directory: Path, bootstrap: str, topic: str) -> Iterator[tuple[Path, str]]:
     """A daemon with two shards, and three embedded brokers unless there is a cluster. Yields runtime directory and brokers."""
     runtime = directory / "run"
-    ports = _free_ports(4)
+    ports = free_ports(4)
     settings = directory / "penstock.toml"
     settings.write_text(
         f'data_dir = "{directory / "data"}"\nruntime_dir = "{runtime}"\nshards = 2\n'
@@ -95,7 +90,7 @@ def daemon(directory: Path, bootstrap: str, topic: str) -> Iterator[tuple[Path, 
     with (directory / "penstock.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        _await_ready(process, runtime)
+        await_ready(process, runtime)
         console.print("daemon: router and two shards are up")
         yield runtime, servers
     finally:
@@ -105,36 +100,6 @@ def daemon(directory: Path, bootstrap: str, topic: str) -> Iterator[tuple[Path, 
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
-
-
-def _free_ports(count: int) -> list[int]:
-    """A run of free ports; nothing holds them until they are used."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = probe.getsockname()[1]
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError):
-            continue
-        return list(range(first, first + count))
-
-
-def _await_ready(process: subprocess.Popen[bytes], runtime: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise DemoError(f"the daemon ended at its start with exit code {process.returncode}")
-        try:
-            told = ask(runtime / "control.sock", "ready")
-            if told["ready"] and told["brokers"] and told["shards"] == told["shards_wanted"]:
-                return
-        except ControlError:
-            pass
-        time.sleep(0.1)
-    raise DemoError(f"the daemon was not ready within {START_S} s")
 
 
 def _begin(servers: str, topic: str) -> dict[int, int]:
