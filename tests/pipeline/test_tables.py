@@ -344,21 +344,6 @@ def test_files_that_no_commit_names_are_deleted_when_they_are_old(
     assert (orphan.exists(), young.exists(), ids(table.read())) == (False, True, [1])
 
 
-@pytest.mark.skipif(WRITER != "delta-rs", reason="the JVM's connector lays out files by itself")
-def test_a_task_ends_files_that_are_large_enough(spark: SparkSession, table: Table) -> None:
-    _ = table.append(rows(spark, [1]))
-    version = table.version()
-    assert version is not None
-    noise = spark.range(2_500_000, numPartitions=1).select(
-        "id", F.lit("2026-11-22-03").alias("hour"), F.unhex(F.sha2(F.col("id").cast("string"), 512)).alias("raw")
-    )
-    _ = table.replace(noise, where={"hour": "2026-11-22-03"}, read_version=version, file_bytes=50 << 20)
-    sizes = [file.bytes for file in table.files()]
-    assert len(sizes) > 1
-    assert all(size > 50 << 20 for size in sorted(sizes)[1:])
-    assert sum(file.rows for file in table.files()) == 2_500_000
-
-
 @pytest.mark.skipif(WRITER != "delta-rs", reason="statistics of the JVM's connector are its own")
 def test_the_log_has_the_statistics_of_the_files(spark: SparkSession, table: Table) -> None:
     from deltalake import DeltaTable

@@ -1,0 +1,62 @@
+"""Files as tasks write them, without Spark."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from penstock.pipeline.tables.data_files import OPEN_FILES_MAX, ROW_GROUP_BYTES, Added, FileWriter
+
+SCHEMA = pa.schema([("hour", pa.string()), ("raw", pa.binary())])
+ROW = 4_096
+ROWS = 2_048
+
+
+def noise(batches: int, *, hours: int = 1) -> Iterator[pa.RecordBatch]:
+    for number in range(batches):
+        names = [f"h{(number * ROWS + row) % hours}" for row in range(ROWS)]
+        yield pa.record_batch([names, [os.urandom(ROW) for _ in range(ROWS)]], schema=SCHEMA)
+
+
+def rows_of(root: Path, files: list[Added]) -> int:
+    return sum(pq.ParquetFile(root / file.path).metadata.num_rows for file in files)
+
+
+def writer(root: Path, **more: int) -> FileWriter:
+    return FileWriter(str(root), SCHEMA, ("hour",), task=3, **more)
+
+
+def test_a_file_that_is_large_enough_is_ended_and_another_begun(tmp_path: Path) -> None:
+    files = writer(tmp_path, file_bytes=ROW_GROUP_BYTES).write_all(noise(25))
+    assert [file.bytes > ROW_GROUP_BYTES for file in files] == [True, True, True, False]
+    assert rows_of(tmp_path, files) == sum(file.rows for file in files) == 25 * ROWS
+    assert {file.partition["hour"] for file in files} == {"h0"}
+
+
+def test_a_task_that_writes_to_very_many_hours_keeps_few_files_open(tmp_path: Path) -> None:
+    hours = OPEN_FILES_MAX + 50
+    files = writer(tmp_path).write_all(noise(1, hours=hours))
+    assert {file.partition["hour"] for file in files} == {f"h{number}" for number in range(hours)}
+    assert rows_of(tmp_path, files) == ROWS
+
+
+def test_the_partition_column_is_in_the_path_and_not_in_the_file(tmp_path: Path) -> None:
+    [file] = writer(tmp_path).write_all(noise(1))
+    assert file.path.startswith("hour=h0/part-00003-")
+    assert pq.ParquetFile(tmp_path / file.path).schema_arrow.names == ["raw"]
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from noise(9, hours=2)
+        raise OSError("the reader is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        _ = writer(tmp_path, file_bytes=1).write_all(failing())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_no_rows_are_no_files(tmp_path: Path) -> None:
+    assert writer(tmp_path).write_all(iter(())) == []
