@@ -7,6 +7,7 @@ import pytest
 from penstock.cli.reference import EXITS
 from penstock.config.direct import DirectSettings
 from penstock.config.model import Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
+from penstock.config.pipeline import Land, Listener, PipelineAudit, PipelineSettings, PipelineTopic, Seal
 from penstock.runtime.process import Exit
 from pydantic import BaseModel
 
@@ -71,6 +72,15 @@ def test_every_setting_is_obeyed_by_something(section: type[BaseModel]) -> None:
         if name not in SETTLED | RULED | derived and not any((owner, name) in read for owner in SECTIONS[section])
     }
     assert idle == set()
+
+
+@pytest.mark.parametrize(
+    "section", [PipelineSettings, Land, PipelineTopic, PipelineAudit, Seal, Listener], ids=lambda section: section.__name__
+)
+def test_every_setting_of_the_pipeline_is_obeyed_by_something_of_its_own(section: type[BaseModel]) -> None:
+    owners = {"audit", "job", "kafka", "land", "listener", "location", "seal", "settings", "told", "topic", "found", "given"}
+    read = {name for owner, name in read_attributes("pipeline/") if owner in owners}
+    assert set(section.model_fields) - read == set()
 
 
 def test_every_setting_of_the_direct_producer_is_obeyed_by_something_of_its_own() -> None:
