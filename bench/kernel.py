@@ -16,6 +16,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from penstock.producer import kernel
 from penstock.producer.core.batch import BatchBuilder, Stamp
 from penstock.producer.core.codecs import Codec, Levels, make_compressor
+from penstock.wire.record_ids import RecordId
 
 ROUNDS = 7
 SECONDS = 0.1
@@ -61,7 +62,7 @@ def scattered(body: bytes, partitions: int) -> kernel.Scattered:
     )
 
 
-def batches(part: kernel.SliceRows, codec: Codec) -> Callable[[], int]:
+def batches(part: kernel.SliceRows, codec: Codec, id_header: bytes = b"") -> Callable[[], int]:
     """Fill a batch with copies of a slice, close it."""
     data, compressor = bytearray(BATCH_BYTES), make_compressor(codec, Levels())
 
@@ -70,7 +71,13 @@ def batches(part: kernel.SliceRows, codec: Codec) -> Callable[[], int]:
         position, left = 48, 1
         while left:
             taken = builder.append(
-                part.data, 48, len(part.data), part.count, own_timestamps=False, slice_ts=part.base_ts
+                part.data,
+                48,
+                len(part.data),
+                part.count,
+                own_timestamps=False,
+                slice_ts=part.base_ts,
+                id_header=id_header,
             )
             position, left = taken.position, taken.records == part.count
         assert position > 0
@@ -102,6 +109,8 @@ def main() -> None:
             route = cost_ns(lambda body=body: scattered(body, PARTITIONS).count)  # type: ignore[misc]
             (part,) = scattered(body, 1).slices
             costs = [f"{codec} {cost_ns(batches(part, codec)):6.1f}" for codec in CODECS]
+            id_header = RecordId(1, 0, 0, 1_700_000_000_000).header()
+            costs += [f"{codec} with ids {cost_ns(batches(part, codec, id_header)):6.1f}" for codec in ("none", "lz4")]
             named = "keyed" if keyed else "keyless"
             print(f"{size:5} B {named:8} frame to slices {route:6.1f}   slice to batch: {'   '.join(costs)}")
         builder = cost_ns(kafka_python(keys, [b"v" * size] * RECORDS))

@@ -104,7 +104,7 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
 
 
 def _begin_incarnation(identity: Identity, spool: Spool, recovered: Recovered) -> None:
-    """Number from here on under the identity's incarnation. It is made before anything can be granted, so every GRANT has it."""
+    """Number from here on under the identity's incarnation. It begins before anything is granted, so every GRANT has it (RID-2)."""
     if recovered.ledger.incarnation != identity.incarnation:
         entry = IncarnationEntry(identity.incarnation)
         _ = spool.append(entry)

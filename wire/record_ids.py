@@ -8,7 +8,7 @@ One Kafka header, key `penstock`, its value 23 bytes, big-endian::
     10   u56  ordinal         its number in that partition
     17   u48  accept time     milliseconds since 1970 (UTC) at which the daemon took its frame
 
-Incarnation, origin and ordinal are unique within the topic to which a record was first sent: whoever meets them twice has met
+A shard writes it as the last header while it encodes a slice (RID-1). Incarnation, origin and ordinal are unique within the topic to which a record was first sent: whoever meets them twice has met
 the same record twice. The accept time says into which minute the record is counted, nothing else.
 """
 

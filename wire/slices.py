@@ -30,7 +30,7 @@ from .errors import FrameError
 VERSION: Final = 1
 OWN_TIMESTAMPS: Final = 1
 RECORD_IDS: Final = 2
-"""Set where the slice is numbered, so that a record sent again is the same record whatever the settings say by then."""
+"""Set where the slice is numbered, so that a record sent again is the same record whatever the settings say by then (RID-3)."""
 HEADER: Final = struct.Struct("<IBBHqIIqqq")
 HEADER_BYTES: Final = HEADER.size
 CRC_FROM: Final = 4

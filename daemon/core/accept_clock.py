@@ -11,7 +11,7 @@ class AcceptClock:
 
     A minute that is over stays over, so what is told of it can be final: the clock stands still while the wall clock is behind
     by an hour at most. Standing still for days would put all records into one minute, so a larger step is followed, and
-    `steps_back` counts one: minutes that were over come again.
+    `steps_back` counts one: minutes that were over come again (RID-5).
     """
 
     def __init__(self, last_ms: int = 0, steps_back: int = 0) -> None:

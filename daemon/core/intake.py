@@ -26,7 +26,7 @@ from .staging import Staging
 DAEMON: Final = "penstock"
 _OWN: Final = Sender(None, -1, OWN_SEQ, -1, Level.ACCEPTED)
 _RESERVED_HEADERS: Final = (record_ids.HEADER.encode(),)
-"""Refused on every topic, whatever its settings: an id never comes from anywhere but the daemon."""
+"""Refused on every topic, whatever its settings: an id never comes from anywhere but the daemon (RID-4)."""
 
 
 class Intake:
