@@ -49,6 +49,11 @@ def pytest_runtest_makereport(
     return report
 
 
+def small_delta() -> dict[str, str]:
+    """Settings of Delta's connector: it reads its log in 50 tasks otherwise."""
+    return {"spark.databricks.delta.snapshotPartitions": "2"} if WRITER == "delta-jvm" else {}
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session of this test process: two cores, each task tried four times, 1 GB."""
@@ -61,7 +66,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "writer": WRITER,
             "kafka": {"bootstrap.servers": "127.0.0.1:1"},
             "topics": {"any": {"format": "raw"}},
-            "spark": small_spark() | class_archive(make=archive),
+            "spark": small_spark() | class_archive(make=archive) | small_delta(),
         },
         "tests",
     )
