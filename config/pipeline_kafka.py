@@ -4,6 +4,7 @@ Two kinds of clients read them: Spark's connector, which is Java's consumer (`ja
 knows is passed on as it stands. Secrets come from files and are shown nowhere.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, cast
 
@@ -250,7 +251,8 @@ def _sasl(kafka: PipelineKafka) -> dict[str, str]:
     if mechanism in PASSWORD_MECHANISMS:
         assert kafka.sasl_password_file is not None  # a rule between settings
         module = _PLAIN if mechanism == "PLAIN" else _SCRAM
-        return _jaas(module, username=kafka.sasl_username, password=read_password(kafka.sasl_password_file))
+        password = read_password(kafka.sasl_password_file)
+        return _jaas(module, {"username": kafka.sasl_username, "password": password})
     if mechanism == "OAUTHBEARER":
         values = dict(kafka.token_extensions)
         options = {f"extension_{name}": value for name, value in values.items()}
@@ -259,18 +261,24 @@ def _sasl(kafka: PipelineKafka) -> dict[str, str]:
             options |= {"clientId": kafka.sasl_oauthbearer_client_id, "clientSecret": secret}
         if kafka.sasl_oauthbearer_scope:
             options["scope"] = kafka.sasl_oauthbearer_scope
-        return {"sasl.login.callback.handler.class": _OAUTH_HANDLER, **_jaas(_OAUTH, **options)}
+        if kafka.sasl_oauthbearer_truststore_location is not None:
+            # Of the endpoint, which is another server than the brokers; a text in JAAS has no line ends.
+            options |= {
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(kafka.sasl_oauthbearer_truststore_location),
+            }
+        return {"sasl.login.callback.handler.class": _OAUTH_HANDLER, **_jaas(_OAUTH, options)}
     if kafka.sasl_kerberos_keytab is None:
-        return _jaas(_KERBEROS, useTicketCache="true", **_principal(kafka))
+        return _jaas(_KERBEROS, {"useTicketCache": "true", **_principal(kafka)})
     keytab = {"useKeyTab": "true", "storeKey": "true", "keyTab": str(kafka.sasl_kerberos_keytab)}
-    return _jaas(_KERBEROS, **keytab, **_principal(kafka))
+    return _jaas(_KERBEROS, keytab | _principal(kafka))
 
 
 def _principal(kafka: PipelineKafka) -> dict[str, str]:
     return {"principal": kafka.sasl_kerberos_principal} if kafka.sasl_kerberos_principal else {}
 
 
-def _jaas(module: str, **options: str) -> dict[str, str]:
+def _jaas(module: str, options: Mapping[str, str]) -> dict[str, str]:
     """One entry of JAAS; in its texts quotes and backslashes are escaped."""
     quoted = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in options.items()}
     text = " ".join([module, "required", *(f'{name}="{value}"' for name, value in quoted.items())])

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final, NamedTuple, NoReturn
 
 import typer
 
@@ -27,6 +27,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="From Kafka into tables, and the proof that every record arrived.",
 )
+
+
+class _How(NamedTuple):
+    """What all jobs are told on the command line."""
+
+    master: str
+    print_submit: bool
+    submitted: bool
+    debug: bool
+
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help=f"Settings file. Default: {DEFAULT_CONFIG}", show_default=False)
@@ -179,16 +189,6 @@ def check(
         return PipelineExit.OK
 
     _run("check", config, [], None, job, _How("", print_submit=False, submitted=False, debug=debug))
-
-
-class _How:
-    """What all jobs are told on the command line."""
-
-    def __init__(self, master: str, print_submit: bool, submitted: bool, debug: bool) -> None:
-        self.master = master
-        self.print_submit = print_submit
-        self.submitted = submitted
-        self.debug = debug
 
 
 def _run(

@@ -49,6 +49,10 @@ _KNOWN: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         "the JVM did not start: Java 17 or later is needed, found by JAVA_HOME or the PATH",
     ),
     (
+        re.compile(r"Answer from Java side is empty|Py4JNetworkError"),
+        "the JVM has ended: out of memory (spark.driver.memory), or killed",
+    ),
+    (
         re.compile(r"DATA_SOURCE_NOT_FOUND.*kafka|Failed to find data source: kafka", re.DOTALL),
         "Spark has no Kafka connector: name its jars in `jars`",
     ),

@@ -5,6 +5,7 @@ nothing is asked, and the reason is told.
 """
 
 import contextlib
+import os
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
@@ -104,6 +105,9 @@ def _login(kafka: PipelineKafka) -> dict[str, Any]:
         found["sasl_oauth_token_provider"] = _Tokens(tokens_of(kafka), kafka.token_extensions)
     else:
         found["sasl_kerberos_service_name"] = kafka.sasl_kerberos_service_name
+        if kafka.sasl_kerberos_keytab is not None:
+            # MIT's library has no other way to be told by kafka-python.
+            _ = os.environ.setdefault("KRB5_CLIENT_KTNAME", str(kafka.sasl_kerberos_keytab))
     return found
 
 

@@ -156,6 +156,7 @@ def test_land_ends_in_order_when_it_is_told_to_and_does_not_start_over_another_q
         ("[JAVA_GATEWAY_EXITED] Java gateway process exited", "the JVM did not start: Java 17"),
         ("org.apache.kafka.common.errors.SaslAuthenticationException: no", "do not believe each other"),
         ("Failed to find data source: kafka. Make sure", "no Kafka connector"),
+        ("Answer from Java side is empty", "the JVM has ended: out of memory"),
     ],
 )
 def test_what_spark_and_kafka_say_is_told_with_what_it_means(text: str, said: str) -> None:
