@@ -234,8 +234,15 @@ class _Run:
         full = dict(row) | {"sealed_at": dt.datetime.fromisoformat(row["sealed_at"])}
         self._seals.upsert([full], KEY)
         self._result.sealed.append(full)
-        fields = {name: full[name] for name in ("topic", "hour", "generation", "status", "lost", "duplicates_removed")}
-        _ = logs.get().info("hour_sealed", **fields)
+        _ = logs.get().info(
+            "hour_sealed",
+            topic=full["topic"],
+            hour=full["hour"],
+            generation=full["generation"],
+            status=full["status"],
+            lost=full["lost"],
+            duplicates_removed=full["duplicates_removed"],
+        )
 
     def _moment(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self._now_ms / 1000, dt.UTC)

@@ -16,4 +16,6 @@ PENSTOCK_TRANSACTIONS=${PENSTOCK_TRANSACTIONS:-10000} PENSTOCK_TRANSACTION_KILLS
 PENSTOCK_LOOP_RECORDS=${PENSTOCK_LOOP_RECORDS:-100000} PENSTOCK_LOOP_KILLS=10 "$bin/pytest" tests/kafka/test_transform_loop.py -q -s --timeout 3600
 PENSTOCK_SESSION_S=${PENSTOCK_SESSION_S:-60} "$bin/pytest" tests/kafka/test_security.py -q -s --timeout 3600
 PENSTOCK_BROKER_KILLS=${PENSTOCK_BROKER_KILLS:-6} "$bin/pytest" tests/kafka/test_markers_lost.py -q -s --timeout 3600
+# Delta's JVM connector under the Spark that it is made for; the Makefile has made the environment.
+PENSTOCK_WRITER=delta-jvm build/jvm-env/bin/pytest tests/pipeline/test_tables.py tests/pipeline/test_seal.py -q --timeout 1200
 "$bin/python" bench/throughput.py
