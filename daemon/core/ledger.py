@@ -248,7 +248,10 @@ class Ledger:
             self.books.begin(incarnation)
         for state in self.by_number.values():
             start = state.next_ordinal
-            state.id_rows = [*(row for row in state.id_rows if row.start < start), IdRow(start, incarnation)]
+            state.id_rows = [row for row in state.id_rows if row.start < start]
+            # An entry that is read a second time, because it was written again, adds nothing.
+            if not state.id_rows or state.id_rows[-1].incarnation != incarnation:
+                state.id_rows.append(IdRow(start, incarnation))
             _prune_rows(state)
 
     def _restore(self, entry: CheckpointEntry) -> None:

@@ -1,6 +1,7 @@
 """The tables of partitions against one flag per record: what was counted in comes out once."""
 
 from enum import Enum, auto
+from itertools import pairwise
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -142,6 +143,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert told == given[state.mark :]
             assert (incarnation_at(state.id_rows, state.next_ordinal) or 0) == self.ledger.incarnation
             assert sum(row.start <= state.mark for row in state.id_rows) <= 1
+            assert all(row.incarnation != after.incarnation for row, after in pairwise(state.id_rows))
 
     def state(self, partition: int) -> PartitionState:
         return self.ledger.by_number[partition]
