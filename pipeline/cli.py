@@ -120,7 +120,8 @@ def audit(
             settings = settings.model_copy(update={"audit": settings.audit.model_copy(update={"report": report})})
         result = runner.audit(settings, master=where, hours=hours)
         verdict = judge(result.data)
-        _say(f"{verdict.headline}\n{verdict.summary}\nreport: {result.report}")
+        found = [f"- {' '.join((finding.title, *finding.told))}" for finding in verdict.findings]
+        _say("\n".join([verdict.headline, verdict.summary, *found, f"report: {result.report}"]))
         return result.exit_code
 
     _run("audit", config, flags, topic, job, _How(master, print_submit, submitted, debug))
