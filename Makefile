@@ -90,7 +90,7 @@ docs: $(STAMPS)/test-env
 	$(BIN)/python -c "from penstock.pipeline import metric_page; print(metric_page.page(), end='')" > docs/reference/pipeline-metrics.md
 	$(BIN)/python -c "from penstock.cli import reference; print(reference.page(), end='')" > docs/reference/command-line.md
 	$(BIN)/python -c "from penstock.config import pipeline_reference; print(pipeline_reference.page(), end='')" > docs/reference/pipeline-settings.md
-	$(BIN)/python -c "from penstock.cli import pipeline_reference; print(pipeline_reference.page(), end='')" > docs/reference/pipeline-command-line.md
+	$(BIN)/python -c "from penstock.pipeline import command_page; print(command_page.page(), end='')" > docs/reference/pipeline-command-line.md
 	$(BIN)/python -m tests.conformance.page
 	$(BIN)/python -m tests.meta.transaction_page
 	$(BIN)/python -m tests.conformance.faults

@@ -59,7 +59,7 @@ class Book:
 
     def __init__(self) -> None:
         # When a counter was made is nobody's question.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry: Final = CollectorRegistry()
         self._kept: Final[Mapping[str, Counter | Gauge]] = {
             metric.name: (Counter if metric.kind == "counter" else Gauge)(

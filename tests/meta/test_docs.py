@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from penstock.cli import pipeline_reference as pipeline_command
 from penstock.cli import reference as command_line
 from penstock.config.load import load
 from penstock.config.pipeline import load_pipeline
 from penstock.daemon.core.lease_states import BlockedBy
+from penstock.pipeline import command_page as pipeline_command
 from penstock.wire.frames import Code
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from penstock.cli import pipeline_reference as pipeline_command
 from penstock.config import pipeline_reference, reference
 from penstock.config.direct import DirectSettings
 from penstock.config.kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT
 from penstock.config.load import load
 from penstock.config.model import Kafka
 from penstock.config.pipeline import load_pipeline
+from penstock.pipeline import command_page as pipeline_command
 from penstock.pipeline import metric_page as pipeline_metric_page
 from penstock.producer import metric_page
 from pydantic import BaseModel

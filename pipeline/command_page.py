@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from ..pipeline.cli import app
-from ..pipeline.exits import MEANINGS
-from .reference import options_of, sections_of
+from ..runtime.command_page import options_of, sections_of
+from .cli import app
+from .exits import MEANINGS
 
 _HEAD: Final = """# The command line of the pipeline
 
-Made from the commands by `penstock.cli.pipeline_reference`; do not edit. `penstock-pipeline VERB --help` says the same. `--config` is
+Made from the commands by `penstock.pipeline.command_page`; do not edit. `penstock-pipeline VERB --help` says the same. `--config` is
 by default `/etc/penstock/pipeline.toml`. Logs are JSON lines on standard error; what people asked for is on standard output.
 """
 
