@@ -142,10 +142,14 @@ class Books:
     def refused_before(self, entry: RefusedEntry) -> None:
         """At recovery: what was refused, as the log has it."""
         key = MinuteKey(entry.topic, entry.minute, entry.era)
-        minute = self.minutes.get(key) or self._new_minute(key)
+        if (key.era, key.minute) > (self.era, self.minute):
+            self.tick(key.minute * MINUTE_MS, key.era)
+        is_current = (key.minute, key.era) == (self.minute, self.era)
+        minute = self._minute_of(key.topic) if is_current else self.minutes.get(key) or self._new_minute(key)
         minute.refused = dict(entry.refused)
         minute.refused_in_log = sum(minute.refused.values())
-        self._over(minute)
+        if not is_current:
+            self._over(minute)
 
     # --- what is no entry --------------------------------------------------------------------------------------------
 
@@ -212,13 +216,11 @@ class Books:
         """From a checkpoint, whose other tables `places` has. A minute that cannot be read is dropped."""
         self._clear()
         self.incarnation = incarnation
-        self._set_minute(accept_ms // MINUTE_MS, era)
-        for packed in minutes:
-            try:
-                minute = Minute.restored(unpack_minute(packed))
-            except FrameError:
-                self.dropped_minutes += 1
-                continue
+        rows = self._readable(minutes)
+        # Of a minute without frames there may be refusals: it is not over because the last frame lies before it.
+        newest = max([(era, accept_ms // MINUTE_MS), *((row.key.era, row.key.minute) for row in rows)])
+        self._set_minute(newest[1], newest[0])
+        for minute in rows:
             self.minutes[minute.key] = minute
             self._weight += minute.weight
             is_current = (minute.key.minute, minute.key.era) == (self.minute, self.era)
@@ -234,7 +236,21 @@ class Books:
             if not is_current:
                 self._over(minute)
 
+    @property
+    def clock(self) -> tuple[int, int]:
+        """Era, and ms since 1970, behind which the accept clock must not go: minutes before it may have been told as over."""
+        return self.era, self.minute * MINUTE_MS
+
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _readable(self, minutes: Iterable[bytes]) -> list[Minute]:
+        found: list[Minute] = []
+        for packed in minutes:
+            try:
+                found.append(Minute.restored(unpack_minute(packed)))
+            except FrameError:
+                self.dropped_minutes += 1
+        return found
 
     def _clear(self) -> None:
         for table in (self._open, self._current, self._waiting, self.minutes, self.touched, self.settled):

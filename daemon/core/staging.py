@@ -30,7 +30,10 @@ class Staging:
         self._store = store
         self._delivery = delivery
         self._checksum = checksum
-        self.accepting = AcceptClock(ledger.accept_ms, ledger.era)
+        era, accept_ms = ledger.era, ledger.accept_ms
+        if ledger.books is not None:
+            era, accept_ms = max((era, accept_ms), ledger.books.clock)
+        self.accepting = AcceptClock(accept_ms, era)
 
     def stage(
         self,

@@ -6,13 +6,16 @@ import select
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from penstock.daemon.core.books import Books
 from penstock.daemon.core.entries import (
+    OWN_SEQ,
     AckedEntry,
     CheckpointEntry,
     ControlEntry,
     FrameEntry,
     Lsn,
     PartitionSnapshot,
+    RefusedEntry,
     SliceEntry,
 )
 from penstock.daemon.core.ledger import Ledger
@@ -25,6 +28,7 @@ from penstock.daemon.spool import Spool, SpoolLimits
 from penstock.wire.messages import Anchor
 
 from tests.fakes.disks import Killed, TornDisk
+from tests.model.straight_books import Key, StraightBooks, differences
 
 LIMITS = SpoolLimits(
     bytes_max=1 << 18,
@@ -33,6 +37,9 @@ LIMITS = SpoolLimits(
     unsynced_bytes_max=1 << 20,
     quarantine_bytes_max=1 << 20,
 )
+OWN_TOPIC = "audit"
+OWN_PARTITION = 3
+INCARNATION = 77
 Entry = ControlEntry | FrameEntry
 SliceKey = tuple[int, int, int]
 
@@ -54,6 +61,10 @@ class SpoolWorld:
         self.synced = 0
         self.recoveries = 0
         self._frames = 0
+        self.accept_ms = 60_000 * 1_000
+        self.era = 0
+        self.told: list[tuple[int, Key, int, int]] = []
+        """(place in `entries` of the statement, minute, its ordinals, those that were settled), of minutes told for the last time."""
         self.open()
 
     def open(self, *, kill_in: int | None = None, power_cut: bool = False) -> None:
@@ -63,7 +74,13 @@ class SpoolWorld:
         self.identity.power_cut = power_cut
         self.spool: Spool | None = None
         self.disk.kill_in = kill_in
-        spool, recovered = Spool.open(self.disk.directory, self.limits, identity=self.identity, disk=self.disk)
+        spool, recovered = Spool.open(
+            self.disk.directory,
+            self.limits,
+            identity=self.identity,
+            disk=self.disk,
+            books=Books(OWN_TOPIC, weight_max=1 << 30),
+        )
         self.spool, self.recovered = spool, recovered
         self.ledger, self.sessions = recovered.ledger, recovered.sessions
         self.pending: dict[SliceKey, PendingSlice] = {
@@ -75,7 +92,20 @@ class SpoolWorld:
         self.recoveries += 1
 
     def _checkpoint(self) -> CheckpointEntry:
-        return CheckpointEntry(self.ledger.snapshot(), self.sessions.snapshot(now_ms=0, wall_ms=0))
+        ledger = self.ledger
+        return CheckpointEntry(
+            ledger.snapshot(),
+            self.sessions.snapshot(now_ms=0, wall_ms=0),
+            ledger.incarnation,
+            ledger.accept_ms,
+            ledger.era,
+            self.books.snapshot(),
+        )
+
+    @property
+    def books(self) -> Books:
+        assert self.ledger.books is not None
+        return self.ledger.books
 
     def _relocated(self, moved: Mapping[Lsn, Lsn]) -> None:
         self.places = [moved.get(place, place) for place in self.places]
@@ -102,14 +132,27 @@ class SpoolWorld:
         at = 0
         for partition, count, nbytes in sizes:
             first = self.ledger.by_number[partition].next_ordinal
-            payload = f"{self._frames}:{partition}:{first};".encode() * (nbytes // 8 + 1)
+            payload = bytes(48) + f"{self._frames}:{partition}:{first};".encode() * (nbytes // 8 + 1)
             slices.append(SliceEntry(partition, first, count, 1, at, len(payload)))
             payloads.append(payload)
             at += len(payload)
         state = None if client_id is None else self.sessions.by_id.get(client_id)
         high = -1 if state is None else state.high
         count = sum(part.count for part in slices)
-        entry = FrameEntry(client_id, 7, high + 1 + skip, high, 2, 1, count, None, slices)
+        is_own = any(partition == OWN_PARTITION for partition, _, _ in sizes)
+        entry = FrameEntry(
+            client_id,
+            7,
+            OWN_SEQ if is_own else high + 1 + skip,
+            high,
+            2,
+            self.accept_ms,
+            count,
+            None,
+            slices,
+            0 if is_own else self.ledger.incarnation,
+            self.era,
+        )
         keys = [(part.partition, part.first, part.count) for part in slices]
         self.entries.append(entry)
         self.payloads.update(zip(keys, payloads, strict=True))
@@ -124,8 +167,40 @@ class SpoolWorld:
         for key, part, offset in zip(keys, slices, place.offsets, strict=True):
             self.pending[key] = _pending(part, place.segment, offset, place.lsn)
 
-    def ack(self, partition: int, mark: int) -> None:
-        self.append(AckedEntry(partition, mark, Anchor(mark, 1, 1, 1), 0))
+    def ack(self, partition: int, mark: int, *, seat: int = 0) -> None:
+        self.append(AckedEntry(partition, mark, Anchor(mark, 1, 1, 1), 0, seat, 2, 1, 10 * mark))
+
+    def tick(self, step_ms: int, *, back: bool = False) -> None:
+        """Time goes on; `back`: the clock is set back by so much instead, and followed."""
+        self.accept_ms += -step_ms if back else step_ms
+        self.era += back
+        self.books.tick(self.accept_ms, self.era)
+
+    def refuse(self, records: int) -> None:
+        """Records are refused, and told of before they are."""
+        self.books.refuse("topic", "busy", records)
+        minute = next(found for found in self.books.current() if found.key.topic == "topic")
+        minute.refused_in_log = sum(minute.refused.values())
+        self.append(RefusedEntry(*minute.key, sorted(minute.refused.items())))
+
+    def tell(self) -> None:
+        """What is settled is told for the last time, and forgotten."""
+        settled = list(self.books.settled)
+        if not settled:
+            return
+        self.frame(None, [(OWN_PARTITION, 1, 100)])
+        for minute in settled:
+            straight = self._straight(len(self.entries))
+            key = (minute.key.minute, minute.key.era)
+            assert straight.pending(key) == 0
+            self.told.append((len(self.entries), key, len(straight.rows[key].fates), minute.accepted))
+            self.books.forget(minute)
+
+    def _straight(self, length: int) -> StraightBooks:
+        straight = StraightBooks({OWN_PARTITION})
+        for entry in self.entries[:length]:
+            straight.apply(entry)
+        return straight
 
     def write(self) -> None:
         self.log.write()
@@ -204,8 +279,11 @@ class SpoolWorld:
         found = _comparable(recovered.ledger.snapshot())
         lengths = [length for length, tables in self._prefixes() if length >= least and tables == found]
         assert lengths, f"no prefix of {len(self.entries)} entries from {least} on gives what was recovered"
-        length = next((length for length in lengths if self._sessions_equal(length, recovered)), None)
-        assert length is not None, "the sessions are those of no such prefix"
+        lengths = [length for length in lengths if self._sessions_equal(length, recovered)]
+        assert lengths, "the sessions are those of no such prefix"
+        length = next((length for length in lengths if not self._books_differ(length)), None)
+        assert length is not None, self._books_differ(lengths[0])
+        self._check_told(length)
         self.entries = self.entries[:length]
         self.places = [Lsn(0)] * length
         self.written = self.synced = length
@@ -216,6 +294,22 @@ class SpoolWorld:
             assert self.log.read_slice(part.segment, part.offset, part.length) == self.payloads[key]
         assert {id(part.frame) for part in recovered.slices} == {id(frame) for frame in recovered.frames}
         assert self.log.segments.pending == len(self.pending)
+
+    def _books_differ(self, length: int) -> list[str]:
+        told = [key for place, key, _, _ in self.told if place <= length]
+        return differences(self._straight(length), self.books, told)
+
+    def _check_told(self, length: int) -> None:
+        """A statement that survives claims nothing that does not; one that is gone is owed again."""
+        straight = self._straight(length)
+        self.told = [told for told in self.told if told[0] <= length]
+        for _, key, ordinals, accepted in self.told:
+            assert ordinals == accepted == len(straight.rows[key].fates)
+            assert straight.pending(key) == 0
+        era, least_ms = max((self.ledger.era, self.ledger.accept_ms), self.books.clock)
+        self.accept_ms = max(least_ms, self.accept_ms) if self.era == era else least_ms
+        self.era = era
+        self.books.tick(self.accept_ms, self.era)
 
     def _prefixes(self) -> list[tuple[int, list[PartitionSnapshot]]]:
         ledger = Ledger()

@@ -10,13 +10,13 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.daemon.core.entries import CutsEntry, GrantedEntry, ParkedEntry, StampRowEntry
+from penstock.daemon.core.entries import CutsEntry, GrantedEntry, IncarnationEntry, ParkedEntry, StampRowEntry
 from penstock.daemon.core.ledger import PartitionState
 from penstock.daemon.core.model import NoSpaceError, SpoolFullError
 from penstock.wire.messages import Cut, Row
 
 from tests.fakes.disks import Killed
-from tests.model.spool_world import SpoolWorld
+from tests.model.spool_world import INCARNATION, OWN_PARTITION, OWN_TOPIC, SpoolWorld
 
 PARTITIONS = 3
 partitions = st.integers(0, PARTITIONS - 1)
@@ -49,9 +49,11 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @initialize()
     def number_the_partitions(self) -> None:
+        self.world.append(IncarnationEntry(INCARNATION))
         for index in range(PARTITIONS):
             self.world.append(self.world.ledger.new_partition_entry("topic", b"", index))
             self.world.append(StampRowEntry(index, Row(9, 0, 0, 0), "new"))
+        self.world.append(self.world.ledger.new_partition_entry(OWN_TOPIC, b"", 0))
         self.world.write()
         self.world.sync()
 
@@ -69,11 +71,36 @@ class SpoolMachine(RuleBasedStateMachine):
 
         self.survive(take)
 
-    @rule(partition=partitions, share=st.floats(0, 1))
-    def acknowledge(self, partition: int, share: float) -> None:
+    @rule(partition=partitions, share=st.floats(0, 1), seat=st.integers(0, 1))
+    def acknowledge(self, partition: int, share: float, seat: int) -> None:
         state = self.state(partition)
         mark = state.mark + int((state.next_ordinal - state.mark) * share)
-        self.survive(lambda: self.world.ack(partition, mark))
+        self.survive(lambda: self.world.ack(partition, mark, seat=seat))
+
+    @rule(step_ms=st.sampled_from([1_000, 20_000, 60_000, 200_000]))
+    def let_time_pass(self, step_ms: int) -> None:
+        self.world.tick(step_ms)
+
+    @rule(step_ms=st.integers(3_600_001, 9_000_000))
+    def set_the_clock_back(self, step_ms: int) -> None:
+        self.world.tick(step_ms, back=True)
+
+    @rule(records=st.integers(1, 9))
+    def refuse(self, records: int) -> None:
+        self.survive(lambda: self.world.refuse(records))
+
+    @rule()
+    def tell_what_is_settled(self) -> None:
+        def tell() -> None:
+            with contextlib.suppress(NoSpaceError, SpoolFullError):
+                self.world.tell()
+
+        self.survive(tell)
+
+    @rule()
+    def deliver_what_was_told(self) -> None:
+        state = self.state(OWN_PARTITION)
+        self.survive(lambda: self.world.ack(OWN_PARTITION, state.next_ordinal))
 
     @rule(partition=partitions, start=st.floats(0, 1), count=st.integers(1, 30))
     def park(self, partition: int, start: float, count: int) -> None:
