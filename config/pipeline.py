@@ -25,6 +25,7 @@ Writer = Literal["delta-rs", "delta-jvm"]
 _REFUSED: Final = {**ELSEWHERE, **REFUSED}
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MIN_OFFSETS: Final = 100_000
+_DAY: Final = 86_400.0
 _WITH_SCHEMA: Final = ("json", "msgpack", "avro")
 
 
@@ -164,6 +165,17 @@ class Seal(Section):
     """Size of the files an hour is rewritten into."""
     hours_max: int = Field(default=24 * 31, ge=1, le=1_000_000)
     """Hours that one run seals, the oldest first."""
+    vacuum_after: Duration = Field(default=0.0, ge=0, le=365 * 86_400)
+    """Delete files that left the tables of the topics this long ago, and those of failed tasks; versions that need them cannot be
+    read any more. At least 24h. 0: never."""
+
+    @model_validator(mode="after")
+    def _patient(self) -> Self:
+        if 0 < self.vacuum_after < _DAY:
+            raise ValueError(
+                "vacuum_after: at least 24h, or files of a batch that is being written would go; 0 is never"
+            )
+        return self
 
 
 class Listener(Section):

@@ -94,7 +94,16 @@ class _Run:
             self._seal(order)
         self._result.reopened += decided.reopen
         self._result.waiting += decided.wait
+        self._vacuum()
         return self._result
+
+    def _vacuum(self) -> None:
+        """Delete what tables and readers no longer need, if the settings say when that is."""
+        after = self._settings.seal.vacuum_after
+        for table in self._bronze.values():
+            if after > 0 and table is not None:
+                gone = table.vacuum(older_than_hours=after / 3_600)
+                _ = logs.get().info("table_vacuumed", table=table.name, files=len(gone))
 
     def _finish(self, topic: str, table: Table | None) -> None:
         """Add rows whose hours were compacted by a run that ended before it could."""

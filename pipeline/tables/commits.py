@@ -5,15 +5,17 @@ looks at the table again, and decides anew by the rules below.
 """
 
 import json
+import os
 import random
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from .data_files import Added
+from .data_files import Added, sync_folder
 from .interface import TableConflictError, TableError, TableProtocolError
 from .partitions import Value, text
 
@@ -139,9 +141,10 @@ def live_files(table: "DeltaTable", where: Mapping[str, Value] | None = None) ->
 
 def find_commit(table: "DeltaTable", commit: str) -> int | None:
     """Version of the commit with this id; None when none of the newer ones has it."""
-    for entry in table.history(HISTORY[1]):
-        if read_notes(entry.get("userMetadata")).get("id") == commit:
-            return cast(int, entry["version"])
+    for limit in HISTORY[:2]:
+        for entry in table.history(limit):
+            if read_notes(entry.get("userMetadata")).get("id") == commit:
+                return cast(int, entry["version"])
     return None
 
 
@@ -180,17 +183,28 @@ def commit(order: Order, files: Sequence[Added]) -> int:
         if order.kind == "append" and not files and order.app is None:
             return table.version()
         try:
-            return _write(order, table, files, removed)
+            version = _write(order, table, files, removed)
         except DeltaError:
             # The commit may have been made, and something after it gone wrong.
             made = find_commit(open_table(order.table), order.id)
             if made is not None:
-                return made
+                return _synced(order.table, made)
             if open_table(order.table).version() == table.version():
                 raise
+        else:
+            return _synced(order.table, version)
         if time.monotonic() > deadline:
             raise TableConflictError(f"{order.table}: other writers were quicker for {PATIENCE_S:.0f} s")
         time.sleep(random.uniform(*PAUSE_S))  # noqa: S311
+
+
+def _synced(table: str, version: int) -> int:
+    """Make the commit durable: whoever is told of it writes its own log, and must not know more than the table does."""
+    entry = Path(table) / "_delta_log" / f"{version:020}.json"
+    with entry.open("rb") as file:
+        os.fsync(file.fileno())
+    sync_folder(entry.parent)
+    return version
 
 
 def _refuse_wrong(order: Order, files: Sequence[Added]) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import datetime as dt
 import json
+import os
 import time
 import uuid
 from collections.abc import Iterable
@@ -67,7 +68,11 @@ class _File:
 
     def end(self) -> Added:
         self._writer.close()
+        self._sink.flush()
+        # What a commit names outlives a power cut, as the commit does.
+        os.fsync(self._sink.fileno())
         self._sink.close()
+        sync_folder(self.path.parent)
         size = self.path.stat().st_size
         statistics = json.dumps(_statistics(self._found[0], self.rows))
         return Added(self.relative, size, self.rows, self.partition, int(time.time() * 1000), statistics)
@@ -77,6 +82,15 @@ class _File:
             self._writer.close()
         self._sink.close()
         self.path.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class FileWriter:

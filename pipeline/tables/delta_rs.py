@@ -101,7 +101,7 @@ class DeltaRsTable:
             there = table.transaction_version(app)
             if there is not None and there >= version:
                 return False
-        self._write(df, self._order("append", metadata, app=app, version=version))
+        _ = self._write(df, self._order("append", metadata, app=app, version=version))
         return True
 
     def transaction(self, app: str) -> Transaction | None:
@@ -291,8 +291,8 @@ class DeltaRsTable:
                     raise kind(said) from error
             raise
         table = open_table(self._path)
-        made = find_commit(table, order.id)
-        # Nothing to add and no transaction to note: no commit.
+        made = None if order.kind == "append" else find_commit(table, order.id)
+        # Of an append nobody asks.
         return table.version() if made is None else made
 
 
