@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from penstock.producer import DirectProducer
-from penstock.wire.audit_records import CLOSED, Heartbeat, Intake, Range
+from penstock.wire.audit_records import CLOSED, Heartbeat, Intake, Outcome, Range
 from penstock.wire.record_ids import HEADER, RecordId
 
 from tests.harness.kafka_cluster import OwnCluster
@@ -57,9 +57,20 @@ def fill(broker: OwnCluster, topic: str, audit_topic: str) -> None:
         ranges=tuple(Range(origin, 0, EACH, EACH, EACH) for origin in range(PARTITIONS)),
         holes=(),
     )
+    outcome = Outcome(
+        **COMMON,
+        version=2,
+        shard=0,
+        topic=topic,
+        minute=ACCEPTED_MS // 60_000,
+        delivered=RECORDS,
+        bytes=RECORDS,
+        batches=1,
+        resent=0,
+    )
     end_ms = ACCEPTED_MS + HOUR_MS
     heartbeat = Heartbeat(
-        **COMMON, version=2, closed_before=end_ms, settled_before=end_ms, state=CLOSED, interval_s=10.0
+        **COMMON, version=3, closed_before=end_ms, settled_before=end_ms, state=CLOSED, interval_s=10.0
     )
     producer = DirectProducer({"bootstrap.servers": broker.bootstrap})
     sent = [
@@ -72,12 +83,13 @@ def fill(broker: OwnCluster, topic: str, audit_topic: str) -> None:
         for origin in range(PARTITIONS)
         for ordinal in range(EACH)
     ]
-    sent += [producer.send(audit_topic, record.encode(), record.key()) for record in (intake, heartbeat)]
+    sent += [producer.send(audit_topic, record.encode(), record.key()) for record in (intake, outcome, heartbeat)]
     for future in sent:
         _ = future.result(30)
     producer.close(30)
 
 
+@pytest.mark.timeout(600)
 def test_an_hour_is_landed_audited_and_sealed_by_executors_that_have_only_what_was_packed(
     cluster: SparkCluster, broker: OwnCluster, topic_name: str, tmp_path: Path
 ) -> None:
@@ -91,7 +103,7 @@ def test_an_hour_is_landed_audited_and_sealed_by_executors_that_have_only_what_w
         assert landed.returncode == 0, landed.stdout + landed.stderr
 
         audited = pipeline.run("audit")
-        assert audited.status == 0, audited.log
+        assert audited.status == 0, audited.output + audited.log
         assert str(pipeline.report) in audited.output
         sealed = pipeline.run("seal")
         assert sealed.status == 0, sealed.log
