@@ -29,6 +29,7 @@ _RECORDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("duplicated", "duplicated", "Rows beyond the first of a record id. `seal` removes them."),
     ("recovered", "recovered", "Records that a daemon had given up and that landed after all."),
     ("foreign", "foreign", "Rows without a record id, from other producers."),
+    ("counted", "counted", "Records accepted without ids (`audit = false`); in none of the others but `foreign`."),
 )
 """Last part of the metric's name, the counter it is taken from, the text."""
 
@@ -88,7 +89,9 @@ def _tell_topic(gauges: Mapping[str, Gauge], topic: str, rows: list[HourRow]) ->
     ratio = sums.distinct / sums.expected if sums.expected else 1.0
     gauges["penstock_audit_completeness_ratio"].labels(topic=topic).set(ratio)
     incomplete = [
-        minute for row in rows if row.status is not Status.COMPLETE and (minute := hour_minute(row.hour)) is not None
+        minute
+        for row in rows
+        if row.status not in {Status.COMPLETE, Status.COUNTED} and (minute := hour_minute(row.hour)) is not None
     ]
     if incomplete:
         gauges["penstock_audit_oldest_incomplete_timestamp_seconds"].labels(topic=topic).set(min(incomplete) * 60)
@@ -115,7 +118,7 @@ def _by_topic(rows: Iterable[HourRow]) -> dict[str, list[HourRow]]:
 
     def need(topic: str) -> tuple[int, int, str]:
         sums: Books = books(found[topic])
-        return -max(row.status.exit_code for row in found[topic]), -sums.accepted, topic
+        return -max(row.status.rank for row in found[topic]), -sums.accepted, topic
 
     ordered = sorted(found, key=need)
     kept = {topic: found[topic] for topic in sorted(ordered[: TOPICS_MAX - 1])}
@@ -127,6 +130,6 @@ def _hours(rows: Iterable[HourRow]) -> dict[tuple[str, str], Status]:
     worst: dict[tuple[str, str], Status] = {}
     for row in rows:
         place = (row.topic, row.hour)
-        if place not in worst or row.status.exit_code > worst[place].exit_code:
+        if place not in worst or row.status.rank > worst[place].rank:
             worst[place] = row.status
     return worst

@@ -23,6 +23,7 @@ from .core.report_words import moment, number, seconds, visible
 TEMPLATES: Final = Path(__file__).parent / "templates"
 STATUS_WORD: Final = {
     Status.COMPLETE: "Complete",
+    Status.COUNTED: "Counted",
     Status.LATE: "Late",
     Status.UNKNOWN: "Unknown",
     Status.DUPLICATED: "Twice",

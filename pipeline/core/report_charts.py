@@ -140,13 +140,13 @@ class Laid(NamedTuple):
 def laid_topics(topics: Iterable[TopicMinutes], axis: Axis) -> list[Laid]:
     """Each topic with its columns and their sum, the worst first, then the largest."""
     laid = [Laid(topic.topic, cells, total(cells)) for topic in topics for cells in (lay(topic.points, axis),)]
-    return sorted(laid, key=lambda item: (-item.whole.status.exit_code, -item.whole.expected, item.name))
+    return sorted(laid, key=lambda item: (-item.whole.status.rank, -item.whole.expected, item.name))
 
 
 def laid_hosts(hosts: Iterable[HostMinutes], axis: Axis, most: int) -> list[Laid]:
     """Each host with its columns, the worst first, then by name; beyond `most` all others together in one row."""
     laid = [Laid(host.host, cells, total(cells)) for host in hosts for cells in (lay(host.points, axis),)]
-    laid.sort(key=lambda item: (-item.whole.status.exit_code, item.name))
+    laid.sort(key=lambda item: (-item.whole.status.rank, item.name))
     if len(laid) <= most:
         return laid
     together: dict[int, Cell] = {}

@@ -27,6 +27,11 @@ class Status(StrEnum):
     LOST = "lost"
 
     @property
+    def rank(self) -> int:
+        """0 for the best; the highest wins."""
+        return list(Status).index(self)
+
+    @property
     def exit_code(self) -> int:
         """What the audit ends with when this is the worst verdict."""
         return int(PipelineExit.OK if self in {Status.COMPLETE, Status.COUNTED} else PipelineExit[self.name])
@@ -45,7 +50,7 @@ class MissingClass(StrEnum):
 
 def worst(statuses: Iterable[Status]) -> Status:
     """The verdict that wins; COMPLETE when there is none."""
-    return max(statuses, key=lambda status: status.exit_code, default=Status.COMPLETE)
+    return max(statuses, key=lambda status: status.rank, default=Status.COMPLETE)
 
 
 @dataclass(frozen=True, slots=True)

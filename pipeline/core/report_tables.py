@@ -92,11 +92,11 @@ def _host(host: str, incarnation: str) -> Cell:
 
 
 def _status(status: Status, text: str = "") -> Cell:
-    return Cell(text or status, status.exit_code, f"badge {status}")
+    return Cell(text or status, status.rank, f"badge {status}")
 
 
 def _hours(data: ReportData, most: int) -> Table:
-    order = sorted(data.rows, key=lambda row: (-row.status.exit_code, row.hour, row.topic, row.host))
+    order = sorted(data.rows, key=lambda row: (-row.status.rank, row.hour, row.topic, row.host))
     shown, left_out = _cut(order, most, "rows, the worst first; the totals above count all of them")
     columns = (
         Column("Status"), Column("Hour (UTC)"), Column("Topic"), Column("Host", hint="and incarnation"),
@@ -117,7 +117,8 @@ def _hours(data: ReportData, most: int) -> Table:
 
 
 def _hour_row(row: HourRow) -> Row:
-    whole = row.distinct >= row.expected
+    counted_only = row.status is Status.COUNTED
+    whole = counted_only or row.distinct >= row.expected
     return Row(
         row.topic,
         row.hour,
@@ -129,12 +130,10 @@ def _hour_row(row: HourRow) -> Row:
             Cell(row.host or "unknown host", row.host, "host", "; ".join((row.incarnation, *row.doubts)).strip("; ")),
             _count(row.accepted),
             _count(row.expected),
-            _count(row.distinct),
-            Cell(
-                share(row.distinct, row.expected),
-                row.distinct / row.expected if row.expected else 1,
-                "" if whole else "strong",
-            ),
+            Cell(NONE, -1) if counted_only else _count(row.distinct),
+            Cell(NONE, -1)
+            if counted_only
+            else Cell(share(row.distinct, row.expected), _part(row), "" if whole else "strong"),
             _count(row.lost, "lost"),
             _count(row.late, "late"),
             _count(row.pending, "late"),
@@ -142,6 +141,10 @@ def _hour_row(row: HourRow) -> Row:
             Cell(_latency(row), -1.0 if row.latency_p99_s is None else round(row.latency_p99_s, 3)),
         ),
     )
+
+
+def _part(row: HourRow) -> float:
+    return row.distinct / row.expected if row.expected else 1.0
 
 
 def _latency(row: HourRow) -> str:
@@ -152,7 +155,7 @@ def _missing(data: ReportData, most: int) -> Table:
     order = sorted(
         data.missing,
         key=lambda item: (
-            -CLASS_STATUS[item.missing_class].exit_code,
+            -CLASS_STATUS[item.missing_class].rank,
             item.topic,
             item.hour,
             item.incarnation,

@@ -26,13 +26,22 @@ class Books:
     duplicated: int = 0
     recovered: int = 0
     foreign: int = 0
+    counted: int = 0
+    """Accepted without ids. They are in none of the other figures but `foreign`, as which they land."""
+
+
+_SUMMED: Final = tuple(name for name in Books.__slots__ if name != "counted")
 
 
 def books(rows: Iterable[HourRow]) -> Books:
     """The sums over `rows`."""
     sums = dict.fromkeys(Books.__slots__, 0)
     for row in rows:
-        for name in sums:
+        if row.status is Status.COUNTED:
+            sums["counted"] += row.accepted
+            sums["foreign"] += row.foreign
+            continue
+        for name in _SUMMED:
             sums[name] += getattr(row, name)
     return Books(**sums)
 
@@ -83,6 +92,7 @@ def judge(data: ReportData) -> Verdict:
             _unknown(data),
             _late(data, sums),
             _complete(data),
+            _counted(sums, data),
             _nothing(data),
         )
         if finding is not None
@@ -111,6 +121,8 @@ def _headline(data: ReportData, sums: Books) -> str:
         return f"{counted(waiting, 'record')} {'is' if waiting == 1 else 'are'} still on the way"
     if any(row.status is Status.LATE for row in data.rows):
         return "Nothing is missing; the hour is not over yet"
+    if not sums.expected and sums.counted:
+        return "Counted only: these records carry no ids"
     if not sums.expected:
         return "Nothing came in, nothing is missing"
     return "Complete: every record arrived, each one once"
@@ -255,8 +267,8 @@ def _complete(data: ReportData) -> Finding | None:
     rows = [row for row in data.rows if row.status is Status.COMPLETE]
     if not rows:
         return None
-    every = _hours(data.rows)
-    whole = every - _hours(row for row in data.rows if row.status is not Status.COMPLETE)
+    every = _hours(row for row in data.rows if row.status is not Status.COUNTED)
+    whole = every - _hours(row for row in data.rows if row.status not in {Status.COMPLETE, Status.COUNTED})
     if not whole:
         return None
     records = sum(row.expected for row in rows if (row.topic, row.hour) in whole)
@@ -265,6 +277,21 @@ def _complete(data: ReportData) -> Finding | None:
     left = "" if len(whole) == len(every) else f" of {number(len(every))}"
     title = f"{number(len(whole))}{left} {'topic hour' if len(every) == 1 else 'topic hours'} complete"
     return Finding(Status.COMPLETE, title, (told,), steps=steps, anchor="hours")
+
+
+def _counted(sums: Books, data: ReportData) -> Finding | None:
+    if not sums.counted:
+        return None
+    topics = distinct(row.topic for row in data.rows if row.status is Status.COUNTED and row.accepted)
+    return Finding(
+        Status.COUNTED,
+        f"{counted(sums.counted, 'record')} only counted in {listed(topics)}",
+        ("They carry no record ids, so that they cannot be told from each other, nor from those of other producers.",),
+        steps=(
+            "Set `audit = true` for the topic in the daemon's settings, and what comes from then on can be proved.",
+        ),
+        anchor="hours",
+    )
 
 
 def _nothing(data: ReportData) -> Finding | None:

@@ -32,7 +32,7 @@ def share(part: int, whole: int) -> str:
     exact = Decimal(part) * 100 / Decimal(whole)
     for decimals in range(1, DECIMALS_MAX + 1):
         shown = exact.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_DOWN)
-        if shown > 0 and (shown < Decimal("99.9") or _tells_the_gap(shown, decimals)):
+        if shown > 0 and (shown < Decimal("99.9") or shown == exact or _tells_the_gap(shown, decimals)):
             return f"{shown} %"
     return "almost 100 %" if part * 2 > whole else "almost 0 %"
 
