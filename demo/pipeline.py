@@ -29,12 +29,12 @@ RECORDS: Final = int(os.environ.get("DEMO_RECORDS", "60000"))
 PARTITIONS: Final = 4
 LOST: Final = 3
 DOUBLED: Final = 2
-VERB_S: Final = 300
+VERB_S: Final = 900
 END_S: Final = 60
 REPORT: Final = Path(os.environ.get("PENSTOCK_BUILD", "build")) / "pipeline-demo" / "audit.html"
 MEANING: Final = {0: "complete", 10: "late", 11: "unknown", 12: "duplicated", 13: "lost"}
 
-console = Console(highlight=False, width=min(Console().width, 120))
+console = Console(highlight=False, width=110)
 
 
 class Demo:
@@ -75,7 +75,7 @@ class Demo:
     def step(self, done: str, outcome: str = "") -> None:
         """Tell one step."""
         self.steps += 1
-        console.print(f"[bold cyan]{self.steps:2}[/bold cyan]  {done:<58} {outcome}".rstrip())
+        console.print(f"[bold cyan]{self.steps:2}[/bold cyan]  {done:<52} {outcome}".rstrip())
 
 
 def main() -> int:
