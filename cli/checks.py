@@ -94,5 +94,19 @@ def brokers(settings: Settings) -> Found:
         if problem
     ]
     if len(failures) < len(reached):
-        return Found(warnings=failures)
+        return Found(warnings=[*failures, *_audit_topic(settings)])
     return Found(problems=[*failures, "no bootstrap server can be used: records would wait in the spool"])
+
+
+def _audit_topic(settings: Settings) -> list[str]:
+    """What is wrong with the topic in which records are accounted for. Data goes on without it."""
+    from .audit_verbs import WANTED, missing
+    from .topic_admin import AdminError, TopicAdmin
+
+    if not settings.audit.enabled:
+        return []
+    try:
+        with TopicAdmin(settings.kafka) as admin:
+            return missing(settings.audit.topic, admin.look(settings.audit.topic, list(WANTED)))
+    except AdminError as error:
+        return [f"the audit topic cannot be looked at: {error}"]

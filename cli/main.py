@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import config_verbs, daemon_verbs, letter_verbs, load_verbs, spool_verbs
+from . import audit_verbs, config_verbs, daemon_verbs, letter_verbs, load_verbs, spool_verbs
 from .common import ConfigOption, fail, settings_from
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.add_typer(config_verbs.app, name="config")
 app.add_typer(spool_verbs.app, name="spool")
 app.add_typer(letter_verbs.app, name="dead-letters")
+app.add_typer(audit_verbs.app, name="audit")
 app.command()(daemon_verbs.status)
 app.command()(daemon_verbs.reload)
 app.command()(daemon_verbs.resend)
@@ -49,9 +50,11 @@ def run(
     if embedded_broker:
         addresses = tuple(f"127.0.0.1:{broker_port + number}" for number in range(broker_nodes))
         settings = settings_from(config, trial=(directory, ",".join(addresses)))
-        brokers = supervisor.EmbeddedBrokers(
-            addresses, tuple(topic or ["events:12"]), settings.data_dir / "embedded-broker"
-        )
+        topics = topic or ["events:12"]
+        audit = settings.audit
+        if audit.enabled and all(name.partition(":")[0] != audit.topic for name in topics):
+            topics = [*topics, f"{audit.topic}:3"]
+        brokers = supervisor.EmbeddedBrokers(addresses, tuple(topics), settings.data_dir / "embedded-broker")
         sys.stderr.write(
             f"EMBEDDED BROKER at {settings.kafka.bootstrap_servers}: for trying things out, NOT FOR PRODUCTION: no replication.\n"
             f"Socket: {settings.socket_path}\n"
