@@ -13,6 +13,7 @@ from typing import Final
 
 from ..runtime.clock import monotonic, wall_ms
 from ..wire.errors import FrameError
+from ..wire.record_ids import incarnation_text
 from .core.entries import FrameEntry, Lsn, lsn
 from .core.entry_codec import Kind, SpoolEntry, unpack
 from .core.ledger import Ledger
@@ -77,6 +78,7 @@ class SpoolReport:
     spool: str
     starts: int
     producer_id: int | None
+    incarnation: str
     clean: bool
     segments: list[SegmentReport]
     partitions: list[PartitionReport]
@@ -89,6 +91,7 @@ class SpoolReport:
         stopped = ", stopped in order" if self.clean else ""
         lines = [
             f"spool {self.spool} in {self.directory}: {self.starts} starts, producer id {self.producer_id}{stopped}",
+            f"records are numbered under incarnation {self.incarnation}",
             (
                 f"{len(self.segments)} segments, {sum(part.nbytes for part in self.segments)} bytes, "
                 f"{self.pending_slices} slices pending, {self.quarantined_files} files in quarantine"
@@ -158,6 +161,7 @@ def show(directory: Path) -> SpoolReport:
         spool=f"{identity.spool:016x}",
         starts=identity.starts,
         producer_id=identity.producer_id,
+        incarnation=incarnation_text(identity.incarnation),
         clean=identity.clean,
         segments=segments,
         partitions=_partitions(reader.replay.ledger),

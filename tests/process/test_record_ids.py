@@ -11,6 +11,7 @@ from penstock.config import handover
 from penstock.config.model import Settings
 from penstock.daemon import identity as identity_file
 from penstock.daemon.core.entries import FrameEntry, SliceEntry
+from penstock.daemon.spool_report import show
 from penstock.daemon.startup import Started, start
 from penstock.wire.record_ids import IdRow
 
@@ -71,6 +72,7 @@ def test_a_restart_keeps_the_incarnation_though_no_broker_ever_gave_an_id(tmp_pa
     assert rows == [IdRow(0, first)]
     for _ in range(3):
         assert life(settings) == (first, rows)
+    assert f"incarnation {first:012x}\n" in show(settings.spool_dir).text()
 
 
 def test_a_copied_spool_numbers_on_under_another_incarnation_and_the_original_under_its_own(tmp_path: Path) -> None:
