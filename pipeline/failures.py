@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from kafka.errors import KafkaError
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 _CHARS_MAX: Final = 1_000

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as sf
@@ -18,6 +19,8 @@ from .jvm_log import CHANGED_MEANWHILE, JvmLog
 from .partitions import text
 from .types import additions, relaxed
 
+JAVA_ERRORS: Final = (PySparkException, Py4JJavaError)
+"""What an exception of the JVM becomes: the first where pyspark knows it."""
 EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 
 
@@ -91,7 +94,7 @@ class DeltaJvmTable:
         while True:
             try:
                 writer.save(self._path)
-            except PySparkException as error:
+            except JAVA_ERRORS as error:
                 if "ConcurrentTransaction" in str(error):
                     raise TableConflictError(
                         f"{self._path}: {app!r} committed meanwhile; {version} is refused"
@@ -152,7 +155,7 @@ class DeltaJvmTable:
         for _ in range(UPSERTS_MAX):
             try:
                 self._writer(df, "overwrite", notes).save(self._path)
-            except PySparkException as error:
+            except JAVA_ERRORS as error:
                 if not _changed_meanwhile(error):
                     raise
                 continue
@@ -181,7 +184,7 @@ class DeltaJvmTable:
             for _ in range(UPSERTS_MAX):
                 try:
                     _ = self._spark.sql(statement)
-                except PySparkException as error:
+                except JAVA_ERRORS as error:
                     if not _changed_meanwhile(error):
                         raise
                     continue
@@ -261,7 +264,7 @@ class DeltaJvmTable:
             notes = commit_notes(str(uuid.uuid4()), None, None, NOTHING)
             try:
                 self._writer(empty, "append", notes).options(**PROPERTIES if log is None else {}).save(self._path)
-            except PySparkException as error:
+            except JAVA_ERRORS as error:
                 # Two at once; it is there, or the next call finds what is missing.
                 if not _changed_meanwhile(error):
                     raise
