@@ -41,18 +41,17 @@ def split(frame: DataFrame, *, newer_ids: NewerIds) -> DataFrame:
         F.filter(F.col("headers"), lambda each: each.getField("key") == HEADER).alias("_ids"),
     )
     frame = frame.select("*", F.get(F.col("_ids"), F.lit(0)).getField("value").alias("_id"))
-    frame = frame.select("*", F.hex(F.col("_id")).alias("_hex"), _error(newer_ids).alias("header_error"))
-    good = F.col("_hex").isNotNull() & F.col("header_error").isNull()
-    accept_ms = F.when(good, _number(17, 6))
+    frame = frame.select("*", _is_good().alias("_good"))
+    good = F.col("_good")
     frame = frame.select(
         *columns,
         "timestamp",
-        F.when(good, F.lower(F.substring(F.col("_hex"), 3, 12))).alias("incarnation"),
+        F.when(good, F.lower(F.hex(F.substring(F.col("_id"), 2, 6)))).alias("incarnation"),
         F.when(good, _number(7, 3)).cast(IntegerType()).alias("origin"),
         F.when(good, _number(10, 7)).alias("ordinal"),
-        F.timestamp_millis(accept_ms).alias("accept_ts"),
+        F.when(good, F.timestamp_millis(_number(17, 6))).alias("accept_ts"),
         F.when(good, _others()).otherwise(F.col("headers")).alias("headers"),
-        "header_error",
+        F.when(~good, _error(newer_ids)).alias("header_error"),
     )
     return frame.select("*", hour_of(F.coalesce(F.col("accept_ts"), F.col("timestamp"))).alias("hour"))
 
@@ -67,22 +66,35 @@ def hour_of(moment: Column) -> Column:
     )
 
 
+def _is_good() -> Column:
+    """Whether there is one id header, and it is right: by comparing bytes, which is cheap, and is all that most records need."""
+    value = F.col("_id")
+    good = (
+        (F.size(F.col("_ids")) == 1)
+        & (F.octet_length(value) == BYTES)
+        & (F.substring(value, 1, 1) == F.lit(bytes([VERSION])))
+        & (F.substring(value, 2, 6) != F.lit(bytes(6)))
+        & (F.substring(value, 18, 6) < F.lit(_YEAR_10000_MS.to_bytes(6, "big")))
+    )
+    return F.coalesce(good, F.lit(False))
+
+
 def _others() -> Column:
     """The headers without the id; null where nothing else was there, as the connector has it for a record without headers."""
     rest = F.filter(F.col("headers"), lambda each: each.getField("key") != HEADER)
-    return F.when(F.size(rest) > 0, rest)
+    return F.when(F.size(F.col("headers")) > 1, rest)
 
 
 def _number(start: int, length: int) -> Column:
     """Bytes of the id as a big-endian number; `start` counts from 0."""
-    return F.conv(F.substring(F.col("_hex"), 2 * start + 1, 2 * length), 16, 10).cast(LongType())
+    return F.conv(F.hex(F.substring(F.col("_id"), start + 1, length)), 16, 10).cast(LongType())
 
 
 def _error(newer_ids: NewerIds) -> Column:
-    """What is wrong with the header, null if nothing is or there is none."""
-    value, text = F.col("_id"), F.col("_hex")
+    """What is wrong with a header that is not good; null if there is none."""
+    value = F.col("_id")
     size = F.octet_length(value)
-    version = F.conv(F.substring(text, 1, 2), 16, 10).cast(IntegerType())
+    version = _number(0, 1).cast(IntegerType())
     newer = F.concat(F.lit("the id header's version "), version.cast(StringType()), F.lit(f" {NEWER}"))
     return (
         F.when(F.coalesce(F.size(F.col("_ids")), F.lit(0)) <= 0, F.lit(None).cast(StringType()))
@@ -95,8 +107,8 @@ def _error(newer_ids: NewerIds) -> Column:
         )
         .when(version != VERSION, F.concat(F.lit("an id header of version "), version.cast(StringType())))
         .when(size != BYTES, _wrong_size(size))
-        .when(F.substring(text, 3, 12) == "0" * 12, F.lit(NO_INCARNATION))
-        .when(_number(17, 6) >= _YEAR_10000_MS, F.lit(TOO_LATE))
+        .when(F.substring(value, 2, 6) == F.lit(bytes(6)), F.lit(NO_INCARNATION))
+        .otherwise(F.lit(TOO_LATE))
     )
 
 

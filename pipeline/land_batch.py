@@ -31,6 +31,9 @@ OFFSETS: Final = "penstock.offsets"
 """In a commit's metadata: the end of its batch in each partition, as in Spark's offset log."""
 
 
+_PARTITIONS_MAX: Final = 1_000_000
+
+
 class LandError(Exception):
     """`land` stopped, or does not start. The text says why, and what to do."""
 
@@ -62,6 +65,7 @@ class Batches:
         self._checkpoint = checkpoint
         self._steps = steps
         self._rules = topic.rules.digest()
+        self._query: str | None = None
         self._looked = False
         self._bronze_schema = schemas.bronze(topic.format.value_type)
         self._bronze = tables.table(bronze_table(topic.name), self._bronze_schema, schemas.PARTITION_BY)
@@ -89,12 +93,7 @@ class Batches:
             raise self.failure from None
 
     def _write(self, frame: DataFrame, batch: int) -> None:
-        query = self._checkpoint.query_id()
-        if query is None:
-            raise LandError(
-                f"{self._checkpoint.path} has lost its metadata; without the query's id nothing can be written once"
-            )
-        good_app, bad_app = apps(query)
+        good_app, bad_app = self._apps()
         offsets = self._checkpoint.offsets(batch) or ""
         metadata = {RULES: self._rules, OFFSETS: offsets}
         if not self._looked:
@@ -109,11 +108,20 @@ class Batches:
                 self._compare(self._bronze.transaction(good_app), batch, offsets)
             self._steps.reached("good", self._topic.name, batch)
             bad = rows.where(F.col("error_class").isNotNull())
-            if not bad.isEmpty():
+            if not _is_empty(bad):
                 _ = self._quarantine.append(self._bad(bad, batch), app=bad_app, version=batch, metadata=metadata)
             self._steps.reached("bad", self._topic.name, batch)
         finally:
             _ = rows.unpersist()
+
+    def _apps(self) -> tuple[str, str]:
+        if self._query is None:
+            self._query = self._checkpoint.query_id()
+        if self._query is None:
+            raise LandError(
+                f"{self._checkpoint.path} has lost its metadata; without the query's id nothing can be written once"
+            )
+        return apps(self._query)
 
     def _good(self, rows: DataFrame, batch: int) -> DataFrame:
         good = self._with_batch(rows.where(F.col("error_class").isNull()), batch)
@@ -163,6 +171,16 @@ class Batches:
                 f"{self._topic.name}: batch {batch} in the table is of other records than batch {batch} of the checkpoint "
                 f"{self._checkpoint.path}: it is not the checkpoint that wrote the table"
             )
+
+
+def _is_empty(frame: DataFrame) -> bool:
+    """In one job. (Spark would try one partition first, then more.)
+
+    It is asked of the rows and not of what was observed: a task that failed after its rows were kept does not compute them again, and
+    what it had observed is not counted.
+    """
+    frame.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", _PARTITIONS_MAX)
+    return frame.isEmpty()
 
 
 def apps(query: str) -> tuple[str, str]:

@@ -138,8 +138,7 @@ def columns(rows: list[Any], kind: pa.StructType, errors: list[str | None]) -> p
     Whoever is wrong is found by halving, so one bad row among thousands costs little.
     """
     try:
-        check(rows, kind, "")
-        return pa.array(rows, type=kind)
+        return _struct(rows, kind)
     except WRONG as error:
         if len(rows) == 1:
             errors[0] = _sentence(rows[0], kind, error)
@@ -149,6 +148,22 @@ def columns(rows: list[Any], kind: pa.StructType, errors: list[str | None]) -> p
     halves = [columns(rows[:middle], kind, first), columns(rows[middle:], kind, second)]
     errors[:] = first + second
     return pa.concat_arrays(halves)
+
+
+def _struct(rows: list[Any], kind: pa.StructType) -> pa.Array:
+    types = set(map(type, rows))
+    if not types <= {dict, _NONE}:
+        raise MisfitError(f"a map is wanted, not {', '.join(sorted(each.__name__ for each in types - {dict, _NONE}))}")
+    absent = None
+    if _NONE in types:
+        absent = pa.array([row is None for row in rows], type=pa.bool_())
+        rows = [{} if row is None else row for row in rows]
+    arrays: list[pa.Array] = []
+    for field in kind.fields:
+        values = [row.get(field.name) for row in rows]
+        check(values, field.type, field.name)
+        arrays.append(pa.array(values, type=field.type))
+    return pa.StructArray.from_arrays(arrays, fields=kind.fields, mask=absent)
 
 
 def _sentence(row: object, kind: pa.StructType, error: BaseException) -> str:

@@ -23,6 +23,7 @@ from .avro_types import AvroSchemaError, readable_schema, spark_type
 Decode = Callable[[bytes], Any]
 
 _PARSED: Final = "_parsed"
+_RETURNED: Final = ["value", "error_class", "error"]
 _AVRO_PREFIX: Final = 5
 """Magic byte 0 and four bytes of schema id."""
 _WRONG: Final = (
@@ -33,29 +34,41 @@ _WRONG: Final = (
 
 def _decoded(values: pa.Array, decode: Decode, kind: pa.StructType) -> pa.Array:
     """One batch: (value, error_class, error) for each, all null for null."""
+    given = values.to_pylist()
+    errors: list[str | None] = [None] * len(given)
+    classes: list[str | None] = [None] * len(given)
+    try:
+        rows = [None if each is None else decode(each) for each in given]
+    except _WRONG:
+        # Rare: one by one.
+        rows = _one_by_one(given, decode, errors, classes)
+    value = columns(rows, kind, errors)
+    wrong = any(errors)
+    for index, row in enumerate(rows if None in rows else ()):
+        if row is None and given[index] is not None and errors[index] is None:
+            errors[index], wrong = "a map is wanted, not null", True
+    if not wrong:
+        none = pa.nulls(len(given), pa.string())
+        return pa.StructArray.from_arrays([value, none, none], names=_RETURNED)
+    for index, error in enumerate(errors):
+        if error is not None:
+            errors[index] = _short(error)
+            classes[index] = classes[index] or str(ErrorClass.SCHEMA)
+    texts = [pa.array(each, type=pa.string()) for each in (classes, errors)]
+    return pa.StructArray.from_arrays([value, *texts], names=_RETURNED)
+
+
+def _one_by_one(
+    given: list[bytes | None], decode: Decode, errors: list[str | None], classes: list[str | None]
+) -> list[Any]:
     rows: list[Any] = []
-    undecoded: dict[int, str] = {}
-    for index, each in enumerate(values.to_pylist()):
+    for index, each in enumerate(given):
         try:
             rows.append(None if each is None else decode(each))
         except _WRONG as error:
             rows.append(None)
-            undecoded[index] = f"{type(error).__name__}: {error}"
-    errors: list[str | None] = [None] * len(rows)
-    value = columns(rows, kind, errors) if rows else pa.nulls(0, kind)
-    classes: list[str | None] = [None if error is None else str(ErrorClass.SCHEMA) for error in errors]
-    for index, text in undecoded.items():
-        errors[index], classes[index] = text, str(ErrorClass.DECODE)
-    for index in (
-        index
-        for index, each in enumerate(values.is_valid().to_pylist())
-        if each and rows[index] is None and classes[index] is None
-    ):
-        errors[index], classes[index] = "a map is wanted, not null", str(ErrorClass.SCHEMA)
-    said = pa.array([None if text is None else _short(text) for text in errors], type=pa.string())
-    return pa.StructArray.from_arrays(
-        [value, pa.array(classes, type=pa.string()), said], names=["value", "error_class", "error"]
-    )
+            errors[index], classes[index] = f"{type(error).__name__}: {error}", str(ErrorClass.DECODE)
+    return rows
 
 
 def _short(text: str) -> str:
