@@ -142,8 +142,8 @@ class _Run:
         result = Result(
             self._keep(audit_report.rows(found, wanted, at)), self._keep(audit_missing.runs(found.missing)), found
         )
-        self._write(result)
         shown = gather(result, hours, wanted, at, audit.named_max)
+        self._write(result, shown)
         return self._data(hours, shown)
 
     def _compare(self, rows: DataFrame, cut: DataFrame, classified: _Classify) -> _Compared:
@@ -195,7 +195,7 @@ class _Run:
             latencies=audit_landed.latencies(census),
         )
 
-    def _write(self, result: Result) -> None:
+    def _write(self, result: Result, shown: Gathered) -> None:
         """All tables; those of a run one after the other, the report last: who sees its rows finds the others."""
         books = result.found.books
         run = F.lit(self._run_id).alias("run")
@@ -209,12 +209,13 @@ class _Run:
             (schemas.HEARTBEATS_TABLE, schemas.HEARTBEATS, books.heartbeats),
         ):
             self._tables.table(name, schema).overwrite(frame.select(*schema.names))
-        for name, schema, frame in (
-            (schemas.MISSING_TABLE, schemas.MISSING, missing),
-            (schemas.DUPLICATES_TABLE, schemas.DUPLICATES, duplicates),
-            (schemas.REPORT_TABLE, schemas.REPORT, rows),
+        for name, schema, frame, any_of_it in (
+            (schemas.MISSING_TABLE, schemas.MISSING, missing, shown.missing),
+            (schemas.DUPLICATES_TABLE, schemas.DUPLICATES, duplicates, shown.duplicates),
+            (schemas.REPORT_TABLE, schemas.REPORT, rows, shown.rows),
         ):
-            _ = self._tables.table(name, schema).append(frame.select(*schema.names))
+            if any_of_it:
+                _ = self._tables.table(name, schema).append(frame.select(*schema.names))
 
     def _data(self, hours: Scope, shown: Gathered) -> ReportData:
         return ReportData(

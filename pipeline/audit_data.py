@@ -1,6 +1,6 @@
 """Brings what a run has found to the driver, as much of it as a report shows: the worst first, what is left out is counted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -76,7 +76,7 @@ def gather(result: Result, scope: Scope, wanted: DataFrame, at: Moment, named_ma
     doubled = result.found.duplicates.orderBy("topic", "hour", "incarnation", "origin", "ordinal")
     holes = result.found.books.holes.join(F.broadcast(wanted), ["topic", "hour"], "left_semi")
     step = _step(scope, len(hosts))
-    points = _points(result.found, step, hosts_frame)
+    by_topic, by_host = _points(result.found, step, hosts_frame)
     return Gathered(
         exit_code=max((Status(row.status).exit_code for row in rows), default=0),
         rows=tuple(_hour_row(row) for row in rows),
@@ -89,8 +89,8 @@ def gather(result: Result, scope: Scope, wanted: DataFrame, at: Moment, named_ma
             )
         ),
         step_minutes=step,
-        topics=tuple(TopicMinutes(name, found) for name, found in _series(points, "topic")),
-        hosts=tuple(HostMinutes(name, found) for name, found in _series(points, "host")),
+        topics=tuple(TopicMinutes(name, tuple(found)) for name, found in by_topic.items()),
+        hosts=tuple(HostMinutes(name, tuple(found)) for name, found in by_host.items()),
         incarnations=_incarnations(result.found.books.heartbeats, hosts, at),
         left_out=(*scope.left_out, *left),
     )
@@ -148,8 +148,11 @@ def _step(scope: Scope, hosts: int) -> int:
     return next((step for step in STEPS if hours * (MINUTES // step) <= POINTS_MAX), STEPS[-1])
 
 
-def _points(found: Findings, step: int, hosts: DataFrame) -> DataFrame:
-    """Counts by topic, host and the first minute of each point."""
+_Series = dict[str, list[MinutePoint]]
+
+
+def _points(found: Findings, step: int, hosts: DataFrame) -> tuple[_Series, _Series]:
+    """Points of each topic and of each host, sorted by time."""
     at = (F.floor(F.col("minute") / step) * step).alias("at")
     span = F.col("end") - F.col("first")
     key = ("topic", "incarnation", at)
@@ -159,19 +162,18 @@ def _points(found: Findings, step: int, hosts: DataFrame) -> DataFrame:
     )
     doubled = found.duplicates.groupBy(*key).agg(F.sum(F.col("copies") - 1).alias("duplicated"))
     united = judged.unionByName(missing, allowMissingColumns=True).unionByName(doubled, allowMissingColumns=True)
-    summed = united.groupBy("topic", "incarnation", "at").agg(*(F.sum(name).alias(name) for name in _COUNTS))
-    return summed.join(F.broadcast(hosts), "incarnation", "left")
-
-
-def _series(points: DataFrame, by: str) -> Iterable[tuple[str, tuple[MinutePoint, ...]]]:
-    """The points of each name, sorted."""
-    summed = points.groupBy(F.coalesce(by, F.lit("")).alias("name"), "at").agg(
+    named = united.join(F.broadcast(hosts), "incarnation", "left").withColumn("host", F.coalesce("host", F.lit("")))
+    topic, host, minute = F.col("topic"), F.col("host"), F.col("at")
+    summed = named.groupingSets([[topic, minute], [host, minute]], topic, host, minute).agg(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS)
     )
-    found: dict[str, list[MinutePoint]] = {}
-    for row in summed.orderBy("name", "at").collect():
-        found.setdefault(row.name, []).append(MinutePoint(row["at"], *(row[name] for name in _COUNTS)))
-    return [(name, tuple(each)) for name, each in found.items()]
+    by_topic: _Series = {}
+    by_host: _Series = {}
+    for row in summed.orderBy("topic", "host", "at").collect():
+        series = by_host if row.topic is None else by_topic
+        name = row.host if row.topic is None else row.topic
+        series.setdefault(name, []).append(MinutePoint(row["at"], *(row[count] for count in _COUNTS)))
+    return by_topic, by_host
 
 
 def _incarnations(heartbeats: DataFrame, hosts: Mapping[str, str], at: Moment) -> tuple[IncarnationState, ...]:
