@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 VACUUM_HOURS_MIN: Final = 24.0
 UPSERTS_MAX: Final = 50
 RECENT: Final = 1024
-# A reader is given the files by name, and Spark looks at each in a task of its own if it may: 12 times slower for 1,500 files.
-_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-_LISTING_DEFAULT: Final = "10000"
 PROPERTIES: Final = {
     # Readers go by lists of files, which knows neither.
     "delta.enableDeletionVectors": "false",
@@ -48,8 +45,6 @@ class DeltaRsTables:
             )
         self._root = Path(parsed.path if parsed.scheme else place).absolute()
         self._spark = spark
-        if spark.conf.get(_LISTING) == _LISTING_DEFAULT:
-            spark.conf.set(_LISTING, str(max(8, 2 * spark.sparkContext.defaultParallelism)))
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> "DeltaRsTable":
         """Raise TableSchemaError for a column that cannot be written."""
