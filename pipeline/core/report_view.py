@@ -101,7 +101,8 @@ class View:
 
 def view(data: ReportData, limits: Limits) -> View:
     """The page about this run."""
-    minutes = [point.minute for laid in (*data.topics, *data.hosts) for point in laid.points]
+    minutes = [point.minute for topic in data.topics for point in topic.points]
+    minutes += [point.minute for host in data.hosts for point in host.points]
     axis = make_axis(minutes, columns_max=limits.columns, step_minutes=data.step_minutes)
     topics = charts.laid_topics(data.topics, axis)
     hosts = charts.laid_hosts(data.hosts, axis, limits.hosts)

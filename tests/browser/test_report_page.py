@@ -215,7 +215,7 @@ def test_nothing_stands_out_of_the_window(show: Opener, width: int) -> None:
 
 def test_on_paper_all_rows_are_there_and_the_controls_are_not(show: Opener, browser: Browser) -> None:
     page = show(samples.troubled())
-    browser.print_width()
+    browser.as_printed()
     assert page.all(".filters, .copy") == []
     heights = page.run("const s = document.querySelector('#hours .scroll'); return [s.clientHeight, s.scrollHeight]")
     assert heights[0] == heights[1]

@@ -157,7 +157,7 @@ class Browser:
         self._driver.get(f"{file.as_uri()}{fragment}")
         return Page(self._driver)
 
-    def print_width(self) -> None:
+    def as_printed(self) -> None:
         """Look at the page as a printer would."""
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
 
