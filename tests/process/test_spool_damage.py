@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from penstock.daemon.core.entries import CheckpointEntry, StampRowEntry
+from penstock.daemon.core.entries import CheckpointEntry, IncarnationEntry, StampRowEntry
 from penstock.daemon.core.entry_codec import Kind
 from penstock.daemon.core.model import NoSpaceError, SpoolFullError
 from penstock.daemon.core.segment_scan import ENTRIES_AT, ENTRY, scan
@@ -20,7 +20,7 @@ from penstock.daemon.spool_directory import SpoolError
 from penstock.daemon.spool_report import show, verify
 from penstock.wire.messages import Row
 
-from tests.model.spool_world import LIMITS, SpoolWorld
+from tests.model.spool_world import INCARNATION, LIMITS, SpoolWorld
 
 pytestmark = pytest.mark.process
 
@@ -33,6 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def number_two(world: SpoolWorld) -> None:
+    world.append(IncarnationEntry(INCARNATION))
     for index in range(2):
         world.append(world.ledger.new_partition_entry("topic", b"", index))
         world.append(StampRowEntry(index, Row(9, 0, 0, 0), "new"))
