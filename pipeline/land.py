@@ -146,7 +146,7 @@ class Land:
             raise LandError(
                 f"{topic.name}: {bronze.name} or {quarantine.name} has rows of another query, and the one of {topic.checkpoint} {what}: "
                 "everything that is still in Kafka would land a second time. Give back the checkpoint that was used, or say that "
-                "this is wanted"
+                "this is wanted (land --new-query)"
             )
 
 
