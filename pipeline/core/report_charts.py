@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from .report_axis import Axis, Cell, Cells, lay, total
 from .report_data import HostMinutes, HourRow, Status, TopicMinutes
-from .report_words import MINUTES_A_DAY, hour_text, minute_text, seconds
+from .report_words import MINUTES_A_DAY, UNKNOWN_HOST, hour_text, minute_text, seconds
 
 COLUMN: Final = 10
 """Width of a column in units of the view box, gap included."""
@@ -145,7 +145,9 @@ def laid_topics(topics: Iterable[TopicMinutes], axis: Axis) -> list[Laid]:
 
 def laid_hosts(hosts: Iterable[HostMinutes], axis: Axis, most: int) -> list[Laid]:
     """Each host with its columns, the worst first, then by name; beyond `most` all others together in one row."""
-    laid = [Laid(host.host, cells, total(cells)) for host in hosts for cells in (lay(host.points, axis),)]
+    laid = [
+        Laid(host.host or UNKNOWN_HOST, cells, total(cells)) for host in hosts for cells in (lay(host.points, axis),)
+    ]
     laid.sort(key=lambda item: (-item.whole.status.rank, item.name))
     if len(laid) <= most:
         return laid

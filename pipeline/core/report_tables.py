@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from .report_data import HourRow, IncarnationState, MissingClass, ReportData, Status
-from .report_words import NONE, counted, hour_text, moment, number, record_ids, seconds, share
+from .report_words import NONE, UNKNOWN_HOST, counted, hour_text, moment, number, record_ids, seconds, share
 
 CLASS_STATUS: Final = {
     MissingClass.PENDING: Status.LATE,
@@ -88,7 +88,7 @@ def _hour(hour: str) -> Cell:
 
 
 def _host(host: str, incarnation: str) -> Cell:
-    return Cell(host or "unknown host", host, "host", incarnation if host else "")
+    return Cell(host or UNKNOWN_HOST, host, "host", incarnation if host else "")
 
 
 def _status(status: Status, text: str = "") -> Cell:
@@ -127,7 +127,7 @@ def _hour_row(row: HourRow) -> Row:
             _status(row.status),
             _hour(row.hour),
             Cell(row.topic, kind="topic"),
-            Cell(row.host or "unknown host", row.host, "host", "; ".join((row.incarnation, *row.doubts)).strip("; ")),
+            Cell(_who(row), row.host, "host", "; ".join((row.incarnation, *row.doubts)).strip("; ")),
             _count(row.accepted),
             _count(row.expected),
             Cell(NONE, -1) if counted_only else _count(row.distinct),
@@ -141,6 +141,10 @@ def _hour_row(row: HourRow) -> Row:
             Cell(_latency(row), -1.0 if row.latency_p99_s is None else round(row.latency_p99_s, 3)),
         ),
     )
+
+
+def _who(row: HourRow) -> str:
+    return row.host or (UNKNOWN_HOST if row.incarnation else "other producers")
 
 
 def _part(row: HourRow) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from .report_data import Duplicate, HourRow, MissingClass, MissingRange, ReportData, Status
-from .report_words import counted, distinct, hour_text, listed, number, record_ids, share
+from .report_words import UNKNOWN_HOST, counted, distinct, hour_text, listed, number, record_ids, share
 
 NAMED_MAX: Final = 5
 """Ids or hours that a finding names itself; the tables have the others."""
@@ -210,7 +210,7 @@ def _unknown(data: ReportData) -> Finding | None:
         return None
     names = tuple(
         Named(
-            f"{_where(row)}, {row.host or row.incarnation or 'unknown host'}",
+            f"{_where(row)}, {row.host or row.incarnation or UNKNOWN_HOST}",
             "; ".join(row.doubts) or "no reason given",
         )
         for row in rows[:NAMED_MAX]

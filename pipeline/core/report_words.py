@@ -9,6 +9,7 @@ MINUTES_A_DAY: Final = 1_440
 DECIMALS_MAX: Final = 10
 NONE: Final = "\N{EN DASH}"
 """Stands where there is no figure."""
+UNKNOWN_HOST: Final = "unknown host"
 
 
 def number(count: int) -> str:
