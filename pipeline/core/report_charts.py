@@ -120,8 +120,11 @@ def ticks(axis: Axis, most: int = 7) -> tuple[Tick, ...]:
         shown.append(column)
     made: list[Tick] = []
     day = ""
-    for column in shown or [0]:
-        date, _, of_day = minute_text(axis.starts[column]).partition(" ")
+    texts = {column: minute_text(axis.starts[column]) for column in shown or [0]}
+    # Narrow screens have no room for a year that is the same everywhere.
+    year = len({text[:4] for text in texts.values()}) > 1
+    for column, text in texts.items():
+        date, _, of_day = (text if year else text[5:]).partition(" ")
         label = date if apart >= MINUTES_A_DAY else of_day if date == day else f"{date} {of_day}"
         day = date
         place = 100 * column / columns

@@ -214,11 +214,12 @@ def test_nothing_stands_out_of_the_window(show: Opener, width: int) -> None:
 
 
 def test_on_paper_all_rows_are_there_and_the_controls_are_not(show: Opener, browser: Browser) -> None:
-    page = show(samples.troubled())
+    page = show(samples.troubled(), width=1_045)  # A4 across, in the pixels of paper
     browser.as_printed()
     assert page.all(".filters, .copy") == []
     heights = page.run("const s = document.querySelector('#hours .scroll'); return [s.clientHeight, s.scrollHeight]")
     assert heights[0] == heights[1]
+    assert page.spills()[0] == 0
 
 
 def test_a_page_may_be_cut_shorter_by_whoever_makes_it(show: Opener) -> None:
