@@ -1,6 +1,6 @@
 """The router's own session: what the books tell goes, as ordinary frames, through the spool into the audit topic.
 
-At most one round of statements waits for Kafka at a time. They are totals, so during an outage another round would tell nothing
+At most one round of statements waits for Kafka at a time (AUD-6). They are totals, so during an outage another round would tell nothing
 that a later one does not tell, and would only fill the spool. Nothing of a client ever waits for any of this.
 """
 

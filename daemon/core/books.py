@@ -2,7 +2,7 @@
 
 The ledger calls it with every change of its own, live and at recovery, so that the books say of an ordinal what the ledger says.
 Nothing is done for a record, little for a slice. Only one incarnation is kept: a new one begins where the spool may be behind
-what was told of the one before, so nothing more can be said of that. What is told of them is `statements.py`'s.
+what was told of the one before, so nothing more can be said of that (AUD-2). What is told of them is `statements.py`'s.
 """
 
 import re

@@ -1,7 +1,7 @@
 """What the router tells of its books: which minutes are due, as which records, and when one is told for the last time.
 
 Rounds: one begins when it is due, tells every minute that changed since it was last told, and ends with a heartbeat. Records
-are made when they are about to be spooled, so that each counts what lies before it in the log, and all of that. Whoever spools
+are made when they are about to be spooled, so that each counts what lies before it in the log, and all of that (AUD-3). Whoever spools
 them says so (`spooled`); what was not is told another time.
 """
 
