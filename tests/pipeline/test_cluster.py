@@ -37,6 +37,8 @@ def on_cluster(folder: Path) -> dict[str, str | int]:
         "spark.executor.memory": "512m",
         "spark.executor.cores": 1,
         "spark.cores.max": 2,
+        # With one core each, waiting for the executor that has the data is all that would be waited for.
+        "spark.locality.wait": "0s",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
 
