@@ -30,7 +30,12 @@ _ROWS = pa.schema(
         ("landed_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-_ADAPTIVE = "spark.sql.adaptive.enabled"
+# Few rows: planning every stage anew, and compiling it, costs more than it gives.
+_QUICK = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 class WorldSource:
@@ -74,8 +79,8 @@ class AuditBench:
 
     def audit(self, world: World, hours: HourRange | None = None) -> AuditResult:
         """One run."""
-        # Two partitions and few rows: planning every stage anew costs more than it finds.
-        self._spark.conf.set(_ADAPTIVE, "false")
+        for name, value in _QUICK.items():
+            self._spark.conf.set(name, value)
         try:
             return audit.run(
                 self._spark,
@@ -86,7 +91,8 @@ class AuditBench:
                 source=WorldSource(self._spark, world),
             )
         finally:
-            self._spark.conf.unset(_ADAPTIVE)
+            for name in _QUICK:
+                self._spark.conf.unset(name)
 
 
 def _settings(folder: Path, more: dict[str, object]) -> PipelineSettings:
