@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from .commits import PATIENCE_S, commit_notes
 from .delta_rs import PROPERTIES, UPSERTS_MAX, VACUUM_HOURS_MIN
@@ -200,16 +200,19 @@ class DeltaJvmTable:
         if version is not None:
             reader = reader.option("versionAsOf", version)
         frame = reader.load(self._path)
-        lacking = additions(frame.schema, self.schema, self.name)
+        _ = additions(frame.schema, self.schema, self.name)
         if hours is not None:
             wanted = {text(hour) for hour in hours}
             chosen = sf.col("hour").isin(*sorted(hour for hour in wanted if hour is not None))
             frame = frame.where(chosen | sf.col("hour").isNull() if None in wanted else chosen)
-        for field in lacking:
-            if field.name not in frame.columns:
-                frame = frame.withColumn(field.name, sf.lit(None).cast(field.dataType))
+        have = {field.name: field.dataType for field in relaxed(frame.schema)}
         return frame.select(
-            *(sf.col(f"`{field.name}`").cast(field.dataType).alias(field.name) for field in self.schema)
+            *(
+                _shaped(
+                    sf.col(f"`{field.name}`") if field.name in have else None, have.get(field.name), field.dataType
+                ).alias(field.name)
+                for field in relaxed(self.schema)
+            )
         )
 
     def version(self) -> int | None:
@@ -290,3 +293,19 @@ def _changed_meanwhile(error: Exception) -> bool:
     return any(
         name in said for name in (*CHANGED_MEANWHILE, "DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "ProtocolChanged")
     )
+
+
+def _shaped(column: Column | None, have: DataType | None, want: DataType) -> Column:
+    """The column with the fields that are declared: those that the table lacks are null, those that it has beyond are left out."""
+    if column is None or have is None:
+        return sf.lit(None).cast(want)
+    if have == want or not (isinstance(have, StructType) and isinstance(want, StructType)):
+        return column
+    there = {field.name: field.dataType for field in have}
+    parts = [
+        _shaped(
+            column.getField(field.name) if field.name in there else None, there.get(field.name), field.dataType
+        ).alias(field.name)
+        for field in want
+    ]
+    return sf.when(column.isNotNull(), sf.struct(*parts))

@@ -340,3 +340,20 @@ def test_a_run_that_is_killed_between_its_steps_is_finished_by_the_next(world: W
     assert picked(row, "files_before", "files_after", "table_version") == [3, 1, version]
     assert (world.bronze.version(), world.files()) == (version, files)
     assert ([each["hour"] for each in result.sealed], result.waiting, result.reopened) == ([HOUR], [], [])
+
+
+def test_files_that_left_the_table_are_deleted_when_the_settings_say_so(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(spark, tmp_path, vacuum_after=2 * 86_400)
+    world.heartbeat()
+    world.land(range(5))
+    world.land(range(5, 10), offset=5)
+    orphan = Path(next(iter(world.files()))).with_name("part-00000-orphan.zstd.parquet")
+    _ = orphan.write_bytes(b"of a task that died")
+    old = END / 1_000 - 10 * 86_400
+    os.utime(orphan, (old, old))
+    _ = world.whole(10)
+    _ = world.seal()
+    assert not orphan.exists()
+    # What the sealing itself has put aside is younger.
+    assert len(world.places()) == 10
+    assert len(list(orphan.parent.glob("*.parquet"))) == 3
