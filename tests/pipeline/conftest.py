@@ -1,7 +1,7 @@
 """One Spark session and one real broker for the whole folder; topics, daemons and tables of their own for every test."""
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.harness import daemon, spark_driver
 from tests.harness.kafka_cluster import OwnCluster, existing_bootstrap, unique_topic
 from tests.harness.kafka_node import VERSIONS, JavaOptions
-from tests.harness.spark_driver import Pipeline, archive_path, class_archive, keep_archive, small_spark
+from tests.harness.spark_driver import archive_path, class_archive, keep_archive, small_spark
 
 FOLDER = Path(__file__).parent
 MASTER = "local[2,4]"
@@ -27,7 +27,13 @@ BROKER_SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
-MakePipeline = Callable[..., Pipeline]
+FEW_ROWS = {
+    # Plans of a few thousand rows: planned once and interpreted. To plan them anew at every stage and to compile them takes
+    # many times what it takes to run them. Drivers that are processes have Spark's own ways.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
