@@ -185,7 +185,7 @@ class Bench:
     def header(self) -> Result:
         rows = self.rows * 2
         split = id_header.split(self.stored("raw"), newer_ids="stop")
-        wanted = ("incarnation", "origin", "ordinal", "accept_ts", "headers", "header_error", "hour")
+        wanted = ("incarnation", "origin", "ordinal", "accept_ts")
         read = self.stored("raw").select("headers")
         ours, other = by_turns(self.turns * 2, lambda: drain(split.select(*wanted)), lambda: drain(read))
         ratio = other.wall / ours.wall
