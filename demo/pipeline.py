@@ -112,7 +112,7 @@ def _run(demo: Demo) -> int:
     make_topic(demo.address, demo.topic, PARTITIONS)
     _penstock(demo, "audit", "create-topic")
     with _daemon(demo):
-        demo.step("the daemon: a router, two shards", "takes records at its socket")
+        demo.step("the daemon: a router, two shards", "its clock is in the last hour, which can be sealed")
         began = time.monotonic()
         _send(demo)
         spent = time.monotonic() - began
@@ -141,8 +141,11 @@ def _run(demo: Demo) -> int:
 @contextmanager
 def _daemon(demo: Demo) -> Iterator[None]:
     command = [sys.executable, "-I", "-m", "penstock.cli.main", "run", "--config", str(demo.daemon_settings)]
+    environment = os.environ | _earlier(demo.folder)
     with (demo.folder / "penstock.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=environment
+        )
     try:
         try:
             await_ready(process, demo.runtime)
@@ -156,6 +159,15 @@ def _daemon(demo: Demo) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
+
+
+def _earlier(folder: Path) -> dict[str, str]:
+    """An environment in which it is ten to the last full hour: an hour is sealed when it is over. Raises DemoError."""
+    library = folder / "earlier.so"
+    command = ["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(Path(__file__).with_name("earlier.c"))]
+    if subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode != 0:
+        raise DemoError("gcc could not compile demo/earlier.c")
+    return {"LD_PRELOAD": str(library), "DEMO_SECONDS_AGO": str(int(time.time()) % 3_600 + 600)}
 
 
 def _send(demo: Demo) -> None:
@@ -209,7 +221,10 @@ def _seal(demo: Demo) -> None:
     code, spent, output = _pipeline(demo, "seal")
     if code != 0:
         raise DemoError(f"seal ended with exit code {code}:\n{output}")
-    for row in planted.last_seals(demo.tables):
+    sealed = planted.last_seals(demo.tables)
+    if not sealed:
+        raise DemoError(f"nothing was sealed:\n{output}")
+    for row in sealed:
         told = f"{row['status']}: {row['duplicates_removed']} removed, {row['lost']} lost, {row['landed']:,} rows, {spent:.0f} s"
         demo.step("penstock-pipeline seal", told)
 
