@@ -36,7 +36,8 @@ def split(frame: DataFrame, *, newer_ids: NewerIds) -> DataFrame:
     columns = [name for name in frame.columns if name not in ("headers", "timestamp")]
     frame = frame.select(
         *columns,
-        F.col("timestamp"),
+        # Tables and Python know no later time; producers may send any.
+        F.least(F.col("timestamp"), F.timestamp_millis(F.lit(_YEAR_10000_MS - 1))).alias("timestamp"),
         F.col("headers").cast(HEADERS).alias("headers"),
         F.filter(F.col("headers"), lambda each: each.getField("key") == HEADER).alias("_ids"),
     )
