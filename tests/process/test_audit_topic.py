@@ -238,3 +238,14 @@ def test_what_an_outage_leaves_pending_is_told_as_pending_and_settles_once_it_is
             told = read_audit(cluster)
             assert check_balance(told, "later", list(read_topic(cluster, "later"))) == {incarnation: 55}
             assert told.heartbeats()[incarnation].state == CLOSED
+
+
+def test_where_the_audit_is_off_nothing_is_told_and_records_carry_no_ids(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("silent", partitions=1)
+    with Stack(cluster.bootstrap, shards=1, audit={"enabled": False}) as stack:
+        with stack.session("app") as session:
+            assert session.acked(session.send("silent", values_of(0))).level == 2
+        assert audit_of(stack) == {"enabled": False, "state": "off", "trouble": None}
+        stop(stack)
+    assert [found.numbered for found in read_topic(cluster, "silent")] == [None] * 5
+    assert read_audit(cluster).intakes("silent") == []
