@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlparse
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -256,11 +257,21 @@ class DeltaRsTable:
         return [file for file in files if text(file["partition"].get("hour")) in wanted]
 
     def _rows(self, table: "DeltaTable") -> list[dict[str, Any]]:
-        content = pa.table(cast(Any, table.to_pyarrow_table()))
-        for field in self._arrow:
-            if field.name not in content.column_names:
-                content = content.append_column(field, pa.nulls(content.num_rows, field.type))
-        return cast(list[dict[str, Any]], content.select(self._arrow.names).cast(self._arrow).to_pylist())
+        return [row for file in live_files(table) for row in self._content(file).to_pylist()]
+
+    def _content(self, file: Mapping[str, Any]) -> pa.Table:
+        """The rows of a file, in the declared columns. Read by its path: delta-rs would hand Arrow a file system of Python's, and a
+        process that has used one may abort when it ends."""
+        with pq.ParquetFile(f"{self._path}/{file['path']}") as opened:
+            content = opened.read()
+        partition: Mapping[str, Any] = file["partition"]
+        columns = [
+            content[field.name].cast(field.type)
+            if field.name in content.column_names
+            else pa.repeat(pa.scalar(partition.get(field.name)), content.num_rows).cast(field.type)
+            for field in self._arrow
+        ]
+        return pa.table(columns, schema=self._arrow)
 
     def _write(self, df: DataFrame, order: Order, *, file_bytes: int | None = None) -> int:
         """Run the write, and say which version it made. Raise TableConflictError."""
