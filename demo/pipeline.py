@@ -225,7 +225,7 @@ def _seal(demo: Demo) -> None:
     if not sealed:
         raise DemoError(f"nothing was sealed:\n{output}")
     for row in sealed:
-        told = f"{row['status']}: {row['duplicates_removed']} removed, {row['lost']} lost, {row['landed']:,} rows, {spent:.0f} s"
+        told = f"{row['status']}: {row['duplicates_removed']} doubled rows removed, {row['lost']} lost, {spent:.0f} s"
         demo.step("penstock-pipeline seal", told)
 
 
