@@ -184,25 +184,41 @@ def _writable(cluster: Cluster, topic: str) -> bool:
     return AclOperation.WRITE in (allowed or [])
 
 
-def cut_log(cluster: OwnCluster, topic: str, partition: int, *, keep: int) -> int:
-    """End a partition at the first batch boundary at or behind offset `keep`, as an unclean election of a replica that was
-    behind does; returns the new end. The broker is killed for it, and started again."""
+def cut_logs(cluster: OwnCluster, places: Iterable[tuple[str, int]], *, keep: int) -> dict[tuple[str, int], int]:
+    """End these partitions (topic, number) at the first batch boundary at or behind offset `keep`, as the unclean election of a
+    replica that was behind does; returns the new ends. The broker is killed for it, and started again."""
     [node] = cluster.nodes.values()
     node.kill()
-    folder = node.data_folder / f"{topic}-{partition}"
-    [log] = folder.glob("*.log")
-    size, end = _front_up_to(log.read_bytes(), keep)
-    with log.open("r+b") as file:
-        _ = file.truncate(size)
-    # All of these speak of what is gone, and are made anew from the log.
-    for pattern in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch-checkpoint"):
-        for path in folder.glob(pattern):
-            path.unlink()
+    ends: dict[tuple[str, int], int] = {}
+    for topic, partition in places:
+        folder = node.data_folder / f"{topic}-{partition}"
+        [log] = folder.glob("*.log")
+        size, ends[topic, partition] = _front_up_to(log.read_bytes(), keep)
+        with log.open("r+b") as file:
+            _ = file.truncate(size)
+        # All of these speak of what is gone, and are made anew from the log.
+        for pattern in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch-checkpoint"):
+            for path in folder.glob(pattern):
+                path.unlink()
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", ".kafka_cleanshutdown"):
         (node.data_folder / name).unlink(missing_ok=True)
     cluster.restart(node.address.number)
-    assert cluster.offsets(topic)[partition] == (0, end)
-    return end
+    for (topic, partition), end in ends.items():
+        found = wait_until(
+            lambda topic=topic: _offsets(cluster, topic), seconds=REQUEST_S, what=f"{topic} has a leader"
+        )
+        assert found[partition] == (0, end)
+    return ends
+
+
+def _offsets(cluster: Cluster, topic: str) -> dict[int, tuple[int, int]] | None:
+    """None while the partitions are only becoming somebody's again."""
+    try:
+        return cluster.offsets(topic)
+    except KafkaException as failure:
+        if failure.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION:
+            return None
+        raise
 
 
 def _front_up_to(data: bytes, keep: int) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from pyspark import SparkContext
 from .processes import REPOSITORY, Deadline, TooLateError, end, start_tied, tail, wait_until
 
 MARK: Final = "PENSTOCK_TEST_DRIVER"
+WITHOUT_SPARK: Final = ("retire", "check")
 START_S: Final = 120.0
 VERB_S: Final = 180.0
 LIVING: Final["set[Pipeline]"] = set()
@@ -99,7 +100,8 @@ class Driver:
             self.process = start_tied(
                 [
                     *(sys.executable, "-I", "-m", "penstock.pipeline.cli", verb),
-                    *("--config", str(pipeline.config_path), "--master", pipeline.master),
+                    *("--config", str(pipeline.config_path)),
+                    *(() if verb in WITHOUT_SPARK else ("--master", pipeline.master)),
                     *options,
                 ],
                 env=os.environ | {MARK: self.mark},

@@ -44,6 +44,7 @@ from .jobs import (
 
 RATE: Final = 5_000
 """Records a second at least, so that the load outlives the kills."""
+TURNS: Final = 3
 DONE_S: Final = 400.0
 JSON_SCHEMA: Final = "id string, n long, fill string"
 LOST_ROWS: Final = 7
@@ -81,17 +82,18 @@ class World(NamedTuple):
     records: int
     folder: Path
 
-    def jobs(self) -> list[Job]:
-        """The clients: four, keyed and keyless, with and without headers, tombstones among them."""
+    def jobs(self, turn: int) -> list[Job]:
+        """The clients of one turn: four, keyed and keyless, with and without headers, tombstones among them."""
         clients = [(topic, flow, shape) for topic, flow in self.topics.items() for shape in flow.shapes]
         rate = max(RATE, self.records // 80)
+        shares = spread(spread(self.records, TURNS)[turn], len(clients))
         return [
             Job(
                 through="penstock",
                 address=str(self.daemon.socket_path),
-                client=f"app-{number}",
+                client=f"app-{turn}-{number}",
                 topic=topic,
-                ledger=str(self.folder / f"app-{number}.ledger"),
+                ledger=str(self.folder / f"app-{turn}-{number}.ledger"),
                 records=share,
                 frame_records=flow.columns,
                 level=int(Level.DELIVERED),
@@ -99,9 +101,7 @@ class World(NamedTuple):
                 finish_s=DONE_S,
                 shape=shape,
             )
-            for number, ((topic, flow, shape), share) in enumerate(
-                zip(clients, spread(self.records, len(clients)), strict=True)
-            )
+            for number, ((topic, flow, shape), share) in enumerate(zip(clients, shares, strict=True))
         ]
 
 
@@ -150,50 +150,59 @@ def test_every_record_is_in_one_row_whatever_is_killed_and_the_audit_names_each_
     check_seals(world, lost, doubled)
 
 
-def land_under_kills(world: World) -> list[Ledger]:
-    """The load, `land` killed three times within batches, broker, router and a shard once, and the end of it all."""
+def land_under_kills(world: World) -> dict[str, list[Ledger]]:
+    """Three turns of load. In each `land` is killed within a batch, and once the router, a shard and the broker. What the clients
+    wrote down, by topic."""
     world.daemon.start()
-    first = next(iter(world.topics))
-    with Load(world.jobs(), world.folder) as load:
-        land = world.pipeline.start("land")
-        for strike in range(3):
-            load.wait_answered(world.records * (1 + 2 * strike) // 8, seconds=DONE_S)
-            land.wait_batch(first, world.pipeline.last_batch(first) + 2)
-            # In the middle of a batch: begun, not finished.
-            land.wait_batch(first, world.pipeline.last_batch(first) + 1, begun=True)
-            assert land.kill() > 1, "the JVM is a process of its own"
-            if strike == 0:
+    ledgers: dict[str, list[Ledger]] = {topic: [] for topic in world.topics}
+    land = world.pipeline.start("land")
+    for turn in range(TURNS):
+        jobs = world.jobs(turn)
+        with Load(jobs, world.folder) as load:
+            load.wait_answered(world.records // TURNS // 4, seconds=DONE_S)
+            land = kill_in_a_batch(world, land)
+            if turn == 0:
                 _ = world.daemon.kill("router")
-            elif strike == 1:
+            elif turn == 1:
                 _ = world.daemon.kill("shard-0")
-                world.clock.step(HOUR_S)
-            land = world.pipeline.start("land")
-            if strike == 2:
-                land = bounce_broker(world, land)
-        load.wait_done(seconds=DONE_S)
-        assert world.daemon.stop() == 0
-        ends = {topic: world.broker.offsets(topic) for topic in world.topics}
-        for topic, offsets in ends.items():
-            world.pipeline.wait_read(land, topic, {number: end for number, (_, end) in offsets.items()}, seconds=DONE_S)
-        assert land.stop() == 0
-        return load.ledgers()
+            else:
+                bounce_broker(world, land)
+            load.wait_done(seconds=DONE_S)
+            for job, ledger in zip(jobs, load.ledgers(), strict=True):
+                ledgers[job.topic].append(ledger)
+        if turn == 0:
+            world.clock.step(HOUR_S)
+    assert world.daemon.stop() == 0
+    for topic in world.topics:
+        ends = {number: end for number, (_, end) in world.broker.offsets(topic).items()}
+        world.pipeline.wait_read(land, topic, ends, seconds=DONE_S)
+    assert land.stop() == 0
+    return ledgers
 
 
-def bounce_broker(world: World, land: Driver) -> Driver:
+def kill_in_a_batch(world: World, land: Driver) -> Driver:
+    """`kill -9` of the driver and all its processes when a batch is begun and not finished; the next driver."""
+    first = next(iter(world.topics))
+    land.wait_batch(first, world.pipeline.last_batch(first) + 1)
+    land.wait_batch(first, world.pipeline.last_batch(first) + 1, begun=True)
+    assert land.kill() > 1, "the JVM is a process of its own"
+    return world.pipeline.start("land")
+
+
+def bounce_broker(world: World, land: Driver) -> None:
     """`kill -9` of the broker under the running `land`, and its restart."""
     first = next(iter(world.topics))
     land.wait_batch(first, world.pipeline.last_batch(first) + 1)
     [node] = world.broker.nodes
     world.broker.nodes[node].kill()
     world.broker.restart(node)
-    return land
 
 
-def check_rows(world: World, ledgers: list[Ledger]) -> None:
+def check_rows(world: World, ledgers: dict[str, list[Ledger]]) -> None:
     """What clients were told, what Kafka holds and what the tables hold are the same."""
     ids = []
     for topic, flow in world.topics.items():
-        own = [ledger for ledger, job in zip(ledgers, world.jobs(), strict=True) if job.topic == topic]
+        own = ledgers[topic]
         read = Topic(world.broker, topic, seconds=DONE_S)
         judge(own, read.records()).assert_clean()
         found = bronze.compare(read.seen(), bronze.landed(world.pipeline.tables, topic))
