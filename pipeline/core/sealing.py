@@ -200,7 +200,7 @@ def _gaps(audited: Audited, heartbeats: Sequence[Heartbeat], end: int) -> str:
         return f"something of {', '.join(unsettled[:3])} is still in a spool"
     if audited.missing:
         return f"{audited.missing} records are missing"
-    worst = max((row.status for row in audited.rows), key=lambda status: status.exit_code, default=Status.COMPLETE)
+    worst = max((row.status for row in audited.rows), key=lambda status: status.rank, default=Status.COMPLETE)
     return "" if all(row.status in _GOOD for row in audited.rows) else f"the audit says {worst}"
 
 
