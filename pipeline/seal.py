@@ -133,6 +133,7 @@ class _Run:
         rows = (
             report.withColumn("newest", sf.max(sf.struct("run_at", "run")).over(newest))
             .where(sf.col("run") == sf.col("newest.run"))
+            .withColumn("doubted", sf.coalesce(sf.size("doubts") > 0, sf.lit(False)))
             .drop("newest", "doubts")
             .collect()
         )
@@ -144,6 +145,7 @@ class _Run:
                     incarnation=row["incarnation"] or FOREIGN,
                     status=Status(row["status"]),
                     settled=bool(row["settled"]),
+                    doubted=row["doubted"],
                     **{name: row[name] or 0 for name in _COUNTED},
                 )
             )

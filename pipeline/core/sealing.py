@@ -39,6 +39,8 @@ class AuditRow:
     incarnation: str
     status: Status
     settled: bool
+    doubted: bool
+    """The books have gaps, or do not balance, or rows are in none of them: a status that is worse may hide it."""
     accepted: int
     holes: int
     landed: int
@@ -198,6 +200,9 @@ def _gaps(audited: Audited, heartbeats: Sequence[Heartbeat], end: int) -> str:
     unsettled = [row.incarnation for row in audited.rows if not row.settled and row.incarnation != FOREIGN]
     if unsettled:
         return f"something of {', '.join(unsettled[:3])} is still in a spool"
+    doubted = [row.incarnation for row in audited.rows if row.doubted]
+    if doubted:
+        return f"the audit has doubts about the books of {', '.join(doubted[:3])}"
     if audited.missing:
         return f"{audited.missing} records are missing"
     worst = max((row.status for row in audited.rows), key=lambda status: status.rank, default=Status.COMPLETE)

@@ -38,7 +38,7 @@ def row(status: Status = Status.COMPLETE, incarnation: str = DAEMON, **more: Any
         "duplicated": 0,
         "foreign": 0,
     }
-    return AuditRow(incarnation, status, **({"settled": True} | counts | more))
+    return AuditRow(incarnation, status, **({"settled": True, "doubted": False} | counts | more))
 
 
 def hour(*rows: AuditRow, count: int = 10, seal: Seal | None = None, audited: bool = True) -> Hour:
@@ -110,6 +110,12 @@ def test_what_is_not_whole_waits_for_the_grace_and_is_sealed_with_gaps(held: Aud
 def test_duplicates_are_no_reason_to_wait() -> None:
     doubled = row(Status.DUPLICATED, landed=21, distinct=10, duplicated=11)
     assert only_seal(decided(hour(doubled, count=21))).status is SealStatus.SEALED
+
+
+def test_doubts_about_the_books_are_not_hidden_by_duplicates() -> None:
+    doubled = row(Status.DUPLICATED, landed=21, distinct=10, duplicated=11, doubted=True)
+    assert "doubts about the books of 0123456789ab" in only_reason(decided(hour(doubled, count=21)))
+    assert only_seal(decided(hour(doubled, count=21), now=END + GRACE)).status is SealStatus.WITH_GAPS
 
 
 def test_foreign_rows_are_counted_and_hold_nothing() -> None:
