@@ -18,4 +18,5 @@ PENSTOCK_SESSION_S=${PENSTOCK_SESSION_S:-60} "$bin/pytest" tests/kafka/test_secu
 PENSTOCK_BROKER_KILLS=${PENSTOCK_BROKER_KILLS:-6} "$bin/pytest" tests/kafka/test_markers_lost.py -q -s --timeout 3600
 # Delta's JVM connector under the Spark that it is made for; the Makefile has made the environment.
 PENSTOCK_WRITER=delta-jvm build/jvm-env/bin/pytest tests/pipeline/test_tables.py tests/pipeline/test_seal.py -q --timeout 1200
+PENSTOCK_PIPELINE_RECORDS=${PENSTOCK_PIPELINE_RECORDS:-2000000} "$bin/pytest" tests/pipeline/test_everything_lands_once.py -q -s --timeout 3600
 "$bin/python" bench/throughput.py

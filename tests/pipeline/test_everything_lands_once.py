@@ -128,7 +128,7 @@ def world(spark: SparkSession, broker: OwnCluster, tmp_path: Path) -> Iterator[W
         yield World(spark, broker, daemon, clock, pipeline, topics, records, tmp_path)
 
 
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(3_600)
 def test_every_record_is_in_one_row_whatever_is_killed_and_the_audit_names_each_that_was_planted(world: World) -> None:
     ledgers = land_under_kills(world)
     check_rows(world, ledgers)
