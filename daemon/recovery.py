@@ -219,7 +219,7 @@ class Recovery:
             and segment.follows(lsn(before.number, before.end), self._start_before)
         )
         self._start_before = 0 if segment.header is None else segment.header.router_start
-        self._replay.segment(continuous=whole)
+        self._replay.segment(continuous=whole, rewrites=segment.rewrites)
         checkpoint = False
         before_entries = self._report.entries
         for raw in telling(segment.scan.entries, self._alive):

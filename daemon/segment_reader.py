@@ -25,6 +25,11 @@ class Segment(NamedTuple):
     def header_is_bad(self) -> bool:
         return self.header is None
 
+    @property
+    def rewrites(self) -> bool:
+        """It was begun after a failed sync: its checkpoint counts what comes behind it, up to a VOID."""
+        return self.header is not None and self.header.rewrites
+
     def follows(self, end: Lsn, router_start: int) -> bool:
         """Whether nothing is missing between a place of the log and this segment, and its checkpoint tells nothing new. What a
         start concluded from what it found is in its first checkpoint only, so that one does tell something."""
@@ -32,7 +37,7 @@ class Segment(NamedTuple):
             self.header is not None
             and self.header.continues == end
             and self.header.router_start == router_start
-            and not self.header.rewrites
+            and not self.rewrites
         )
 
 

@@ -232,7 +232,8 @@ class _Walk:
         if is_last and damages and segment.scan.torn is not None:
             torn = segment.scan.torn.end - segment.scan.torn.start
             damages = damages[:-1]
-        self.replay.segment(continuous=not self._damaged and segment.follows(self._end, self._start_before))
+        whole = not self._damaged and segment.follows(self._end, self._start_before)
+        self.replay.segment(continuous=whole, rewrites=segment.rewrites)
         self._start_before = 0 if segment.header is None else segment.header.router_start
         kinds: Counter[str] = Counter()
         records = 0

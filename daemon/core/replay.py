@@ -82,14 +82,16 @@ class Replay:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._continuous = False
+        self._is_again = False
         self._taken: dict[tuple[int, int], _Taken] = {}
         self._prune_from = _PRUNE_FROM
         self._missing: list[_Missing] = []
 
-    def segment(self, *, continuous: bool) -> None:
+    def segment(self, *, continuous: bool, rewrites: bool = False) -> None:
         """The next segment begins. `continuous`: nothing is missing between the last one and this one, so its checkpoint
-        tells nothing new."""
+        tells nothing new. `rewrites`: its checkpoint counts what was written again behind it, up to a VOID."""
         self._continuous = continuous
+        self._is_again = rewrites or (self._is_again and continuous)
 
     def add(self, place: Lsn, entry: SpoolEntry, payload_at: int) -> None:
         """The next entry; for a frame `payload_at` is where its payload begins in the segment."""
@@ -100,9 +102,15 @@ class Replay:
                 self._checkpoint(entry)
             case SessionEntry():
                 self.sessions.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
-            case IncarnationEntry() | RefusedEntry():
+            case RefusedEntry():
+                # Written again behind a checkpoint that lacks its minute, it speaks of one that was told for the last time.
+                if not self._is_again:
+                    self.ledger.apply(entry)
+            case IncarnationEntry():
                 self.ledger.apply(entry)
-            case SyncedEntry() | VoidEntry():
+            case VoidEntry():
+                self._is_again = False
+            case SyncedEntry():
                 pass
             case _:
                 self._control(entry)

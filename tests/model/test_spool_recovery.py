@@ -10,7 +10,14 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.daemon.core.entries import CutsEntry, GrantedEntry, IncarnationEntry, ParkedEntry, StampRowEntry
+from penstock.daemon.core.entries import (
+    CutsEntry,
+    GrantedEntry,
+    IncarnationEntry,
+    ParkedEntry,
+    PartitionEntry,
+    StampRowEntry,
+)
 from penstock.daemon.core.ledger import PartitionState
 from penstock.daemon.core.model import NoSpaceError, SpoolFullError
 from penstock.wire.messages import Cut, Row
@@ -231,3 +238,24 @@ TestSpool = SpoolMachine.TestCase
 TestSpool.settings = settings(
     max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+def test_a_minute_told_for_the_last_time_stays_so_when_its_refusals_are_written_again(tmp_path: Path) -> None:
+    world = SpoolWorld(tmp_path)
+    world.append(IncarnationEntry(INCARNATION))
+    world.append(world.ledger.new_partition_entry("topic", b"", 0))
+    world.append(PartitionEntry(OWN_PARTITION, OWN_TOPIC, b"", 0))
+    world.frame(None, [(0, 5, 100)])
+    world.ack(0, 5)
+    world.write()
+    world.sync()
+    world.refuse(4)
+    world.tick(60_000)
+    world.tell()
+    world.write()
+    world.disk.failing_syncs = 1
+    world.sync()
+    world.sync()
+    world.kill()
+    assert list(world.books.minutes) == []
+    world.close()
