@@ -29,6 +29,10 @@ _MINUTES_MAX: Final = 256
 _FRAME_BYTES: Final = 128 << 10
 """Of one frame, about: a round of the router makes one, so that clients do not wait for a long round of statements."""
 _RECORD_OVERHEAD_BYTES: Final = 64
+_FRAME_OVERHEAD_BYTES: Final = 4 << 10
+"""What a frame takes in the spool beyond its message, at most."""
+_REFUSAL_BYTES: Final = 1 << 10
+"""The same of an entry with refusals."""
 
 
 class AuditState(Enum):
@@ -152,8 +156,6 @@ class AuditSession:
 
     def _spool(self, draft: Draft, route: Route) -> bool:
         """Put a draft into the log: first what no other entry tells of it, then its records. False: there is no room."""
-        for entry in draft.refusals:
-            _ = self._store.append(entry)
         pairs = [pair for record in draft.records if (pair := self._encoded(record, route)) is not None]
         if not pairs:
             return True
@@ -161,6 +163,11 @@ class AuditSession:
         # The sequence counts for nothing.
         fields = [Type.SEND, 0, Level.ACCEPTED, route.topic, self._partition(route), keys, values, None, None]
         message = cast("bytes", msgpack.packb(fields))
+        if not self._store.has_room(len(message) + _FRAME_OVERHEAD_BYTES + _REFUSAL_BYTES * len(draft.refusals)):
+            # Facts are written even then, and there may be new ones of these for as long as it lasts.
+            return False
+        for entry in draft.refusals:
+            _ = self._store.append(entry)
         return self._intake.take_own(route, bytearray(message))
 
     def _encoded(self, record: AuditRecord, route: Route) -> tuple[bytes, bytes] | None:

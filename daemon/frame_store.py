@@ -29,6 +29,10 @@ class FrameStore(NamedTuple):
         except OSError as error:
             raise SpoolBrokenError(f"no entry can be added: {error}") from error
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a frame of so many bytes would be taken now."""
+        return self.spool.has_room(nbytes)
+
     def write(self) -> None:
         """Hand everything staged to the kernel.
 

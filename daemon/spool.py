@@ -215,6 +215,11 @@ class Spool:
         body_at = (place & 0xFFFFFFFF) + ENTRY.size
         return FramePlace(place, number, [body_at + start for start in starts])
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a frame of so many bytes would be taken now."""
+        tail = self._active
+        return tail.kept_bytes + nbytes <= self._limits.unsynced_bytes_max and tail.has_room(nbytes)
+
     def write(self) -> None:
         """Hand everything staged to the kernel. When this returns it survives the death of every process.
 

@@ -126,6 +126,13 @@ class Tail:
             active = self._open[-1]
         return self._put(active, body, total)
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a frame of so many bytes would be taken now."""
+        active = self._open[-1]
+        if active.end + padded(ENTRY.size + nbytes) <= active.size - self._limits.control_reserve_bytes:
+            return True
+        return self._files.has_spare and not self._is_at_limit(active)
+
     def write(self) -> None:
         """Hand everything staged to the kernel.
 
@@ -209,14 +216,17 @@ class Tail:
     def _roll(self, need: int, *, for_frames: bool) -> None:
         """Go on in a new segment that has room for `need` bytes."""
         active = self._open[-1]
-        if for_frames:
-            after = self._segments.nbytes - active.size + active.end + self._limits.segment_bytes
-            if after > self._limits.bytes_max and self._segments.sealed_count > 0:
-                raise SpoolFullError(f"the spool holds {self._segments.nbytes} bytes of {self._limits.bytes_max}")
+        if for_frames and self._is_at_limit(active):
+            raise SpoolFullError(f"the spool holds {self._segments.nbytes} bytes of {self._limits.bytes_max}")
         self._start_segment(active.number + 1, lsn(active.number, active.end), need, for_frames=for_frames)
         self._segments.sealed(active.number, active.end)
         # Behind its last entry a sealed segment needs no blocks.
         os.ftruncate(active.fd, active.end)
+
+    def _is_at_limit(self, active: _OpenSegment) -> bool:
+        """Whether one segment more would be too many."""
+        after = self._segments.nbytes - active.size + active.end + self._limits.segment_bytes
+        return after > self._limits.bytes_max and self._segments.sealed_count > 0
 
     def _start_segment(
         self, number: int, continues: Lsn, need: int, *, for_frames: bool, rewrites: bool = False

@@ -101,6 +101,7 @@ class Statements:
         books = self._books
         for minute, totals, outcomes, is_final in draft.told:
             minute.told = totals
+            minute.refused_in_log = sum(minute.refused.values())
             minute.told_outcomes.update(outcomes)
             if is_final:
                 books.forget(minute)
@@ -129,8 +130,6 @@ class Statements:
             refused = sum(minute.refused.values())
             if refused != minute.refused_in_log:
                 draft.refusals.append(RefusedEntry(*minute.key, sorted(minute.refused.items())))
-                minute.refused_in_log = refused
-                minute.packed = None
             draft.records.append(self._intake(minute, sent_ms))
             nbytes += 300 + 40 * sum(1 + len(span.lost) for span in minute.spans)
         for seat, row in sorted(minute.outcomes.items()):

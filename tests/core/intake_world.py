@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import crc32c
 import msgpack
 from penstock.daemon.core.answers import Answers, SyncProof, WriteProof
+from penstock.daemon.core.books import Books
 from penstock.daemon.core.counts import Counts
 from penstock.daemon.core.credit import Credit
 from penstock.daemon.core.entries import ControlEntry, FrameEntry, Lsn, lsn
@@ -48,6 +49,9 @@ class FakeStore:
             offsets.append(self.at)
             self.at += len(payload)
         return FramePlace(lsn(1, place), 1, offsets)
+
+    def has_room(self, nbytes: int) -> bool:
+        return nbytes > 0 and self.refusal is None
 
     @property
     def end(self) -> Lsn:
@@ -112,6 +116,7 @@ class World:
         keyless: Callable[[], Keyless] = lambda: Sticky(1_000, lambda: 0),
         ignore_keys: bool = False,
         audited: frozenset[str] = frozenset(),
+        books: Books | None = None,
     ) -> None:
         """`audited`: the topics whose records carry an id."""
         self.now = 100.0
@@ -119,7 +124,7 @@ class World:
         self.topics = FakeTopics()
         self.delivery = FakeDelivery()
         self.counts = Counts()
-        self.ledger = Ledger()
+        self.ledger = Ledger(books)
         self.sessions = Sessions()
         self.answers = Answers(self.counts)
         self.bytes_max = bytes_max

@@ -1,0 +1,64 @@
+"""Rounds of the router's own session, over a spool that may have no room."""
+
+from typing import cast
+
+import pytest
+from penstock.config.model import Audit
+from penstock.daemon.audit import AuditSession, Rooms
+from penstock.daemon.core.books import Books
+from penstock.daemon.core.entries import AckedEntry, IncarnationEntry, RefusedEntry
+from penstock.daemon.core.model import NoSpaceError, SpoolFullError
+from penstock.daemon.frame_store import FrameStore
+from penstock.daemon.topics import KnownTopics
+from penstock.wire.messages import Anchor
+
+from tests.core.intake_world import World, facts, send
+
+TOPIC = "told"
+
+
+class Telling:
+    """A router that keeps books and tells them in a topic of its own."""
+
+    def __init__(self) -> None:
+        self.books = Books(TOPIC, weight_max=1_000)
+        self.world = world = World(reject=True, books=self.books)
+        world.ledger.apply(IncarnationEntry(7))
+        world.topics.known = {"t": facts(), TOPIC: facts(TOPIC)}
+        rooms = Rooms(world.intake, cast("FrameStore", world.store), cast("KnownTopics", world.topics))
+        self.session = AuditSession(Audit(topic=TOPIC), self.books, rooms, starts=1)
+        self.client = world.connect()
+        self._seq = 0
+
+    def offer(self) -> None:
+        assert self.world.offer(self.client, send(self._seq))
+        self._seq += 1
+
+    def rounds(self, count: int) -> None:
+        """So many intervals, a frame in each."""
+        for _ in range(count):
+            self.world.pass_time(10.0)
+            self.offer()
+            self.session.tick(self.world.now, self.world.intake.clock.wall_ms)
+
+    def deliver(self) -> None:
+        """What was told so far is in Kafka."""
+        for state in self.world.ledger.by_number.values():
+            if state.topic == TOPIC and state.pending:
+                self.world.ledger.apply(AckedEntry(state.number, state.next_ordinal, Anchor(1, 1, 1, 1), -1))
+
+
+@pytest.mark.parametrize("refusal", [NoSpaceError("full"), SpoolFullError("full")])
+def test_while_there_is_no_room_nothing_is_written_of_what_is_refused(refusal: NoSpaceError | SpoolFullError) -> None:
+    telling = Telling()
+    telling.rounds(1)
+    telling.deliver()
+    before = len(telling.world.store.entries)
+    telling.world.store.refusal = refusal
+    telling.rounds(50)
+    assert len(telling.world.store.entries) == before
+    telling.world.store.refusal = None
+    telling.world.intake.full = False
+    telling.rounds(1)
+    told = [entry for entry in telling.world.store.entries if isinstance(entry, RefusedEntry)]
+    assert sum(count for entry in told for _, count in entry.refused) == 100
