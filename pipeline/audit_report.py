@@ -57,9 +57,10 @@ def rows(found: Findings, wanted: DataFrame, at: Moment) -> DataFrame:
         .join(F.broadcast(hosts), "incarnation", "left")
         .join(found.latencies, list(HOURLY), "left")
     )
-    over = F.col("state") == audit_records.CLOSED
-    closed = F.coalesce(over | (F.col("closed_before") >= hour_end_ms(F.col("hour"))), F.lit(False))
-    said = known.withColumns({"closed": closed, "settled": F.col("unsettled") == 0})
+    over = F.coalesce(F.col("state") == audit_records.CLOSED, F.lit(False))
+    closed = over | F.coalesce(F.col("closed_before") >= hour_end_ms(F.col("hour")), F.lit(False))
+    # Of a daemon that is gone nothing waits any more, whatever its books had open: what has not landed is lost.
+    said = known.withColumns({"closed": closed, "settled": (F.col("unsettled") == 0) | over})
     doubted = said.withColumn(
         "doubts", F.slice(F.concat(F.array_compact(F.array(*_doubts(at))), F.col("doubts")), 1, DOUBTS_MAX)
     )

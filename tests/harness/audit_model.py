@@ -251,7 +251,9 @@ def _intakes(books: Books, lines: dict[Key, Line], asked: _Asked, waits: set[Key
         holes = sum(hole.end - hole.first for hole in intake.holes)
         line.accepted += intake.accepted
         line.holes += holes
-        if any(part.settled_end < part.end for part in intake.ranges):
+        beat = books.beats.get(intake.incarnation)
+        ended = beat is not None and beat.state == audit_records.CLOSED
+        if not ended and any(part.settled_end < part.end for part in intake.ranges):
             waits.add(key)
         if not intake.ids:
             line.expected += intake.accepted - holes
