@@ -11,7 +11,7 @@ from pydantic_core import PydanticUndefined
 from .direct import DirectSettings
 from .durations import seconds_of, text_of
 from .kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT, NEWER_DEFAULTS
-from .model import Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
+from .model import Audit, Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
 from .security import SecuritySettings
 
 _HEAD = """# Settings
@@ -47,6 +47,7 @@ def page() -> str:
     parts += section_rows("[exporter]", Exporter)
     parts += section_rows("[limits]", Limits)
     parts += section_rows("[timeouts]", Timeouts)
+    parts += section_rows("[audit]", Audit)
     parts += section_rows('[topics."pattern"]', Topic)
     parts += _not_kept(DAEMON_REFUSED)
     return "\n".join(parts)

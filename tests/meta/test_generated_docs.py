@@ -8,7 +8,7 @@ from penstock.config import pipeline_reference, reference
 from penstock.config.direct import DirectSettings
 from penstock.config.kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT
 from penstock.config.load import load
-from penstock.config.model import Kafka
+from penstock.config.model import Kafka, Settings
 from penstock.config.pipeline import load_pipeline
 from penstock.pipeline import command_page as pipeline_command
 from penstock.pipeline import metric_page as pipeline_metric_page
@@ -21,6 +21,16 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_settings_page_is_what_the_declarations_say() -> None:
     page = (ROOT / "docs/reference/settings.md").read_text()
     assert page == reference.page(), "run `make docs`"
+
+
+def test_the_settings_page_has_every_section() -> None:
+    sections = [
+        name
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    ]
+    found = reference.page()
+    assert [name for name in sections if f"## [{name}]" not in found] == []
 
 
 def test_the_page_of_the_direct_producers_settings_is_what_the_declarations_say() -> None:
