@@ -97,7 +97,8 @@ class Audit(Section):
     """What has changed is told so often, in seconds, and a heartbeat with it."""
     ranges_max: int = Field(default=100_000, ge=100, le=10_000_000)
     """Ranges of ordinals (one for each partition and minute) kept until they are told for the last time. Beyond it the oldest are
-    forgotten untold, and the hours they belong to can never be called complete. Each costs some 300 bytes of memory."""
+    forgotten untold, and the hours they belong to can never be called complete. Each costs some 300 bytes of memory.
+    Where segments are smaller than 32 MiB, fewer are kept: one for each 320 bytes of `spool.segment_bytes`."""
     stop_wait_ms: int = Field(default=5_000, ge=0)
     """How long an orderly stop waits for the last of these records once all others are delivered, in ms; never beyond `drain_ms`."""
 

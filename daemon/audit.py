@@ -25,8 +25,8 @@ from .topics import KnownTopics
 
 LOOK_AGAIN_S: Final = 10.0
 """Brokers are asked so often whether a missing topic has been made."""
-_MINUTES_MAX: Final = 256
-_FRAME_BYTES: Final = 128 << 10
+_MINUTES_MAX: Final = 64
+_FRAME_BYTES: Final = 32 << 10
 """Of one frame, about: a round of the router makes one, so that clients do not wait for a long round of statements."""
 _RECORD_OVERHEAD_BYTES: Final = 64
 _FRAME_OVERHEAD_BYTES: Final = 4 << 10

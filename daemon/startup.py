@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ..config.handover import topic_settings
-from ..config.model import Settings
+from ..config.model import Audit, Settings
 from ..runtime import logs
 from ..runtime.clock import monotonic, wall_ms
 from ..runtime.host import boot_id
@@ -26,6 +26,8 @@ from .spool import Spool, SpoolLimits
 
 _OWNERS_END_S: Final = 10.0
 _RECALL_MS: Final = 10_000
+_SEGMENT_BYTES_PER_RANGE: Final = 320
+"""A range takes 20 to 50 bytes of a checkpoint: about an eighth of a segment at most."""
 _BLOCKED_RETRY_MS: Final = 1_000
 _BLOCKED_RETRY_MAX_MS: Final = 60_000
 
@@ -55,13 +57,14 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
     boot = boot_id()
     alive()
     dead = journals.end_owners(settings.journal_dir, boot, wait_s=_OWNERS_END_S, clock=monotonic)
+    limits = SpoolLimits(bytes_max=settings.spool.bytes_max, segment_bytes=settings.spool.segment_bytes)
     spool, recovered = Spool.open(
         settings.spool_dir,
-        SpoolLimits(bytes_max=settings.spool.bytes_max, segment_bytes=settings.spool.segment_bytes),
+        limits,
         identity=identity,
         session_limits=SessionLimits(retention_ms=settings.limits.session_retention_s * 1_000),
         alive=alive,
-        books=Books(settings.audit.topic, weight_max=settings.audit.ranges_max) if settings.audit.enabled else None,
+        books=new_books(settings.audit, limits),
     )
     report = recovered.report
     log.info(
@@ -75,8 +78,6 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
         journals=len(dead),
         power_cut=identity.power_cut,
     )
-    if recovered.uncertain and identity.new_identity_reason is None:
-        identity.renew("synced entries of the spool are missing")
     spool.begin(lambda: _checkpoint(recovered))
     _begin_incarnation(identity, spool, recovered)
     alive()
@@ -101,6 +102,12 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
         leases.producer_id_known(identity.producer_id)
     own_topic = settings.audit.topic if settings.audit.enabled else None
     return Started(identity, spool, recovered, leases, own_topic)
+
+
+def new_books(settings: Audit, limits: SpoolLimits) -> Books | None:
+    """Empty ones. They lie at the head of every segment, and must leave it to the records."""
+    weight_max = min(settings.ranges_max, limits.segment_bytes_used // _SEGMENT_BYTES_PER_RANGE)
+    return Books(settings.topic, weight_max=weight_max) if settings.enabled else None
 
 
 def _begin_incarnation(identity: Identity, spool: Spool, recovered: Recovered) -> None:

@@ -5,6 +5,7 @@ are made when they are about to be spooled, so that each counts what lies before
 them says so (`spooled`); what was not is told another time.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -48,7 +49,7 @@ class Statements:
         self._host = host
         self._version = starts << 32
         self._interval_s = interval_s
-        self._queue: dict[Minute, None] = {}
+        self._queue: deque[Minute] = deque()
         self._in_round = False
         self._closing = False
         self._last_at: float | None = None
@@ -70,7 +71,7 @@ class Statements:
         books = self._books
         self._last_at = now
         self._in_round = True
-        self._queue = dict.fromkeys((*books.settled, *books.touched, *books.current()))
+        self._queue = deque(dict.fromkeys((*books.settled, *books.touched, *books.current())))
 
     def begin_closing(self, now: float) -> bool:
         """The last round. False: something is pending, so that nothing can be closed."""
@@ -84,10 +85,9 @@ class Statements:
         """The next records of the round, of so many minutes and about so many bytes at most."""
         draft = Draft()
         nbytes = 0
-        for minute in list(self._queue)[:minutes_max]:
-            if nbytes >= bytes_max:
-                break
-            del self._queue[minute]
+        while self._queue and minutes_max > 0 and nbytes < bytes_max:
+            minute = self._queue.popleft()
+            minutes_max -= 1
             if self._books.minutes.get(minute.key) is not minute:
                 continue
             nbytes += self._draft_minute(draft, minute, sent_ms)

@@ -6,9 +6,19 @@ import pytest
 from penstock.config.model import Audit
 from penstock.daemon.audit import AuditSession, Rooms
 from penstock.daemon.core.books import Books
-from penstock.daemon.core.entries import AckedEntry, IncarnationEntry, RefusedEntry
+from penstock.daemon.core.entries import (
+    AckedEntry,
+    FrameEntry,
+    IncarnationEntry,
+    PartitionEntry,
+    RefusedEntry,
+    SliceEntry,
+)
+from penstock.daemon.core.ledger import Ledger
 from penstock.daemon.core.model import NoSpaceError, SpoolFullError
 from penstock.daemon.frame_store import FrameStore
+from penstock.daemon.spool import SpoolLimits
+from penstock.daemon.startup import new_books
 from penstock.daemon.topics import KnownTopics
 from penstock.wire.messages import Anchor
 
@@ -62,3 +72,17 @@ def test_while_there_is_no_room_nothing_is_written_of_what_is_refused(refusal: N
     telling.rounds(1)
     told = [entry for entry in telling.world.store.entries if isinstance(entry, RefusedEntry)]
     assert sum(count for entry in told for _, count in entry.refused) == 100
+
+
+def test_books_that_wait_for_days_leave_small_segments_to_the_records() -> None:
+    limits = SpoolLimits(segment_bytes=4 << 20)
+    books = new_books(Audit(topic=TOPIC), limits)
+    assert books is not None
+    ledger = Ledger(books)
+    ledger.apply(IncarnationEntry(7))
+    ledger.apply(PartitionEntry(0, "t", b"", 0))
+    for minute in range(30_000):
+        piece = SliceEntry(0, ledger.by_number[0].next_ordinal, 1_000_000, 1, 0, 1_000_000)
+        ledger.apply(FrameEntry(None, 7, 0, -1, 2, minute * 60_000, 1_000_000, None, [piece], 7, 0))
+    assert books.dropped_minutes > 0
+    assert sum(len(packed) for packed in books.snapshot()) < limits.segment_bytes_used // 4
