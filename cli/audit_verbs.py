@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from .topic_admin import TopicFound
 
 RETENTION_MS: Final = 90 * 86_400_000
-WANTED: Final = {"cleanup.policy": "compact,delete", "retention.ms": str(RETENTION_MS)}
+WANTED: Final = {
+    "cleanup.policy": "compact,delete",
+    "retention.ms": str(RETENTION_MS),
+    # Of a daemon whose clock is wrong: one that is ahead would be refused, and what one tells that is far behind deleted at once.
+    "message.timestamp.type": "LogAppendTime",
+}
 
 app = typer.Typer(no_args_is_help=True, help="What the daemon tells of the records it took and delivered.")
 
@@ -61,6 +66,8 @@ def problems(found: "TopicFound") -> list[str]:
         )
     if "delete" not in policy:
         wrong.append("cleanup.policy lacks delete: what was told is kept for ever")
+    if found.settings.get("message.timestamp.type") == "CreateTime":
+        wrong.append("message.timestamp.type is not LogAppendTime: a daemon whose clock is wrong tells in vain")
     retention = found.settings.get("retention.ms")
     if "delete" in policy and retention is not None and 0 <= int(retention) < RETENTION_MS:
         wrong.append(f"retention.ms = {retention} is less than 90 days: hours audited later than that are not complete")

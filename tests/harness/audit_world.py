@@ -24,7 +24,8 @@ from .kafka_cluster import REQUEST_S, Cluster, OwnCluster
 from .log_files import FRONT, OVERHEAD
 from .processes import Deadline, wait_until
 
-AUDIT_CONFIG: Final = {"cleanup.policy": "compact,delete"}
+AUDIT_CONFIG: Final = {"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"}
+"""As `penstock audit create-topic` makes it."""
 SECONDS: Final = 60.0
 
 

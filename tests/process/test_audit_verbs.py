@@ -51,6 +51,7 @@ def test_what_is_wrong_with_a_topic_that_is_there_is_said(cluster: EmbeddedClust
     assert found.returncode == 1
     assert "cleanup.policy lacks compact" in found.stderr
     assert "retention.ms = 1000 is less than 90 days" in found.stderr
+    assert "message.timestamp.type is not LogAppendTime" in found.stderr
 
 
 def test_a_cluster_that_does_not_answer_is_said(tmp_path: Path) -> None:
