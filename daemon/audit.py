@@ -168,7 +168,7 @@ class AuditSession:
             return False
         for entry in draft.refusals:
             _ = self._store.append(entry)
-        return self._intake.take_own(route, bytearray(message))
+        return self._intake.take_own(route, bytearray(message), flush=draft.is_last)
 
     def _encoded(self, record: AuditRecord, route: Route) -> tuple[bytes, bytes] | None:
         """None: the topic takes no record so large, so this one is not told."""

@@ -140,17 +140,20 @@ class Intake:
         route = self._route(topic)
         return None if route is None or route.gone is not None else route
 
-    def take_own(self, route: Route, message: bytearray) -> bool:
-        """A SEND of the router's own, whose records name their partition. It waits for nothing, and nobody is told. False: there
-        is no room for it, nothing was taken. Asserts that the message is one that a client might send."""
+    def take_own(self, route: Route, message: bytearray, *, flush: bool) -> bool:
+        """A SEND of the router's own, whose records name their partition. It waits for nothing, and nobody is told. `flush`: no
+        linger for it. False: there is no room for it, nothing was taken. Asserts that the message is one that a client might send."""
+        ends: dict[int, int] = {}
         try:
             head = kernel.read_head(message, 0, len(message))
             scattered = self._scatter(route, head, message, 0, len(message))
-            frame = self._staging.stage(route, scattered, _OWN, len(message), {}, self.clock)
+            frame = self._staging.stage(route, scattered, _OWN, len(message), ends, self.clock)
         except FrameError as error:
             raise AssertionError(f"a frame of the router's own is wrong: {error}") from error
         except (NoSpaceError, SpoolFullError):
             return False
+        if flush:
+            self._delivery.flush([(partition, end - 1) for partition, end in ends.items()])
         frame.answered = True
         self.counts.own_taken += scattered.count
         return True

@@ -68,6 +68,16 @@ def test_every_record_is_told_and_an_orderly_stop_closes_the_books(cluster: Embe
         assert (records["received"], records["taken"], records["pending"]) == (0, 0, 0)
 
 
+def test_the_last_heartbeat_does_not_linger(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("lingering", partitions=1)
+    with Stack(cluster.bootstrap, shards=1, kafka={"linger.ms": 60_000}, audit=AUDIT) as stack:
+        with stack.session("app") as session:
+            assert session.acked(session.send("lingering", values_of(0), seq=0, level=1)).level == 1
+        incarnation = audit_of(stack)["incarnation"]
+        stop(stack)
+    assert read_audit(cluster).heartbeats()[incarnation].state == CLOSED
+
+
 def test_kills_of_router_and_shards_leave_books_that_balance(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("killed", partitions=3)
     frames = 300
