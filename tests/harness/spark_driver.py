@@ -29,7 +29,7 @@ from .processes import REPOSITORY, Deadline, TooLateError, end, start_tied, tail
 MARK: Final = "PENSTOCK_TEST_DRIVER"
 WITHOUT_SPARK: Final = ("retire", "check")
 START_S: Final = 120.0
-VERB_S: Final = 180.0
+VERB_S: Final = 900.0
 LIVING: Final["set[Pipeline]"] = set()
 """Pipelines that are not closed yet: a failed test shows their logs."""
 
