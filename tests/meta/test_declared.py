@@ -75,10 +75,25 @@ def test_every_setting_is_obeyed_by_something(section: type[BaseModel]) -> None:
 
 
 @pytest.mark.parametrize(
-    "section", [PipelineSettings, Land, PipelineTopic, PipelineAudit, Seal, Listener], ids=lambda section: section.__name__
+    "section",
+    [PipelineSettings, Land, PipelineTopic, PipelineAudit, Seal, Listener],
+    ids=lambda section: section.__name__,
 )
 def test_every_setting_of_the_pipeline_is_obeyed_by_something_of_its_own(section: type[BaseModel]) -> None:
-    owners = {"audit", "job", "kafka", "land", "listener", "location", "seal", "settings", "told", "topic", "found", "given"}
+    owners = {
+        "audit",
+        "job",
+        "kafka",
+        "land",
+        "listener",
+        "location",
+        "seal",
+        "settings",
+        "told",
+        "topic",
+        "found",
+        "given",
+    }
     read = {name for owner, name in read_attributes("pipeline/") if owner in owners}
     assert set(section.model_fields) - read == set()
 
