@@ -13,7 +13,6 @@ commit and compared before the first batch of a run.
 import threading
 from typing import Final, Protocol
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -23,7 +22,7 @@ from .checkpoint import Checkpoint
 from .failures import sentence
 from .land_topic import LandTopic
 from .names import QUARANTINE, bronze_table
-from .tables import Table, Tables, Transaction
+from .tables import Part, Table, Tables, Transaction
 
 RULES: Final = "penstock.parse"
 """In a commit's metadata: digest of the rules by which its batch was read."""
@@ -31,7 +30,7 @@ OFFSETS: Final = "penstock.offsets"
 """In a commit's metadata: the end of its batch in each partition, as in Spark's offset log."""
 
 
-_PARTITIONS_MAX: Final = 1_000_000
+_GOOD, _BAD = range(2)
 
 
 class LandError(Exception):
@@ -67,8 +66,9 @@ class Batches:
         self._rules = topic.rules.digest()
         self._query: str | None = None
         self._looked = False
-        self._bronze_schema = schemas.bronze(topic.format.value_type)
-        self._bronze = tables.table(bronze_table(topic.name), self._bronze_schema, schemas.PARTITION_BY)
+        self._tables = tables
+        schema = schemas.bronze(topic.format.value_type)
+        self._bronze = tables.table(bronze_table(topic.name), schema, schemas.PARTITION_BY)
         self._quarantine = tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY)
         self._closed = threading.Event()
         self.failure: LandError | None = None
@@ -101,18 +101,16 @@ class Batches:
             self._look(bad_app, self._quarantine, batch, offsets, follows=False)
             self._looked = True
         self._steps.reached("started", self._topic.name, batch)
-        rows = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        wrong = F.col("error_class")
+        both = [Part(self._bronze, wrong.isNull()), Part(self._quarantine, wrong.isNotNull())]
+        with self._tables.parts(self._with_batch(frame, batch), both) as parts:
             # A commit even without rows: it tells later runs how this batch was read.
-            if not self._bronze.append(self._good(rows, batch), app=good_app, version=batch, metadata=metadata):
+            if not parts.append(_GOOD, app=good_app, version=batch, metadata=metadata):
                 self._compare(self._bronze.transaction(good_app), batch, offsets)
             self._steps.reached("good", self._topic.name, batch)
-            bad = rows.where(F.col("error_class").isNotNull())
-            if not _is_empty(bad):
-                _ = self._quarantine.append(self._bad(bad, batch), app=bad_app, version=batch, metadata=metadata)
+            if not parts.is_empty(_BAD):
+                _ = parts.append(_BAD, app=bad_app, version=batch, metadata=metadata)
             self._steps.reached("bad", self._topic.name, batch)
-        finally:
-            _ = rows.unpersist()
 
     def _apps(self) -> tuple[str, str]:
         if self._query is None:
@@ -123,17 +121,10 @@ class Batches:
             )
         return apps(self._query)
 
-    def _good(self, rows: DataFrame, batch: int) -> DataFrame:
-        good = self._with_batch(rows.where(F.col("error_class").isNull()), batch)
-        return good.select(*self._bronze_schema.fieldNames())
-
-    def _bad(self, bad: DataFrame, batch: int) -> DataFrame:
-        named = self._with_batch(bad, batch).withColumn("format", F.lit(self._topic.rules.format))
-        return named.select(*schemas.QUARANTINE.fieldNames())
-
     def _with_batch(self, rows: DataFrame, batch: int) -> DataFrame:
         return rows.withColumns(
             {
+                "format": F.lit(self._topic.rules.format),
                 "schema_version": F.lit(self._topic.rules.schema_version),
                 "batch": F.lit(batch).cast("long"),
                 # Of the moment of writing: what a stream calls the present is when the batch was planned.
@@ -171,16 +162,6 @@ class Batches:
                 f"{self._topic.name}: batch {batch} in the table is of other records than batch {batch} of the checkpoint "
                 f"{self._checkpoint.path}: it is not the checkpoint that wrote the table"
             )
-
-
-def _is_empty(frame: DataFrame) -> bool:
-    """In one job. (Spark would try one partition first, then more.)
-
-    It is asked of the rows and not of what was observed: a task that failed after its rows were kept does not compute them again, and
-    what it had observed is not counted.
-    """
-    frame.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", _PARTITIONS_MAX)
-    return frame.isEmpty()
 
 
 def apps(query: str) -> tuple[str, str]:

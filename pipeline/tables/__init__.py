@@ -3,6 +3,8 @@
 from .interface import (
     FileInfo,
     Noted,
+    Part,
+    Parts,
     Table,
     TableConflictError,
     TableError,
@@ -17,6 +19,8 @@ __all__ = [
     "FileInfo",
     "Location",
     "Noted",
+    "Part",
+    "Parts",
     "Table",
     "TableConflictError",
     "TableError",

@@ -161,8 +161,11 @@ def find_transaction(table: "DeltaTable", app: str, version: int) -> dict[str, s
     return {}
 
 
-def commit(order: Order, files: Sequence[Added]) -> int:
+def commit(order: Order, files: Sequence[Added], *, seen: "DeltaTable | None" = None) -> int:
     """Make the commit, and say which version it is.
+
+    `seen`: the table as it was a moment ago; that spares opening it. If it has changed since, the number after it is taken, and it is
+    looked at anew.
 
     Raise TableError for rows that are not those of the order, TableConflictError when the transaction is there already, when what is to be replaced has changed, or when others were
     quicker for two minutes on end.
@@ -172,7 +175,7 @@ def commit(order: Order, files: Sequence[Added]) -> int:
     _refuse_wrong(order, files)
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        table = open_table(order.table)
+        table, seen = seen or open_table(order.table), None
         if order.app is not None and order.version is not None:
             there = table.transaction_version(order.app)
             if there is not None and there >= order.version:

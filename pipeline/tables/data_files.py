@@ -114,17 +114,32 @@ class FileWriter:
         """Write the rows to files, and say what they are. What is written is removed again when something fails on the way."""
         try:
             for batch in batches:
-                self._held.append(batch)
-                self._held_bytes += batch.nbytes
-                if self._held_bytes >= ROW_GROUP_BYTES:
-                    self._flush()
-            self._flush()
-            while self._open:
-                self._end(next(iter(self._open)))
+                self.add(batch)
+            return self.end()
         except BaseException:
-            self._drop()
+            self.drop()
             raise
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write these rows, now or with those to come."""
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def end(self) -> list[Added]:
+        """Write what is held, end all files, and say what they are."""
+        self._flush()
+        while self._open:
+            self._end(next(iter(self._open)))
         return self._ended
+
+    def drop(self) -> None:
+        """Remove all that was written."""
+        for file in self._open.values():
+            file.drop()
+        for added in self._ended:
+            (self._root / added.path).unlink(missing_ok=True)
 
     def _flush(self) -> None:
         if not self._held:
@@ -147,12 +162,6 @@ class FileWriter:
 
     def _end(self, key: tuple[Value, ...]) -> None:
         self._ended.append(self._open.pop(key).end())
-
-    def _drop(self) -> None:
-        for file in self._open.values():
-            file.drop()
-        for added in self._ended:
-            (self._root / added.path).unlink(missing_ok=True)
 
 
 def _statistics(found: pq.FileMetaData, rows: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
 from py4j.protocol import Py4JJavaError
@@ -14,8 +15,19 @@ from pyspark.sql.types import DataType, StructType
 from .commits import PATIENCE_S, commit_notes
 from .delta_rs import PROPERTIES, UPSERTS_MAX, VACUUM_HOURS_MIN
 from .gateway import gateway
-from .interface import NOTHING, FileInfo, Noted, TableConflictError, TableError, TableSchemaError, Transaction
+from .interface import (
+    NOTHING,
+    FileInfo,
+    Noted,
+    Part,
+    Parts,
+    TableConflictError,
+    TableError,
+    TableSchemaError,
+    Transaction,
+)
 from .jvm_log import CHANGED_MEANWHILE, JvmLog
+from .kept_parts import kept
 from .partitions import text
 from .types import additions, relaxed
 
@@ -38,6 +50,9 @@ class DeltaJvmTables:
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> "DeltaJvmTable":
         return DeltaJvmTable(self._spark, f"{self._place}/{name}", name, schema, partition_by)
+
+    def parts(self, df: DataFrame, parts: Sequence[Part]) -> AbstractContextManager[Parts]:
+        return kept(df, parts)
 
     def existing(self, name: str) -> "DeltaJvmTable | None":
         if not self.exists(name):

@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlparse
@@ -13,12 +14,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from .commits import Order, commit, find_commit, find_transaction, live_files, open_table, read_notes
-from .data_files import FileWriter
+from .data_files import Added, FileWriter, remove
 from .delta_source import FILE_BYTES_OPTION, NAME, ORDER, PARTITION_BY
 from .gateway import make_active
-from .interface import NOTHING, FileInfo, Noted, TableConflictError, TableError, TableSchemaError, Transaction
+from .interface import (
+    NOTHING,
+    FileInfo,
+    Noted,
+    Part,
+    Parts,
+    TableConflictError,
+    TableError,
+    TableSchemaError,
+    Transaction,
+)
 from .partitions import Value, text
 from .types import PARTITION_TYPES, additions, arrow_schema, relaxed
+from .written_parts import Place, written
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -50,6 +62,9 @@ class DeltaRsTables:
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> "DeltaRsTable":
         """Raise TableSchemaError for a column that cannot be written."""
         return DeltaRsTable(self._spark, self._root / name, name, schema, partition_by)
+
+    def parts(self, df: DataFrame, parts: Sequence[Part]) -> AbstractContextManager[Parts]:
+        return written([(cast(DeltaRsTable, part.table), part.where) for part in parts], df)
 
     def existing(self, name: str) -> "DeltaRsTable | None":
         if not self.exists(name):
@@ -98,6 +113,30 @@ class DeltaRsTable:
             if there is not None and there >= version:
                 return False
         _ = self._write(df, self._order("append", metadata, app=app, version=version))
+        return True
+
+    def place(self, found: StructType) -> Place:
+        """Where tasks write rows of these columns, among others. Raise TableSchemaError when they are not the table's."""
+        by_name = {field.name: field for field in found}
+        ours = StructType([by_name[field.name] for field in self.schema if field.name in by_name])
+        lacking = additions(ours, self.schema, self.name)
+        if lacking.fields:
+            raise TableSchemaError(f"table {self.name}: no {[field.name for field in lacking]} in the rows")
+        return Place(self._path, self._arrow, self.partition_by)
+
+    def add(self, files: Sequence[Added], *, app: str, version: int, metadata: Mapping[str, str]) -> bool:
+        """`append` of rows that tasks have written; the files are deleted when they do not get in."""
+        try:
+            table = self._made()
+            there = table.transaction_version(app)
+            if there is not None and there >= version:
+                remove(self._path, files)
+                return False
+            _ = commit(self._order("append", metadata, app=app, version=version), files, seen=table)
+        except TableError:
+            # Surely not committed.
+            remove(self._path, files)
+            raise
         return True
 
     def transaction(self, app: str) -> Transaction | None:

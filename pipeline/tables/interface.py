@@ -5,10 +5,11 @@ Both engines keep Delta tables in folders beside each other and record the same 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -132,8 +133,35 @@ class Table(Protocol):
         ...
 
 
+class Part(NamedTuple):
+    """Rows of a frame that go into one table."""
+
+    table: Table
+    where: Column
+    """Which. The frame has all columns of the table; others of its columns are for other parts."""
+
+
+class Parts(Protocol):
+    """The rows of one frame, each in one part, on their way into several tables: computed once, whatever happens to its tasks."""
+
+    def is_empty(self, part: int) -> bool:
+        """Whether no row is in the part of this index."""
+        ...
+
+    def append(self, part: int, *, app: str, version: int, metadata: Mapping[str, str] = NOTHING) -> bool:
+        """`Table.append` with the rows of this part."""
+        ...
+
+
 class Tables(Protocol):
     """All tables of a pipeline."""
+
+    def parts(self, df: DataFrame, parts: Sequence[Part]) -> AbstractContextManager[Parts]:
+        """Compute the frame, each of whose rows belongs to one of the parts, whose tables are these tables'.
+
+        Raise TableSchemaError when the frame's columns are not those of the tables.
+        """
+        ...
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table: ...
 

@@ -1,0 +1,40 @@
+"""Parts of a frame, for any engine: the frame is kept while they are written."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+
+from .interface import NOTHING, Part, Parts
+
+_PARTITIONS_MAX: Final = 1_000_000
+
+
+@contextmanager
+def kept(df: DataFrame, parts: Sequence[Part]) -> Generator[Parts]:
+    """See `Tables.parts`."""
+    rows = df.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield _Kept(rows, parts)
+    finally:
+        _ = rows.unpersist()
+
+
+class _Kept:
+    def __init__(self, rows: DataFrame, parts: Sequence[Part]) -> None:
+        self._rows = rows
+        self._parts = parts
+
+    def is_empty(self, part: int) -> bool:
+        # In one job. (Spark would try one partition first, then more.)
+        self._rows.sparkSession.conf.set("spark.sql.limit.initialNumPartitions", _PARTITIONS_MAX)
+        return self._of(part).isEmpty()
+
+    def append(self, part: int, *, app: str, version: int, metadata: Mapping[str, str] = NOTHING) -> bool:
+        return self._parts[part].table.append(self._of(part), app=app, version=version, metadata=metadata)
+
+    def _of(self, part: int) -> DataFrame:
+        table, where = self._parts[part]
+        return self._rows.where(where).select(*(f"`{field.name}`" for field in table.schema))

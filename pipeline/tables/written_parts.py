@@ -1,0 +1,113 @@
+"""Parts of a frame, by delta-rs: one job writes the files of all tables, and the driver makes a commit for each.
+
+That a task runs twice does no harm, as with `delta_source`: its files are named by what it returns, and Spark takes the answer of one
+attempt. Nothing is kept of the rows, no second job asks how many there are, and no process is started to plan or to commit: what a
+small batch costs is mostly that.
+"""
+
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from .data_files import Added, FileWriter
+from .interface import NOTHING, Parts
+
+_PART: Final = "_part"
+_pc: Any = pyarrow.compute
+"""Its functions are made when it is imported, and no type checker finds them."""
+_RETURNED: Final = pa.schema([("part", pa.int32()), ("file", pa.string())])
+_RETURNED_DDL: Final = "part int, file string"
+
+
+class Place(NamedTuple):
+    """Where a task writes the rows of a part."""
+
+    folder: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+
+
+class Target(Protocol):
+    """A table of delta-rs, as far as it is needed here."""
+
+    def place(self, found: StructType) -> Place: ...
+
+    def add(self, files: Sequence[Added], *, app: str, version: int, metadata: Mapping[str, str]) -> bool: ...
+
+
+@contextmanager
+def written(parts: Sequence[tuple[Target, Column]], df: DataFrame) -> Generator[Parts]:
+    """See `Tables.parts`."""
+    found = df.schema
+    places = tuple(table.place(found) for table, _ in parts)
+    names = dict.fromkeys(name for place in places for name in place.schema.names)
+    which = sf.lit(None).cast("int")
+    for index in reversed(range(len(parts))):
+        which = sf.when(parts[index][1], sf.lit(index)).otherwise(which)
+    rows = df.select(*(f"`{name}`" for name in names), which.alias(_PART))
+    files: list[list[Added]] = [[] for _ in parts]
+    for row in rows.mapInArrow(_writer(places), _RETURNED_DDL).collect():
+        files[row["part"]].append(Added(**json.loads(row["file"])))
+    yield _Written([table for table, _ in parts], files)
+
+
+class _Written:
+    def __init__(self, tables: Sequence[Target], files: Sequence[Sequence[Added]]) -> None:
+        self._tables = tables
+        self._files = files
+
+    def is_empty(self, part: int) -> bool:
+        return not self._files[part]
+
+    def append(self, part: int, *, app: str, version: int, metadata: Mapping[str, str] = NOTHING) -> bool:
+        return self._tables[part].add(self._files[part], app=app, version=version, metadata=metadata)
+
+
+def _writer(places: Sequence[Place]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return write_parts(batches, places)
+
+    return write
+
+
+def write_parts(batches: Iterator[pa.RecordBatch], places: Sequence[Place]) -> Iterator[pa.RecordBatch]:
+    """In a task: all rows into files; (index of the part, `Added` as JSON) of each file."""
+    context = TaskContext.get()
+    task = context.partitionId() if context is not None else 0
+    writers = [FileWriter(*place, task=task) for place in places]
+    try:
+        for batch in batches:
+            for part, rows in _shares(batch, len(places)):
+                writers[part].add(rows.select(places[part].schema.names))
+        ended: list[dict[str, Any]] = [
+            {"part": part, "file": json.dumps(added._asdict())}
+            for part, writer in enumerate(writers)
+            for added in writer.end()
+        ]
+    except BaseException:
+        for writer in writers:
+            writer.drop()
+        raise
+    yield pa.RecordBatch.from_pylist(ended, schema=_RETURNED)
+
+
+def _shares(batch: pa.RecordBatch, parts: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each part. Raise ValueError for a row that is in none."""
+    which = batch.column(_PART)
+    if which.null_count:
+        raise ValueError(f"{which.null_count} rows belong to no table")
+    for part in range(parts):
+        mask = _pc.equal(which, part)
+        count = _pc.sum(mask).as_py()
+        if count == batch.num_rows:
+            yield part, batch
+        elif count:
+            yield part, batch.filter(mask)
