@@ -23,6 +23,15 @@ _DELTA_JVM: Final = {
 }
 _PYTHON: Final = "spark.pyspark.python"
 _PLACES_OF_JARS: Final = ("spark.jars", "spark.jars.packages")
+_LOCAL_IP: Final = "SPARK_LOCAL_IP"
+_DEFAULTS: Final = {
+    # A frame that is kept gets as many partitions as its rows fill, and not as many as a shuffle may have: an audit of few rows
+    # would run two hundred tasks in place of one, at every step.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    # Standard error has lines of JSON, and no bars between them.
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Unless the settings say otherwise."""
 
 ALWAYS: Final = {
     # Hours are UTC's, and delta-rs takes no other name of it.
@@ -49,6 +58,9 @@ def start(settings: PipelineSettings, app_name: str, *, master: str | None = "lo
         os.environ["PYSPARK_PYTHON"] = chosen[_PYTHON]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master is not None and master.startswith("local"):
+        # Everything is in this process: Spark's ports, its web page among them, ask nobody who they are.
+        os.environ.setdefault(_LOCAL_IP, "127.0.0.1")
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
@@ -83,7 +95,7 @@ def conf(settings: PipelineSettings, *, submitted: bool = False) -> dict[str, st
     Raises:
         ConfigError: the jars are not there.
     """
-    found: dict[str, str] = {}
+    found = dict(_DEFAULTS)
     if settings.writer == "delta-jvm":
         found |= _DELTA_JVM
     if not submitted:

@@ -270,11 +270,19 @@ JAVA_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 JAVA: Final = "spark.driver.extraJavaOptions"
 
 
+FEW_ROWS: Final = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For plans of a few thousand rows: planned once and interpreted. To plan them anew at every stage and to compile them takes many
+times what it takes to run them."""
+
+
 def small_spark() -> dict[str, str]:
     """Spark's settings for tests: little memory, quick to start."""
     return {
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.harness import daemon, spark_driver
 from tests.harness.kafka_cluster import OwnCluster, existing_bootstrap, unique_topic
 from tests.harness.kafka_node import VERSIONS, JavaOptions
-from tests.harness.spark_driver import archive_path, class_archive, keep_archive, small_spark
+from tests.harness.spark_driver import FEW_ROWS, archive_path, class_archive, keep_archive, small_spark
 
 FOLDER = Path(__file__).parent
 MASTER = "local[2,4]"
@@ -26,13 +26,6 @@ BROKER_SETTINGS = {
     # Topics are closed to writers for a while, to have records wait in spools.
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
-}
-FEW_ROWS = {
-    # Plans of a few thousand rows: planned once and interpreted. To plan them anew at every stage and to compile them takes
-    # many times what it takes to run them. Drivers that are processes have Spark's own ways.
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
@@ -72,7 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "writer": WRITER,
             "kafka": {"bootstrap.servers": "127.0.0.1:1"},
             "topics": {"any": {"format": "raw"}},
-            "spark": small_spark() | class_archive(make=archive) | small_delta(),
+            "spark": small_spark() | FEW_ROWS | class_archive(make=archive) | small_delta(),
         },
         "tests",
     )
