@@ -120,7 +120,7 @@ def audit(
             settings = settings.model_copy(update={"audit": settings.audit.model_copy(update={"report": report})})
         result = runner.audit(settings, master=where, hours=hours)
         verdict = judge(result.data)
-        found = [f"- {' '.join((finding.title, *finding.told))}" for finding in verdict.findings]
+        found = [f"- {': '.join((finding.title, ' '.join(finding.told)))}" for finding in verdict.findings]
         _say("\n".join([verdict.headline, verdict.summary, *found, f"report: {result.report}"]))
         return result.exit_code
 
@@ -183,9 +183,22 @@ def check(
 
     def job(settings: PipelineSettings, _where: str | None) -> int:
         from . import runner, session
+        from .failures import RefusedError
+        from .kafka_admin import KafkaUnreachableError
 
-        _ = session.jars_of(settings)
-        runner.require_topics(settings, [*settings.topics, settings.audit.topic])
+        problems: list[str] = []
+        try:
+            _ = session.jars_of(settings)
+        except ConfigError as error:
+            problems += error.problems
+        try:
+            runner.require_topics(settings, [*settings.topics, settings.audit.topic])
+        except (RefusedError, KafkaUnreachableError) as error:
+            if not problems:
+                raise
+            problems.append(str(error))
+        if problems:
+            raise ConfigError(problems)
         _say("the settings are good, the jars are there, and Kafka has the topics")
         return PipelineExit.OK
 

@@ -85,6 +85,17 @@ def test_brokers_that_are_not_there_are_told_in_one_line(verb: str) -> None:
     assert line.startswith(f"penstock-pipeline: no broker of kafka.bootstrap.servers = {NOWHERE} can be used: ")
 
 
+def test_check_tells_of_jars_and_brokers_together(tmp_path: Path) -> None:
+    with Pipeline(NOWHERE, {"a": {}}) as pipeline:
+        text = pipeline.config_path.read_text()
+        _ = pipeline.config_path.write_text(f'kafka_timeout = 0.5\njars = "{tmp_path}"\n{text}')
+        ended = command("check", "--config", str(pipeline.config_path))
+    assert ended.returncode == PipelineExit.USAGE
+    jars, brokers = ended.stderr.splitlines()
+    assert jars.startswith(f"penstock-pipeline: jars: no jars in {tmp_path}: ")
+    assert brokers.startswith(f"penstock-pipeline: no broker of kafka.bootstrap.servers = {NOWHERE} can be used: ")
+
+
 def test_a_topic_that_is_not_there_is_told_in_one_line(broker: OwnCluster) -> None:
     with Pipeline(broker.bootstrap, {"no.such": {}}) as pipeline:
         ended = pipeline.run("land", "--once")
