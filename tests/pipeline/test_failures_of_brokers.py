@@ -95,7 +95,7 @@ def test_acknowledged_records_that_an_unclean_election_took_are_lost_by_name(wor
     assert len(gone) >= FRAME
     world.rig.judge(word).assert_exact()
     assert (found.of_class("lost"), set(found.classes)) == (gone, gone)
-    assert found.statuses == ({"lost", "complete"} if word == "rewritten" else {"lost"})
+    assert "lost" in found.statuses <= {"lost", "complete"}
     assert world.after.exit_code == LOST
 
 
@@ -112,4 +112,5 @@ def test_records_that_retention_took_before_land_came_are_lost_by_name(world: Wo
     gone = world.gone["deleted"]
     assert len(gone) == RETENTION
     world.rig.judge("deleted").assert_exact()
-    assert (found.statuses, found.of_class("lost"), set(found.classes)) == ({"lost"}, gone, gone)
+    assert (found.of_class("lost"), set(found.classes)) == (gone, gone)
+    assert "lost" in found.statuses <= {"lost", "complete"}
