@@ -51,13 +51,18 @@ def as_nullable(kind: DataType) -> DataType:
     """The type with everything nullable, as tables have it: what must not be null is checked when a record is read."""
     match kind:
         case StructType():
-            return StructType([StructField(field.name, as_nullable(field.dataType)) for field in kind.fields])
+            return as_nullable_struct(kind)
         case ArrayType():
             return ArrayType(as_nullable(kind.elementType))
         case MapType():
             return MapType(as_nullable(kind.keyType), as_nullable(kind.valueType))
         case _:
             return kind
+
+
+def as_nullable_struct(schema: StructType) -> StructType:
+    """The same of a struct."""
+    return StructType([StructField(field.name, as_nullable(field.dataType)) for field in schema.fields])
 
 
 def required_fields(schema: StructType, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

@@ -4,14 +4,18 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, BooleanType, DataType, StringType, StructField, StructType, VariantType
 
 from ..core.parse_rules import ErrorClass
-from . import READABLE, absent, as_nullable, fault
+from . import READABLE, absent, as_nullable_struct, fault
 
 _CORRUPT: Final = "_penstock_corrupt"
 _TEXT: Final = "_text"
 _PARSED: Final = "_parsed"
+_WRAPPED: Final = "_penstock_value"
+_END: Final = "_penstock_end"
+_WITH_END: Final = 2
+"""Elements of the array: the value, and the end."""
 
 NOT_UTF8: Final = "not UTF-8"
 NOT_JSON: Final = "not one JSON value"
@@ -19,9 +23,13 @@ NOT_FITTING: Final = "JSON that does not fit the declared schema"
 
 
 def _text() -> Column:
-    """The value between brackets. Jackson reads one value and leaves the rest: `{…} and more` would pass, `[{…} and more]` does not."""
+    """The value in an array, and what shows that the array was read to its end.
+
+    Jackson reads one value and leaves the rest: `{…} and more` would pass, and so would `{…}] and more` between brackets alone.
+    """
     readable = F.col(READABLE)
-    return F.when(readable.isNotNull(), F.concat(F.lit("["), readable.cast(StringType()), F.lit("]")))
+    end = f',{{"{_END}":true}}]'
+    return F.when(readable.isNotNull(), F.concat(F.lit("["), readable.cast(StringType()), F.lit(end)))
 
 
 class Json:
@@ -33,22 +41,28 @@ class Json:
 
     def __init__(self, schema: StructType) -> None:
         self._schema = schema
-        self.value_type: DataType = as_nullable(schema)
+        self.value_type: StructType = as_nullable_struct(schema)
         self.schema_text: str = schema.json()
 
     def parse(self, frame: DataFrame) -> DataFrame:
-        wrapper = StructType(
-            [StructField("v", ArrayType(self.value_type)), StructField(_CORRUPT, StringType())],
-        )
-        wrapped = F.concat(F.lit('{"v":'), F.col(_TEXT), F.lit("}"))
+        either = StructType([*self.value_type.fields, StructField(_END, BooleanType())])
+        wrapper = StructType([StructField(_WRAPPED, ArrayType(either)), StructField(_CORRUPT, StringType())])
+        wrapped = F.concat(F.lit(f'{{"{_WRAPPED}":'), F.col(_TEXT), F.lit("}"))
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
         columns = list(frame.columns)
         frame = frame.withColumn(_TEXT, _text()).withColumn(_PARSED, F.from_json(wrapped, wrapper, options))
         parsed = F.col(_PARSED)
-        only = F.get(parsed.getField("v"), F.lit(0))
+        found = parsed.getField(_WRAPPED)
+        only = F.get(found, F.lit(0))
         there = F.col(READABLE).isNotNull()
-        whole = parsed.getField(_CORRUPT).isNull() & (F.size(parsed.getField("v")) == 1) & only.isNotNull()
-        frame = frame.select(*columns, _TEXT, F.when(there & F.coalesce(whole, F.lit(False)), only).alias("value"))
+        whole = (
+            parsed.getField(_CORRUPT).isNull()
+            & (F.size(found) == _WITH_END)
+            & only.isNotNull()
+            & F.get(found, F.lit(1)).getField(_END)
+        )
+        read = F.when(there & F.coalesce(whole, F.lit(False)), only.dropFields(_END))
+        frame = frame.select(*columns, _TEXT, read.alias("value"))
         value = F.col("value")
         wrong = there & value.isNull()
         cases = [
@@ -60,11 +74,12 @@ class Json:
         return frame.select(*columns, "value", *fault(cases))
 
 
-def _is_one_value(brackets: Column) -> Column:
-    """Whether a variant is an array of one element."""
-    first = F.try_variant_get(brackets, "$[0]", "variant")
-    second = F.try_variant_get(brackets, "$[1]", "variant")
-    return brackets.isNotNull() & first.isNotNull() & second.isNull()
+def _is_one_value(array: Column) -> Column:
+    """Whether a variant is an array of one value and the end."""
+    first = F.try_variant_get(array, "$[0]", "variant")
+    end = F.try_variant_get(array, f"$[1].{_END}", "boolean")
+    more = F.try_variant_get(array, f"$[{_WITH_END}]", "variant")
+    return F.coalesce(array.isNotNull() & first.isNotNull() & end & more.isNull(), F.lit(False))
 
 
 class Variant:

@@ -65,6 +65,11 @@ JSON_BAD = [
     (b'{"id": 1} and more', "decode"),
     (b'{"id": 1}{"id": 2}', "decode"),
     (b'{"id": 1}, {"id": 2}', "decode"),
+    # Ends of something larger: what is put around a value to read it must not be ended by the value.
+    (b'{"id": 1}] and more', "decode"),
+    (b'{"id": 1}]} and more', "decode"),
+    (b'{"id": 1}, {"id": 2}]}', "decode"),
+    (b'{"id": 1}], "next": [1', "decode"),
     (b'{"id": tru}', "decode"),
     (b'\x00{"id": 1}', "decode"),
     (b'{"name": "\xff"}', "decode"),
