@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 from penstock.pipeline.tables import (
+    Part,
     Table,
     TableConflictError,
     TableError,
@@ -293,6 +294,9 @@ def test_a_column_keeps_its_type(spark: SparkSession, tables: Tables, table: Tab
         _ = other.append(spark.createDataFrame([(1, "2026-11-22-03", "x")], other.schema))
     with pytest.raises(TableSchemaError, match="raw as binary, not as string"):
         _ = other.read()
+    spelt = tables.table("events", StructType.fromDDL("id long, hour string, value struct<N: int>"), ("hour",))
+    with pytest.raises(TableSchemaError, match=r"has value\.n, and value\.N differs from it in capitals only"):
+        _ = spelt.append(spark.createDataFrame([(1, "2026-11-22-03", (1,))], spelt.schema))
 
 
 def test_a_table_of_a_newer_protocol_is_neither_read_nor_written(
@@ -372,3 +376,34 @@ def test_a_type_that_cannot_be_written_is_named(tables: Tables) -> None:
 def test_a_place_that_is_no_folder_is_refused(spark: SparkSession) -> None:
     with pytest.raises(TableError, match="delta-jvm"):
         _ = open_tables(Place("s3://bucket/tables"), spark)
+
+
+def test_rows_of_one_frame_go_into_the_table_of_their_part_and_twice_into_none(
+    spark: SparkSession, tables: Tables, table: Table
+) -> None:
+    others = tables.table("others", COLUMNS, ("hour",))
+    both = [Part(table, F.col("id") < 5), Part(others, F.col("id") >= 5)]
+    frame = rows(spark, range(8)).withColumn("more", F.lit(1))
+    with tables.parts(frame, both) as parts:
+        assert [parts.is_empty(0), parts.is_empty(1)] == [False, False]
+        assert parts.append(0, app="q/good", version=3, metadata={"digest": "one"})
+    assert (ids(table.read()), others.version()) == ([0, 1, 2, 3, 4], None)
+    # The same again, as after a crash between the two.
+    with tables.parts(frame, both) as parts:
+        assert not parts.append(0, app="q/good", version=3)
+        assert parts.append(1, app="q/bad", version=3)
+    with tables.parts(rows(spark, [1]), both) as parts:
+        assert [parts.is_empty(0), parts.is_empty(1)] == [False, True]
+    assert (ids(table.read()), ids(others.read())) == ([0, 1, 2, 3, 4], [5, 6, 7])
+    assert table.transaction("q/good") == (3, {"digest": "one"})
+    assert table.read().where("id = 3").collect() == rows(spark, [3]).collect()
+
+
+def test_parts_of_another_type_are_refused_before_anything_is_written(
+    spark: SparkSession, tables: Tables, table: Table
+) -> None:
+    assert table.append(rows(spark, [1]))
+    wrong = rows(spark, [2]).withColumn("id", F.lit("two"))
+    with pytest.raises(TableSchemaError, match="id"), tables.parts(wrong, [Part(table, F.lit(True))]) as parts:
+        _ = parts.append(0, app="q/good", version=0)
+    assert ids(table.read()) == [1]
