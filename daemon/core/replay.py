@@ -83,6 +83,7 @@ class Replay:
         self._wall_ms = wall_ms
         self._continuous = False
         self._is_again = False
+        self._were_kept = False
         self._taken: dict[tuple[int, int], _Taken] = {}
         self._prune_from = _PRUNE_FROM
         self._missing: list[_Missing] = []
@@ -146,9 +147,13 @@ class Replay:
             if power_cut and state.rows and state.next_ordinal > state.mark:
                 state.cuts_are_facts = False
                 state.unknown_through = state.next_ordinal - 1
+        if self._were_kept and self.ledger.books is None:
+            # Whoever keeps books again knows less of this minute than was told of it.
+            self.ledger.era += 1
         return Replayed(frames, slices, lost)
 
     def _checkpoint(self, entry: CheckpointEntry) -> None:
+        self._were_kept = entry.books is not None
         if self._continuous:
             if self.ledger.snapshot() != entry.partitions:
                 self.differences += 1

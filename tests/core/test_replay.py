@@ -209,3 +209,16 @@ def test_after_a_power_cut_a_partition_without_a_stamp_row_has_sent_nothing() ->
     log.finish(power_cut=True)
     state = log.replay.ledger.by_number[0]
     assert (state.cuts_are_facts, state.unknown_through) == (True, None)
+
+
+def test_books_that_are_not_kept_any_more_end_their_era() -> None:
+    """Whoever keeps some again knows less of a minute than was told of it, and must not replace that."""
+    kept = CheckpointEntry([snapshot(next_ordinal=9, mark=9)], [], 7, 60_000, 2, [])
+    log = Log().segment(continuous=False)
+    log.add(kept)
+    log.finish()
+    assert log.replay.ledger.era == 3
+    log = Log().segment(continuous=False)
+    log.add(kept._replace(books=None, era=3))
+    log.finish()
+    assert log.replay.ledger.era == 3
