@@ -229,6 +229,9 @@ def test_what_an_outage_leaves_pending_is_told_as_pending_and_settles_once_it_is
         with Stack(cluster.bootstrap, shards=1, audit=AUDIT, timeouts={"drain_ms": 500}) as stack:
             with stack.session("app") as session:
                 assert session.acked(session.send("later", values_of(0), seq=0)).level == 2
+                assert wait_until(
+                    lambda: audit_of(stack)["records"]["delivered"], seconds=20, what="a first heartbeat in Kafka"
+                )
                 cluster.nodes[0].kill()
                 for seq in range(1, 11):
                     assert session.acked(session.send("later", values_of(seq), level=1, seq=seq)).level == 1

@@ -148,8 +148,9 @@ def test_a_listener_of_another_kind_is_found_by_asking(tmp_path: Path, password:
             assert brokers.bootstrap in found.problems[0]
         found = check(configured(tmp_path, "", f"{brokers.bootstrap},localhost:1"), "--connect")
         assert found.status == 0
-        (warning,) = found.warnings
-        assert "localhost:1" in warning, "one that answers will do, but the other is told"
+        listener, audit = found.warnings
+        assert "localhost:1" in listener, "one that answers will do, but the other is told"
+        assert "penstock audit create-topic" in audit, "these brokers have no audit topic"
 
 
 def test_the_direct_producer_refuses_files_that_are_no_certificates_before_it_starts(tmp_path: Path) -> None:
