@@ -2,8 +2,9 @@
 
 Key, UTF-8: `<incarnation, 12 hex>|<shard>|<topic>|<minute>`, and behind it `|<era>` where that is not 0. Value, UTF-8: one JSON
 object. `minute` counts minutes since 1970 (UTC) of the accept times of the records spoken of; `era` counts how often the
-daemon's clock was set back by so much that minutes come again, or its books were not kept for a while. Shard -1 is the router. Every record is a total: of one key the
-one with the highest `version` counts, and reading one twice, late, or not at all but its successor, changes nothing.
+daemon's clock was set back by so much that minutes come again, or its books were not kept for a while. Shard -1 is the router.
+Every record is a total: of one key the one with the highest `version` counts, and reading one twice, late, or not at all but
+its successor, changes nothing.
 
 Fields of every kind: `v` (1), `kind`, `incarnation`, `host`, `shard`, `version`, `sent_at` (ms since 1970), `era`.
 """
