@@ -76,6 +76,8 @@ class _Run:
         self._now_ms = now_ms
         self._seals = seals_table(tables)
         self._bronze = {topic: tables.existing(bronze_table(topic)) for topic in settings.topics}
+        self._counted: dict[Key, int] = {}
+        """Rows in bronze when it was decided what to do."""
         self._result = SealResult()
 
     def run(self) -> SealResult:
@@ -158,6 +160,7 @@ class _Run:
             for file in table.files() if table is not None else ():
                 key = Key(topic, file.partition["hour"] or "")
                 found[key] = found.get(key, 0) + file.rows
+        self._counted = dict(found)
         quarantine = self._tables.table(QUARANTINE, QUARANTINE_SCHEMA, PARTITION_BY).read()
         for row in quarantine.where(sf.col("topic").isin(*self._bronze)).groupBy("topic", "hour").count().collect():
             key = Key(row["topic"], row["hour"])
@@ -185,6 +188,10 @@ class _Run:
         table = self._bronze[order.topic]
         version = None if table is None else table.version()
         files = [] if table is None or version is None else table.files([order.hour], version=version)
+        if sum(file.rows for file in files) != self._counted.get(Key(order.topic, order.hour), 0):
+            # The books that would be written are not those of this version.
+            self._result.waiting.append(Wait(order.topic, order.hour, "rows came just now: audit again"))
+            return
         row = self._row(order, files)
         if table is not None and version is not None and (order.audited.duplicated or len(files) > self._wanted(files)):
             try:
@@ -207,20 +214,25 @@ class _Run:
         before = kept = frame.count()
         if order.audited.duplicated:
             # Nothing but this makes another choice of rows.
-            frame = _without_spare(frame).persist()
-            kept = frame.count()
-            frame = frame.repartition(self._wanted(files))
+            chosen = _without_spare(frame).persist()
+            kept = chosen.count()
+            frame = chosen.repartition(self._wanted(files))
         else:
+            chosen = None
             frame = frame.coalesce(self._wanted(files))
         noted = dict(row) | {"duplicates_removed": before - kept}
-        made = table.replace(
-            frame,
-            where={"hour": order.hour},
-            read_version=version,
-            rows=kept,
-            metadata={NOTE: json.dumps(noted, sort_keys=True)},
-            file_bytes=_CAP * int(self._settings.seal.target_file_bytes),
-        )
+        try:
+            made = table.replace(
+                frame,
+                where={"hour": order.hour},
+                read_version=version,
+                rows=kept,
+                metadata={NOTE: json.dumps(noted, sort_keys=True)},
+                file_bytes=_CAP * int(self._settings.seal.target_file_bytes),
+            )
+        finally:
+            if chosen is not None:
+                _ = chosen.unpersist()
         return made, noted
 
     def _row(self, order: SealIt, files: list[FileInfo]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def _relaxed(kind: DataType) -> DataType:
 def additions(table: StructType, wanted: StructType, name: str) -> StructType:
     """Columns, and fields of struct columns, that are wanted and that the table lacks; a struct that grows has its new fields only.
 
-    Raise TableSchemaError when a column has two types.
+    Raise TableSchemaError when a column has two types, or two spellings.
     """
     return StructType(_additions(relaxed(table), relaxed(wanted), name, ""))
 
@@ -94,8 +94,14 @@ def additions(table: StructType, wanted: StructType, name: str) -> StructType:
 def _additions(have: StructType, want: StructType, name: str, prefix: str) -> list[StructField]:
     found: list[StructField] = []
     known = {field.name: field.dataType for field in have}
+    spelt = {field.name.lower(): field.name for field in have}
     for field in want:
         if field.name not in known:
+            if other := spelt.get(field.name.lower()):
+                raise TableSchemaError(
+                    f"table {name} has {prefix}{other}, and {prefix}{field.name} differs from it in capitals only: "
+                    "tables make no difference there; write it as the table does"
+                )
             found.append(field)
             continue
         old, new = known[field.name], field.dataType

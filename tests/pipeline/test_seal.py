@@ -117,6 +117,12 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
     return made
 
 
+def frames_kept(spark: SparkSession) -> int:
+    """Frames that were persisted and not let go."""
+    inside: Any = spark
+    return inside._jsparkSession.sharedState().cacheManager().numCachedEntries()
+
+
 def picked(row: dict[str, Any], *names: str) -> Sequence[Any]:
     return [row[name] for name in names]
 
@@ -162,12 +168,15 @@ def test_of_doubled_records_the_lowest_place_stays_and_nothing_else_goes(world: 
     world.land([3, 4, 5], offset=500)
     world.land([None, 5, None], offset=600)
     run = world.audit("duplicated", accepted=20, holes=0, landed=24, distinct=20, duplicated=4, foreign=2)
+    kept = frames_kept(world.spark)
     _ = world.seal()
     [row] = world.seals()
     assert picked(row, "status", "landed", "distinct", "duplicates_removed", "foreign", "audit_run") == [
         *("sealed", 24, 20, 4, 2, run)
     ]
     assert world.places() == [*((number, number) for number in range(20)), (None, 600), (None, 602)]
+    # Of the many hours that a run may seal, none is kept in memory.
+    assert frames_kept(world.spark) == kept
 
 
 def test_an_hour_with_losses_is_sealed_with_gaps_when_the_grace_is_over_and_its_duplicates_go(world: World) -> None:
@@ -281,6 +290,36 @@ def test_a_row_that_lands_while_an_hour_is_compacted_is_not_lost(world: World) -
     _ = world.whole(11)
     _ = world.seal()
     assert picked(world.seals()[0], "status", "landed") == ["sealed", 11]
+
+
+def test_a_row_that_lands_after_the_hours_were_counted_is_in_no_seal_of_theirs(world: World) -> None:
+    world.land(range(5))
+    _ = world.whole(5)
+    bronze = world.bronze
+    late = [5]
+
+    class Racing:
+        """The table, onto which `land` puts a row when it has been decided to seal the hour."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(bronze, name)
+
+        def version(self) -> int | None:
+            if late:
+                world.land([late.pop()], offset=5)
+            return bronze.version()
+
+    class Raced:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.tables, name)
+
+        def existing(self, name: str) -> Any:
+            assert name == bronze_table(TOPIC)
+            return Racing()
+
+    result = seal.run(world.spark, world.settings, Raced(), now_ms=END)
+    assert [(wait.hour, wait.reason) for wait in result.waiting] == [(HOUR, "rows came just now: audit again")]
+    assert world.seals() == []
 
 
 KILLED: Final = """
