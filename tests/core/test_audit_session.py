@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 from penstock.config.model import Audit
-from penstock.daemon.audit import AuditSession, Rooms
+from penstock.daemon.audit import AuditSession, AuditState, Rooms
 from penstock.daemon.core.books import Books
 from penstock.daemon.core.entries import (
     AckedEntry,
@@ -72,6 +72,26 @@ def test_while_there_is_no_room_nothing_is_written_of_what_is_refused(refusal: N
     telling.rounds(1)
     told = [entry for entry in telling.world.store.entries if isinstance(entry, RefusedEntry)]
     assert sum(count for entry in told for _, count in entry.refused) == 100
+
+
+def test_a_stop_waits_for_what_it_tells_and_not_for_what_waits_elsewhere() -> None:
+    telling = Telling()
+    telling.rounds(1)
+    telling.offer()
+    # Told to a topic that had this part before, and is gone.
+    telling.world.counts.own_recovered = 5
+    for number, state in telling.world.ledger.by_number.items():
+        if state.pending:
+            telling.world.ledger.apply(AckedEntry(number, state.next_ordinal, Anchor(1, 1, 1, 1), -1))
+
+    def waits() -> bool:
+        return telling.session.closing(telling.world.now, telling.world.intake.clock.wall_ms, reachable=True)
+
+    assert waits()
+    assert waits()
+    telling.deliver()
+    assert not waits()
+    assert telling.session.state is AuditState.CLOSED
 
 
 def test_books_that_wait_for_days_leave_small_segments_to_the_records() -> None:
