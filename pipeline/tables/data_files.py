@@ -195,7 +195,8 @@ def _for_log(value: object) -> object:
         case str() if len(value) <= TEXT_STATISTICS_CHARS:
             return value
         case dt.datetime():
-            return f"{value:%Y-%m-%dT%H:%M:%S.%f}Z"
+            # All in UTC; `strftime` would not fill up years to four digits.
+            return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
         case dt.date():
             return value.isoformat()
         case _:

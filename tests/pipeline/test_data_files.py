@@ -1,5 +1,7 @@
 """Files as tasks write them, without Spark."""
 
+import datetime as dt
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +58,16 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="gone"):
         _ = writer(tmp_path, file_bytes=1).write_all(failing())
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_the_log_has_times_of_any_year_in_four_digits(tmp_path: Path) -> None:
+    schema = pa.schema([("at", pa.timestamp("us", tz="UTC"))])
+    moments = [dt.datetime(33, 4, 3, 15, 0, 0, 7, tzinfo=dt.UTC), dt.datetime(1969, 12, 31, 23, tzinfo=dt.UTC)]
+    rows = pa.record_batch([moments], schema=schema)
+    [file] = FileWriter(str(tmp_path), schema, (), task=0).write_all([rows])
+    said = json.loads(file.statistics)
+    assert said["minValues"] == {"at": "0033-04-03T15:00:00.000007Z"}
+    assert said["maxValues"] == {"at": "1969-12-31T23:00:00.000000Z"}
 
 
 def test_no_rows_are_no_files(tmp_path: Path) -> None:
