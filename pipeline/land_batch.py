@@ -151,6 +151,12 @@ class Batches:
 
     def _compare(self, found: Transaction | None, batch: int, offsets: str) -> None:
         """Before leaving out a commit that is there: it must be of the same rules and the same records."""
+        if found is not None and found.version > batch:
+            # What the commit of this batch was of is hidden by the newer one.
+            raise LandError(
+                f"{self._topic.name}: this driver is at batch {batch}, and batch {found.version} is in the table already: another "
+                "driver lands the topic with a copy of this checkpoint. End one of them"
+            )
         if found is None or found.version != batch or RULES not in found.metadata:
             return
         if found.metadata[RULES] != self._rules:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from penstock.pipeline.land import Land
 from penstock.pipeline.land_batch import LandError
+from penstock.pipeline.names import bronze_table
 from penstock.pipeline.tables import open_tables
 from pyspark.sql import SparkSession
 
@@ -131,6 +132,31 @@ def test_of_two_drivers_on_one_checkpoint_one_is_stopped_and_the_table_is_exact(
     drive(spark, replace(plan, last_batch=max(row["batch"] for row in landed(tmp_path, plan.topic).bronze) + 1))
     found = landed(tmp_path, plan.topic)
     assert_exact(found, (max(row["batch"] for row in found.bronze) + 1) * ROWS)
+
+
+def test_a_driver_that_a_rival_has_overtaken_counts_nothing_as_landed_by_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    plan = Plan(folder=str(tmp_path), last_batch=1, rows=ROWS)
+    settings = plan.settings()
+    tables = open_tables(settings, spark)
+
+    class Overtaken:
+        """Just before the driver writes batch 1, another one with a copy of its checkpoint has written 1 and 2."""
+
+        def reached(self, step: str, topic: str, batch: int) -> None:
+            if (step, batch) == ("started", 1):
+                table = tables.existing(bronze_table(topic))
+                assert table is not None
+                [query] = land.queries
+                for rivals in (1, 2):
+                    nothing = spark.createDataFrame([], table.schema)
+                    assert table.append(nothing, app=f"{query.id}/good", version=rivals)
+
+    land = Land(spark, settings, tables, source=partial(rate_source, rows=plan.rows), steps=Overtaken())
+    _ = land.start()
+    with pytest.raises(LandError, match="at batch 1, and batch 2 is in the table already: another driver"):
+        run_until(land, 1)
 
 
 def run_until_started(land: Land) -> None:
