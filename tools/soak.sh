@@ -19,4 +19,5 @@ PENSTOCK_BROKER_KILLS=${PENSTOCK_BROKER_KILLS:-6} "$bin/pytest" tests/kafka/test
 # Delta's JVM connector under the Spark that it is made for; the Makefile has made the environment.
 PENSTOCK_WRITER=delta-jvm build/jvm-env/bin/pytest tests/pipeline/test_tables.py tests/pipeline/test_seal.py -q --timeout 1200
 PENSTOCK_PIPELINE_RECORDS=${PENSTOCK_PIPELINE_RECORDS:-2000000} "$bin/pytest" tests/pipeline/test_everything_lands_once.py -q -s --timeout 3600
+PENSTOCK_CLUSTER_RECORDS=${PENSTOCK_CLUSTER_RECORDS:-20000} "$bin/pytest" tests/pipeline/test_cluster.py -q --timeout 1200
 "$bin/python" bench/throughput.py

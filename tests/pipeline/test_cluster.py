@@ -5,17 +5,21 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from penstock.producer import DirectProducer
 from penstock.wire.audit_records import CLOSED, Heartbeat, Intake, Outcome, Range
 from penstock.wire.record_ids import HEADER, RecordId
 
+from tests.harness.counts import count_from
 from tests.harness.kafka_cluster import OwnCluster
 from tests.harness.spark_cluster import ENVIRONMENT, SparkCluster, pack_environment, shell
-from tests.harness.spark_driver import Pipeline
+from tests.harness.spark_driver import FEW_ROWS, JAVA, Pipeline, class_archive
 
-RECORDS = 1_000
+RECORDS = count_from("PENSTOCK_CLUSTER_RECORDS", 1_000)
+# Each job starts three JVMs, and sealing on a cluster has no way of its own: the soak, which has more records, seals as well.
+SEALS = RECORDS > 1_000
 PARTITIONS = 2
 EACH = RECORDS // PARTITIONS
 INCARNATION = 0x0123456789AB
@@ -32,6 +36,7 @@ def cluster() -> Iterator[SparkCluster]:
 
 def on_cluster(folder: Path) -> dict[str, str | int]:
     return {
+        **FEW_ROWS,
         "spark.archives": f"{pack_environment(folder)}#{ENVIRONMENT}",
         "spark.pyspark.python": f"./{ENVIRONMENT}/bin/python",
         "spark.executor.memory": "512m",
@@ -39,7 +44,7 @@ def on_cluster(folder: Path) -> dict[str, str | int]:
         "spark.cores.max": 2,
         # With one core each, waiting for the executor that has the data is all that would be waited for.
         "spark.locality.wait": "0s",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": class_archive()[JAVA],
     }
 
 
@@ -91,8 +96,13 @@ def fill(broker: OwnCluster, topic: str, audit_topic: str) -> None:
     producer.close(30)
 
 
+def sorted_ids(bronze: pa.Table) -> list[tuple[int, int]]:
+    """Origins and ordinals of all rows."""
+    return sorted((row["origin"], row["ordinal"]) for row in bronze.select(["origin", "ordinal"]).to_pylist())
+
+
 @pytest.mark.timeout(600)
-def test_an_hour_is_landed_audited_and_sealed_by_executors_that_have_only_what_was_packed(
+def test_an_hour_is_landed_and_audited_by_executors_that_have_only_what_was_packed(
     cluster: SparkCluster, broker: OwnCluster, topic_name: str, tmp_path: Path
 ) -> None:
     audit_topic = f"{topic_name}.audit"
@@ -107,13 +117,14 @@ def test_an_hour_is_landed_audited_and_sealed_by_executors_that_have_only_what_w
         audited = pipeline.run("audit")
         assert audited.status == 0, audited.output + audited.log
         assert str(pipeline.report) in audited.output
-        sealed = pipeline.run("seal")
-        assert sealed.status == 0, sealed.log
 
         bronze = DeltaTable(str(next(pipeline.tables.glob("bronze_*")))).to_pyarrow_table()
-        ids = {(row["origin"], row["ordinal"]) for row in bronze.select(["origin", "ordinal"]).to_pylist()}
-        assert bronze.num_rows == RECORDS
-        assert ids == {(origin, ordinal) for origin in range(PARTITIONS) for ordinal in range(EACH)}
-        [seal] = DeltaTable(str(pipeline.tables / "seals")).to_pyarrow_table().to_pylist()
-        assert (seal["topic"], seal["status"], seal["landed"], seal["lost"]) == (topic_name, "sealed", RECORDS, 0)
-    assert len(cluster.unpacked()) >= 3, "not every job's executors were given the packed environment"
+        assert sorted_ids(bronze) == [(origin, ordinal) for origin in range(PARTITIONS) for ordinal in range(EACH)]
+        if SEALS:
+            sealed = pipeline.run("seal")
+            assert sealed.status == 0, sealed.log
+            [seal] = DeltaTable(str(pipeline.tables / "seals")).to_pyarrow_table().to_pylist()
+            assert (seal["topic"], seal["status"], seal["landed"], seal["lost"]) == (topic_name, "sealed", RECORDS, 0)
+            again = DeltaTable(str(next(pipeline.tables.glob("bronze_*")))).to_pyarrow_table()
+            assert sorted_ids(again) == sorted_ids(bronze)
+    assert len(cluster.unpacked()) >= 2 + SEALS, "not every job's executors were given the packed environment"
