@@ -18,7 +18,7 @@ from typing import Final
 
 from penstock.config.pipeline import validate_pipeline
 from penstock.pipeline import audit_judge, audit_landed, audit_missing, audit_names, session
-from penstock.pipeline.core.bitmaps import BYTES
+from penstock.pipeline.core.bitmaps import WORD
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -107,13 +107,14 @@ class Bench:
         )
         return self.spark.createDataFrame([], columns)
 
-    def fold(self, most: int | None = None) -> int:
-        """All ids into bitmaps; their number of buckets."""
-        return (
-            audit_landed.buckets(self.rows(most))
-            .agg(F.count("bitmap"), F.sum(F.bitmap_count("bitmap")))
-            .collect()[0][0]
-        )
+    def fold(self, most: int | None = None) -> None:
+        """All ids into words, and these into buckets."""
+        words = audit_landed.merged(audit_landed.words(self.rows(most)))
+        _ = audit_landed.buckets(words).agg(F.sum("ids"), F.count("words")).collect()
+
+    def words(self) -> int:
+        """How many there are."""
+        return audit_landed.merged(audit_landed.words(self.rows())).count()
 
     def plain(self) -> None:
         """What Spark needs to group the same rows by a key as fine."""
@@ -128,8 +129,9 @@ class Bench:
     def names(self) -> tuple[set[int], set[int]]:
         """The missing and the doubled ids, as numbers."""
         ranges = self.books().cache()
-        counted = audit_landed.counted(audit_landed.buckets(self.rows()).cache())
-        judged = audit_judge.judged(audit_judge.pieces(ranges, self.holes()), counted)
+        words = audit_landed.merged(audit_landed.words(self.rows())).cache()
+        asked = audit_judge.asked(audit_judge.pieces(ranges, self.holes()), audit_landed.buckets(words))
+        judged = asked.mapInArrow(audit_judge.judge_batches, audit_judge.JUDGED)
         heartbeats = self.spark.createDataFrame([], "incarnation string, state string, sent_at bigint")
         places = audit_missing.places(self.spark, {"t": dict.fromkeys(range(ORIGINS), self.ids)}, {}, {})
         missing = audit_missing.classified(
@@ -140,7 +142,7 @@ class Bench:
             for row in missing.where("class = 'lost'").collect()
             for ordinal in range(row.first, row.end)
         }
-        twice = counted.where("rows > ids").select("topic", "incarnation", "origin", "bucket")
+        twice = audit_landed.doubled(words)
         found = audit_names.duplicates(self.rows(), twice, ranges).collect()
         return lost, {row.ordinal * ORIGINS + row.origin for row in found}
 
@@ -167,7 +169,8 @@ def main() -> int:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     bench = Bench(options.ids)
     try:
-        buckets = bench.fold()
+        words = bench.words()
+        bench.fold()
         bench.plain()
         bench.scan()
         turns = [(timed(bench.fold), timed(bench.plain), timed(bench.scan)) for _ in range(options.turns)]
@@ -182,7 +185,7 @@ def main() -> int:
         "ids_per_s": round(options.ids / fold),
         "fold_over_group_by": round(fold / plain, 2),
         "fold_over_scan": round(fold / scan, 2),
-        "bytes_a_record": round(buckets * BYTES / options.ids, 4),
+        "bytes_of_bits_a_record": round(words * WORD / 8 / options.ids, 4),
         "half_over_whole": round(half / fold, 2),
         "naming_s": round(naming, 2),
         "losses_named": lost == bench.lost,

@@ -4,7 +4,6 @@ How the parts prove it together: docs/design/pipeline.md. A run keeps nothing fo
 unsealed hours anew.
 """
 
-import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -12,9 +11,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.storagelevel import StorageLevel
 
 from ..config.pipeline import PipelineSettings
 from ..runtime import logs
@@ -23,16 +22,20 @@ from . import audit_schemas as schemas
 from .audit_columns import ID, by_bucket
 from .audit_data import Gathered, Result, gather
 from .audit_fold import Books, fold
+from .audit_frames import FEW, LITTLE, Frames
 from .audit_landed import Landed
 from .audit_report import Findings
 from .audit_scope import Scope, booked_hours, scope, sealed_hours
 from .audit_source import KafkaSource, Source
 from .core.hours import HOUR_MS, HourRange, hour_of_ms, start_ms
 from .core.report_data import MissingClass, ReportData
-from .tables import Tables
+from .tables import Table, Tables
 
 ODD_HOURS: Final = 48
 """So many hours before and after those asked for are looked through for ids that would be lost otherwise."""
+
+FOLDED: Final = 64
+"""So many records or rows may come to one: of so many times the few the driver tries to take what is left."""
 
 _Classify = Callable[[DataFrame], DataFrame]
 """From judged buckets to missing ids with their classes."""
@@ -57,15 +60,18 @@ def run(
     hours: HourRange | None = None,
     now_ms: int,
     source: Source | None = None,
+    few: int = FEW,
 ) -> AuditResult:
     """Audit all topics of the settings, the hours asked for or else all that are not sealed; write tables, report and metrics.
+
+    Frames of up to `few` rows are worked on at the driver.
 
     Raises:
         AuditVersionError: the audit topic is of a newer version.
         TableError: a table cannot be read or written.
         OSError: the report or the file of metrics cannot be written.
     """
-    with _Run(spark, settings, tables, source or KafkaSource(spark, settings, tables), now_ms) as audit:
+    with _Run(spark, settings, tables, source or KafkaSource(spark, settings, tables), now_ms, few) as audit:
         data = audit.judge(hours)
     report.write(settings.audit.report, report.render(data))
     if settings.audit.metrics_file is not None:
@@ -77,8 +83,8 @@ class _Compared(NamedTuple):
     """Books against landed ids."""
 
     rows: DataFrame
-    buckets: DataFrame
-    """Counted."""
+    words: DataFrame
+    """`audit_landed.merged`."""
     judged: DataFrame
     """`audit_judge.JUDGED`."""
     missing: DataFrame
@@ -89,70 +95,93 @@ class _Run:
     """What one run keeps at hand: frames that several steps read, until it ends."""
 
     def __init__(
-        self, spark: SparkSession, settings: PipelineSettings, tables: Tables, source: Source, now_ms: int
+        self, spark: SparkSession, settings: PipelineSettings, tables: Tables, source: Source, now_ms: int, few: int
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._tables = tables
         self._source = source
         self._now_ms = now_ms
-        self._kept = contextlib.ExitStack()
+        self._frames = Frames(spark, few)
+        self._folded_max = FOLDED * few
+        self._few = False
+        """Whether the driver has all that was folded: then it takes what follows from it, too."""
         self._began = time.monotonic()
         self._run_id = f"{hour_of_ms(now_ms)}-{uuid.uuid4().hex[:8]}"
 
     def __enter__(self) -> Self:
+        _ = self._frames.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kept.close()
+        self._frames.__exit__()
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         """Computed once."""
-        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        _ = self._kept.callback(kept.unpersist)
-        return kept
+        return self._frames.keep(frame, small=self._few)
 
     def judge(self, asked: HourRange | None) -> ReportData:
         """All steps, in the order that the proof needs (see `audit_source`)."""
         audit, topics = self._settings.audit, list(self._settings.topics)
         read_to, log_starts = self._source.landed_to(), self._source.log_starts()
         landed = Landed(self._tables, topics)
-        books, unread = fold(self._source.records())
-        _ = self._kept.callback(books.close)
-        if unread:
-            _ = logs.get().warning("audit_records_unreadable", topic=audit.topic, records=unread)
-        booked = booked_hours(books, topics)
-        there = {topic: landed.hours[topic] | booked.get(topic, set()) for topic in topics}
-        hours = scope(there, sealed_hours(self._tables), asked, audit.hours_max)
-        wanted = self._keep(hours.frame(self._spark))
-        ranges = self._keep(_wanted(books.ranges.where(F.col("topic").isin(*topics)), wanted))
+        books = self._fold()
+        with self._frames.plain(little=self._frames.few(books.newest)):
+            books = books.kept(self._keep if self._few else _as_it_is)
+            booked = booked_hours(books, topics)
+            there = {topic: landed.hours[topic] | booked.get(topic, set()) for topic in topics}
+            hours = scope(there, sealed_hours(self._tables), asked, audit.hours_max)
         rows = landed.rows(hours.hours)
+        words = self._words(rows, landed.rows_most(hours.hours))
+        self._few = self._frames.few(books.newest, words)
+        with self._frames.plain(little=self._few):
+            wanted = self._keep(hours.frame(self._spark))
+            ranges = self._keep(_wanted(books.ranges.where(F.col("topic").isin(*topics)), wanted))
+            holes = books.holes.where(F.col("topic").isin(*topics))
 
-        def classified(judged: DataFrame) -> DataFrame:
-            missing = judged.where(F.col("kind") == audit_judge.MISSING)
-            where = audit_missing.places(self._spark, read_to, log_starts, self._source.log_ends())
-            clock = audit_missing.Clock(self._now_ms, int(audit.late_after * 1_000))
-            return audit_missing.classified(missing, books.heartbeats, where, clock)
+            def classified(judged: DataFrame) -> DataFrame:
+                missing = self._keep(judged.where(F.col("kind") == audit_judge.MISSING))
+                if self._frames.empty(missing):
+                    return self._frames.none(audit_missing.CLASSIFIED)
+                where = audit_missing.places(self._spark, read_to, log_starts, self._source.log_ends())
+                clock = audit_missing.Clock(self._now_ms, int(audit.late_after * 1_000))
+                return audit_missing.classified(missing, books.heartbeats, where, clock)
 
-        holes = books.holes.where(F.col("topic").isin(*topics))
-        compared = self._compare(rows, audit_judge.pieces(ranges, holes), classified)
-        compared = self._look_around(compared, landed, hours, audit_judge.pieces(ranges, holes), classified)
-        found = self._find(rows, compared, books, ranges)
-        at = audit_report.Moment(self._now_ms, int(audit.heartbeat_stale * 1_000))
-        result = Result(
-            self._keep(audit_report.rows(found, wanted, at)), self._keep(audit_missing.runs(found.missing)), found
-        )
-        shown = gather(result, hours, wanted, at, audit.named_max)
-        self._write(result, shown)
+            cut = audit_judge.pieces(ranges, holes)
+            compared = self._judged(rows, self._keep(audit_landed.merged(words)), cut, classified)
+            compared = self._look_around(compared, landed, hours, cut, classified)
+            found = self._find(rows, words, compared, books, ranges)
+            at = audit_report.Moment(self._now_ms, int(audit.heartbeat_stale * 1_000))
+            result = Result(self._keep(audit_report.rows(found, wanted, at)), self._runs(found.missing), found)
+            shown = gather(result, hours, wanted, at, audit.named_max)
+            self._write(result, shown)
         return self._data(hours, shown)
 
-    def _compare(self, rows: DataFrame, cut: DataFrame, classified: _Classify) -> _Compared:
-        """Judge all buckets."""
-        return self._judged(rows, self._keep(audit_landed.buckets(rows)), cut, classified)
+    def _fold(self) -> Books:
+        """The audit topic, once."""
+        most = self._source.records_most()
+        self._few = most is not None and most <= self._folded_max
+        with self._frames.plain(little=most is not None and most <= LITTLE):
+            books, unread = fold(self._source.records(), self._keep)
+        self._few = self._frames.few(books.newest)
+        if unread:
+            _ = logs.get().warning("audit_records_unreadable", topic=self._settings.audit.topic, records=unread)
+        return books
 
-    def _judged(self, rows: DataFrame, buckets: DataFrame, cut: DataFrame, classified: _Classify) -> _Compared:
-        judged = self._keep(audit_judge.judged(cut, audit_landed.counted(buckets)))
-        return _Compared(rows, buckets, judged, self._keep(classified(judged)))
+    def _words(self, rows: DataFrame, most: int) -> DataFrame:
+        """What landed, once."""
+        with self._frames.plain(little=most <= LITTLE):
+            return self._frames.keep(audit_landed.words(rows), small=most <= self._folded_max)
+
+    def _judged(self, rows: DataFrame, words: DataFrame, cut: DataFrame, classified: _Classify) -> _Compared:
+        asked = audit_judge.asked(cut, audit_landed.buckets(words))
+        few = self._frames.taken(asked) if self._few else None
+        if few is None:
+            judged = self._keep(asked.mapInArrow(audit_judge.judge_batches, audit_judge.JUDGED))
+        else:
+            found = pa.Table.from_batches(audit_judge.judge_batches(few.to_batches()), audit_judge.ARROW)
+            judged = self._frames.local(found, audit_judge.JUDGED)
+        return _Compared(rows, words, judged, self._keep(classified(judged)))
 
     def _look_around(
         self, compared: _Compared, landed: Landed, hours: Scope, cut: DataFrame, classified: _Classify
@@ -160,33 +189,39 @@ class _Run:
         """Before ids are called lost: do rows with them lie in hours that were not asked for?"""
         around = {topic: _near(landed.hours[topic], wanted) for topic, wanted in hours.hours.items()}
         lost = compared.missing.where(F.col("class") == str(MissingClass.LOST))
-        if not any(around.values()) or lost.isEmpty():
+        if not any(around.values()) or self._frames.empty(compared.missing) or lost.isEmpty():
             return compared
         keys = by_bucket(lost).select(*ID, "bucket").distinct()
-        elsewhere = audit_landed.rows_in(landed.rows(around), keys)
-        more = self._keep(audit_landed.buckets(elsewhere))
-        if more.isEmpty():
+        elsewhere = audit_landed.rows_in(landed.rows(around), keys).drop("bucket")
+        more = self._keep(audit_landed.merged(audit_landed.words(elsewhere)))
+        if self._frames.empty(more):
             return compared
-        both = self._keep(audit_landed.merged(compared.buckets, more))
-        return self._judged(compared.rows.unionByName(elsewhere.drop("bucket")), both, cut, classified)
+        both = self._keep(audit_landed.merged(compared.words.unionByName(more)))
+        return self._judged(compared.rows.unionByName(elsewhere), both, cut, classified)
 
-    def _find(self, rows: DataFrame, compared: _Compared, books: Books, ranges: DataFrame) -> Findings:
+    def _runs(self, missing: DataFrame) -> DataFrame:
+        found = audit_missing.runs(missing)
+        return self._frames.none(found.schema) if self._frames.empty(missing) else self._keep(found)
+
+    def _find(
+        self, rows: DataFrame, words: DataFrame, compared: _Compared, books: Books, ranges: DataFrame
+    ) -> Findings:
         """Name what is doubled, and what no book knows."""
-        doubled = audit_landed.counted(compared.buckets).where(F.col("rows") > F.col("ids")).select(*ID, "bucket")
-        stray = compared.judged.where(F.col("kind") == audit_judge.STRAY)
-        census = self._keep(audit_landed.census(rows))
-        if doubled.isEmpty():
-            duplicates = self._spark.createDataFrame([], audit_names.DUPLICATES)
+        doubled = self._keep(audit_landed.doubled(compared.words))
+        stray = self._keep(compared.judged.where(F.col("kind") == audit_judge.STRAY))
+        census = self._keep(audit_landed.census(words))
+        if self._frames.empty(doubled):
+            duplicates = self._frames.none(audit_names.DUPLICATES)
         else:
             duplicates = self._keep(audit_names.duplicates(compared.rows, doubled, ranges))
-        if stray.isEmpty():
-            strays = self._spark.createDataFrame([], audit_names.STRAYS)
+        if self._frames.empty(stray):
+            strays = self._frames.none(audit_names.STRAYS)
         else:
             # Of the hours asked for only: what lies in others is not this run's business.
             strays = self._keep(audit_names.strays(rows, stray, books.heartbeats))
         return Findings(
             books=books,
-            judged=compared.judged.where(F.col("kind") == audit_judge.COUNTED),
+            judged=self._keep(compared.judged.where(F.col("kind") == audit_judge.COUNTED)),
             missing=compared.missing,
             duplicates=duplicates,
             strays=strays,
@@ -208,14 +243,25 @@ class _Run:
             (schemas.HOLES_TABLE, schemas.HOLES, books.holes),
             (schemas.HEARTBEATS_TABLE, schemas.HEARTBEATS, books.heartbeats),
         ):
-            self._tables.table(name, schema).overwrite(frame.select(*schema.names))
+            self._put(self._tables.table(name, schema), frame, whole=True)
         for name, schema, frame, any_of_it in (
             (schemas.MISSING_TABLE, schemas.MISSING, missing, shown.missing),
             (schemas.DUPLICATES_TABLE, schemas.DUPLICATES, duplicates, shown.duplicates),
             (schemas.REPORT_TABLE, schemas.REPORT, rows, shown.rows),
         ):
             if any_of_it:
-                _ = self._tables.table(name, schema).append(frame.select(*schema.names))
+                self._put(self._tables.table(name, schema), frame, whole=False)
+
+    def _put(self, table: Table, frame: DataFrame, *, whole: bool) -> None:
+        """Add the rows to a table, or put them in the place of all; few ones without tasks."""
+        chosen = frame.select(*table.schema.names)
+        few = self._frames.taken(chosen) if self._few else None
+        if few is not None:
+            table.put(few, whole=whole)
+        elif whole:
+            table.overwrite(chosen)
+        else:
+            _ = table.append(chosen)
 
     def _data(self, hours: Scope, shown: Gathered) -> ReportData:
         return ReportData(
@@ -235,6 +281,11 @@ def _wanted(ranges: DataFrame, wanted: DataFrame) -> DataFrame:
     marked = F.broadcast(wanted.withColumn("asked", F.lit(True)))
     asked = F.coalesce("asked", F.lit(False)) & F.col("ids")
     return ranges.join(marked, ["topic", "hour"], "left").withColumn("wanted", asked).drop("asked")
+
+
+def _as_it_is(frame: DataFrame) -> DataFrame:
+    """Not kept: what it is made from is."""
+    return frame
 
 
 def _near(there: Iterable[str], wanted: Sequence[str]) -> list[str]:

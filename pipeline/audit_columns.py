@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from .core.bitmaps import BITS
+from .core.bitmaps import BITS, WORD, WORDS
 from .schemas import HOUR_FORMAT
 
 ID: Final = ("topic", "incarnation", "origin")
@@ -44,8 +44,18 @@ def by_bucket(spans: DataFrame) -> DataFrame:
 
 
 def bucket_of(ordinal: Column) -> Column:
-    """The bucket as `bitmap_bucket_number(ordinal + 1)` counts them: of ordinals, which are never negative, that bucket."""
+    """The bucket of an ordinal, counted from 1."""
     return F.shiftright(ordinal, BITS.bit_length() - 1) + 1
+
+
+def word_of(ordinal: Column) -> Column:
+    """The word of 64 ordinals that it lies in, counted from 0 over all buckets."""
+    return F.shiftright(ordinal, WORD.bit_length() - 1)
+
+
+def bucket_of_word(word: Column) -> Column:
+    """The bucket that has the word."""
+    return F.shiftright(word, WORDS.bit_length() - 1) + 1
 
 
 def number(column: Column) -> Column:

@@ -5,12 +5,11 @@ lost, which the books then show.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's users call it
-from pyspark.storagelevel import StorageLevel
 
 from ..wire import audit_records
 from . import audit_schemas as schemas
@@ -38,7 +37,7 @@ class AuditVersionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """The audit topic, folded. All frames read `newest`, which is kept until `close`."""
+    """The audit topic, folded. All frames read `newest`."""
 
     newest: DataFrame
     intakes: DataFrame
@@ -52,27 +51,27 @@ class Books:
     heartbeats: DataFrame
     """`schemas.HEARTBEATS`."""
 
-    def close(self) -> None:
-        """Let the rows go."""
-        _ = self.newest.unpersist()
+    def kept(self, keep: Callable[[DataFrame], DataFrame]) -> "Books":
+        """The same, each frame computed once."""
+        frames = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "newest"}
+        return replace(self, **{name: keep(frame) for name, frame in frames.items()})
 
     def counts(self) -> DataFrame:
         """All of `audit_counts`."""
         return self.intakes.select(*schemas.COUNTS.names).unionByName(self.outcomes.select(*schemas.COUNTS.names))
 
 
-def fold(records: DataFrame) -> tuple[Books, int]:
+def fold(records: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> tuple[Books, int]:
     """The books, and how many records could not be read.
 
-    `records` has the binary columns `key` and `value`; those without a value (deletions) are left out.
+    `records` has the binary columns `key` and `value`; those without a value (deletions) are left out. `keep` computes a frame once.
 
     Raises:
         AuditVersionError: there are records of a newer version.
     """
-    newest = _newest(records).persist(StorageLevel.MEMORY_AND_DISK)
+    newest = keep(_newest(records))
     unread = newest.where(F.col("kind") == _UNREAD).select("records", "v").first()
     if unread is not None and (unread.v or 0) > audit_records.VERSION:
-        _ = newest.unpersist()
         raise AuditVersionError(
             f"the audit topic has records of version {unread.v}; this program knows version {audit_records.VERSION}: "
             "nothing was judged, update it"

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from .audit_columns import ID, by_bucket
-from .core.bitmaps import Span, first_ordinal, judge, landed_bits
+from .core.bitmaps import Bits, Span, first_ordinal, judge, landed_bits
 
 RANGE: Final = 0
 HOLE: Final = 1
@@ -32,24 +34,24 @@ def pieces(ranges: DataFrame, holes: DataFrame) -> DataFrame:
     return whole.select(*kept).unionByName(gaps.select(*kept))
 
 
-def judged(cut: DataFrame, landed: DataFrame) -> DataFrame:
-    """`JUDGED`, of `pieces` and counted buckets of landed ids."""
+def asked(cut: DataFrame, landed: DataFrame) -> DataFrame:
+    """What there is to be judged, of `pieces` and buckets of landed ids."""
     books = cut.groupBy(*ID, "bucket").agg(
         F.collect_list(F.struct(*_PIECE)).alias("pieces"), F.max("wanted").alias("wanted")
     )
     both = books.join(landed, [*ID, "bucket"], "full_outer").where(F.col("wanted") | F.col("ids").isNotNull())
-    asked = both.select(*ID, "bucket", "ids", "bitmap", "pieces")
-    return asked.mapInArrow(_judge_batches, JUDGED)
+    return both.select(*ID, "bucket", "ids", "words", "pieces")
 
 
-def _judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Buckets in, `JUDGED` out."""
     for batch in batches:
         found = _Found()
         columns = [batch.column(name).to_pylist() for name in (*ID, "bucket", "ids")]
-        bitmaps = batch.column("bitmap")
-        spans = _pieces_of(batch.column("pieces"))
-        for row, (topic, incarnation, origin, bucket, ids) in enumerate(zip(*columns, strict=True)):
-            found.judge((topic, incarnation, origin, bucket), ids or 0, bitmaps[row].as_py(), next(spans))
+        words, spans = _words_of(batch.column("words")), _pieces_of(batch.column("pieces"))
+        for topic, incarnation, origin, bucket, ids in zip(*columns, strict=True):
+            bits = landed_bits(*next(words), ids or 0)
+            found.judge((topic, incarnation, origin, bucket), bits, next(spans))
         yield found.batch()
 
 
@@ -64,6 +66,20 @@ class _Piece(NamedTuple):
     offset_end: int
     sent_at: int
     wanted: bool
+
+
+_Words = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+def _words_of(column: "pa.ListArray[Any]") -> Iterator[_Words]:
+    """The words of each row: their places, and their bits."""
+    flat = column.flatten()
+    places, bits = (flat.field(place).to_numpy(zero_copy_only=False) for place in (0, 1))
+    start = 0
+    for count in column.value_lengths().to_pylist():
+        end = start + (count or 0)
+        yield places[start:end], bits[start:end]
+        start = end
 
 
 def _pieces_of(column: "pa.ListArray[Any]") -> Iterator[list[_Piece]]:
@@ -83,11 +99,11 @@ class _Found:
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
 
-    def judge(self, place: tuple[str, str, int, int], ids: int, bitmap: bytes | None, found: list[_Piece]) -> None:
+    def judge(self, place: tuple[str, str, int, int], bits: Bits, found: list[_Piece]) -> None:
         """One bucket."""
         ranges = [piece for piece in found if piece.piece == RANGE]
         answer = judge(
-            landed_bits(bitmap, ids),
+            bits,
             first_ordinal(place[-1]),
             [Span(piece.first, piece.end) for piece in ranges],
             [Span(piece.first, piece.end) for piece in found if piece.piece == HOLE],
@@ -105,13 +121,13 @@ class _Found:
 
     def batch(self) -> pa.RecordBatch:
         """All of them."""
-        columns = list(zip(*self._rows, strict=True)) or [()] * len(_ARROW)
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(ARROW)
         return pa.RecordBatch.from_arrays(
-            [pa.array(values, kind) for values, kind in zip(columns, _ARROW.types, strict=True)], schema=_ARROW
+            [pa.array(values, kind) for values, kind in zip(columns, ARROW.types, strict=True)], schema=ARROW
         )
 
 
-_ARROW: Final = pa.schema(
+ARROW: Final = pa.schema(
     [
         ("kind", pa.string()),
         ("topic", pa.string()),

@@ -1,4 +1,4 @@
-"""What landed, quarantine included: rows, their numbers by hour, and their ids as bitmaps."""
+"""What landed, quarantine included: rows, their numbers by hour, and their ids as bits."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,8 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from . import schemas
-from .audit_columns import ID, bucket_of
-from .core.bitmaps import BITS
+from .audit_columns import ID, bucket_of, bucket_of_word, word_of
+from .audit_frames import LITTLE
+from .core.bitmaps import BITS, WORD, WORDS
 from .names import QUARANTINE, bronze_table
 from .tables import Table, Tables
 
@@ -36,10 +37,17 @@ class Landed:
         self._bronze = {topic: _at_version(tables, bronze_table(topic)) for topic in topics}
         # After bronze: who reads a batch's good rows must not miss its bad ones.
         self._quarantine = _at_version(tables, QUARANTINE)
+        self._counts = {topic: rows_by_hour(*bronze) for topic, bronze in self._bronze.items()}
+        self._counts_bad = rows_by_hour(*self._quarantine)
         self.hours: Mapping[str, frozenset[str]] = {
-            topic: hours_of(*bronze) | hours_of(*self._quarantine) for topic, bronze in self._bronze.items()
+            topic: frozenset(found) | frozenset(self._counts_bad) for topic, found in self._counts.items()
         }
         """By topic, hours in which it may have rows."""
+
+    def rows_most(self, hours: Mapping[str, Iterable[str]]) -> int:
+        """How many rows these hours of each topic have at most, as the tables' logs say."""
+        good = sum(self._counts[topic].get(hour, 0) for topic, some in hours.items() for hour in some)
+        return good + sum(self._counts_bad.get(hour, 0) for hour in {each for some in hours.values() for each in some})
 
     def rows(self, hours: Mapping[str, Iterable[str]]) -> DataFrame:
         """`COLUMNS` of the rows of these hours of each topic."""
@@ -62,12 +70,15 @@ class Landed:
         return reduce(DataFrame.unionByName, frames).select(*COLUMNS.names)
 
 
-def hours_of(table: Table, version: int | None) -> frozenset[str]:
-    """The hours that a table has files of."""
-    if version is None:
-        return frozenset()
-    found = (_HOUR_FOLDER.search(file.path) for file in table.files(version=version))
-    return frozenset(match[1] for match in found if match is not None)
+def rows_by_hour(table: Table, version: int | None) -> dict[str, int]:
+    """The hours that a table has files of, with their rows."""
+    counts: dict[str, int] = {}
+    for file in table.files(version=version) if version is not None else ():
+        match = _HOUR_FOLDER.search(file.path)
+        if match is not None:
+            # Where the log does not say how many, it may be many.
+            counts[match[1]] = counts.get(match[1], 0) + (file.rows or LITTLE)
+    return counts
 
 
 def _at_version(tables: Tables, name: str) -> tuple[Table, int | None]:
@@ -86,13 +97,25 @@ def _among(topics_by_hour: Mapping[str, list[str]]) -> Column:
     return found
 
 
-def census(rows: DataFrame) -> DataFrame:
-    """Rows by topic, hour, incarnation (null: foreign) and `latency`, a step of the ladder, from accept to landed."""
+def words(rows: DataFrame) -> DataFrame:
+    """All that the audit takes from rows, in one pass: how many lie in a topic, hour, incarnation (null: foreign) and `latency` (a
+    step of the ladder from accept to landed), by words of 64 ordinals, and in `bits` which of these.
+
+    Rows of a word were mostly accepted and landed together, so there are about 64 times fewer of these.
+    """
     waited = F.unix_millis("landed_at") - F.unix_millis("accept_ts")
     step = F.floor(F.log(waited) / F.log(F.lit(LATENCY_STEP))).cast("int")
     # Clocks differ: what landed before it was accepted landed at once.
     latency = F.when(waited >= 1, step).when(waited < 1, F.lit(-1))
-    return rows.groupBy("topic", "hour", "incarnation", latency.alias("latency")).agg(F.count("*").alias("rows"))
+    # Spark's own bitmaps cannot be hashed together: they have all rows sorted first.
+    bit = F.expr(f"shiftleft(1L, cast(ordinal & {WORD - 1} as int))")
+    key = ("topic", "hour", "incarnation", "origin", word_of(F.col("ordinal")).alias("word"), latency.alias("latency"))
+    return rows.groupBy(*key).agg(F.count("*").alias("rows"), F.bit_or(bit).alias("bits"))
+
+
+def census(found: DataFrame) -> DataFrame:
+    """Of words: rows by topic, hour, incarnation and latency."""
+    return found.groupBy("topic", "hour", "incarnation", "latency").agg(F.sum("rows").alias("rows"))
 
 
 def latencies(counted: DataFrame) -> DataFrame:
@@ -112,32 +135,33 @@ def latencies(counted: DataFrame) -> DataFrame:
     )
 
 
-def buckets(rows: DataFrame) -> DataFrame:
-    """Ids as bitmaps, one a (topic, incarnation, origin, bucket), with the number of rows."""
-    seat = F.col("ordinal") + 1
+def merged(found: DataFrame) -> DataFrame:
+    """Of words, whatever hours they lie in: one row an id's word, with the bits of all."""
     return (
-        rows.where(F.col("incarnation").isNotNull())
-        .groupBy(*ID, F.bitmap_bucket_number(seat).alias("bucket"))
-        .agg(F.count("*").alias("rows"), F.bitmap_construct_agg(F.bitmap_bit_position(seat)).alias("bitmap"))
+        found.where(F.col("incarnation").isNotNull())
+        .groupBy(*ID, "word")
+        .agg(F.sum("rows").alias("rows"), F.bit_or("bits").alias("bits"))
     )
 
 
-def merged(first: DataFrame, second: DataFrame) -> DataFrame:
-    """The buckets of both."""
+def buckets(found: DataFrame) -> DataFrame:
+    """Of merged words: buckets with `ids`, the number of bits set, and the words of those that are not full: nothing is decoded in
+    the others."""
+    word = F.struct(F.col("word").bitwiseAND(WORDS - 1).alias("place"), "bits")
     return (
-        first.unionByName(second)
-        .groupBy(*ID, "bucket")
-        .agg(F.sum("rows").alias("rows"), F.bitmap_or_agg("bitmap").alias("bitmap"))
+        found.groupBy(*ID, bucket_of_word(F.col("word")).alias("bucket"))
+        .agg(F.sum(F.bit_count("bits")).alias("ids"), F.collect_list(word).alias("words"))
+        .select(*ID, "bucket", "ids", F.when(F.col("ids") < BITS, F.col("words")).alias("words"))
     )
 
 
-def counted(found: DataFrame) -> DataFrame:
-    """Buckets with `ids`, the number of bits set; the bitmaps of full ones are let go: nothing is decoded there."""
-    ids = F.bitmap_count("bitmap")
-    return found.select(*ID, "bucket", "rows", ids.alias("ids"), F.when(ids < BITS, F.col("bitmap")).alias("bitmap"))
+def doubled(found: DataFrame) -> DataFrame:
+    """Of merged words: keys of those with more rows than ids."""
+    return found.where(F.col("rows") > F.bit_count("bits")).select(*ID, "word")
 
 
 def rows_in(rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Rows whose bucket is one of these, with `bucket`."""
-    keyed = rows.where(F.col("incarnation").isNotNull()).withColumn("bucket", bucket_of(F.col("ordinal")))
-    return keyed.join(wanted, [*ID, "bucket"], "left_semi")
+    """Rows whose word or bucket, whichever column it has, is one of these; with that column."""
+    name, of = ("word", word_of) if "word" in wanted.columns else ("bucket", bucket_of)
+    keyed = rows.where(F.col("incarnation").isNotNull()).withColumn(name, of(F.col("ordinal")))
+    return keyed.join(wanted, [*ID, name], "left_semi")

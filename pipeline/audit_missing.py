@@ -13,6 +13,10 @@ from .kafka_admin import Offsets
 _PLACES: Final = "topic string, origin int, read_to bigint, log_start bigint, log_end bigint"
 
 
+CLASSIFIED: Final = """topic string, hour string, incarnation string, origin int, minute bigint, first bigint, end bigint,
+    class string, evidence string"""
+
+
 class Clock(NamedTuple):
     """What decides where no offset does."""
 
@@ -33,7 +37,7 @@ def places(spark: SparkSession, read_to: Offsets, log_starts: Offsets, log_ends:
 
 
 def classified(missing: DataFrame, heartbeats: DataFrame, where: DataFrame, clock: Clock) -> DataFrame:
-    """Runs of missing ids, cut where they change from settled to open, with `hour`, `class` and `evidence`.
+    """`CLASSIFIED`: runs of missing ids, cut where they change from settled to open.
 
     `missing`: rows of `audit_judge.JUDGED`; `where`: `places`.
     """

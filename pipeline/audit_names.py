@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from ..wire import audit_records
-from .audit_columns import HOURLY, ID, by_bucket, hour_of_minute
+from .audit_columns import HOURLY, ID, bucket_of, by_bucket, hour_of_minute
 from .audit_landed import rows_in
 
 PLACES_MAX: Final = 100
@@ -19,12 +19,12 @@ STRAYS: Final = "topic string, hour string, incarnation string, unknown bigint, 
 def duplicates(rows: DataFrame, doubled: DataFrame, ranges: DataFrame) -> DataFrame:
     """Ids of wanted ranges that landed more than once, with hour, minute and places.
 
-    `rows`: all that landed; `doubled`: keys of the buckets that have more rows than ids.
+    `rows`: all that landed; `doubled`: keys of the words that have more rows than ids.
     """
     sorted_places = F.array_sort(F.collect_list(F.struct("partition", "offset")))
     twice = (
         rows_in(rows, doubled)
-        .groupBy(*ID, "bucket", "ordinal")
+        .groupBy(*ID, bucket_of(F.col("ordinal")).alias("bucket"), "ordinal")
         .agg(F.count("*").alias("copies"), F.slice(sorted_places, 1, PLACES_MAX).alias("places"))
         .where(F.col("copies") > 1)
     )

@@ -6,7 +6,7 @@ not be older than the acknowledgements that they are compared with.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol, cast
 
 from kafka.protocol.consumer.offsets import OffsetSpec
@@ -43,6 +43,10 @@ class Source(Protocol):
 
     def records(self) -> DataFrame:
         """The audit topic: `key` and `value`, both binary."""
+        ...
+
+    def records_most(self) -> int | None:
+        """So many records the audit topic has at most; None: that is not known."""
         ...
 
     def log_ends(self) -> Offsets:
@@ -85,18 +89,23 @@ class KafkaSource:
         return {int(partition): offset for partition, offset in ends.get(topic, {}).items()}
 
     def log_starts(self) -> Offsets:
-        return self._listed(OffsetSpec.EARLIEST)
+        return self._listed(OffsetSpec.EARLIEST, self._settings.topics)
 
     def log_ends(self) -> Offsets:
-        return self._listed(OffsetSpec.LATEST)
+        return self._listed(OffsetSpec.LATEST, self._settings.topics)
 
-    def _listed(self, which: int) -> Offsets:
+    def records_most(self) -> int | None:
+        topic = self._settings.audit.topic
+        ends = self._listed(OffsetSpec.LATEST, [topic]).get(topic)
+        return None if ends is None else sum(ends.values())
+
+    def _listed(self, which: int, topics: Iterable[str]) -> Offsets:
         """Of all records, committed or not: what stands behind an open transaction was acknowledged nevertheless."""
         found: dict[str, dict[int, int]] = {}
         try:
             with asking(self._settings.kafka, timeout_s=TIMEOUT_S) as admin:
                 there = set(admin.list_topics())
-                wanted = [topic for topic in self._settings.topics if topic in there]
+                wanted = [topic for topic in topics if topic in there]
                 places = {
                     TopicPartition(topic["name"], part["partition_index"]): which
                     for topic in (admin.describe_topics(wanted) if wanted else [])

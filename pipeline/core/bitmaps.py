@@ -1,7 +1,7 @@
 """What one bucket of 32,768 ordinals says: bits that landed on one side, ranges and holes of the books on the other.
 
-A bitmap is Spark's `bitmap_construct_agg(bitmap_bit_position(ordinal + 1))`: ordinal `base + n` is bit `n % 8` of byte `n // 8`. The
-work is linear in the bits, whatever the number of ranges; a full bucket is not looked at bit by bit.
+A bucket's bits come as words of 64: ordinal `base + n` is bit `n % 64` of word `n // 64`, and words without bits are left out. The work
+is linear in the bits, whatever the number of ranges; a full bucket is not looked at bit by bit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 BITS: Final = 32_768
-BYTES: Final = BITS // 8
+WORD: Final = 64
+WORDS: Final = BITS // WORD
 Bits = npt.NDArray[np.bool_]
 _FULL: Final = np.ones(BITS, dtype=np.bool_)
 _EMPTY: Final = np.zeros(BITS, dtype=np.bool_)
@@ -53,13 +54,14 @@ def first_ordinal(bucket: int) -> int:
     return (bucket - 1) * BITS
 
 
-def landed_bits(bitmap: bytes | None, count: int) -> Bits:
-    """The bits of a bitmap with `count` bits set. None will do for one that is full, or empty."""
-    if bitmap is None:
-        assert count in {0, BITS}, "a bitmap is only left out when it is full or empty"
+def landed_bits(places: npt.NDArray[np.int64], words: npt.NDArray[np.int64], count: int) -> Bits:
+    """The bits of words at these places of a bucket with `count` bits set. No words will do for one that is full, or empty."""
+    if not len(words):
+        assert count in {0, BITS}, "words are only left out of buckets that are full or empty"
         return _FULL if count else _EMPTY
-    assert len(bitmap) == BYTES, "a bitmap of another size is not one of Spark's"
-    return np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little").view(np.bool_)
+    whole = np.zeros(WORDS, dtype="<i8")
+    whole[places] = words
+    return np.unpackbits(whole.view(np.uint8), bitorder="little").view(np.bool_)
 
 
 def judge(bits: Bits, base: int, ranges: Sequence[Span], holes: Sequence[Span]) -> Judged:

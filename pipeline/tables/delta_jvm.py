@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
@@ -176,6 +177,13 @@ class DeltaJvmTable:
                 continue
             return
         raise TableConflictError(f"{self.name}: it kept changing")
+
+    def put(self, content: pa.Table, *, whole: bool = False) -> None:
+        frame = self._spark.createDataFrame(content, relaxed(self.schema))
+        if whole:
+            self.overwrite(frame)
+        else:
+            _ = self.append(frame)
 
     def upsert(self, rows: Sequence[Mapping[str, Any]], keys: tuple[str, ...]) -> None:
         if not rows:

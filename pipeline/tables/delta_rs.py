@@ -173,6 +173,16 @@ class DeltaRsTable:
         _ = self._made()
         _ = self._write(df, self._order("overwrite", metadata))
 
+    def put(self, content: pa.Table, *, whole: bool = False) -> None:
+        _ = self._made()
+        rows = content.select(self._arrow.names).cast(self._arrow)
+        files = FileWriter(self._path, self._arrow, self.partition_by, task=0).write_all(rows.to_batches())
+        try:
+            _ = commit(self._order("overwrite" if whole else "append", NOTHING), files)
+        except TableError:
+            remove(self._path, files)
+            raise
+
     def upsert(self, rows: Sequence[Mapping[str, Any]], keys: tuple[str, ...]) -> None:
         if not rows:
             return

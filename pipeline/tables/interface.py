@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
@@ -107,6 +108,10 @@ class Table(Protocol):
 
     def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:
         """Put the rows in the place of all that is there, in one commit. Raise TableConflictError when the table keeps changing."""
+        ...
+
+    def put(self, content: pa.Table, *, whole: bool = False) -> None:
+        """Add rows that the driver has, or put them in the place of `whole` table, in one commit. Raise as `append`, `overwrite` do."""
         ...
 
     def upsert(self, rows: Sequence[Mapping[str, Any]], keys: tuple[str, ...]) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
 from penstock.pipeline import audit, schemas
 from penstock.pipeline.audit import AuditResult
+from penstock.pipeline.audit_frames import FEW
 from penstock.pipeline.core.hours import HourRange
 from penstock.pipeline.names import QUARANTINE, bronze_table
 from penstock.pipeline.tables import Tables, open_tables
@@ -54,6 +55,9 @@ class WorldSource:
     def log_ends(self) -> dict[str, dict[int, int]]:
         return self._world.log_ends
 
+    def records_most(self) -> int:
+        return len(self._world.records)
+
     def records(self) -> DataFrame:
         columns = [pa.array([record[place] for record in self._world.records], pa.binary()) for place in (0, 1)]
         return self._spark.createDataFrame(pa.table(columns, names=["key", "value"]))
@@ -77,8 +81,8 @@ class AuditBench:
             frame = self._spark.createDataFrame(_table(found))
             self.tables.table(name, schema, schemas.PARTITION_BY).append(frame)
 
-    def audit(self, world: World, hours: HourRange | None = None) -> AuditResult:
-        """One run."""
+    def audit(self, world: World, hours: HourRange | None = None, *, few: int = FEW) -> AuditResult:
+        """One run. `few`: 0 leaves everything to tasks."""
         for name, value in _QUICK.items():
             self._spark.conf.set(name, value)
         try:
@@ -89,6 +93,7 @@ class AuditBench:
                 hours=hours,
                 now_ms=world.now_ms,
                 source=WorldSource(self._spark, world),
+                few=few,
             )
         finally:
             for name in _QUICK:

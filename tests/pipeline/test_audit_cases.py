@@ -32,7 +32,7 @@ CASES = (
         "odd",
         "recovered",
     ),
-    *("restored", "uncounted", "ahead", "outside"),
+    *("restored", "uncounted", "ahead", "outside", "deleted", "ended", "ended_long"),
 )
 
 
@@ -96,10 +96,26 @@ class Story:
         at = NOW_MS - 5_000
         self.world.records.append(host.beat(closed_before=at, settled_before=0, sent_at=at, state="closed"))
 
+    def ended(self, host: Host, ids: list[Id], *, ago_ms: int = 899_999) -> None:
+        """`land` has not read to the end of the partition."""
+        self.gone(host, ids)
+        self.world.read_to[TOPIC][ids[0].origin] = 19
+        at = NOW_MS - ago_ms
+        self.world.records.append(host.beat(closed_before=at, settled_before=0, sent_at=at, state="closed"))
+
+    def ended_long(self, host: Host, ids: list[Id]) -> None:
+        self.ended(host, ids, ago_ms=900_000)
+
     def truncated(self, host: Host, ids: list[Id]) -> None:
         self._whole(host, ids, landed=ids[:-2])
         self.world.read_to[TOPIC][ids[0].origin] = 28
         self.world.log_ends[TOPIC][ids[0].origin] = 28
+
+    def deleted(self, host: Host, ids: list[Id]) -> None:
+        self._whole(host, ids, landed=ids[:-2])
+        self.world.read_to[TOPIC][ids[0].origin] = 28
+        # The last two are gone, and nothing more than these.
+        self.world.log_starts[TOPIC][ids[0].origin] = 30
 
     def behind(self, host: Host, ids: list[Id]) -> None:
         self._whole(host, ids, landed=ids[:25])
@@ -223,8 +239,14 @@ def test_what_a_vanished_host_has_not_sent_is_pending_until_it_is_retired_and_th
     assert story.missing("retired") == dict.fromkeys(range(20, 30), MissingClass.LOST)
 
 
+def test_what_a_daemon_that_ended_had_not_sent_is_late_for_a_while_where_others_may_have(story: Story) -> None:
+    assert story.missing("ended") == dict.fromkeys(range(20, 30), MissingClass.LATE)
+    assert story.missing("ended_long") == dict.fromkeys(range(20, 30), MissingClass.LOST)
+
+
 def test_what_a_log_no_longer_has_is_lost_and_what_is_not_read_yet_is_late(story: Story) -> None:
     assert story.missing("truncated") == dict.fromkeys((28, 29), MissingClass.LOST)
+    assert story.missing("deleted") == dict.fromkeys((28, 29), MissingClass.LOST)
     assert story.row("behind").status is Status.LATE
     assert story.missing("behind") == dict.fromkeys(range(25, 30), MissingClass.LATE)
 
@@ -285,4 +307,4 @@ def test_the_worst_code_wins_and_tables_and_report_have_what_the_run_said(story:
 def test_a_newer_version_of_audit_records_stops_the_audit(spark: SparkSession) -> None:
     world = World(NOW_MS, records=[(b"key", b'{"v":2,"kind":"intake","anything":[]}')])
     with pytest.raises(AuditVersionError, match="records of version 2; this program knows version 1"):
-        fold(WorldSource(spark, world).records())
+        fold(WorldSource(spark, world).records(), lambda frame: frame)
