@@ -10,6 +10,7 @@ from penstock.pipeline.land import Land
 from penstock.pipeline.land_batch import LandError
 from penstock.pipeline.names import bronze_table
 from penstock.pipeline.tables import open_tables
+from penstock.pipeline.tables.commits import Order, commit
 from pyspark.sql import SparkSession
 
 from tests.harness.land_driver import ASKED_FOR, Ends, Plan, drive, run_until
@@ -138,22 +139,20 @@ def test_a_driver_that_a_rival_has_overtaken_counts_nothing_as_landed_by_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     plan = Plan(folder=str(tmp_path), last_batch=1, rows=ROWS)
-    settings = plan.settings()
-    tables = open_tables(settings, spark)
 
     class Overtaken:
         """Just before the driver writes batch 1, another one with a copy of its checkpoint has written 1 and 2."""
 
         def reached(self, step: str, topic: str, batch: int) -> None:
             if (step, batch) == ("started", 1):
-                table = tables.existing(bronze_table(topic))
-                assert table is not None
                 [query] = land.queries
+                table = str(tmp_path / "tables" / bronze_table(topic))
                 for rivals in (1, 2):
-                    nothing = spark.createDataFrame([], table.schema)
-                    assert table.append(nothing, app=f"{query.id}/good", version=rivals)
+                    _ = commit(Order(table, "append", f"rival {rivals}", f"{query.id}/good", rivals), [])
 
-    land = Land(spark, settings, tables, source=partial(rate_source, rows=plan.rows), steps=Overtaken())
+    settings = plan.settings()
+    source = partial(rate_source, rows=plan.rows)
+    land = Land(spark, settings, open_tables(settings, spark), source=source, steps=Overtaken())
     _ = land.start()
     with pytest.raises(LandError, match="at batch 1, and batch 2 is in the table already: another driver"):
         run_until(land, 1)

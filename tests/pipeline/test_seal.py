@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType
 
 from tests.harness.processes import REPOSITORY
-from tests.harness.spark_driver import small_spark
+from tests.harness.spark_driver import FEW_ROWS, small_spark
 from tests.pipeline.conftest import WRITER
 
 TOPIC: Final = "orders"
@@ -355,7 +355,7 @@ def test_a_run_that_is_killed_between_its_steps_is_finished_by_the_next(world: W
         world.land(range(start, start + 10), offset=start)
     world.land([7], offset=100)
     run = world.audit("duplicated", accepted=20, holes=0, landed=21, distinct=20, duplicated=1)
-    spark_lines = "\n".join(f'"{name}" = "{value}"' for name, value in small_spark().items())
+    spark_lines = "\n".join(f'"{name}" = "{value}"' for name, value in (small_spark() | FEW_ROWS).items())
     config = tmp_path / "pipeline.toml"
     _ = config.write_text(
         f'tables = "{world.settings.tables}"\ncheckpoints = "{world.settings.checkpoints}"\nwriter = "{WRITER}"\n'

@@ -21,6 +21,7 @@ from penstock.pipeline.tables import (
     TableSchemaError,
     open_tables,
 )
+from penstock.pipeline.tables.data_files import OPEN_FILES_MAX
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StructType
@@ -322,7 +323,8 @@ def test_a_table_of_a_newer_protocol_is_neither_read_nor_written(
 
 
 def test_a_batch_may_have_many_hours_and_many_files_are_read_at_once(spark: SparkSession, table: Table) -> None:
-    hours = 1_500
+    # More than a task keeps open, and than Spark lists in the driver.
+    hours = 2 * OPEN_FILES_MAX
     one_task = rows(spark, range(hours * 2)).coalesce(1)
     _ = table.append(one_task.withColumn("hour", F.concat(F.lit("h"), F.col("id") % hours)))
     assert len(table.files()) >= hours
