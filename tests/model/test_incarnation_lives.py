@@ -152,7 +152,9 @@ class LivesMachine(RuleBasedStateMachine):
         """Whatever it hits: what is left is sent under its own ids, and what comes after under others."""
         spool, router = self.living(choice)
         self.let_go(router)
-        segments = sorted(path for path in self.settings[spool].spool_dir.glob("*.seg") if any(path.read_bytes()[:64]))
+        segments = sorted(
+            path for path in self.settings[spool].spool_dir.glob("*.seg") if any(path.read_bytes()[ENTRIES_AT:])
+        )
         path = segments[which % len(segments)]
         data = bytearray(path.read_bytes())
         end = len(data.rstrip(b"\0"))
