@@ -275,6 +275,10 @@ class Replay:
             state = self.ledger.by_number.get(part.partition)
             if state is None:
                 continue
+            if part.first + part.count > state.next_ordinal:
+                # A router that could not read this partition's entries began it anew behind this frame, and told of the loss.
+                self.mended += 1
+                continue
             if self._resolved(part.partition, part.first, part.count):
                 if part.first + part.count <= state.mark:
                     frame.runs.append(Run(state.index, -1, part.count, -1))

@@ -179,6 +179,14 @@ def test_a_frame_whose_partition_only_a_later_checkpoint_knows_is_pending() -> N
     assert [part.first for part in log.finish().slices] == [0]
 
 
+def test_a_frame_behind_which_its_partition_began_anew_is_not_pending() -> None:
+    log = Log().segment(continuous=False)
+    log.add(frame(2, 4))
+    log.segment(continuous=False).add(CheckpointEntry([snapshot(next_ordinal=0, mark=0)], []))
+    done = log.finish()
+    assert (done.slices, done.frames, done.lost) == ([], [], [])
+
+
 def test_repeated_facts_change_nothing() -> None:
     facts = [
         AckedEntry(0, 2, ANCHOR, 0),
