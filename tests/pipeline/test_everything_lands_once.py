@@ -33,7 +33,6 @@ from .jobs import (
     DUPLICATED,
     HOUR_S,
     LOST,
-    UNKNOWN,
     Name,
     Verdict,
     land_once,
@@ -135,8 +134,6 @@ def test_every_record_is_in_one_row_whatever_is_killed_and_the_audit_names_each_
     check_rows(world, ledgers)
 
     found = audit_as_command(world)
-    if found.exit_code == UNKNOWN and not found.classes and not found.doubled:
-        pytest.xfail("open fault: seen once, an hour whose records are all there was called unknown, not complete")
     assert (found.exit_code, found.statuses, found.classes, found.doubled) == (COMPLETE, {"complete"}, {}, {})
     assert found.total("accepted") == found.total("distinct") == world.records
 
@@ -241,6 +238,7 @@ def audit_as_command(world: World) -> Verdict:
     ended = world.pipeline.run("audit")
     assert world.pipeline.report.stat().st_size > 10_000, ended.log
     assert str(world.pipeline.report) in ended.output
+    print(ended.output)
     return last_verdict(world.pipeline, ended.status)
 
 
