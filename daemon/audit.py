@@ -4,8 +4,10 @@ At most one round of statements waits for Kafka at a time (AUD-6). They are tota
 that a later one does not tell, and would only fill the spool. Nothing of a client ever waits for any of this.
 """
 
+import math
 import socket
-from enum import Enum
+from collections.abc import Callable
+from enum import Enum, auto
 from typing import Final, NamedTuple, cast
 
 import msgpack
@@ -48,6 +50,16 @@ class AuditState(Enum):
     """Everything was delivered, and the last heartbeat says so."""
 
 
+class _Closing(Enum):
+    """How far the end of telling is."""
+
+    NOT_YET = auto()
+    LOOKING = auto()
+    """For a broker to tell it to."""
+    TELLING = auto()
+    GIVEN_UP = auto()
+
+
 class Rooms(NamedTuple):
     """What the session uses of the router."""
 
@@ -62,12 +74,13 @@ class AuditSession:
     def __init__(self, settings: Audit, books: Books, rooms: Rooms, *, starts: int) -> None:
         """`starts`: of this spool's router, this one included."""
         self._settings = settings
+        self._stop_wait_s = settings.stop_wait_ms / 1_000
         self._books = books
         self._intake, self._store, self._topics = rooms
         self._statements = Statements(books, host=socket.gethostname(), starts=starts, interval_s=settings.interval_s)
         self._look_at = 0.0
-        self._closing_until: float | None = None
-        self._closing_failed = False
+        self._closing = _Closing.NOT_YET
+        self._closing_until = math.inf
         self._dropped_told = 0
         self._eras_told = books.era
         self._log = logs.get()
@@ -93,7 +106,7 @@ class AuditSession:
     def tick(self, now: float, wall_ms: int) -> None:
         """Now and then, before the log is written."""
         self._tell_time(now, wall_ms)
-        if self._closing_until is not None:
+        if self._closing is not _Closing.NOT_YET:
             return
         if self._statements.in_round:
             self._go_on(now, wall_ms)
@@ -105,25 +118,32 @@ class AuditSession:
 
     def next_deadline(self, now: float) -> float | None:
         """When there is something to do that no event announces."""
-        if self._statements.in_round or (self._closing_until is not None and self.told_at == now):
+        telling = self._closing in (_Closing.NOT_YET, _Closing.TELLING)
+        if telling and (self._statements.in_round or (self._closing is _Closing.TELLING and self.told_at == now)):
             # Closing statements are made behind the round's write.
             return now
         due = self._closing_until
-        if due is None:
+        if self._closing is _Closing.NOT_YET:
             due = max(self._statements.due_at(), self._look_at)
         # Once that is past, what is waited for (a topic, Kafka) comes as an event.
         return due if due > now else None
 
-    def closing(self, now: float, wall_ms: int, *, reachable: bool) -> bool:
-        """Everything else is delivered, and the daemon stops: say so. True: it is worth waiting for. `reachable`: brokers answer."""
-        if self._closing_until is None:
-            self._begin_closing(now, wall_ms, reachable=reachable)
-        assert self._closing_until is not None
-        if self._closing_failed or now >= self._closing_until:
+    def closing(self, now: float, wall_ms: int, reachable_since: Callable[[float], bool | None]) -> bool:
+        """Everything else is delivered, and the daemon stops: say so. True: it is worth waiting for. `reachable_since`: whether
+        brokers answer, looked at from some time on; None: that is not known yet."""
+        if self._closing is _Closing.NOT_YET:
+            self._tell_time(now, wall_ms)
+            self._closing = _Closing.LOOKING
+            self._closing_until = now + self._stop_wait_s
+        if self._closing is _Closing.LOOKING and now < self._closing_until:
+            self._look(now, reachable_since(self._closing_until - self._stop_wait_s))
+        if self._closing is _Closing.GIVEN_UP or now >= self._closing_until:
             return False
+        if self._closing is _Closing.LOOKING:
+            return True
         if self._statements.in_round:
             self._go_on(now, wall_ms)
-            return not self._closing_failed
+            return self._closing is _Closing.TELLING
         if self.state is not AuditState.CLOSED:
             route = self._route(now)
             if route is None or self._pending(route):
@@ -133,14 +153,16 @@ class AuditSession:
             self._log.info("audit_closed", incarnation=incarnation_text(self._books.incarnation))
         return False
 
-    # --- rounds ------------------------------------------------------------------------------------------------------
-
-    def _begin_closing(self, now: float, wall_ms: int, *, reachable: bool) -> None:
-        self._tell_time(now, wall_ms)
-        self._closing_until = now + self._settings.stop_wait_ms / 1_000
+    def _look(self, now: float, reachable: bool | None) -> None:
+        """Begin the last round, or give it up. Without a connection another try is waited for: brokers that went may be back."""
         route = self._route(now)
-        began = route is not None and reachable and self._statements.begin_closing(now)
-        self._closing_failed = not began
+        if route is None or reachable is False:
+            self._closing = _Closing.GIVEN_UP
+        elif reachable:
+            began = self._statements.begin_closing(now)
+            self._closing = _Closing.TELLING if began else _Closing.GIVEN_UP
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
 
     def _go_on(self, now: float, wall_ms: int) -> None:
         """One frame of the round that has begun."""
@@ -148,7 +170,8 @@ class AuditSession:
         draft = self._statements.draft(sent_ms=wall_ms, minutes_max=_MINUTES_MAX, bytes_max=_FRAME_BYTES)
         if route is None or not self._spool(draft, route):
             self.no_room += route is not None
-            self._closing_failed = self._closing_until is not None
+            if self._closing is _Closing.TELLING:
+                self._closing = _Closing.GIVEN_UP
             self._statements.not_spooled(draft)
             return
         self._statements.spooled(draft)

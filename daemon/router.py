@@ -215,8 +215,7 @@ class Router:
 
     def _tell_closing(self, now: float) -> bool:
         """Everything of clients is delivered: have the audit say so. True while that is worth waiting for."""
-        reachable = self.metadata.connected_to is not None
-        return self.audit is not None and self.audit.closing(now, wall_ms(), reachable=reachable)
+        return self.audit is not None and self.audit.closing(now, wall_ms(), self.metadata.reachable_since)
 
     def _producer_id(self, producer_id: int, _epoch: int) -> None:
         self._producer_id_asked = False

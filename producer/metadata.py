@@ -181,6 +181,13 @@ class Metadata:
         connection = self._connection
         return self._plan.current if connection is not None and connection.ready else None
 
+    def reachable_since(self, at: float) -> bool | None:
+        """True: a broker is connected. False: none is, and each was tried in vain at that time or later (CLOCK_MONOTONIC
+        seconds). None: not known yet."""
+        if self.connected_to is not None:
+            return True
+        return False if self._plan.everybody_failed_since(at) else None
+
     def offers(self, api_key: int) -> bool | None:
         """Whether the broker that is asked takes version 0 of an API; None: none is connected."""
         connection = self._connection

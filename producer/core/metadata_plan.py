@@ -277,6 +277,11 @@ class MetadataPlan:
         """Of those that can be asked, since one last answered."""
         return all(self._failure(target).failed for target in self._candidates())
 
+    def everybody_failed_since(self, at: float) -> bool:
+        """Each of those that can be asked was tried at that time or later, in vain."""
+        failures = [self._failure(target) for target in self._candidates()]
+        return all(failure.failed and failure.at >= at for failure in failures)
+
     def leaves(self, standing: Standing, throttled_until: float, now: float) -> bool:
         """True: the current broker wants silence while something is due, and another one can be asked instead. Until the
         throttle is over it is not chosen again. `standing` is that of the connection to it."""

@@ -51,6 +51,16 @@ class Telling:
             self.offer()
             self.session.tick(self.world.now, self.world.intake.clock.wall_ms)
 
+    def end(self) -> None:
+        """Everything is delivered: of clients, and what was told."""
+        for number, state in self.world.ledger.by_number.items():
+            if state.pending:
+                self.world.ledger.apply(AckedEntry(number, state.next_ordinal, Anchor(1, 1, 1, 1), -1))
+
+    def waits(self, *, reachable: bool | None = True) -> bool:
+        """Whether a stop waits for what is told of it."""
+        return self.session.closing(self.world.now, self.world.intake.clock.wall_ms, lambda _since: reachable)
+
     def deliver(self) -> None:
         """What was told so far is in Kafka."""
         for state in self.world.ledger.by_number.values():
@@ -80,18 +90,46 @@ def test_a_stop_waits_for_what_it_tells_and_not_for_what_waits_elsewhere() -> No
     telling.offer()
     # Told to a topic that had this part before, and is gone.
     telling.world.counts.own_recovered = 5
-    for number, state in telling.world.ledger.by_number.items():
-        if state.pending:
-            telling.world.ledger.apply(AckedEntry(number, state.next_ordinal, Anchor(1, 1, 1, 1), -1))
-
-    def waits() -> bool:
-        return telling.session.closing(telling.world.now, telling.world.intake.clock.wall_ms, reachable=True)
-
-    assert waits()
-    assert waits()
+    telling.end()
+    assert telling.waits()
+    assert telling.waits()
     telling.deliver()
-    assert not waits()
+    assert not telling.waits()
     assert telling.session.state is AuditState.CLOSED
+
+
+def test_a_stop_looks_once_more_for_brokers_that_were_away() -> None:
+    telling = Telling()
+    telling.rounds(1)
+    telling.end()
+    began = telling.world.now
+    asked_of: list[float] = []
+
+    def looking(since: float) -> None:
+        asked_of.append(since)
+
+    assert telling.session.closing(telling.world.now, telling.world.intake.clock.wall_ms, looking)
+    telling.world.pass_time(2.0)
+    assert telling.session.closing(telling.world.now, telling.world.intake.clock.wall_ms, looking)
+    assert asked_of == [began, began], "what failed before the stop says nothing"
+    # It found them.
+    assert telling.waits()
+    telling.deliver()
+    assert not telling.waits()
+    assert telling.session.state is AuditState.CLOSED
+
+
+@pytest.mark.parametrize("reachable", [False, None])
+def test_a_stop_does_not_wait_for_brokers_that_stay_away(reachable: bool | None) -> None:
+    telling = Telling()
+    telling.rounds(1)
+    telling.end()
+    if reachable is None:
+        assert telling.waits(reachable=None)
+        telling.world.pass_time(Audit().stop_wait_ms / 1_000)
+    assert not telling.waits(reachable=reachable)
+    assert not telling.waits(), "given up is given up"
+    assert telling.session.state is AuditState.TELLING
 
 
 def test_books_that_wait_for_days_leave_small_segments_to_the_records() -> None:

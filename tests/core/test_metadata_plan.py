@@ -117,6 +117,19 @@ def test_a_node_that_did_not_fail_is_preferred_and_the_bootstrap_comes_back_when
     assert tried == [1, 3, BOOTSTRAP]
 
 
+def test_it_is_known_who_was_tried_in_vain_from_some_time_on() -> None:
+    plan = connected()
+    for at in (1.0, 1.0, 2.0, 2.0):
+        plan.failed(at, MIDDLE)
+        _ = plan.target(at, 0.0)
+    assert not plan.everybody_failed_since(0.0), "an address of the bootstrap was not tried"
+    plan.failed(2.0, MIDDLE)
+    assert plan.everybody_failed_since(1.0)
+    assert not plan.everybody_failed_since(2.0)
+    assert plan.target(3.0, 0.0) is not None
+    assert plan.everybody_failed_since(1.0), "nobody has answered yet"
+
+
 def test_a_new_topic_is_asked_for_at_once_and_alone() -> None:
     plan = connected()
     assert plan.want("a", 1.0)

@@ -253,6 +253,23 @@ def test_what_an_outage_leaves_pending_is_told_as_pending_and_settles_once_it_is
             assert told.heartbeats()[incarnation].state == CLOSED
 
 
+def test_a_stop_behind_an_outage_closes_the_books_of_brokers_that_are_back() -> None:
+    with EmbeddedCluster(1, folders=True) as cluster:
+        cluster.create_topic("calm", partitions=2)
+        cluster.create_topic(TOPIC, partitions=1)
+        kafka = {"reconnect.backoff.ms": 3_000, "reconnect.backoff.max.ms": 3_000}
+        with Stack(cluster.bootstrap, shards=1, audit=AUDIT, kafka=kafka) as stack:
+            with stack.session("app") as session:
+                assert session.acked(session.send("calm", values_of(0), seq=0)).level == 2
+            cluster.nodes[0].kill()
+            _ = wait_until(lambda: not stack.ask("stats")["metadata"]["connected"], seconds=20, what="a lost connection")
+            cluster.nodes[0].start()
+            incarnation = audit_of(stack)["incarnation"]
+            # Nothing is left to deliver, and it did not look since.
+            stop(stack)
+            assert read_audit(cluster).heartbeats()[incarnation].state == CLOSED
+
+
 def test_where_the_audit_is_off_nothing_is_told_and_records_carry_no_ids(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("silent", partitions=1)
     with Stack(cluster.bootstrap, shards=1, audit={"enabled": False}) as stack:
