@@ -31,12 +31,6 @@ _ROWS = pa.schema(
         ("landed_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-# Few rows: planning every stage anew, and compiling it, costs more than it gives.
-_QUICK = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 
 
 class WorldSource:
@@ -83,21 +77,15 @@ class AuditBench:
 
     def audit(self, world: World, hours: HourRange | None = None, *, few: int = FEW) -> AuditResult:
         """One run. `few`: 0 leaves everything to tasks."""
-        for name, value in _QUICK.items():
-            self._spark.conf.set(name, value)
-        try:
-            return audit.run(
-                self._spark,
-                self.settings,
-                self.tables,
-                hours=hours,
-                now_ms=world.now_ms,
-                source=WorldSource(self._spark, world),
-                few=few,
-            )
-        finally:
-            for name in _QUICK:
-                self._spark.conf.unset(name)
+        return audit.run(
+            self._spark,
+            self.settings,
+            self.tables,
+            hours=hours,
+            now_ms=world.now_ms,
+            source=WorldSource(self._spark, world),
+            few=few,
+        )
 
 
 def _settings(folder: Path, more: dict[str, object]) -> PipelineSettings:
