@@ -39,7 +39,7 @@ check: $(STAMPS)/test-env $(STAMPS)/kernel
 	$(BIN)/pytest tests/core tests/conformance tests/meta -q -n $(XDIST)
 
 # Types of the pipeline are checked against Spark's and Delta's own.
-lint: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/kernel
+lint: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/kernel
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
@@ -61,7 +61,7 @@ test-kafka: $(STAMPS)/test-env $(STAMPS)/kernel jars
 test-pipeline: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/kernel jars
 	$(BIN)/pytest tests/pipeline -q
 
-test-browser: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/test-packages $(STAMPS)/kernel
+test-browser: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/test-packages $(STAMPS)/kernel
 	$(BIN)/pytest tests/browser -q
 
 # The same tests with the full counts; hours.
@@ -136,9 +136,14 @@ $(STAMPS)/test-env: requirements/test.txt pyproject.toml $(STAMPS)/core-packages
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.txt
 	@touch $@
 
-# Spark, tables and the browser's driver, on top. pyspark comes as an archive of sources; pip keeps the wheel it makes of it.
+# Spark and tables, on top. pyspark comes as an archive of sources; pip keeps the wheel it makes of it.
 $(STAMPS)/pipeline-env: requirements/pipeline.txt pyproject.toml $(STAMPS)/pipeline-packages | $(STAMPS)/demo-env
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/pipeline.txt
+	@touch $@
+
+# And the browser's driver, and types of what has none of its own.
+$(STAMPS)/pipeline-test-env: requirements/pipeline-test.txt $(STAMPS)/pipeline-env $(STAMPS)/test-env
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/pipeline-test.txt
 	@touch $@
 
 # Spark as Delta's JVM connector wants it, with the same package.
