@@ -179,7 +179,8 @@ class DeltaJvmTable:
         raise TableConflictError(f"{self.name}: it kept changing")
 
     def put(self, content: pa.Table, *, whole: bool = False) -> None:
-        frame = self._spark.createDataFrame(content, relaxed(self.schema))
+        # Spark takes columns by their places.
+        frame = self._spark.createDataFrame(content.select(self.schema.names), relaxed(self.schema))
         if whole:
             self.overwrite(frame)
         else:

@@ -30,6 +30,8 @@ MARK: Final = "PENSTOCK_TEST_DRIVER"
 WITHOUT_SPARK: Final = ("retire", "check")
 START_S: Final = 120.0
 VERB_S: Final = 900.0
+WRITER: Final = os.environ.get("PENSTOCK_WRITER", "delta-rs")
+"""`delta-jvm` where tests run under the Spark that Delta's connector is made for (tools/soak.sh)."""
 LIVING: Final["set[Pipeline]"] = set()
 """Pipelines that are not closed yet: a failed test shows their logs."""
 
@@ -192,7 +194,8 @@ class Pipeline:
             **given,
             **{f"topics.{json.dumps(name)}": {"format": "raw", **values} for name, values in topics.items()},
         }
-        lines = [f"tables = {json.dumps(str(self.tables))}", f"checkpoints = {json.dumps(str(self.checkpoints))}"]
+        places = {"tables": str(self.tables), "checkpoints": str(self.checkpoints), "writer": WRITER}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in places.items()]
         for table, values in tables.items():
             lines += [
                 "",

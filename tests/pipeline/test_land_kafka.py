@@ -1,6 +1,7 @@
 """`land` on real Kafka: poison, transactions, logs that were cut, drivers that are killed."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from tests.harness import bronze
 from tests.harness.counts import count_from
 from tests.harness.kafka_cluster import OwnCluster
 from tests.harness.processes import wait_until
-from tests.harness.spark_driver import Pipeline
+from tests.harness.spark_driver import WRITER, Pipeline
 from tests.pipeline.land_rig import landed
 
 WAIT_S: Final = 60.0
@@ -32,6 +33,7 @@ def settings_of(broker: OwnCluster, folder: Path, topics: dict[str, dict[str, An
     table = {
         "tables": f"{folder}/tables",
         "checkpoints": f"{folder}/checkpoints",
+        "writer": WRITER,
         "kafka": {"bootstrap.servers": broker.bootstrap},
         "land": {"trigger": "100ms", "minOffsetsPerTrigger": 0, **land},
         "topics": topics,
@@ -201,6 +203,58 @@ def test_of_transactions_only_the_committed_land_and_nothing_behind_an_open_one_
     assert sorted(row["value"] for row in rows.bronze) == sorted([*committed, b"open", *behind])
     assert {row["partition"] for row in rows.bronze} == {0, 1}
     assert not rows.quarantine
+
+
+def test_what_the_broker_left_of_a_compacted_topic_lands_once_and_its_holes_hold_nothing_up(
+    spark: SparkSession, broker: OwnCluster, producer: Producer, topic_name: str, tmp_path: Path
+) -> None:
+    quick = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001", "max.compaction.lag.ms": "100"}
+    topic = broker.create_topic(topic_name, 2, config={"cleanup.policy": "compact", **quick})
+    # A broker takes no time that is to come.
+    moment = time.time_ns() // 1_000_000 - 3_600_000
+
+    def send(partition: int, key: bytes) -> None:
+        producer.produce(topic, b"value", key=key, partition=partition, timestamp=moment)
+
+    for number in range(30):
+        send(0, b"%d" % (number % 3))
+        # Whole batches are a hole.
+        send(1, b"%d" % number if number < 5 else b"again")
+    kept = 3 + 5 + 1
+    assert producer.flush(WAIT_S) == 0
+    writer = transactional(broker, topic)
+    writer.begin_transaction()
+    for partition in (0, 1):
+        writer.produce(topic, b"aborted", key=b"0", partition=partition, timestamp=moment)
+    assert writer.flush(WAIT_S) == 0
+    writer.abort_transaction(WAIT_S)
+    rolls = 0
+
+    def compacted() -> bool:
+        # The newest segment is never cleaned, and rolls with a record that is younger by its timestamp.
+        nonlocal moment, rolls
+        moment += 1_000
+        for partition in (0, 1):
+            send(partition, b"roll %d" % rolls)
+        rolls += 1
+        assert producer.flush(WAIT_S) == 0
+        return sum(1 for _ in bronze.Topic(broker, topic).records()) == kept + 2 * rolls
+
+    _ = wait_until(compacted, seconds=WAIT_S, what="the broker has compacted the topic", every=0.2)
+    land = job(spark, settings_of(broker, tmp_path, {topic: {"format": "raw"}}, maxOffsetsPerTrigger=20))
+    [query] = land.start()
+    wait_landed(land, topic, ends(broker, topic))
+    send(0, b"later")
+    assert producer.flush(WAIT_S) == 0
+    wait_landed(land, topic, ends(broker, topic))
+    assert query.isActive
+    land.stop()
+    judgement = bronze.judge_topic(broker, tmp_path / "tables", topic)
+    judgement.assert_exact()
+    offsets = sum(end for _, end in broker.offsets(topic).values())
+    assert (judgement.records, judgement.quarantined) == (kept + 2 * rolls + 1, 0)
+    assert offsets - judgement.records > 50
+    assert query.lastProgress["batchId"] > 2
 
 
 def transactional(broker: OwnCluster, name: str) -> Producer:

@@ -65,6 +65,15 @@ class World:
     def land(self, ordinals: Iterable[int | None], **more: Any) -> None:
         assert self.bronze.append(self.rows(ordinals, **more).coalesce(1))
 
+    def quarantine(self, ordinals: Iterable[int | None], *, offset: int) -> None:
+        """Rows with these ordinals that could not be parsed."""
+        rows = self.rows(ordinals, offset=offset).selectExpr(
+            *("incarnation", "origin", "ordinal", "accept_ts", "topic", "partition", "offset", "kafka_ts", "hour"),
+            *("key", "headers", "value AS raw", "'decode' AS error_class", "'x' AS error", "'json' AS format"),
+            *("schema_version", "batch", "landed_at"),
+        )
+        assert self.tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY).append(rows)
+
     def heartbeat(self, *, closed: bool = False, before: int = END) -> None:
         row = (DAEMON, "host", 1, before, "closed" if closed else "running", before, before, 10.0)
         self.tables.table(HEARTBEATS_TABLE, HEARTBEATS).overwrite(self.spark.createDataFrame([row], HEARTBEATS))
@@ -214,19 +223,32 @@ def test_a_late_row_reopens_the_hour_and_the_audit_seals_the_next_generation(wor
 
 def test_a_record_that_ended_in_quarantine_counts_as_landed(world: World) -> None:
     world.land(range(4))
-    bad = world.rows([4], offset=4).selectExpr(
-        *("incarnation", "origin", "ordinal", "accept_ts", "topic", "partition", "offset", "kafka_ts", "hour", "key"),
-        *("headers", "value AS raw", "'decode' AS error_class", "'x' AS error", "'json' AS format"),
-        *("schema_version", "batch", "landed_at"),
-    )
-    quarantine = world.tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY)
-    assert quarantine.append(bad)
+    world.quarantine([4], offset=4)
     _ = world.whole(5)
     _ = world.seal()
     assert picked(world.seals()[0], "status", "landed") == ["sealed", 5]
     # A late one reopens the hour, too.
-    assert quarantine.append(bad)
+    world.quarantine([4], offset=4)
     assert [each.hour for each in world.seal().reopened] == [HOUR]
+
+
+def test_of_a_record_in_bronze_and_in_quarantine_both_rows_stay_and_the_hour_is_sealed(world: World) -> None:
+    # The schema was edited between the two copies: of 3 the first could not be read, of 4 the second, of 5 the third.
+    world.quarantine([3], offset=3)
+    world.land([0, 1, 2, 4, 5])
+    world.land([3, 5], offset=10)
+    world.quarantine([4, 5], offset=20)
+    _ = world.audit("duplicated", accepted=6, holes=0, landed=10, distinct=6, duplicated=4)
+    result = world.seal()
+    [row] = world.seals()
+    # Who reads bronze finds each of them once; a row of quarantine is never taken away.
+    assert picked(row, "status", "landed", "distinct", "duplicates_removed") == ["sealed", 10, 6, 1]
+    assert "1 spare rows removed" in str(result)
+    assert sorted(ordinal for ordinal, _ in world.places()) == [0, 1, 2, 3, 4, 5]
+    quarantined = world.tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY).read().collect()
+    assert sorted((each["ordinal"], each["offset"]) for each in quarantined) == [(3, 3), (4, 20), (5, 21)]
+    # What stayed counts as sealed: it does not reopen the hour.
+    assert str(world.seal(now_ms=END + HOUR_MS)) == "nothing to seal"
 
 
 def test_an_hour_of_which_nothing_landed_is_sealed_without_files(world: World) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from penstock.pipeline.tables import (
@@ -22,6 +23,7 @@ from penstock.pipeline.tables import (
     open_tables,
 )
 from penstock.pipeline.tables.data_files import OPEN_FILES_MAX
+from penstock.pipeline.tables.types import arrow_schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StructType
@@ -241,6 +243,62 @@ def test_a_table_is_written_over_in_one_commit(spark: SparkSession, table: Table
     assert version is not None
     table.overwrite(rows(spark, [8]))
     assert (ids(table.read()), table.version(), ids(table.read(version=version))) == ([8], version + 1, [0, 1, 2, 3, 4])
+
+
+def held(schema: StructType, *lines: Sequence[Any]) -> pa.Table:
+    """Rows in the driver's memory."""
+    kinds = arrow_schema(schema)
+    return pa.table({field.name: pa.array([line[at] for line in lines], field.type) for at, field in enumerate(kinds)})
+
+
+def test_rows_that_the_driver_has_are_added_or_take_the_place_of_the_whole_table(
+    spark: SparkSession, tables: Tables, table: Table
+) -> None:
+    frame = rows(spark, range(4))
+    content = held(COLUMNS, *([row.asDict(recursive=True)[name] for name in COLUMNS.names] for row in frame.collect()))
+    # The first one makes the table; columns go by their names, not by their places.
+    table.put(content.select(list(reversed(COLUMNS.names))))
+    assert table.read().orderBy("id").collect() == frame.orderBy("id").collect()
+    assert ids(table.read(hours=["2026-11-22-03"])) == [0, 1, 2, 3]
+    before = table.version()
+    assert before is not None
+    table.put(content.slice(1, 1))
+    assert (ids(table.read()), table.version()) == ([0, 1, 1, 2, 3], before + 1)
+    assert sum(file.rows for file in table.files()) == 5
+    table.put(content.slice(2), whole=True)
+    assert (ids(table.read()), ids(table.read(version=before + 1))) == ([2, 3], [0, 1, 1, 2, 3])
+    table.put(content.slice(0, 0))
+    assert ids(table.read()) == [2, 3]
+    table.put(content.slice(0, 0), whole=True)
+    assert (ids(table.read()), table.files()) == ([], [])
+    # Others are where they were.
+    books = tables.table("books", StructType.fromDDL("n int, text string"))
+    books.put(held(books.schema, (1, "one"), (None, None)))
+    assert sorted(map(tuple, books.read().collect()), key=str) == [(1, "one"), (None, None)]
+
+
+def test_rows_that_the_driver_has_keep_the_types_of_the_table(tables: Tables) -> None:
+    books = tables.table("books", StructType.fromDDL("n int, text string"))
+    books.put(held(books.schema, (1, "one")))
+    wide = StructType.fromDDL("n long, text string")
+    with pytest.raises(TableSchemaError, match="n as int, not as bigint"):
+        tables.table("books", wide).put(held(wide, (1 << 40, "two")))
+    # Numbers of another type that fit are taken, and others are not cut down.
+    books.put(held(wide, (3, "three")))
+    with pytest.raises(pa.ArrowInvalid):
+        books.put(held(wide, (1 << 40, "four")))
+    assert sorted(map(tuple, books.read().collect())) == [(1, "one"), (3, "three")]
+
+
+def test_those_who_put_tables_in_at_once_lose_no_row(tables: Tables, threads: ThreadPoolExecutor) -> None:
+    books = tables.table("books", StructType.fromDDL("n int"))
+    for each in [threads.submit(books.put, held(books.schema, (n,))) for n in range(4)]:
+        each.result(120)
+    assert sorted(row["n"] for row in books.read().collect()) == [0, 1, 2, 3]
+    for each in [threads.submit(books.put, held(books.schema, (n,), (n,)), whole=True) for n in range(4)]:
+        each.result(120)
+    [first, second] = books.read().collect()
+    assert first == second
 
 
 def test_rows_of_equal_keys_are_replaced_and_others_added(tables: Tables) -> None:
