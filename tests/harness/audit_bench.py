@@ -9,6 +9,8 @@ from penstock.config.pipeline import PipelineSettings, validate_pipeline
 from penstock.pipeline import audit, schemas
 from penstock.pipeline.audit import AuditResult
 from penstock.pipeline.audit_frames import FEW
+from penstock.pipeline.audit_scope import SEALS
+from penstock.pipeline.audit_source import Source
 from penstock.pipeline.core.hours import HourRange
 from penstock.pipeline.names import QUARANTINE, bronze_table
 from penstock.pipeline.tables import Tables, open_tables
@@ -75,15 +77,22 @@ class AuditBench:
             frame = self._spark.createDataFrame(_table(found))
             self.tables.table(name, schema, schemas.PARTITION_BY).append(frame)
 
-    def audit(self, world: World, hours: HourRange | None = None, *, few: int = FEW) -> AuditResult:
-        """One run. `few`: 0 leaves everything to tasks."""
+    def seal(self, *seals: tuple[str, str, str, int]) -> None:
+        """Note topic, hour, status and generation where `seal` would."""
+        frame = self._spark.createDataFrame(list(seals), "topic string, hour string, status string, generation int")
+        self.tables.table(SEALS, frame.schema).append(frame)
+
+    def audit(
+        self, world: World, hours: HourRange | None = None, *, few: int = FEW, source: Source | None = None
+    ) -> AuditResult:
+        """One run. `few`: 0 leaves everything to tasks. `source`: who answers instead of the world."""
         return audit.run(
             self._spark,
             self.settings,
             self.tables,
             hours=hours,
             now_ms=world.now_ms,
-            source=WorldSource(self._spark, world),
+            source=source or WorldSource(self._spark, world),
             few=few,
         )
 

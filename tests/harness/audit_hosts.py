@@ -139,6 +139,7 @@ class Host:
         settled_before: int | None = None,
         sent_at: int = NOW_MS - 10_000,
         state: str = "running",
+        interval_s: float = 10,
     ) -> tuple[bytes, bytes]:
         """A heartbeat. Times in ms."""
         self._version += 1
@@ -151,7 +152,7 @@ class Host:
             closed_before,
             closed_before if settled_before is None else settled_before,
             state,
-            10,
+            interval_s,
         )
         return beat.key(), beat.encode()
 
