@@ -7,9 +7,11 @@ BIN := $(VENV)/bin
 STAMPS := .make
 SOURCES := $(shell git ls-files 'producer/kernel*.py' setup.py pyproject.toml 2>/dev/null)
 XDIST ?= auto
+# Sessions of Spark at once, each with a broker: some 2 GB.
+SPARKS ?= 3
 
 .PHONY: demo test check soak bench lint lock docs wheel jars pipeline-jars clean test-core test-process test-kafka test-systemd test-daemon \
-	test-pipeline test-browser test-rest pipeline-demo
+	test-pipeline test-browser test-rest pipeline-demo spark-classes
 
 demo: $(STAMPS)/demo-env $(STAMPS)/kernel
 	$(BIN)/python -m demo
@@ -19,7 +21,9 @@ pipeline-demo: $(STAMPS)/pipeline-env $(STAMPS)/kernel pipeline-jars
 	$(BIN)/python -m demo.pipeline
 
 # Everything CI runs. Tests with real Kafka mostly wait: those that need none run beside them.
-test: lint test-core
+test: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/kernel jars
+	$(MAKE) -j2 --output-sync=line lint spark-classes
+	$(MAKE) test-core
 	$(MAKE) -j2 --output-sync=line test-kafka test-rest
 
 # One after the other, beside the tests with Kafka: each has processes of its own.
@@ -58,8 +62,13 @@ test-systemd: $(STAMPS)/test-env $(STAMPS)/test-packages $(STAMPS)/kernel
 test-kafka: $(STAMPS)/test-env $(STAMPS)/kernel jars
 	$(BIN)/pytest tests/kafka -q
 
-test-pipeline: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/kernel jars
-	$(BIN)/pytest tests/pipeline -q
+# Side by side, because much of it is waiting; what takes long is begun first, in the order of the folder's conftest.
+test-pipeline: spark-classes
+	$(BIN)/pytest tests/pipeline -q -n $(SPARKS) --dist loadgroup --no-loadscope-reorder
+
+# Classes for JVMs to begin with, unless they are there.
+spark-classes: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/kernel jars
+	$(BIN)/python -m tests.harness.spark_classes
 
 test-browser: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/test-packages $(STAMPS)/kernel
 	$(BIN)/pytest tests/browser -q

@@ -22,7 +22,7 @@ from typing import Final, Self
 import pyspark
 
 from .processes import REPOSITORY, end, start_tied, tail, wait_until
-from .spark_driver import JAVA_OPTIONS, MARK, kill_all
+from .spark_driver import JAVA, MARK, class_archive, kill_all
 
 WORKERS: Final = 2
 ENVIRONMENT: Final = "environment"
@@ -82,7 +82,7 @@ class SparkCluster:
             "SPARK_HOME": str(spark),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "192m",
-            "SPARK_DAEMON_JAVA_OPTS": " ".join(JAVA_OPTIONS),
+            "SPARK_DAEMON_JAVA_OPTS": class_archive()[JAVA],
         }
         with log.open("wb") as out:
             self._processes.append(

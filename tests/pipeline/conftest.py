@@ -13,12 +13,25 @@ from pyspark.sql import SparkSession
 from tests.harness import daemon, spark_driver
 from tests.harness.kafka_cluster import OwnCluster, existing_bootstrap, unique_topic
 from tests.harness.kafka_node import VERSIONS, JavaOptions
-from tests.harness.spark_driver import FEW_ROWS, archive_path, class_archive, keep_archive, small_spark
+from tests.harness.spark_driver import FEW_ROWS, small_spark
 
 FOLDER = Path(__file__).parent
 MASTER = "local[2,4]"
 # `delta-jvm` where these tests run under the Spark that Delta's connector is made for (tools/soak.sh).
 WRITER = os.environ.get("PENSTOCK_WRITER", "delta-rs")
+LONGEST_FIRST = (
+    "test_everything_lands_once",
+    "test_land_kafka",
+    "test_land_chaos",
+    "test_cluster",
+    "test_failures_of_spools",
+    "test_failures_of_brokers",
+    "test_failures_of_books",
+    "test_audit_model",
+    "test_audit_cases",
+    "test_seal",
+    "test_command_line",
+)
 BROKER_SETTINGS = {
     # The test of a compacted audit topic waits for the cleaner.
     "log.cleaner.backoff.ms": "500",
@@ -29,11 +42,24 @@ BROKER_SETTINGS = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder."""
-    for item in items:
-        if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.spark)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test of this folder; for workers side by side, keep together what shares a world, and begin with what takes long."""
+    own = [item for item in items if FOLDER in item.path.parents]
+    for item in own:
+        item.add_marker(pytest.mark.spark)
+        if shares_a_world(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    if hasattr(config, "workerinput"):
+        ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+        own.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+        items[:] = [*own, *(item for item in items if FOLDER not in item.path.parents)]
+
+
+def shares_a_world(item: pytest.Item) -> bool:
+    """Whether a fixture of the test's module would be made once in every process that has tests of it."""
+    assert isinstance(item, pytest.Function)
+    fixtures = item._fixtureinfo.name2fixturedefs.values()
+    return any(each.scope == "module" for found in fixtures for each in found)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,10 +80,8 @@ def small_delta() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkSession]:
     """The session of this test process: two cores, each task tried four times, 1 GB."""
-    # Made by the first run of these tests, whose JVM has seen all classes that matter; later ones start in a third of the time.
-    archive = None if archive_path().exists() else tmp_path_factory.mktemp("classes") / "spark.jsa"
     settings = validate_pipeline(
         {
             "tables": "/nowhere/tables",
@@ -65,7 +89,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "writer": WRITER,
             "kafka": {"bootstrap.servers": "127.0.0.1:1"},
             "topics": {"any": {"format": "raw"}},
-            "spark": small_spark() | FEW_ROWS | class_archive(make=archive) | small_delta(),
+            "spark": small_spark() | FEW_ROWS | small_delta(),
         },
         "tests",
     )
@@ -73,8 +97,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     started.sparkContext.setLogLevel("ERROR")
     yield started
     started.stop()
-    if archive is not None:
-        keep_archive(archive)
 
 
 @pytest.fixture(scope="session")

@@ -133,7 +133,7 @@ def test_every_record_is_in_one_row_whatever_is_killed_and_the_audit_names_each_
     ledgers = land_under_kills(world)
     check_rows(world, ledgers)
 
-    found = audit_as_command(world)
+    found = run_audit(world.spark, world.pipeline)
     assert (found.exit_code, found.statuses, found.classes, found.doubled) == (COMPLETE, {"complete"}, {}, {})
     assert found.total("accepted") == found.total("distinct") == world.records
 
