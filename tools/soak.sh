@@ -23,7 +23,8 @@ PENSTOCK_SESSION_S=${PENSTOCK_SESSION_S:-60} "$bin/pytest" tests/kafka/test_secu
 PENSTOCK_BROKER_KILLS=${PENSTOCK_BROKER_KILLS:-6} "$bin/pytest" tests/kafka/test_markers_lost.py -q -s --timeout 3600
 PENSTOCK_RATE_ROWS=${PENSTOCK_RATE_ROWS:-5000} PENSTOCK_RATE_BATCHES=${PENSTOCK_RATE_BATCHES:-30} \
   "$bin/pytest" tests/pipeline/test_land_chaos.py -q --timeout 3600
-PENSTOCK_LAND_RECORDS=${PENSTOCK_LAND_RECORDS:-200000} "$bin/pytest" tests/pipeline/test_land_kafka.py -q --timeout 1200
+PENSTOCK_LAND_RECORDS=${PENSTOCK_LAND_RECORDS:-200000} PENSTOCK_LAND_KILLS=${PENSTOCK_LAND_KILLS:-4} \
+  "$bin/pytest" tests/pipeline/test_land_kafka.py -q --timeout 1200
 PENSTOCK_AUDIT_WORLDS=${PENSTOCK_AUDIT_WORLDS:-20} PENSTOCK_AUDIT_INCARNATIONS=${PENSTOCK_AUDIT_INCARNATIONS:-20} \
   "$bin/pytest" tests/pipeline/test_audit_model.py -q --timeout 3600
 # Delta's JVM connector under the Spark that it is made for; the Makefile has made the environment.

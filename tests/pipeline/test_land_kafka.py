@@ -275,10 +275,10 @@ def with_end(writer: Producer, topic: str, values: list[bytes], partition: Calla
         writer.abort_transaction(WAIT_S)
 
 
-def test_each_record_is_in_one_row_though_the_driver_is_killed_twice(
+def test_each_record_is_in_one_row_though_the_driver_is_killed(
     spark: SparkSession, broker: OwnCluster, producer: Producer, topic_name: str
 ) -> None:
-    records, partitions = count_from("PENSTOCK_LAND_RECORDS", 20_000), 4
+    records, kills, partitions = count_from("PENSTOCK_LAND_RECORDS", 20_000), count_from("PENSTOCK_LAND_KILLS", 1), 4
     topic = broker.create_topic(topic_name, partitions)
     for number in range(records):
         ordinal, partition = divmod(number, partitions)
@@ -290,9 +290,9 @@ def test_each_record_is_in_one_row_though_the_driver_is_killed_twice(
     with Pipeline(
         broker.bootstrap,
         {topic: {"format": "json", "schema": "n long"}},
-        sections={"land": {"trigger": "0s", "maxOffsetsPerTrigger": records // 6, "minOffsetsPerTrigger": 1}},
+        sections={"land": {"trigger": "0s", "maxOffsetsPerTrigger": records // (4 * kills), "minOffsetsPerTrigger": 1}},
     ) as pipeline:
-        for batch in (1, 3):
+        for batch in range(1, 2 * kills, 2):
             driver = pipeline.start("land")
             # Begun, and so at any place of it.
             driver.wait_batch(topic, batch, begun=True)
