@@ -10,6 +10,7 @@ That holds as long as the batch is read by the same rules and of the same record
 commit and compared before the first batch of a run.
 """
 
+import datetime as dt
 import threading
 from typing import Final, Protocol
 
@@ -22,7 +23,7 @@ from .checkpoint import Checkpoint
 from .failures import sentence
 from .land_topic import LandTopic
 from .names import QUARANTINE, bronze_table
-from .tables import Part, Table, Tables, Transaction
+from .tables import Constant, Part, Table, Tables, Transaction
 
 RULES: Final = "penstock.parse"
 """In a commit's metadata: digest of the rules by which its batch was read."""
@@ -103,7 +104,7 @@ class Batches:
         self._steps.reached("started", self._topic.name, batch)
         wrong = F.col("error_class")
         both = [Part(self._bronze, wrong.isNull()), Part(self._quarantine, wrong.isNotNull())]
-        with self._tables.parts(self._with_batch(frame, batch), both) as parts:
+        with self._tables.parts(frame, both, self._constants(batch)) as parts:
             # A commit even without rows: it tells later runs how this batch was read.
             if not parts.append(_GOOD, app=good_app, version=batch, metadata=metadata):
                 self._compare(self._bronze.transaction(good_app), batch, offsets)
@@ -121,16 +122,14 @@ class Batches:
             )
         return apps(self._query)
 
-    def _with_batch(self, rows: DataFrame, batch: int) -> DataFrame:
-        return rows.withColumns(
-            {
-                "format": F.lit(self._topic.rules.format),
-                "schema_version": F.lit(self._topic.rules.schema_version),
-                "batch": F.lit(batch).cast("long"),
-                # Of the moment of writing: what a stream calls the present is when the batch was planned.
-                "landed_at": F.current_timestamp(),
-            }
-        )
+    def _constants(self, batch: int) -> dict[str, Constant]:
+        return {
+            "format": self._topic.rules.format,
+            "schema_version": self._topic.rules.schema_version,
+            "batch": batch,
+            # Of the moment of writing: what a stream calls the present is when the batch was planned.
+            "landed_at": dt.datetime.now(tz=dt.UTC),
+        }
 
     def _look(self, app: str, table: Table, batch: int, offsets: str, *, follows: bool) -> None:
         """Before the first batch of a run: is the table where the checkpoint says? `follows`: every batch has a commit there."""

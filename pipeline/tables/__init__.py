@@ -1,6 +1,7 @@
 """Tables: the interface, and the engines that write them."""
 
 from .interface import (
+    Constant,
     FileInfo,
     Noted,
     Part,
@@ -16,6 +17,7 @@ from .interface import (
 from .opening import Location, open_tables, register
 
 __all__ = [
+    "Constant",
     "FileInfo",
     "Location",
     "Noted",

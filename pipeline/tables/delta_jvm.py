@@ -17,7 +17,9 @@ from .commits import PATIENCE_S, commit_notes
 from .delta_rs import PROPERTIES, UPSERTS_MAX, VACUUM_HOURS_MIN
 from .gateway import gateway
 from .interface import (
+    NO_CONSTANTS,
     NOTHING,
+    Constant,
     FileInfo,
     Noted,
     Part,
@@ -52,8 +54,10 @@ class DeltaJvmTables:
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> "DeltaJvmTable":
         return DeltaJvmTable(self._spark, f"{self._place}/{name}", name, schema, partition_by)
 
-    def parts(self, df: DataFrame, parts: Sequence[Part]) -> AbstractContextManager[Parts]:
-        return kept(df, parts)
+    def parts(
+        self, df: DataFrame, parts: Sequence[Part], constants: Mapping[str, Constant] = NO_CONSTANTS
+    ) -> AbstractContextManager[Parts]:
+        return kept(df, parts, constants)
 
     def existing(self, name: str) -> "DeltaJvmTable | None":
         if not self.exists(name):

@@ -18,7 +18,9 @@ from .data_files import Added, FileWriter, remove
 from .delta_source import FILE_BYTES_OPTION, NAME, ORDER, PARTITION_BY
 from .gateway import make_active
 from .interface import (
+    NO_CONSTANTS,
     NOTHING,
+    Constant,
     FileInfo,
     Noted,
     Part,
@@ -63,8 +65,10 @@ class DeltaRsTables:
         """Raise TableSchemaError for a column that cannot be written."""
         return DeltaRsTable(self._spark, self._root / name, name, schema, partition_by)
 
-    def parts(self, df: DataFrame, parts: Sequence[Part]) -> AbstractContextManager[Parts]:
-        return written([(cast(DeltaRsTable, part.table), part.where) for part in parts], df)
+    def parts(
+        self, df: DataFrame, parts: Sequence[Part], constants: Mapping[str, Constant] = NO_CONSTANTS
+    ) -> AbstractContextManager[Parts]:
+        return written([(cast(DeltaRsTable, part.table), part.where) for part in parts], df, constants)
 
     def existing(self, name: str) -> "DeltaRsTable | None":
         if not self.exists(name):

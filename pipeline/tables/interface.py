@@ -4,6 +4,7 @@ Both engines keep Delta tables in folders beside each other and record the same 
 `txn` action of Delta's protocol (application id and version), and, as `userMetadata`, the JSON of `commit_notes`.
 """
 
+import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
@@ -14,6 +15,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+Constant = str | int | dt.datetime
+"""A value that a column has in every row; of time with a zone."""
+NO_CONSTANTS: Final[Mapping[str, Constant]] = MappingProxyType({})
 
 
 class TableError(Exception):
@@ -143,7 +147,7 @@ class Part(NamedTuple):
 
     table: Table
     where: Column
-    """Which. The frame has all columns of the table; others of its columns are for other parts."""
+    """Which. The frame and its constants have all columns of the table; others of its columns are for other parts."""
 
 
 class Parts(Protocol):
@@ -161,8 +165,13 @@ class Parts(Protocol):
 class Tables(Protocol):
     """All tables of a pipeline."""
 
-    def parts(self, df: DataFrame, parts: Sequence[Part]) -> AbstractContextManager[Parts]:
+    def parts(
+        self, df: DataFrame, parts: Sequence[Part], constants: Mapping[str, Constant] = NO_CONSTANTS
+    ) -> AbstractContextManager[Parts]:
         """Compute the frame, each of whose rows belongs to one of the parts, whose tables are these tables'.
+
+        `constants`: columns of the tables that the frame does not have, and their value in all rows. As literals of the frame they
+        would cost more than the rows of a small batch: Spark compiles a plan anew for each other number in it.
 
         Raise TableSchemaError when the frame's columns are not those of the tables.
         """

@@ -6,15 +6,18 @@ from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
-from .interface import NOTHING, Part, Parts
+from .interface import NOTHING, Constant, Part, Parts
 
 _PARTITIONS_MAX: Final = 1_000_000
 
 
 @contextmanager
-def kept(df: DataFrame, parts: Sequence[Part]) -> Generator[Parts]:
+def kept(df: DataFrame, parts: Sequence[Part], constants: Mapping[str, Constant]) -> Generator[Parts]:
     """See `Tables.parts`."""
+    kinds = {field.name: field.dataType for part in parts for field in part.table.schema}
+    df = df.withColumns({name: sf.lit(value).cast(kinds[name]) for name, value in constants.items()})
     rows = df.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield _Kept(rows, parts)

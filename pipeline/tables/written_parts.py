@@ -15,16 +15,16 @@ import pyarrow.compute
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from .data_files import Added, FileWriter
-from .interface import NOTHING, Parts
+from .interface import NOTHING, Constant, Parts
 
 _PART: Final = "_part"
 _pc: Any = pyarrow.compute
 """Its functions are made when it is imported, and no type checker finds them."""
 _RETURNED: Final = pa.schema([("part", pa.int32()), ("file", pa.string())])
-_RETURNED_DDL: Final = "part int, file string"
+_RETURNED_COLUMNS: Final = StructType([StructField("part", IntegerType()), StructField("file", StringType())])
 
 
 class Place(NamedTuple):
@@ -38,23 +38,28 @@ class Place(NamedTuple):
 class Target(Protocol):
     """A table of delta-rs, as far as it is needed here."""
 
+    schema: StructType
+
     def place(self, found: StructType) -> Place: ...
 
     def add(self, files: Sequence[Added], *, app: str, version: int, metadata: Mapping[str, str]) -> bool: ...
 
 
 @contextmanager
-def written(parts: Sequence[tuple[Target, Column]], df: DataFrame) -> Generator[Parts]:
-    """See `Tables.parts`."""
-    found = df.schema
+def written(
+    parts: Sequence[tuple[Target, Column]], df: DataFrame, constants: Mapping[str, Constant]
+) -> Generator[Parts]:
+    """See `Tables.parts`. The tasks make the columns of constants."""
+    declared = {field.name: field for table, _ in parts for field in table.schema}
+    found = StructType([*df.schema, *(declared[name] for name in constants)])
     places = tuple(table.place(found) for table, _ in parts)
-    names = dict.fromkeys(name for place in places for name in place.schema.names)
+    names = dict.fromkeys(name for place in places for name in place.schema.names if name not in constants)
     which = sf.lit(None).cast("int")
     for index in reversed(range(len(parts))):
         which = sf.when(parts[index][1], sf.lit(index)).otherwise(which)
     rows = df.select(*(f"`{name}`" for name in names), which.alias(_PART))
     files: list[list[Added]] = [[] for _ in parts]
-    for row in rows.mapInArrow(_writer(places), _RETURNED_DDL).collect():
+    for row in rows.mapInArrow(_writer(places, constants), _RETURNED_COLUMNS).collect():
         files[row["part"]].append(Added(**json.loads(row["file"])))
     yield _Written([table for table, _ in parts], files)
 
@@ -71,14 +76,20 @@ class _Written:
         return self._tables[part].add(self._files[part], app=app, version=version, metadata=metadata)
 
 
-def _writer(places: Sequence[Place]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _writer(
+    places: Sequence[Place], constants: Mapping[str, Constant]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    fixed = dict(constants)
+
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return write_parts(batches, places)
+        return write_parts(batches, places, fixed)
 
     return write
 
 
-def write_parts(batches: Iterator[pa.RecordBatch], places: Sequence[Place]) -> Iterator[pa.RecordBatch]:
+def write_parts(
+    batches: Iterator[pa.RecordBatch], places: Sequence[Place], constants: Mapping[str, Constant]
+) -> Iterator[pa.RecordBatch]:
     """In a task: all rows into files; (index of the part, `Added` as JSON) of each file."""
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
@@ -86,7 +97,7 @@ def write_parts(batches: Iterator[pa.RecordBatch], places: Sequence[Place]) -> I
     try:
         for batch in batches:
             for part, rows in _shares(batch, len(places)):
-                writers[part].add(rows.select(places[part].schema.names))
+                writers[part].add(_whole(rows, places[part].schema, constants))
         ended: list[dict[str, Any]] = [
             {"part": part, "file": json.dumps(added._asdict())}
             for part, writer in enumerate(writers)
@@ -97,6 +108,17 @@ def write_parts(batches: Iterator[pa.RecordBatch], places: Sequence[Place]) -> I
             writer.drop()
         raise
     yield pa.RecordBatch.from_pylist(ended, schema=_RETURNED)
+
+
+def _whole(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, Constant]) -> pa.RecordBatch:
+    """The rows with all columns of their table."""
+    columns = [
+        pa.repeat(pa.scalar(constants[field.name], field.type), rows.num_rows)
+        if field.name in constants
+        else rows.column(field.name)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 def _shares(batch: pa.RecordBatch, parts: int) -> Iterator[tuple[int, pa.RecordBatch]]:
