@@ -15,7 +15,7 @@ from penstock.wire.record_ids import HEADER, RecordId
 from tests.harness.counts import count_from
 from tests.harness.kafka_cluster import OwnCluster
 from tests.harness.spark_cluster import ENVIRONMENT, SparkCluster, pack_environment, shell
-from tests.harness.spark_driver import FEW_ROWS, JAVA, Pipeline, class_archive
+from tests.harness.spark_driver import FEW_ROWS, JAVA, WRITER, Pipeline, class_archive
 
 RECORDS = count_from("PENSTOCK_CLUSTER_RECORDS", 1_000)
 # Each job starts three JVMs, and sealing on a cluster has no way of its own: the soak, which has more records, seals as well.
@@ -118,7 +118,9 @@ def test_an_hour_is_landed_and_audited_by_executors_that_have_only_what_was_pack
         assert audited.status == 0, audited.output + audited.log
         assert str(pipeline.report) in audited.output
 
-        bronze = DeltaTable(str(next(pipeline.tables.glob("bronze_*")))).to_pyarrow_table()
+        table = DeltaTable(str(next(pipeline.tables.glob("bronze_*"))))
+        assert ("Delta-Lake" in table.history(1)[0]["engineInfo"]) == (WRITER == "delta-jvm"), "another writer wrote"
+        bronze = table.to_pyarrow_table()
         assert sorted_ids(bronze) == [(origin, ordinal) for origin in range(PARTITIONS) for ordinal in range(EACH)]
         if SEALS:
             sealed = pipeline.run("seal")
