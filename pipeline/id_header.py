@@ -39,18 +39,25 @@ def split(frame: DataFrame, *, newer_ids: NewerIds) -> DataFrame:
         # Tables and Python know no later time; producers may send any.
         F.least(F.col("timestamp"), F.timestamp_millis(F.lit(_YEAR_10000_MS - 1))).alias("timestamp"),
         F.col("headers").cast(HEADERS).alias("headers"),
-        F.filter(F.col("headers"), lambda each: each.getField("key") == HEADER).alias("_ids"),
+        # From 1; 0 for none, null without headers. No expression here takes a function: Spark would not compile what has one.
+        F.array_position(_keys(), HEADER).cast(IntegerType()).alias("_at"),
     )
-    frame = frame.select("*", F.get(F.col("_ids"), F.lit(0)).getField("value").alias("_id"))
+    frame = frame.select("*", F.when(F.col("_at") > 0, _header().getField("value")).alias("_id"))
     frame = frame.select("*", _is_good().alias("_good"))
+    # Sixteen bytes behind the incarnation, as two numbers: turning bytes into a number is what costs most.
+    frame = frame.select(
+        "*",
+        F.when(F.col("_good"), _number(7, 8)).alias("_front"),
+        F.when(F.col("_good"), _number(15, 8)).alias("_back"),
+    )
     good = F.col("_good")
     frame = frame.select(
         *columns,
         "timestamp",
         F.when(good, F.lower(F.hex(F.substring(F.col("_id"), 2, 6)))).alias("incarnation"),
-        F.when(good, _number(7, 3)).cast(IntegerType()).alias("origin"),
-        F.when(good, _number(10, 7)).alias("ordinal"),
-        F.when(good, F.timestamp_millis(_number(17, 6))).alias("accept_ts"),
+        F.shiftrightunsigned(F.col("_front"), 40).cast(IntegerType()).alias("origin"),
+        _ordinal().alias("ordinal"),
+        F.timestamp_millis(F.col("_back").bitwiseAND(F.lit((1 << 48) - 1))).alias("accept_ts"),
         F.when(good, _others()).otherwise(F.col("headers")).alias("headers"),
         F.when(~good, _error(newer_ids)).alias("header_error"),
     )
@@ -67,11 +74,26 @@ def hour_of(moment: Column) -> Column:
     )
 
 
+def _keys() -> Column:
+    return F.col("headers").getField("key")
+
+
+def _header() -> Column:
+    return F.get(F.col("headers"), F.col("_at") - 1)
+
+
+def _is_alone() -> Column:
+    """Whether no other id header follows the first. The daemon writes it last, and then there is nothing to look through."""
+    size = F.size(F.col("headers"))
+    return (F.col("_at") == size) | ~F.array_contains(F.slice(_keys(), F.col("_at") + 1, size), HEADER)
+
+
 def _is_good() -> Column:
     """Whether there is one id header, and it is right: by comparing bytes, which is cheap, and is all that most records need."""
     value = F.col("_id")
     good = (
-        (F.size(F.col("_ids")) == 1)
+        (F.col("_at") > 0)
+        & _is_alone()
         & (F.octet_length(value) == BYTES)
         & (F.substring(value, 1, 1) == F.lit(bytes([VERSION])))
         & (F.substring(value, 2, 6) != F.lit(bytes(6)))
@@ -82,13 +104,20 @@ def _is_good() -> Column:
 
 def _others() -> Column:
     """The headers without the id; null where nothing else was there, as the connector has it for a record without headers."""
-    rest = F.filter(F.col("headers"), lambda each: each.getField("key") != HEADER)
-    return F.when(F.size(F.col("headers")) > 1, rest)
+    headers, at, size = F.col("headers"), F.col("_at"), F.size(F.col("headers"))
+    before = F.slice(headers, F.lit(1), at - 1)
+    rest = F.when(at == size, before).otherwise(F.concat(before, F.slice(headers, at + 1, size)))
+    return F.when(size > 1, rest)
+
+
+def _ordinal() -> Column:
+    front = F.col("_front").bitwiseAND(F.lit((1 << 40) - 1))
+    return F.shiftleft(front, 16).bitwiseOR(F.shiftrightunsigned(F.col("_back"), 48))
 
 
 def _number(start: int, length: int) -> Column:
-    """Bytes of the id as a big-endian number; `start` counts from 0."""
-    return F.conv(F.hex(F.substring(F.col("_id"), start + 1, length)), 16, 10).cast(LongType())
+    """Bytes of the id as a big-endian number, eight of them with a sign; `start` counts from 0."""
+    return F.conv(F.hex(F.substring(F.col("_id"), start + 1, length)), 16, -10).cast(LongType())
 
 
 def _error(newer_ids: NewerIds) -> Column:
@@ -98,8 +127,8 @@ def _error(newer_ids: NewerIds) -> Column:
     version = _number(0, 1).cast(IntegerType())
     newer = F.concat(F.lit("the id header's version "), version.cast(StringType()), F.lit(f" {NEWER}"))
     return (
-        F.when(F.coalesce(F.size(F.col("_ids")), F.lit(0)) <= 0, F.lit(None).cast(StringType()))
-        .when(F.size(F.col("_ids")) > 1, F.lit(DOUBLED))
+        F.when(F.coalesce(F.col("_at"), F.lit(0)) == 0, F.lit(None).cast(StringType()))
+        .when(~_is_alone(), F.lit(DOUBLED))
         .when(value.isNull(), F.lit(WITHOUT_VALUE))
         .when(size == 0, _wrong_size(size))
         .when(
