@@ -1,7 +1,7 @@
 """How fast does the audit fold ids, and does it name what is wrong? `python bench/pipeline_audit.py [--ids 4000000]`.
 
 Planted: 7 losses, 11 duplicates. The rate is told beside a plain `groupBy` with `count` over the same rows, measured by turns, because
-absolute rates depend on the machine and its load.
+absolute rates depend on the machine and its load; CPU seconds of Spark's process depend on it less.
 """
 
 import argparse
@@ -146,6 +146,15 @@ class Bench:
         found = audit_names.duplicates(self.rows(), twice, ranges).collect()
         return lost, {row.ordinal * ORIGINS + row.origin for row in found}
 
+    def cpu_s(self) -> float:
+        """CPU seconds that Spark's process has used."""
+        jvm = self.spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no other way
+        assert jvm is not None, "the session has begun"
+        fields = (
+            Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/stat").read_text().rpartition(")")[2].split()
+        )
+        return sum(int(each) for each in fields[11:13]) / os.sysconf("SC_CLK_TCK")
+
     def close(self) -> None:
         """Leave nothing."""
         self.spark.stop()
@@ -175,6 +184,10 @@ def main() -> int:
         bench.scan()
         turns = [(timed(bench.fold), timed(bench.plain), timed(bench.scan)) for _ in range(options.turns)]
         fold, plain, scan = (statistics.median(each) for each in zip(*turns, strict=True))
+        began = bench.cpu_s()
+        for _ in range(options.turns):
+            bench.fold()
+        cpu_s = (bench.cpu_s() - began) / options.turns
         half = statistics.median(timed(lambda: bench.fold(bench.each // 2)) for _ in range(options.turns))
         lost, doubled = bench.names()
         naming = timed(bench.names)
@@ -183,6 +196,7 @@ def main() -> int:
     found = {
         "ids": options.ids,
         "ids_per_s": round(options.ids / fold),
+        "ids_per_cpu_s": round(options.ids / cpu_s),
         "fold_over_group_by": round(fold / plain, 2),
         "fold_over_scan": round(fold / scan, 2),
         "bytes_of_bits_a_record": round(words * WORD / 8 / options.ids, 4),

@@ -140,6 +140,7 @@ class Host:
         sent_at: int = NOW_MS - 10_000,
         state: str = "running",
         interval_s: float = 10,
+        era: int = 0,
     ) -> tuple[bytes, bytes]:
         """A heartbeat. Times in ms."""
         self._version += 1
@@ -148,7 +149,7 @@ class Host:
             self.name,
             self._version,
             sent_at,
-            0,
+            era,
             closed_before,
             closed_before if settled_before is None else settled_before,
             state,

@@ -48,7 +48,7 @@ CASES = (
     *("narrow", "nested", "wide", "miscounted", "unaccepted", "undelivered", "overdelivered", "ended_undelivered"),
     *("open_books", "open_books_yet", "outside_ended"),
     # More than one thing at once.
-    *("untold", "untold_ended", "lost_and_twice", "twice_and_silent"),
+    *("untold", "untold_ended", "lost_and_twice", "twice_and_silent", "open_and_silent"),
 )
 
 
@@ -279,7 +279,7 @@ class Story:
         host.deliver(ids[15:])
         host.land(ids)
         at = NOW_MS - 50_000
-        self.world.records += [*host.tell(sent_at=at), host.beat(closed_before=NOW_MS - 60_000, sent_at=at)]
+        self.world.records += [*host.tell(sent_at=at), host.beat(closed_before=NOW_MS - 60_000, sent_at=at, era=1)]
 
     def twice_later(self, host: Host, ids: list[Id]) -> None:
         """The first ordinal behind a range of the hour before."""
@@ -376,6 +376,11 @@ class Story:
     def twice_and_silent(self, host: Host, ids: list[Id]) -> None:
         self._whole(host, ids, beat=False)
         host.land(ids[:1], again=True)
+
+    def open_and_silent(self, host: Host, ids: list[Id]) -> None:
+        host.deliver(ids[:20])
+        host.land(ids[:20])
+        self.world.records += host.tell()
 
     def rows(self, name: str) -> list[HourRow]:
         """Those of a daemon, by hour."""

@@ -109,6 +109,7 @@ def test_what_a_vanished_host_has_not_sent_is_pending_until_it_is_retired_and_th
         Status.LATE,
     ]
     assert story.missing("gone") == dict.fromkeys(range(20, 30), MissingClass.PENDING)
+    assert story.missing("open_and_silent") == dict.fromkeys(range(20, 30), MissingClass.PENDING)
     assert story.row("retired").status is Status.LOST
     assert story.missing("retired") == dict.fromkeys(range(20, 30), MissingClass.LOST)
 
