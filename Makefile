@@ -62,9 +62,9 @@ test-systemd: $(STAMPS)/test-env $(STAMPS)/test-packages $(STAMPS)/kernel
 test-kafka: $(STAMPS)/test-env $(STAMPS)/kernel jars
 	$(BIN)/pytest tests/kafka -q
 
-# Side by side, because much of it is waiting; what takes long is begun first, in the order of the folder's conftest.
+# Side by side, because much of it is waiting; files that take long are begun first, in the order of the folder's conftest.
 test-pipeline: spark-classes
-	$(BIN)/pytest tests/pipeline -q -n $(SPARKS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest tests/pipeline -q -n $(SPARKS) --dist loadfile --no-loadscope-reorder
 
 # Classes for JVMs to begin with, unless they are there.
 spark-classes: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/kernel jars

@@ -21,16 +21,22 @@ MASTER = "local[2,4]"
 WRITER = os.environ.get("PENSTOCK_WRITER", "delta-rs")
 LONGEST_FIRST = (
     "test_everything_lands_once",
-    "test_land_kafka",
-    "test_land_chaos",
-    "test_cluster",
     "test_failures_of_spools",
+    "test_land_kafka",
+    # Given to the worker that has one long test, before it has ended.
+    "test_processes_end",
+    "test_cluster",
+    "test_land_chaos",
     "test_failures_of_brokers",
+    "test_seal",
     "test_failures_of_books",
     "test_audit_model",
+    "test_land_guards",
+    "test_secure_kafka",
+    "test_land",
     "test_audit_cases",
-    "test_seal",
     "test_command_line",
+    "test_tables",
 )
 BROKER_SETTINGS = {
     # The test of a compacted audit topic waits for the cleaner.
@@ -43,23 +49,14 @@ BROKER_SETTINGS = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test of this folder; for workers side by side, keep together what shares a world, and begin with what takes long."""
+    """Mark every test of this folder; for workers side by side, begin with the files that take long."""
     own = [item for item in items if FOLDER in item.path.parents]
     for item in own:
         item.add_marker(pytest.mark.spark)
-        if shares_a_world(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if hasattr(config, "workerinput"):
         ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
         own.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
         items[:] = [*own, *(item for item in items if FOLDER not in item.path.parents)]
-
-
-def shares_a_world(item: pytest.Item) -> bool:
-    """Whether a fixture of the test's module would be made once in every process that has tests of it."""
-    assert isinstance(item, pytest.Function)
-    fixtures = item._fixtureinfo.name2fixturedefs.values()
-    return any(each.scope == "module" for found in fixtures for each in found)
 
 
 @pytest.hookimpl(wrapper=True)
