@@ -55,6 +55,7 @@ def test_a_lost_audit_record_makes_its_hour_unknown_and_says_which_ordinals_it_k
     assert f"origin {CASES.index('gap')}: ordinals 10 to 19 are in no range of the books" in row.doubts
     (row,) = story.rows("narrow")
     assert f"origin {CASES.index('narrow')}: ordinals 30 to 30 are in no range of the books" in row.doubts
+    assert "1 landed rows have ids that no book knows" in row.doubts
 
 
 def test_hours_between_the_ends_of_a_gap_are_unknown(story: Story) -> None:
@@ -195,7 +196,7 @@ def test_records_without_ids_are_counted_and_judged_by_nobody(story: Story) -> N
     (foreign,) = [each for each in story.result.data.rows if each.foreign and each.topic == TOPIC]
     (open_yet,) = [each for each in story.rows("uncounted_open") if each.hour == HOUR]
     assert (open_yet.status, open_yet.expected, open_yet.pending) == (Status.COUNTED, 35, 3)
-    assert (foreign.incarnation, foreign.foreign, foreign.status) == ("", 29, Status.COUNTED)
+    assert (foreign.incarnation, foreign.foreign, foreign.landed, foreign.status) == ("", 29, 0, Status.COUNTED)
 
 
 def test_ids_that_no_book_knows_are_late_in_an_open_minute_and_unknown_in_a_closed_one(story: Story) -> None:
