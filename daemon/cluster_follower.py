@@ -6,7 +6,8 @@ from typing import Final
 
 from ..config.model import Kafka
 from ..producer.core.cluster import ClusterChange
-from ..producer.metadata import Metadata, TopicSettings
+from ..producer.described import TopicSettings
+from ..producer.metadata import Metadata
 from ..runtime.loop import Loop
 from .core.leases import Leases
 from .core.ledger import Ledger

@@ -4,11 +4,11 @@ producer id, and for the few settings of topics and brokers that decide how we s
 What to ask of whom and when is decided in `core/metadata_plan.py`, what is known is kept in `core/metadata_cache.py`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple
+from typing import Final
 
-from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kafka.protocol.admin.configs import DescribeConfigsResponse
 from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProducerIdResponse
 
@@ -32,6 +32,7 @@ from .core.metadata_plan import (
 )
 from .core.traffic import UNCOUNTED, TrafficWatch
 from .core.verdicts import AnswerVerdict, error_name, judge_control
+from .described import TopicSettings, ask_broker, ask_topics, producer_id_expiration_ms, topic_settings_of
 from .network import Connection
 from .resolver import Resolver
 from .sockets import OPERATING_SYSTEM, Security, System, control_options
@@ -39,26 +40,9 @@ from .sockets import OPERATING_SYSTEM, Security, System, control_options
 _METADATA_LEAST: Final = 4
 """Below it a broker creates every topic that is asked for, if it is set up to."""
 _NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
-_TOPIC_RESOURCE: Final = 2
-_BROKER_RESOURCE: Final = 4
 _PATIENT: Final = Backoff(1.0, 30.0)
 _SAID_MAX: Final = 100
-_EXPIRATION_KEY: Final = "producer.id.expiration.ms"
-_BYTES_MAX_KEY: Final = "max.message.bytes"
-_INSYNC_KEY: Final = "min.insync.replicas"
-_TIMESTAMP_KEY: Final = "message.timestamp.type"
-_UNCLEAN_KEY: Final = "unclean.leader.election.enable"
-_TOPIC_KEYS: Final = (_BYTES_MAX_KEY, _INSYNC_KEY, _TIMESTAMP_KEY, _UNCLEAN_KEY)
 _UNREADABLE: Final = (AttributeError, TypeError, ValueError)
-
-
-class TopicSettings(NamedTuple):
-    """A topic's settings as the brokers tell them; None: not told."""
-
-    message_bytes_max: int | None
-    min_insync_replicas: int | None
-    timestamp_type: str | None
-    unclean_election: bool | None
 
 
 class Metadata:
@@ -322,9 +306,9 @@ class Metadata:
                 )
                 sent = connection.send(request_id, ask, now=now)
             case AskTopicSettings(topics):
-                sent = connection.send(_describe(_TOPIC_RESOURCE, topics, _TOPIC_KEYS), ask, now=now)
+                sent = connection.send(ask_topics(topics), ask, now=now)
             case AskBrokerSettings(node):
-                sent = connection.send(_describe(_BROKER_RESOURCE, [str(node)], [_EXPIRATION_KEY]), ask, now=now)
+                sent = connection.send(ask_broker(node), ask, now=now)
         if sent is None:
             self._refused_version(connection, ask, now)
 
@@ -388,7 +372,7 @@ class Metadata:
         for row in response.results:
             verdict = judge_control(row.error_code)
             if verdict is AnswerVerdict.FINE and self._plan.is_wanted(row.resource_name):
-                self._topic_settings[row.resource_name] = _topic_settings(_values(row))
+                self._topic_settings[row.resource_name] = topic_settings_of(row)
             elif verdict is AnswerVerdict.RETRY:
                 continue
             settled.add(row.resource_name)
@@ -400,7 +384,7 @@ class Metadata:
         for row in response.results:
             if judge_control(row.error_code) is AnswerVerdict.FINE:
                 told = True
-                self.producer_id_expiration_ms = _number(_values(row).get(_EXPIRATION_KEY))
+                self.producer_id_expiration_ms = producer_id_expiration_ms(row)
         self._plan.answered_broker_settings(told=told, now=now, chance=self._rng())
 
     def _note(self, subject: str, text: str) -> None:
@@ -429,27 +413,3 @@ def plan_limits(settings: ProducerSettings) -> PlanLimits:
         max_idle_s=settings.metadata_max_idle_ms / 1000,
         rebootstrap_after_s=settings.metadata_recovery_rebootstrap_trigger_ms / 1000 if rebootstrap else None,
     )
-
-
-def _describe(kind: int, names: Iterable[str], keys: Iterable[str]) -> DescribeConfigsRequest:
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    rows = [resource(resource_type=kind, resource_name=name, configuration_keys=list(keys)) for name in names]
-    return DescribeConfigsRequest(resources=rows, include_synonyms=False, include_documentation=False)
-
-
-def _values(row: DescribeConfigsResponse.DescribeConfigsResult) -> dict[str, str | None]:
-    return {entry.name: entry.value for entry in row.configs}
-
-
-def _topic_settings(values: Mapping[str, str | None]) -> TopicSettings:
-    unclean = values.get(_UNCLEAN_KEY)
-    return TopicSettings(
-        message_bytes_max=_number(values.get(_BYTES_MAX_KEY)),
-        min_insync_replicas=_number(values.get(_INSYNC_KEY)),
-        timestamp_type=values.get(_TIMESTAMP_KEY),
-        unclean_election=None if unclean is None else unclean == "true",
-    )
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None

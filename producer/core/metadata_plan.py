@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from .backoff import Backoff
+from .chores import Chore
 from .cluster import BrokerAddress
 from .connections import login_wait_s
 from .node_choice import NEVER, Standing, least_loaded
@@ -89,34 +90,6 @@ class _Failure(NamedTuple):
     """False: it only wants silence."""
 
 
-class _Chore:
-    """Something asked again and again: when, whether it is on its way, and how often it failed."""
-
-    def __init__(self) -> None:
-        self.due: float | None = None
-        self.asked = False
-        self.attempts = 0
-
-    def wanted(self, at: float) -> None:
-        self.due = at if self.due is None else min(self.due, at)
-
-    def is_due(self, now: float) -> bool:
-        return not self.asked and self.due is not None and now >= self.due
-
-    def again(self, now: float, backoff: Backoff, chance: float) -> None:
-        self.asked = False
-        self.due = now + backoff.wait_s(self.attempts, chance)
-        self.attempts += 1
-
-    def done(self, due: float | None) -> None:
-        self.asked = False
-        self.attempts = 0
-        self.due = due
-
-    def deadline(self) -> float | None:
-        return None if self.asked else self.due
-
-
 class MetadataPlan:
     """The decisions of a metadata client."""
 
@@ -133,11 +106,11 @@ class MetadataPlan:
         self._unsettled: set[str] = set()
         self._missing: dict[str, int] = {}
         self._rest: list[str] = []
-        self._metadata = _Chore()
+        self._metadata = Chore()
         self._metadata.wanted(now)
-        self._producer_id = _Chore()
-        self._topic_settings: dict[str, _Chore] = {}
-        self._broker_settings = _Chore()
+        self._producer_id = Chore()
+        self._topic_settings: dict[str, Chore] = {}
+        self._broker_settings = Chore()
         self._broker_settings.wanted(now)
         self._all_at = now
         """When all topics wanted were last told of: partial answers do not make the others younger."""
@@ -208,7 +181,7 @@ class MetadataPlan:
     def want_settings(self, topic: str, now: float) -> None:
         """The topic is there: its settings are asked once, and again when they are old."""
         if topic not in self._topic_settings:
-            chore = self._topic_settings[topic] = _Chore()
+            chore = self._topic_settings[topic] = Chore()
             chore.wanted(now)
 
     def is_missing(self, topic: str) -> bool:

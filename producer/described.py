@@ -1,0 +1,65 @@
+"""Settings of topics and brokers, as DescribeConfigs asks for them and brokers tell them."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+_TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
+_EXPIRATION_KEY: Final = "producer.id.expiration.ms"
+_BYTES_MAX_KEY: Final = "max.message.bytes"
+_INSYNC_KEY: Final = "min.insync.replicas"
+_TIMESTAMP_KEY: Final = "message.timestamp.type"
+_UNCLEAN_KEY: Final = "unclean.leader.election.enable"
+_TOPIC_KEYS: Final = (_BYTES_MAX_KEY, _INSYNC_KEY, _TIMESTAMP_KEY, _UNCLEAN_KEY)
+
+
+class TopicSettings(NamedTuple):
+    """A topic's settings as the brokers tell them; None: not told."""
+
+    message_bytes_max: int | None
+    min_insync_replicas: int | None
+    timestamp_type: str | None
+    unclean_election: bool | None
+
+
+def ask_topics(topics: Iterable[str]) -> DescribeConfigsRequest:
+    """For what `topic_settings_of` reads."""
+    return _describe(_TOPIC_RESOURCE, topics, _TOPIC_KEYS)
+
+
+def ask_broker(node: int) -> DescribeConfigsRequest:
+    """For what `producer_id_expiration_ms` reads; only the broker itself can tell."""
+    return _describe(_BROKER_RESOURCE, [str(node)], [_EXPIRATION_KEY])
+
+
+def topic_settings_of(row: DescribeConfigsResponse.DescribeConfigsResult) -> TopicSettings:
+    """Of one topic's row of an answer."""
+    values = _values(row)
+    unclean = values.get(_UNCLEAN_KEY)
+    return TopicSettings(
+        message_bytes_max=_number(values.get(_BYTES_MAX_KEY)),
+        min_insync_replicas=_number(values.get(_INSYNC_KEY)),
+        timestamp_type=values.get(_TIMESTAMP_KEY),
+        unclean_election=None if unclean is None else unclean == "true",
+    )
+
+
+def producer_id_expiration_ms(row: DescribeConfigsResponse.DescribeConfigsResult) -> int | None:
+    """Of a broker's row of an answer."""
+    return _number(_values(row).get(_EXPIRATION_KEY))
+
+
+def _describe(kind: int, names: Iterable[str], keys: Iterable[str]) -> DescribeConfigsRequest:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    rows = [resource(resource_type=kind, resource_name=name, configuration_keys=list(keys)) for name in names]
+    return DescribeConfigsRequest(resources=rows, include_synonyms=False, include_documentation=False)
+
+
+def _values(row: DescribeConfigsResponse.DescribeConfigsResult) -> dict[str, str | None]:
+    return {entry.name: entry.value for entry in row.configs}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
