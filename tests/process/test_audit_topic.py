@@ -262,7 +262,9 @@ def test_a_stop_behind_an_outage_closes_the_books_of_brokers_that_are_back() -> 
             with stack.session("app") as session:
                 assert session.acked(session.send("calm", values_of(0), seq=0)).level == 2
             cluster.nodes[0].kill()
-            _ = wait_until(lambda: not stack.ask("stats")["metadata"]["connected"], seconds=20, what="a lost connection")
+            _ = wait_until(
+                lambda: not stack.ask("stats")["metadata"]["connected"], seconds=20, what="a lost connection"
+            )
             cluster.nodes[0].start()
             incarnation = audit_of(stack)["incarnation"]
             # Nothing is left to deliver, and it did not look since.
