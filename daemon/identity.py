@@ -11,6 +11,9 @@ starting. A slot is one line of JSON, filled up with spaces::
     machine_id     /etc/machine-id ("" where there is none)
     boot_id        of the last start that finished its recovery
     device, inode  of the directory
+    born           when the directory was made, ns since 1970; null where the file system does not tell
+    file_inode     of this file
+    file_born      when this file was made
     producer_id    null until the brokers gave one
     reason         why a new producer id is needed, or was and its stamp rows may not be on disk; else null
     clean          written by an orderly stop, taken back by the next start once it has recovered
@@ -35,6 +38,7 @@ from crc32c import crc32c
 from ..runtime.host import boot_id
 from ..wire.errors import FrameError
 from ..wire.record_ids import INCARNATION_BITS
+from .birth import born_ns
 from .core import segment_scan
 from .disk import Disk
 from .segment_files import is_segment_file, read_range, segment_numbers, segment_path
@@ -64,6 +68,9 @@ class IdentityFile:
     clean: bool
     segment: int
     incarnation: int
+    born: int | None = None
+    file_inode: int | None = None
+    file_born: int | None = None
 
 
 class Identity:
@@ -117,6 +124,7 @@ class Identity:
             boot_id="",
             device=found.st_dev,
             inode=found.st_ino,
+            born=born_ns(claimed.descriptor),
             producer_id=None,
             reason="the spool is new",
             clean=False,
@@ -126,6 +134,7 @@ class Identity:
         serial, stored = _load(claimed.path)
         power_cut = False
         if stored is not None:
+            here = _with_file(here, claimed.path)
             reason = "told to be restored" if restored else _copied(stored, here) or _emptied(stored, claimed.path)
             # An identity that is new for the same reason as at the last start numbers on where that one stopped.
             incarnation = stored.incarnation if reason is None else 0
@@ -237,12 +246,11 @@ class Identity:
     def _store(self, file: IdentityFile) -> None:
         path = self.claim.path / NAME
         self._serial += 1
-        fields = asdict(file)
-        slot = json.dumps([self._serial, crc32c(_canonical(fields)), fields]).encode().ljust(_SLOT_BYTES - 1) + b"\n"
-        assert len(slot) == _SLOT_BYTES, "the identity does not fit its slot"
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
+                file = _of_file(file, fd)
+                slot = _slot(self._serial, file)
                 is_new = os.fstat(fd).st_size == 0
                 if is_new:
                     self._disk.allocate(fd, _SLOTS * _SLOT_BYTES)
@@ -257,6 +265,30 @@ class Identity:
                 f"{path} cannot be written: {error.strerror}; free some space, or mend the disk"
             ) from error
         self._file = file
+
+
+def _slot(serial: int, file: IdentityFile) -> bytes:
+    fields = asdict(file)
+    slot = json.dumps([serial, crc32c(_canonical(fields)), fields]).encode().ljust(_SLOT_BYTES - 1) + b"\n"
+    assert len(slot) == _SLOT_BYTES, "the identity does not fit its slot"
+    return slot
+
+
+def _of_file(file: IdentityFile, descriptor: int) -> IdentityFile:
+    """With what tells the file that it is written to from a copy."""
+    return replace(file, file_inode=os.fstat(descriptor).st_ino, file_born=born_ns(descriptor))
+
+
+def _with_file(file: IdentityFile, directory: Path) -> IdentityFile:
+    """The same of the file that is there."""
+    try:
+        descriptor = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise SpoolError(f"{directory / NAME} cannot be read: {error.strerror}") from error
+    try:
+        return _of_file(file, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _new_incarnation() -> int:
@@ -327,14 +359,30 @@ def _checked(stored: dict[str, object]) -> IdentityFile | None:
     numbers.append(stored.get("incarnation", 0))
     texts = [stored.get(name) for name in ("machine_id", "boot_id")]
     producer_id, reason, clean = stored.get("producer_id"), stored.get("reason"), stored.get("clean")
+    # Programs before these fields wrote none of them.
+    marks = [stored.get(name) for name in ("born", "file_inode", "file_born")]
     if not all(type(number) is int for number in numbers) or not all(type(text) is str for text in texts):
+        return None
+    if not all(mark is None or type(mark) is int for mark in marks):
         return None
     if not isinstance(producer_id, int | None) or not isinstance(reason, str | None) or not isinstance(clean, bool):
         return None
     spool, starts, device, inode, segment, incarnation = cast("list[int]", numbers)
     machine_id, boot_id = cast("list[str]", texts)
     return IdentityFile(
-        VERSION, spool, starts, machine_id, boot_id, device, inode, producer_id, reason, clean, segment, incarnation
+        VERSION,
+        spool,
+        starts,
+        machine_id,
+        boot_id,
+        device,
+        inode,
+        producer_id,
+        reason,
+        clean,
+        segment,
+        incarnation,
+        *cast("list[int | None]", marks),
     )
 
 
@@ -344,10 +392,20 @@ def _copied(stored: IdentityFile, here: IdentityFile) -> str | None:
         return "the spool was copied from another machine"
     if stored.inode != here.inode:
         return "the spool directory was copied or restored: its inode is another one"
+    # The number of a directory that was deleted is soon another one's.
+    if _differ(stored.born, here.born):
+        return "the spool directory was copied or restored: it was made at another time"
+    if _differ(stored.file_inode, here.file_inode) or _differ(stored.file_born, here.file_born):
+        return "the files of the spool were copied or restored: its identity is in another file"
     # Numbers of devices without a disk of their own (overlay, btrfs) are given out anew at every boot.
     if stored.device != here.device and os.major(here.device) != 0:
         return "the spool directory was copied or restored: it lies on another device"
     return None
+
+
+def _differ(stored: int | None, here: int | None) -> bool:
+    """Whether both are known, and not the same."""
+    return stored is not None and here is not None and stored != here
 
 
 def _emptied(stored: IdentityFile, directory: Path) -> str | None:

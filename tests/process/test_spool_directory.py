@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -172,7 +173,14 @@ def test_a_clean_mark_counts_once(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({"machine_id": "other"}, "another machine"), ({"inode": 1}, "inode"), ({"device": 1 << 20}, "another device")],
+    [
+        ({"machine_id": "other"}, "another machine"),
+        ({"inode": 1}, "inode"),
+        ({"device": 1 << 20}, "another device"),
+        ({"born": 1}, "made at another time"),
+        ({"file_inode": 1}, "another file"),
+        ({"file_born": 1}, "another file"),
+    ],
 )
 def test_a_copied_spool_takes_a_new_producer_id(folder: Path, changes: dict[str, object], reason: str) -> None:
     stored = start_and_end(folder, producer_id=77)
@@ -195,6 +203,57 @@ def test_a_real_copy_is_told_by_its_inode(folder: Path, tmp_path: Path) -> None:
     identity = start(copy)
     assert identity.producer_id is None
     assert "copied or restored" in str(identity.new_identity_reason)
+    identity.close()
+
+
+def copy_back(copy: Path, folder: Path) -> None:
+    """The directory is deleted and made anew; its inode's number is free for that."""
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+
+
+def fill_again(copy: Path, folder: Path) -> None:
+    """The directory stays, and its files are deleted and made anew."""
+    for file in folder.iterdir():
+        file.unlink()
+    shutil.copytree(copy, folder, dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize("put_back", [copy_back, fill_again])
+def test_a_backup_that_is_put_back_in_place_is_told_from_the_spool(
+    folder: Path, tmp_path: Path, put_back: Callable[[Path, Path], None]
+) -> None:
+    for producer_id in range(10):
+        stored = start_and_end(folder, producer_id=producer_id)
+        (folder / "0000000000000001.seg").touch(mode=0o600)
+        backup = tmp_path / f"backup-{producer_id}"
+        shutil.copytree(folder, backup, copy_function=shutil.copy2)
+        start_and_end(folder)
+        put_back(backup, folder)
+        folder.chmod(0o700)
+        identity = start(folder)
+        assert "copied or restored" in str(identity.new_identity_reason)
+        assert (identity.producer_id, identity.spool) == (None, stored.spool)
+        assert identity.incarnation != stored.incarnation
+        identity.close()
+
+
+def test_an_identity_of_a_program_that_did_not_note_when_it_was_made_is_no_copy(folder: Path) -> None:
+    stored = start_and_end(folder, producer_id=77)
+    (folder / "0000000000000001.seg").touch(mode=0o600)
+    put_identity(folder, stored, born=None, file_inode=None, file_born=None)
+    identity = start(folder)
+    assert (identity.producer_id, identity.new_identity_reason) == (77, None)
+    identity.close()
+    assert read_identity(folder).born == stored.born is not None
+
+
+def test_a_spool_that_is_moved_within_its_disk_stays_itself(folder: Path, tmp_path: Path) -> None:
+    stored = start_and_end(folder, producer_id=77)
+    (folder / "0000000000000001.seg").touch(mode=0o600)
+    moved = folder.rename(tmp_path / "elsewhere")
+    identity = start(moved)
+    assert (identity.producer_id, identity.incarnation) == (77, stored.incarnation)
     identity.close()
 
 
