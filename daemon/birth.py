@@ -44,4 +44,4 @@ def born_ns(descriptor: int) -> int | None:
 
 
 def _number(found: "ctypes.Array[ctypes.c_char]", at: int, size: int) -> int:
-    return int.from_bytes(found[at : at + size], "little", signed=True)
+    return int.from_bytes(found.raw[at : at + size], "little", signed=True)
