@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, Self
 
 import pyspark
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from .processes import REPOSITORY, Deadline, TooLateError, end, start_tied, tail, wait_until
 
@@ -280,6 +281,24 @@ FEW_ROWS: Final = {
 }
 """For plans of a few thousand rows: planned once and interpreted. To plan them anew at every stage and to compile them takes many
 times what it takes to run them."""
+
+
+@contextlib.contextmanager
+def compiling(spark: SparkSession, *, wanted: bool = True) -> Iterator[None]:
+    """While it lasts, Spark computes expressions by code that it compiles, or by interpreting them."""
+    changed = {
+        "spark.sql.codegen.wholeStage": str(wanted).lower(),
+        "spark.sql.codegen.factoryMode": "CODEGEN_ONLY" if wanted else "NO_CODEGEN",
+    }
+    before = {name: spark.conf.get(name) for name in changed}
+    try:
+        for name, value in changed.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            assert value is not None
+            spark.conf.set(name, value)
 
 
 def small_spark() -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The record id header, split off in column expressions: against the reader that the daemon itself has."""
 
 import datetime as dt
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from penstock.wire.record_ids import HEADER, ORDINAL_MAX, ORIGIN_MAX, RecordId
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from tests.harness.spark_driver import compiling
 
 SOURCE = StructType(
     [
@@ -25,6 +28,13 @@ NOON = dt.datetime(2026, 11, 22, 12, 0, tzinfo=dt.UTC)
 GOOD = RecordId(incarnation=0x0123456789AB, origin=7, ordinal=41, accept_ms=1_795_345_200_123)
 LARGEST = RecordId(incarnation=(1 << 48) - 1, origin=ORIGIN_MAX, ordinal=ORDINAL_MAX, accept_ms=253_402_300_799_999)
 Headers = list[tuple[str, bytes | None]] | None
+
+
+@pytest.fixture(autouse=True, params=["compiled", "interpreted"])
+def way(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]:
+    """Spark has two ways of computing an expression, with code of their own; for few rows the tests prefer the second."""
+    with compiling(spark, wanted=request.param == "compiled"):
+        yield
 
 
 def split(spark: SparkSession, cases: list[Headers], *, newer_ids: Any = "quarantine") -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Columns that have one value in all rows of a batch, and rows of one frame on their way into two tables."""
 
 import datetime as dt
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from tests.harness.spark_driver import compiling
 from tests.pipeline.conftest import WRITER
 
 EVEN = StructType().add("id", "long").add("hour", "string").add("batch", "long").add("at", "timestamp")
@@ -26,18 +26,6 @@ class Place(NamedTuple):
 @pytest.fixture
 def tables(spark: SparkSession, tmp_path: Path) -> Tables:
     return open_tables(Place(str(tmp_path / "tables")), spark)
-
-
-@pytest.fixture
-def compiling(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session with compiled plans, which other tests are quicker without."""
-    wanted = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-    before = {name: spark.conf.get(name) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)
 
 
 def write(tables: Tables, frame: DataFrame, batch: int) -> None:
@@ -64,12 +52,13 @@ def test_constants_are_in_every_row_of_the_tables_that_have_them(spark: SparkSes
 
 
 @pytest.mark.skipif(WRITER != "delta-rs", reason="the JVM's writer takes columns only")
-def test_other_constants_do_not_make_spark_compile_the_plan_again(compiling: SparkSession, tables: Tables) -> None:
-    frame = compiling.range(4, numPartitions=1).withColumn("hour", F.lit("2026-11-22-12"))
-    jvm: Any = compiling._jvm
+def test_other_constants_do_not_make_spark_compile_the_plan_again(spark: SparkSession, tables: Tables) -> None:
+    frame = spark.range(4, numPartitions=1).withColumn("hour", F.lit("2026-11-22-12"))
+    jvm: Any = spark._jvm
     compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
-    write(tables, frame, 0)
-    before = compiled.getCount()
-    assert before
-    write(tables, frame, 1)
+    with compiling(spark):
+        write(tables, frame, 0)
+        before = compiled.getCount()
+        assert before
+        write(tables, frame, 1)
     assert compiled.getCount() == before
