@@ -70,6 +70,26 @@ def test_the_hour_is_that_of_acceptance_and_of_kafkas_time_for_foreign_records(s
     assert without["headers"] is None
 
 
+OTHERS: list[tuple[str, bytes | None]] = [("a", b"1"), ("b", None), ("a", b"")]
+PLACES: list[tuple[str, Headers, bool, Headers]] = [
+    ("no header at all", [], False, []),
+    ("alone", [(HEADER, LARGEST.pack())], True, None),
+    ("first", [(HEADER, LARGEST.pack()), *OTHERS], True, OTHERS),
+    ("last", [*OTHERS, (HEADER, LARGEST.pack())], True, OTHERS),
+]
+
+
+def test_an_id_is_found_at_either_end_of_the_headers_and_the_others_keep_their_order(spark: SparkSession) -> None:
+    found = split(spark, [headers for _, headers, _, _ in PLACES])
+    for row, (place, _, has_id, others) in zip(found, PLACES, strict=True):
+        expected = (f"{LARGEST.incarnation:012x}", ORIGIN_MAX, ORDINAL_MAX) if has_id else (None, None, None)
+        assert (row["incarnation"], row["origin"], row["ordinal"]) == expected, place
+        assert row["accept_ms"] == (LARGEST.accept_ms if has_id else None), place
+        assert row["header_error"] is None, place
+        left = None if others is None else [{"key": key, "value": value} for key, value in others]
+        assert row["headers"] == left, place
+
+
 MALFORMED: list[tuple[str, Headers, str]] = [
     ("short", [(HEADER, GOOD.pack()[:-1])], "an id header of 22 bytes, not 23"),
     ("one byte", [(HEADER, b"\x01")], "an id header of 1 bytes, not 23"),
