@@ -6,7 +6,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -72,7 +72,6 @@ class _File:
         # What a commit names outlives a power cut, as the commit does.
         os.fsync(self._sink.fileno())
         self._sink.close()
-        sync_folder(self.path.parent)
         size = self.path.stat().st_size
         statistics = json.dumps(_statistics(self._found[0], self.rows))
         return Added(self.relative, size, self.rows, self.partition, int(time.time() * 1000), statistics)
@@ -97,7 +96,14 @@ class FileWriter:
     """Spreads the rows of a task over files: at least one a partition, each ended when it is large enough."""
 
     def __init__(
-        self, root: str, schema: pa.Schema, partition_by: tuple[str, ...], *, task: int, file_bytes: int = FILE_BYTES
+        self,
+        root: str,
+        schema: pa.Schema,
+        partition_by: tuple[str, ...],
+        *,
+        task: int,
+        file_bytes: int = FILE_BYTES,
+        sync: Callable[[Path], None] = sync_folder,
     ) -> None:
         self._root = Path(root)
         self._schema = schema
@@ -105,6 +111,7 @@ class FileWriter:
         self._stored = pa.schema([field for field in schema if field.name not in partition_by])
         self._task = task
         self._file_bytes = file_bytes
+        self._sync = sync
         self._open: dict[tuple[Value, ...], _File] = {}
         self._ended: list[Added] = []
         self._held: list[pa.RecordBatch] = []
@@ -128,10 +135,11 @@ class FileWriter:
             self._flush()
 
     def end(self) -> list[Added]:
-        """Write what is held, end all files, and say what they are."""
+        """Write what is held, end all files, make them and their names durable, and say what they are."""
         self._flush()
         while self._open:
             self._end(next(iter(self._open)))
+        self._sync_names()
         return self._ended
 
     def drop(self) -> None:
@@ -162,6 +170,12 @@ class FileWriter:
 
     def _end(self, key: tuple[Value, ...]) -> None:
         self._ended.append(self._open.pop(key).end())
+
+    def _sync_names(self) -> None:
+        """Of the files, and of their folders up to the table's: whoever made a folder may have died before it was durable."""
+        inside = {folder for added in self._ended for folder in Path(added.path).parents}
+        for each in sorted(inside, key=lambda path: len(path.parts), reverse=True):
+            self._sync(self._root / each)
 
 
 def _statistics(found: pq.FileMetaData, rows: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from penstock.pipeline.tables.data_files import OPEN_FILES_MAX, ROW_GROUP_BYTES, Added, FileWriter
+from penstock.pipeline.tables.data_files import OPEN_FILES_MAX, ROW_GROUP_BYTES, Added, FileWriter, sync_folder
 
 SCHEMA = pa.schema([("hour", pa.string()), ("raw", pa.binary())])
 ROW = 4_096
@@ -60,6 +60,30 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_names_of_files_and_of_their_folders_are_durable_when_a_task_ends(tmp_path: Path) -> None:
+    (tmp_path / "hour=h0").mkdir()
+    synced: list[tuple[Path, int]] = []
+
+    def sync(folder: Path) -> None:
+        synced.append((folder, len(list(folder.iterdir()))))
+        sync_folder(folder)
+
+    files = FileWriter(str(tmp_path), SCHEMA, ("hour",), task=3, sync=sync).write_all(noise(1, hours=2))
+    assert len(files) == 2
+    # A folder that was there is in it, too: of a task that died none can know how far it had come.
+    assert sorted(synced[:2]) == [(tmp_path / "hour=h0", 1), (tmp_path / "hour=h1", 1)]
+    assert synced[2:] == [(tmp_path, 2)]
+
+
+def test_folders_in_folders_are_durable_from_the_innermost_to_the_tables(tmp_path: Path) -> None:
+    schema = pa.schema([("topic", pa.string()), *SCHEMA])
+    rows = pa.record_batch([["t"], ["h0"], [b"x"]], schema=schema)
+    synced: list[Path] = []
+    made = FileWriter(str(tmp_path), schema, ("topic", "hour"), task=0, sync=synced.append)
+    assert len(made.write_all([rows])) == 1
+    assert synced == [tmp_path / "topic=t/hour=h0", tmp_path / "topic=t", tmp_path]
+
+
 def test_the_log_has_times_of_any_year_in_four_digits(tmp_path: Path) -> None:
     schema = pa.schema([("at", pa.timestamp("us", tz="UTC"))])
     moments = [dt.datetime(33, 4, 3, 15, 0, 0, 7, tzinfo=dt.UTC), dt.datetime(1969, 12, 31, 23, tzinfo=dt.UTC)]
@@ -71,4 +95,6 @@ def test_the_log_has_times_of_any_year_in_four_digits(tmp_path: Path) -> None:
 
 
 def test_no_rows_are_no_files(tmp_path: Path) -> None:
-    assert writer(tmp_path).write_all(iter(())) == []
+    synced: list[Path] = []
+    assert FileWriter(str(tmp_path), SCHEMA, ("hour",), task=3, sync=synced.append).write_all(iter(())) == []
+    assert synced == []
