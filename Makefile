@@ -5,6 +5,8 @@ PYTHON ?= $(shell tools/python.sh)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .make
+# One at a time, whatever `make -j` was given: packages of Debian, and of the environment that the kernel is built in.
+ALONE = mkdir -p $(STAMPS); flock -o $(STAMPS)/lock
 SOURCES := $(shell git ls-files 'producer/kernel*.py' setup.py pyproject.toml 2>/dev/null)
 XDIST ?= auto
 # Sessions of Spark at once, each with a broker: some 2 GB.
@@ -106,7 +108,7 @@ docs: $(STAMPS)/test-env
 
 # The compiled module, in place; made again when it or its build changes.
 $(STAMPS)/kernel: $(SOURCES) | $(STAMPS)/demo-env
-	$(BIN)/python setup.py -q build_ext --inplace
+	$(ALONE) $(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
 
 wheel: $(STAMPS)/demo-env
@@ -114,22 +116,22 @@ wheel: $(STAMPS)/demo-env
 
 $(STAMPS)/demo-packages: tools/packages.sh
 	@mkdir -p $(STAMPS)
-	tools/packages.sh demo
+	$(ALONE) tools/packages.sh demo
 	@touch $@
 
 $(STAMPS)/core-packages: tools/packages.sh
 	@mkdir -p $(STAMPS)
-	tools/packages.sh core
+	$(ALONE) tools/packages.sh core
 	@touch $@
 
 $(STAMPS)/pipeline-packages: tools/packages.sh
 	@mkdir -p $(STAMPS)
-	tools/packages.sh pipeline
+	$(ALONE) tools/packages.sh pipeline
 	@touch $@
 
 $(STAMPS)/test-packages: tools/packages.sh
 	@mkdir -p $(STAMPS)
-	tools/packages.sh test
+	$(ALONE) tools/packages.sh test
 	@touch $@
 
 $(BIN)/python: | $(STAMPS)/demo-packages
@@ -137,34 +139,34 @@ $(BIN)/python: | $(STAMPS)/demo-packages
 
 $(STAMPS)/demo-env: requirements/demo.txt pyproject.toml $(STAMPS)/demo-packages | $(BIN)/python
 	@mkdir -p $(STAMPS)
-	@if [ ! -e $(STAMPS)/test-env ]; then $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/demo.txt; fi
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@if [ ! -e $(STAMPS)/test-env ]; then flock -o $(STAMPS)/lock $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/demo.txt; fi
+	$(ALONE) $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(STAMPS)/test-env: requirements/test.txt pyproject.toml $(STAMPS)/core-packages | $(STAMPS)/demo-env
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.txt
+	$(ALONE) $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.txt
 	@touch $@
 
 # Spark and tables, on top. pyspark comes as an archive of sources; pip keeps the wheel it makes of it.
 $(STAMPS)/pipeline-env: requirements/pipeline.txt pyproject.toml $(STAMPS)/pipeline-packages | $(STAMPS)/demo-env
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/pipeline.txt
+	$(ALONE) $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/pipeline.txt
 	@touch $@
 
 # And the browser's driver, and types of what has none of its own.
 $(STAMPS)/pipeline-test-env: requirements/pipeline-test.txt $(STAMPS)/pipeline-env $(STAMPS)/test-env
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/pipeline-test.txt
+	$(ALONE) $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/pipeline-test.txt
 	@touch $@
 
 # Spark as Delta's JVM connector wants it, with the same package.
 $(STAMPS)/jvm-env: requirements/jvm.txt pyproject.toml $(STAMPS)/pipeline-packages | $(STAMPS)/test-env $(STAMPS)/kernel
 	@[ -e build/jvm-env/bin/python ] || $(BIN)/python -m venv build/jvm-env
-	build/jvm-env/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/jvm.txt
-	build/jvm-env/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(ALONE) build/jvm-env/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/jvm.txt
+	$(ALONE) build/jvm-env/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 # New versions within the ranges of pyproject.toml, with their hashes.
 lock:
-	$(BIN)/python -m pip install -q uv
+	$(ALONE) $(BIN)/python -m pip install -q uv
 	tools/lock.sh $(BIN)
 
 clean:

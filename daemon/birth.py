@@ -6,6 +6,7 @@ number of the one before. Linux tells the time of birth by statx(2), which Pytho
 
 import ctypes
 import os
+import sys
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -44,4 +45,4 @@ def born_ns(descriptor: int) -> int | None:
 
 
 def _number(found: "ctypes.Array[ctypes.c_char]", at: int, size: int) -> int:
-    return int.from_bytes(found.raw[at : at + size], "little", signed=True)
+    return int.from_bytes(found.raw[at : at + size], sys.byteorder, signed=True)

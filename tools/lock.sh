@@ -13,5 +13,9 @@ compile --group pipeline-dev --constraint requirements/test.txt --constraint req
   --output-file requirements/pipeline-test.txt
 # Delta's JVM connector has no release for the newest Spark: what writes tables by it is tested under the Spark it is made for.
 printf '%s\n' 'pyspark>=4.2,<4.2.1' >requirements/jvm.in
+# Of all else it has what the pipeline has.
+same=$(mktemp)
+trap 'rm -f "$same"' EXIT
+grep -E '^[a-z0-9._-]+==' requirements/pipeline.txt | sed 's/ .*//' | grep -v '^pyspark==' >"$same"
 compile pyproject.toml --extra daemon --extra pipeline --group dev requirements/build.in requirements/jvm.in \
-  --constraint requirements/test.txt --output-file requirements/jvm.txt
+  --constraint requirements/test.txt --constraint "$same" --output-file requirements/jvm.txt

@@ -28,7 +28,8 @@ PENSTOCK_LAND_RECORDS=${PENSTOCK_LAND_RECORDS:-200000} PENSTOCK_LAND_KILLS=${PEN
 PENSTOCK_AUDIT_WORLDS=${PENSTOCK_AUDIT_WORLDS:-20} PENSTOCK_AUDIT_INCARNATIONS=${PENSTOCK_AUDIT_INCARNATIONS:-20} \
   "$bin/pytest" tests/pipeline/test_audit_model.py -q --timeout 3600
 # Delta's JVM connector under the Spark that it is made for; the Makefile has made the environment.
-PENSTOCK_WRITER=delta-jvm build/jvm-env/bin/pytest tests/pipeline/test_tables.py tests/pipeline/test_seal.py -q --timeout 1200
+PENSTOCK_WRITER=delta-jvm build/jvm-env/bin/pytest tests/pipeline/test_tables.py tests/pipeline/test_parts.py tests/pipeline/test_seal.py \
+  -q --timeout 1200
 PENSTOCK_WRITER=delta-jvm PENSTOCK_CLUSTER_RECORDS=${PENSTOCK_CLUSTER_RECORDS:-20000} \
   build/jvm-env/bin/pytest tests/pipeline/test_land_kafka.py tests/pipeline/test_cluster.py -q --timeout 1200
 PENSTOCK_PIPELINE_RECORDS=${PENSTOCK_PIPELINE_RECORDS:-2000000} "$bin/pytest" tests/pipeline/test_everything_lands_once.py -q -s --timeout 3600

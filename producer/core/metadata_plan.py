@@ -86,6 +86,8 @@ class _Failure(NamedTuple):
     attempts: int
     not_before: float
     at: float
+    began: float
+    """When the try that failed began."""
     failed: bool = True
     """False: it only wants silence."""
 
@@ -99,6 +101,7 @@ class MetadataPlan:
         self._bootstrap = [Target(BOOTSTRAP, host, port) for host, port in bootstrap]
         self._nodes: dict[int, BrokerAddress] = {}
         self._current: Target | None = None
+        self._tried_at = NEVER
         self._failures: dict[tuple[str, int], _Failure] = {}
         self._wanted: dict[str, float] = {}
         """When each was last used."""
@@ -210,6 +213,7 @@ class MetadataPlan:
                     if self._failure(target).attempts == least
                 ]
                 self._current = least_loaded(equals, chance).node
+                self._tried_at = now
                 self._try(now)
         return self._current
 
@@ -235,7 +239,9 @@ class MetadataPlan:
         wait_s = self._limits.reconnect.wait_s(attempts, chance)
         if login_failed:
             wait_s = max(wait_s, login_wait_s(self._limits.reconnect, attempts, chance))
-        self._failures[self._current.host, self._current.port] = _Failure(attempts + 1, now + wait_s, now)
+        self._failures[self._current.host, self._current.port] = _Failure(
+            attempts + 1, now + wait_s, now, self._tried_at
+        )
         self._current = None
         # Where one broker went, leaders move; and a bootstrap address is of no use before it has told the nodes.
         self._full = True
@@ -251,9 +257,9 @@ class MetadataPlan:
         return all(self._failure(target).failed for target in self._candidates())
 
     def everybody_failed_since(self, at: float) -> bool:
-        """Each of those that can be asked was tried at that time or later, in vain."""
+        """Each of those that can be asked was tried in vain, and every one of these tries began at that time or later."""
         failures = [self._failure(target) for target in self._candidates()]
-        return all(failure.failed and failure.at >= at for failure in failures)
+        return all(failure.failed and failure.began >= at for failure in failures)
 
     def leaves(self, standing: Standing, throttled_until: float, now: float) -> bool:
         """True: the current broker wants silence while something is due, and another one can be asked instead. Until the
@@ -265,7 +271,7 @@ class MetadataPlan:
         if not any(now >= self._failure(other).not_before for other in self._candidates() if other != current):
             return False
         place = (current.host, current.port)
-        self._failures[place] = _Failure(self._failure(current).attempts, throttled_until, now, failed=False)
+        self._failures[place] = _Failure(self._failure(current).attempts, throttled_until, now, NEVER, failed=False)
         self._current = None
         return True
 
@@ -390,7 +396,7 @@ class MetadataPlan:
         return nodes
 
     def _failure(self, target: Target) -> _Failure:
-        return self._failures.get((target.host, target.port), _Failure(0, 0.0, NEVER, failed=False))
+        return self._failures.get((target.host, target.port), _Failure(0, 0.0, NEVER, NEVER, failed=False))
 
     def _topics_to_ask(self, now: float) -> AskTopics:
         full = False

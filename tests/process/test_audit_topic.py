@@ -257,8 +257,8 @@ def test_a_stop_behind_an_outage_closes_the_books_of_brokers_that_are_back() -> 
     with EmbeddedCluster(1, folders=True) as cluster:
         cluster.create_topic("calm", partitions=2)
         cluster.create_topic(TOPIC, partitions=1)
-        kafka = {"reconnect.backoff.ms": 3_000, "reconnect.backoff.max.ms": 3_000}
-        with Stack(cluster.bootstrap, shards=1, audit=AUDIT, kafka=kafka) as stack:
+        kafka = {"reconnect.backoff.ms": 5_000, "reconnect.backoff.max.ms": 5_000}
+        with Stack(cluster.bootstrap, shards=1, audit={**AUDIT, "stop_wait_ms": 25_000}, kafka=kafka) as stack:
             with stack.session("app") as session:
                 assert session.acked(session.send("calm", values_of(0), seq=0)).level == 2
             cluster.nodes[0].kill()
@@ -268,6 +268,7 @@ def test_a_stop_behind_an_outage_closes_the_books_of_brokers_that_are_back() -> 
             cluster.nodes[0].start()
             incarnation = audit_of(stack)["incarnation"]
             # Nothing is left to deliver, and it did not look since.
+            assert not stack.ask("stats")["metadata"]["connected"]
             stop(stack)
             assert read_audit(cluster).heartbeats()[incarnation].state == CLOSED
 
