@@ -71,7 +71,7 @@ def run(
         TableError: a table cannot be read or written.
         OSError: the report or the file of metrics cannot be written.
     """
-    with _Run(spark, settings, tables, source or KafkaSource(spark, settings, tables), now_ms, few) as audit:
+    with _Run(spark, settings, tables, source or KafkaSource(spark, settings), now_ms, few) as audit:
         data = audit.judge(hours)
     report.write(settings.audit.report, report.render(data))
     if settings.audit.metrics_file is not None:

@@ -6,28 +6,21 @@ not be older than the acknowledgements that they are compared with.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, cast
 
 from kafka.protocol.consumer.offsets import OffsetSpec
 from kafka.structs import TopicPartition
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 
 from ..config.pipeline import PipelineSettings
 from ..config.pipeline_kafka import connector_options
 from ..runtime import logs
-from . import lag_group
 from .checkpoint import Checkpoint
 from .kafka_admin import KafkaNotAskedError, KafkaUnreachableError, Offsets, asking
-from .land_batch import apps
-from .names import bronze_table
-from .schemas import PARTITION_BY
-from .tables import Tables
+from .lag_group import positions
 
 TIMEOUT_S: Final = 30.0
-_HOURS: Final = StructType([StructField(name, StringType()) for name in PARTITION_BY])
-"""Of a bronze table only its log is read here; the schema of its values does not matter."""
 
 
 class Source(Protocol):
@@ -57,32 +50,32 @@ class Source(Protocol):
 class KafkaSource:
     """The brokers and checkpoints of the settings."""
 
-    def __init__(self, spark: SparkSession, settings: PipelineSettings, tables: Tables) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: PipelineSettings,
+        *,
+        group: Callable[[PipelineSettings], Offsets] = positions,
+    ) -> None:
         self._spark = spark
         self._settings = settings
-        self._tables = tables
+        self._group = group
 
     def landed_to(self) -> Offsets:
-        found = lag_group.positions(self._settings)
-        for topic in self._settings.topics:
-            for partition, offset in self._checkpointed(topic).items():
-                known = found.setdefault(topic, {})
-                known[partition] = max(offset, known.get(partition, 0))
-        return found
+        """By the checkpoint, where there is one: the group is shared by all pipelines with its prefix, and another one may be ahead."""
+        found = {topic: self._checkpointed(topic) for topic in self._settings.topics}
+        if None in found.values():
+            committed = self._group(self._settings)
+            return {topic: committed.get(topic, {}) if ends is None else ends for topic, ends in found.items()}
+        return {topic: ends for topic, ends in found.items() if ends is not None}
 
-    def _checkpointed(self, topic: str) -> Mapping[int, int]:
-        """The end of the last batch that is whole in both tables."""
+    def _checkpointed(self, topic: str) -> Mapping[int, int] | None:
+        """The end of the last batch that Spark has noted: both commits are made by then. None when no checkpoint can be found."""
         checkpoint = Checkpoint(self._spark, f"{self._settings.checkpoints.rstrip('/')}/land/{topic}")
-        query = checkpoint.query_id()
-        if query is None:
-            return {}
-        table = self._tables.table(bronze_table(topic), _HOURS, PARTITION_BY)
-        newest = table.transaction(apps(query)[0])
-        if newest is None:
-            return {}
-        # Spark notes a batch when both commits are made; the next one does not begin before.
-        batch = newest.version if checkpoint.finished(newest.version) else newest.version - 1
-        text = checkpoint.offsets(batch)
+        if checkpoint.query_id() is None:
+            return None
+        batch = checkpoint.last_finished()
+        text = None if batch is None else checkpoint.offsets(batch)
         if text is None:
             return {}
         ends = cast("dict[str, dict[str, int]]", json.loads(text))

@@ -36,9 +36,22 @@ class Checkpoint:
         """Whether Spark has noted that all of the batch is written."""
         return self._text(f"commits/{batch}") is not None
 
-    def _text(self, name: str) -> str | None:
+    def last_finished(self) -> int | None:
+        """The newest batch of which Spark has noted that all of it is written; None before the first."""
+        files, place = self._place("commits")
+        if not files.exists(place):
+            return None
+        names: list[str] = [each.getPath().getName() for each in files.listStatus(place)]
+        # Files that are being written, and those of checksums, have other names.
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+    def _place(self, name: str) -> tuple[Any, Any]:
+        """Its file system, and its path there."""
         place = self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}")
-        files = place.getFileSystem(self._conf)
+        return place.getFileSystem(self._conf), place
+
+    def _text(self, name: str) -> str | None:
+        files, place = self._place(name)
         if not files.exists(place):
             return None
         stream = files.open(place)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import TopicPartition
+from penstock.config.pipeline import load_pipeline
+from penstock.pipeline.lag_group import LagGroup
 from penstock.pipeline.land_batch import LandError
 from pyspark.sql import SparkSession
 
@@ -15,7 +17,7 @@ from tests.harness.audit_world import cut_logs
 from tests.harness.kafka_cluster import OwnCluster
 
 from .jobs import HOUR_S, LATE, LOST, Verdict
-from .rig import Rig
+from .rig import PARTITIONS, Rig
 
 FRAMES = 15
 FRAME = 40
@@ -39,8 +41,9 @@ class World(NamedTuple):
 
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, broker: OwnCluster) -> Iterator[World]:
-    """`behind` is landed and goes on; `cut` and `rewritten` lose the end of a log before they are landed, and the second one is
-    written on; `landed` loses it afterwards; of `deleted` retention takes the beginning."""
+    """`behind` is landed and goes on, and another pipeline has read all of it in the same lag group; `cut` and `rewritten` lose the
+    end of a log before they are landed, and the second one is written on; `landed` loses it afterwards; of `deleted` retention takes
+    the beginning."""
     with Rig(spark, broker, ["behind", "cut", "rewritten", "landed", "deleted"]) as rig, rig.daemon() as daemon:
         daemon.start()
         for _ in range(FRAMES):
@@ -72,6 +75,10 @@ def world(spark: SparkSession, broker: OwnCluster) -> Iterator[World]:
             rig.send(other, "behind", FRAME)
             assert other.stop() == 0
         rig.land("cut", "rewritten", "deleted")
+        behind = {rig.topics["behind"]: dict.fromkeys(range(PARTITIONS), FRAMES * FRAME + FRAME)}
+        group = LagGroup.of(load_pipeline(rig.pipeline.config_path))
+        assert group.commit(behind) == ("committed", "")
+        group.close()
         first = {word: set(found.values()) for word, found in there.items()}
         yield World(rig, first, gone, before, rig.audit())
 
