@@ -48,7 +48,7 @@ CASES = (
     *("narrow", "nested", "wide", "miscounted", "unaccepted", "undelivered", "overdelivered", "ended_undelivered"),
     *("open_books", "open_books_yet", "outside_ended"),
     # More than one thing at once.
-    *("untold", "untold_ended", "lost_and_twice", "twice_and_silent", "open_and_silent"),
+    *("untold", "untold_ended", "lost_and_twice", "twice_and_silent", "open_and_silent", "partly_numbered"),
 )
 
 
@@ -201,6 +201,13 @@ class Story:
             self.world.rows.append(
                 Row(TOPIC, each.origin, host.offsets[each], None, None, None, None, (MINUTE + 1) * 60_000)
             )
+        self.world.records += [*host.tell(), host.beat(closed_before=NOW_MS - 60_000)]
+
+    def partly_numbered(self, host: Host, ids: list[Id]) -> None:
+        """Ids were switched off within the hour; one from before is lost."""
+        later = host.take(TOPIC, ids[0].origin, 5, MINUTE + 4, ids=False)
+        host.deliver([*ids, *later])
+        host.land(ids[1:])
         self.world.records += [*host.tell(), host.beat(closed_before=NOW_MS - 60_000)]
 
     def ahead(self, host: Host, ids: list[Id]) -> None:

@@ -37,6 +37,11 @@ def test_lost_ids_are_named_as_ranges_with_how_that_is_known(story: Story) -> No
     assert parts[0].evidence == f"partition {parts[0].origin} was read to 30, the range ends at 10"
 
 
+def test_an_hour_of_which_a_part_has_no_ids_is_judged_by_the_others(story: Story) -> None:
+    row = story.row("partly_numbered")
+    assert (row.status, row.accepted, row.lost) == (Status.LOST, 35, 1)
+
+
 def test_duplicates_are_named_with_all_their_places(story: Story) -> None:
     row = story.row("twice")
     found = [each for each in story.result.data.duplicates if each.incarnation == row.incarnation]
