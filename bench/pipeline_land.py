@@ -335,6 +335,15 @@ def page(found: list[Result], *, today: dt.date, before: tuple[float, ...], rows
     return "\n".join([*lines, ""])
 
 
+def tell(result: Result) -> None:
+    """Print one answer."""
+    print(
+        f"{result.what:58} {result.ours:>16} {result.other:>16} {result.answer:8.2f} (CPU {result.cpu:.2f}) "
+        f"{result.target:8} {'met' if result.met else 'MISSED'}",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Ask all questions, or those named."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -358,19 +367,15 @@ def main() -> None:
         for name, ask in questions.items():
             if given.only in name:
                 found.append(ask())
-                result = found[-1]
-                print(
-                    f"{result.what:58} {result.ours:>16} {result.other:>16} {result.answer:8.2f} (CPU {result.cpu:.2f}) "
-                    f"{result.target:8} {'met' if result.met else 'MISSED'}",
-                    flush=True,
-                )
+                tell(found[-1])
+                if given.write:
+                    # After every answer: a run that is cut off has told what it knew.
+                    today = dt.datetime.now(tz=dt.UTC).date()
+                    text = page(found, today=today, before=before, rows=bench.rows, turns=bench.turns, note=given.note)
+                    _ = (RESULTS / f"{today}-pipeline-land.md").write_text(text)
     finally:
         bench.spark.stop()
         shutil.rmtree(bench.folder, ignore_errors=True)
-    if given.write:
-        today = dt.datetime.now(tz=dt.UTC).date()
-        text = page(found, today=today, before=before, rows=bench.rows, turns=bench.turns, note=given.note)
-        _ = (RESULTS / f"{today}-pipeline-land.md").write_text(text)
     print(json.dumps({"cpus": os.cpu_count(), "results": [each._asdict() for each in found]}))
     sys.exit(0 if all(each.met for each in found) else 1)
 
