@@ -48,7 +48,15 @@ CASES = (
     *("narrow", "nested", "wide", "miscounted", "unaccepted", "undelivered", "overdelivered", "ended_undelivered"),
     *("open_books", "open_books_yet", "outside_ended"),
     # More than one thing at once.
-    *("untold", "untold_ended", "lost_and_twice", "twice_and_silent", "open_and_silent", "partly_numbered"),
+    *(
+        "untold",
+        "untold_ended",
+        "lost_and_twice",
+        "twice_and_silent",
+        "open_and_silent",
+        "partly_numbered",
+        "sealed_before",
+    ),
 )
 
 
@@ -181,6 +189,11 @@ class Story:
 
     def odd_too_far(self, host: Host, ids: list[Id]) -> None:
         self.odd(host, ids, far_ms=FAR + HOUR_MS)
+
+    def sealed_before(self, host: Host, ids: list[Id]) -> None:
+        """Some of an hour that was sealed with gaps, as it were."""
+        before = host.take(TOPIC, ids[0].origin, 10, FIRST_MINUTE - FAR // MINUTE_MS)
+        self._whole(host, [*ids, *before], landed=[*ids, *before[:7]])
 
     def recovered(self, host: Host, ids: list[Id]) -> None:
         host.drop(ids[5:8])

@@ -169,6 +169,9 @@ def test_of_sealed_hours_nothing_is_said(story: Story) -> None:
     assert story.result.data.hours_sealed == 3
     assert {row.hour for row in story.result.data.rows if row.topic == OTHER} == {hour_of_ms(NOW_MS)}
     assert HOUR in {row.hour for row in story.result.data.rows if row.topic == TOPIC}
+    # Its books are known, and some of its records are not in the table.
+    assert [(row.hour, row.status) for row in story.rows("sealed_before")] == [(HOUR, Status.COMPLETE)]
+    assert story.missing("sealed_before") == {}
 
 
 def test_of_too_many_hours_the_newest_are_audited_and_of_those_asked_for_all() -> None:
