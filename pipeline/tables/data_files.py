@@ -92,6 +92,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(folder: Path, *, sync: Callable[[Path], None] = sync_folder) -> None:
+    """Make a folder, and those above it that are missing, all durable: a commit in it must not outlive its name."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in made:
+        sync(each.parent)
+
+
 class FileWriter:
     """Spreads the rows of a task over files: at least one a partition, each ended when it is large enough."""
 

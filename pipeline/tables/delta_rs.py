@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from .commits import Order, commit, find_commit, find_transaction, live_files, open_table, read_notes
-from .data_files import Added, FileWriter, remove
+from .data_files import Added, FileWriter, make_folder, remove
 from .delta_source import FILE_BYTES_OPTION, NAME, ORDER, PARTITION_BY
 from .gateway import make_active
 from .interface import (
@@ -271,7 +271,7 @@ class DeltaRsTable:
         declared = relaxed(self.schema)
         table = self._there()
         if table is None:
-            Path(self._path).mkdir(parents=True, exist_ok=True)
+            make_folder(Path(self._path))
             try:
                 _ = DeltaTable.create(
                     self._path,

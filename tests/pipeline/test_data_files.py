@@ -9,7 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from penstock.pipeline.tables.data_files import OPEN_FILES_MAX, ROW_GROUP_BYTES, Added, FileWriter, sync_folder
+from penstock.pipeline.tables.data_files import (
+    OPEN_FILES_MAX,
+    ROW_GROUP_BYTES,
+    Added,
+    FileWriter,
+    make_folder,
+    sync_folder,
+)
 
 SCHEMA = pa.schema([("hour", pa.string()), ("raw", pa.binary())])
 ROW = 4_096
@@ -82,6 +89,16 @@ def test_folders_in_folders_are_durable_from_the_innermost_to_the_tables(tmp_pat
     made = FileWriter(str(tmp_path), schema, ("topic", "hour"), task=0, sync=synced.append)
     assert len(made.write_all([rows])) == 1
     assert synced == [tmp_path / "topic=t/hour=h0", tmp_path / "topic=t", tmp_path]
+
+
+def test_a_new_tables_folder_is_durable_with_those_above_it_that_were_made(tmp_path: Path) -> None:
+    synced: list[Path] = []
+    make_folder(tmp_path / "lake/bronze/orders", sync=synced.append)
+    assert (tmp_path / "lake/bronze/orders").is_dir()
+    assert synced == [tmp_path / "lake/bronze", tmp_path / "lake", tmp_path]
+    make_folder(tmp_path / "lake/bronze/orders", sync=synced.append)
+    make_folder(tmp_path / "lake/bronze/clicks", sync=synced.append)
+    assert synced[3:] == [tmp_path / "lake/bronze"]
 
 
 def test_the_log_has_times_of_any_year_in_four_digits(tmp_path: Path) -> None:
