@@ -17,7 +17,8 @@ from random import Random
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from .processes import Deadline, TooLateError, end, free_ports, start_tied, tail, wait_until
+from .ports import free_ports
+from .processes import Deadline, TooLateError, end, start_tied, tail, wait_until
 
 READY_S: Final = 60.0
 STOP_S: Final = 20.0

@@ -20,7 +20,8 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from .kafka_cluster import Cluster
-from .processes import Deadline, end, free_ports, start_tied, tail
+from .ports import free_ports
+from .processes import Deadline, end, start_tied, tail
 
 READY_S: Final = 20.0
 ANSWER_S: Final = 20.0

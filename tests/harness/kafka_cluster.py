@@ -21,7 +21,8 @@ from kafka.errors import KafkaError as AdminError
 
 from .kafka_node import PLAIN_NODE, JavaOptions, KafkaNode, NodeAddress, NodeExtras
 from .one_node import view_of
-from .processes import Deadline, TooLateError, free_ports, wait_until
+from .ports import free_ports
+from .processes import Deadline, TooLateError, wait_until
 
 REQUEST_S = 15.0
 # Of librdkafka itself: a connection that came or went just then.

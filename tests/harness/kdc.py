@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from .processes import end, free_ports, start_tied, tail, wait_until
+from .ports import free_ports
+from .processes import end, start_tied, tail, wait_until
 
 REALM: Final = "PENSTOCK.TEST"
 SYSTEM_PROGRAMS: Final = Path("/usr/sbin")

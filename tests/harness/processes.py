@@ -2,22 +2,18 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import IO, Final, TypeVar
 
 T = TypeVar("T")
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 TIED: Final = Path(__file__).with_name("tied.py")
-# Below the kernel's range for outgoing connections, so that a port stays free while its owner is dead.
-PORTS: Final = range(20_000, 32_000)
 
 
 class TooLateError(AssertionError):
@@ -51,22 +47,6 @@ def wait_until(look: Callable[[], T | None], *, seconds: float, what: str, every
         if answer is not None and answer is not False:
             return answer
         _ = pause.wait(min(every, deadline.left()))
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody holds now."""
-    found: list[int] = []
-    random = Random()
-    while len(found) < count:
-        port = random.choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
 
 
 def start_tied(

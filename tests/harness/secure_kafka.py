@@ -29,7 +29,7 @@ from .kafka_node import JavaOptions, Listener, NodeExtras
 from .kdc import REALM, Kdc
 from .node_metrics import JmxPort
 from .one_node import ask
-from .processes import free_ports
+from .ports import free_ports
 from .token_server import AUDIENCE, ISSUER, Registered, TokenServer
 
 SESSION_MS: Final = 10_000

@@ -20,7 +20,8 @@ from penstock.producer import DirectProducer
 from tests.harness.certificates import EXPIRED, Authority
 from tests.harness.daemon import Daemon
 from tests.harness.kdc import REALM
-from tests.harness.processes import end, free_ports, start_tied, wait_until
+from tests.harness.ports import free_ports
+from tests.harness.processes import end, start_tied, wait_until
 from tests.harness.secure_kafka import IN_THE_CLEAR, OPEN, OUT_OF_DATE, STRANGER, USER, WRONG_NAME, SecureKafka, Way
 
 TOPIC: Final = OPEN + "refused"

@@ -20,7 +20,7 @@ from penstock.pipeline.query_metrics import METRICS, Book, LagFollower, Promethe
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.harness.processes import free_ports
+from tests.harness.ports import free_ports
 
 BATCHES = 5
 

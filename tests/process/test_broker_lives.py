@@ -14,7 +14,7 @@ from penstock.broker.core.errors import ErrorCode
 
 from tests.harness.batches import Rec, batch, numbered
 from tests.harness.embedded import BrokerProcess, Caller, EmbeddedCluster, confluent, now_ms, produce
-from tests.harness.processes import free_ports
+from tests.harness.ports import free_ports
 from tests.harness.readers import read_topic
 
 BROKER = [sys.executable, "-I", "-m", "penstock.broker.server"]

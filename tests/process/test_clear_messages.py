@@ -13,7 +13,8 @@ from penstock.client import Producer, RefusedError
 
 from tests.harness.daemon import Daemon
 from tests.harness.embedded import EmbeddedCluster
-from tests.harness.processes import free_ports, wait_until
+from tests.harness.ports import free_ports
+from tests.harness.processes import wait_until
 from tests.harness.readers import read_topic
 
 TOPIC = "events"

@@ -11,7 +11,7 @@ from penstock.producer import DirectProducer
 from tests.fakes.scripted_broker import Peer, ScriptedBroker
 from tests.fakes.secure_broker import SASL_RANGES, authenticate_body, handshake_body, server_context
 from tests.harness.certificates import Authority
-from tests.harness.processes import free_ports
+from tests.harness.ports import free_ports
 
 pytestmark = pytest.mark.process
 PATIENCE_S: Final = 20.0

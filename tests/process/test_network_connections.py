@@ -19,7 +19,7 @@ from penstock.producer.sockets import SocketOptions, control_options, produce_op
 
 from tests.fakes.network_client import LIMITS, Client, network_client, send_raw
 from tests.fakes.scripted_broker import Peer, ScriptedBroker, versions_body
-from tests.harness.processes import free_ports
+from tests.harness.ports import free_ports
 
 _WAIT_S: Final = 10.0
 

@@ -11,7 +11,7 @@ from tests.fakes.scripted_broker import Peer, ScriptedBroker
 from tests.harness.embedded import EmbeddedCluster
 from tests.harness.kafka_cluster import unique_topic
 from tests.harness.metadata_client import MetadataClient
-from tests.harness.processes import free_ports
+from tests.harness.ports import free_ports
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from penstock.runtime.metrics import METRICS
 
 from tests.harness.daemon import Daemon
 from tests.harness.embedded import EmbeddedCluster
-from tests.harness.processes import end, free_ports, start_tied, tail, wait_until
+from tests.harness.ports import free_ports
+from tests.harness.processes import end, start_tied, tail, wait_until
 from tests.harness.readers import read_topic
 
 pytestmark = pytest.mark.process
