@@ -18,9 +18,11 @@ class Checkpoint:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path
         inside: Any = spark
-        # Hadoop's file systems have no other way in.
-        self._jvm: Any = inside._jvm  # noqa: SLF001
-        self._conf: Any = inside._jsc.hadoopConfiguration()  # noqa: SLF001
+        # Hadoop's file systems have no other way in. Every name on the way to a class is a call to the JVM, so they are looked up once.
+        jvm: Any = inside._jvm  # noqa: SLF001
+        self._path_of: Any = jvm.org.apache.hadoop.fs.Path
+        self._text_of: Any = jvm.org.apache.commons.io.IOUtils.toString
+        self._files: Any = self._path_of(path).getFileSystem(inside._jsc.hadoopConfiguration())  # noqa: SLF001
 
     def query_id(self) -> str | None:
         """The id that all runs of the query share; None before its first start."""
@@ -38,24 +40,19 @@ class Checkpoint:
 
     def last_finished(self) -> int | None:
         """The newest batch of which Spark has noted that all of it is written; None before the first."""
-        files, place = self._place("commits")
-        if not files.exists(place):
+        place = self._path_of(f"{self.path}/commits")
+        if not self._files.exists(place):
             return None
-        names: list[str] = [each.getPath().getName() for each in files.listStatus(place)]
+        names: list[str] = [each.getPath().getName() for each in self._files.listStatus(place)]
         # Files that are being written, and those of checksums, have other names.
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
-    def _place(self, name: str) -> tuple[Any, Any]:
-        """Its file system, and its path there."""
-        place = self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}")
-        return place.getFileSystem(self._conf), place
-
     def _text(self, name: str) -> str | None:
-        files, place = self._place(name)
-        if not files.exists(place):
+        place = self._path_of(f"{self.path}/{name}")
+        if not self._files.exists(place):
             return None
-        stream = files.open(place)
+        stream = self._files.open(place)
         try:
-            return cast("str", self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return cast("str", self._text_of(stream, "UTF-8"))
         finally:
             stream.close()

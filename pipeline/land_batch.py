@@ -67,10 +67,11 @@ class Batches:
         self._rules = topic.rules.digest()
         self._query: str | None = None
         self._looked = False
-        self._tables = tables
         schema = schemas.bronze(topic.format.value_type)
         self._bronze = tables.table(bronze_table(topic.name), schema, schemas.PARTITION_BY)
         self._quarantine = tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY)
+        wrong = F.col("error_class")
+        self._parts = tables.parts([Part(self._bronze, wrong.isNull()), Part(self._quarantine, wrong.isNotNull())])
         self._closed = threading.Event()
         self.failure: LandError | None = None
         """Why the query was stopped from here, if it was."""
@@ -102,9 +103,7 @@ class Batches:
             self._look(bad_app, self._quarantine, batch, offsets, follows=False)
             self._looked = True
         self._steps.reached("started", self._topic.name, batch)
-        wrong = F.col("error_class")
-        both = [Part(self._bronze, wrong.isNull()), Part(self._quarantine, wrong.isNotNull())]
-        with self._tables.parts(frame, both, self._constants(batch)) as parts:
+        with self._parts.write(frame, self._constants(batch)) as parts:
             # A commit even without rows: it tells later runs how this batch was read.
             if not parts.append(_GOOD, app=good_app, version=batch, metadata=metadata):
                 self._compare(self._bronze.transaction(good_app), batch, offsets)

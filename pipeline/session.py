@@ -28,6 +28,8 @@ _DEFAULTS: Final = {
     # A frame that is kept gets as many partitions as its rows fill, and not as many as a shuffle may have: an audit of few rows
     # would run two hundred tasks in place of one, at every step.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    # Tasks do not wait for the kernel's clock.
+    "spark.python.daemon.module": "penstock.pipeline.worker_daemon",
     # Standard error has lines of JSON, and no bars between them.
     "spark.ui.showConsoleProgress": "false",
 }

@@ -3,7 +3,6 @@
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -17,20 +16,18 @@ from .commits import PATIENCE_S, commit_notes
 from .delta_rs import PROPERTIES, UPSERTS_MAX, VACUUM_HOURS_MIN
 from .gateway import gateway
 from .interface import (
-    NO_CONSTANTS,
     NOTHING,
-    Constant,
     FileInfo,
     Noted,
     Part,
-    Parts,
+    PartsWriter,
     TableConflictError,
     TableError,
     TableSchemaError,
     Transaction,
 )
 from .jvm_log import CHANGED_MEANWHILE, JvmLog
-from .kept_parts import kept
+from .kept_parts import KeptParts
 from .partitions import text
 from .types import additions, relaxed
 
@@ -54,10 +51,8 @@ class DeltaJvmTables:
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> "DeltaJvmTable":
         return DeltaJvmTable(self._spark, f"{self._place}/{name}", name, schema, partition_by)
 
-    def parts(
-        self, df: DataFrame, parts: Sequence[Part], constants: Mapping[str, Constant] = NO_CONSTANTS
-    ) -> AbstractContextManager[Parts]:
-        return kept(df, parts, constants)
+    def parts(self, parts: Sequence[Part]) -> PartsWriter:
+        return KeptParts(parts)
 
     def existing(self, name: str) -> "DeltaJvmTable | None":
         if not self.exists(name):

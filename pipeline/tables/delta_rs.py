@@ -3,7 +3,6 @@
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlparse
@@ -18,13 +17,11 @@ from .data_files import Added, FileWriter, make_folder, remove
 from .delta_source import FILE_BYTES_OPTION, NAME, ORDER, PARTITION_BY
 from .gateway import make_active
 from .interface import (
-    NO_CONSTANTS,
     NOTHING,
-    Constant,
     FileInfo,
     Noted,
     Part,
-    Parts,
+    PartsWriter,
     TableConflictError,
     TableError,
     TableSchemaError,
@@ -32,7 +29,7 @@ from .interface import (
 )
 from .partitions import Value, text
 from .types import PARTITION_TYPES, additions, arrow_schema, relaxed
-from .written_parts import Place, written
+from .written_parts import Place, WrittenParts
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -65,10 +62,8 @@ class DeltaRsTables:
         """Raise TableSchemaError for a column that cannot be written."""
         return DeltaRsTable(self._spark, self._root / name, name, schema, partition_by)
 
-    def parts(
-        self, df: DataFrame, parts: Sequence[Part], constants: Mapping[str, Constant] = NO_CONSTANTS
-    ) -> AbstractContextManager[Parts]:
-        return written([(cast(DeltaRsTable, part.table), part.where) for part in parts], df, constants)
+    def parts(self, parts: Sequence[Part]) -> PartsWriter:
+        return WrittenParts([(cast(DeltaRsTable, part.table), part.where) for part in parts])
 
     def existing(self, name: str) -> "DeltaRsTable | None":
         if not self.exists(name):

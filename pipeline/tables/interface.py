@@ -162,19 +162,25 @@ class Parts(Protocol):
         ...
 
 
-class Tables(Protocol):
-    """All tables of a pipeline."""
+class PartsWriter(Protocol):
+    """Writes one frame after another, each of whose rows belongs to one of the parts. For one thread."""
 
-    def parts(
-        self, df: DataFrame, parts: Sequence[Part], constants: Mapping[str, Constant] = NO_CONSTANTS
-    ) -> AbstractContextManager[Parts]:
-        """Compute the frame, each of whose rows belongs to one of the parts, whose tables are these tables'.
+    def write(self, df: DataFrame, constants: Mapping[str, Constant] = NO_CONSTANTS) -> AbstractContextManager[Parts]:
+        """Compute the frame. All of one writer have the columns of its first, which spares looking at them each time.
 
         `constants`: columns of the tables that the frame does not have, and their value in all rows. As literals of the frame they
         would cost more than the rows of a small batch: Spark compiles a plan anew for each other number in it.
 
         Raise TableSchemaError when the frame's columns are not those of the tables.
         """
+        ...
+
+
+class Tables(Protocol):
+    """All tables of a pipeline."""
+
+    def parts(self, parts: Sequence[Part]) -> PartsWriter:
+        """Whatever writes frames into these parts, whose tables are these tables'."""
         ...
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table: ...

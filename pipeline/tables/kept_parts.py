@@ -8,21 +8,27 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from .interface import NOTHING, Constant, Part, Parts
+from .interface import NO_CONSTANTS, NOTHING, Constant, Part, Parts
 
 _PARTITIONS_MAX: Final = 1_000_000
 
 
-@contextmanager
-def kept(df: DataFrame, parts: Sequence[Part], constants: Mapping[str, Constant]) -> Generator[Parts]:
-    """See `Tables.parts`."""
-    kinds = {field.name: field.dataType for part in parts for field in part.table.schema}
-    df = df.withColumns({name: sf.lit(value).cast(kinds[name]) for name, value in constants.items()})
-    rows = df.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield _Kept(rows, parts)
-    finally:
-        _ = rows.unpersist()
+class KeptParts:
+    """`PartsWriter` of any engine."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._kinds = {field.name: field.dataType for part in parts for field in part.table.schema}
+
+    @contextmanager
+    def write(self, df: DataFrame, constants: Mapping[str, Constant] = NO_CONSTANTS) -> Generator[Parts]:
+        """See `PartsWriter`."""
+        fixed = {name: sf.lit(value).cast(self._kinds[name]) for name, value in constants.items()}
+        rows = df.withColumns(fixed).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            yield _Kept(rows, self._parts)
+        finally:
+            _ = rows.unpersist()
 
 
 class _Kept:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from .data_files import Added, FileWriter
-from .interface import NOTHING, Constant, Parts
+from .interface import NO_CONSTANTS, NOTHING, Constant, Parts
 
 _PART: Final = "_part"
 _pc: Any = pyarrow.compute
@@ -45,23 +45,43 @@ class Target(Protocol):
     def add(self, files: Sequence[Added], *, app: str, version: int, metadata: Mapping[str, str]) -> bool: ...
 
 
-@contextmanager
-def written(
-    parts: Sequence[tuple[Target, Column]], df: DataFrame, constants: Mapping[str, Constant]
-) -> Generator[Parts]:
-    """See `Tables.parts`. The tasks make the columns of constants."""
-    declared = {field.name: field for table, _ in parts for field in table.schema}
-    found = StructType([*df.schema, *(declared[name] for name in constants)])
-    places = tuple(table.place(found) for table, _ in parts)
-    names = dict.fromkeys(name for place in places for name in place.schema.names if name not in constants)
-    which = sf.lit(None).cast("int")
-    for index in reversed(range(len(parts))):
-        which = sf.when(parts[index][1], sf.lit(index)).otherwise(which)
-    rows = df.select(*(f"`{name}`" for name in names), which.alias(_PART))
-    files: list[list[Added]] = [[] for _ in parts]
-    for row in rows.mapInArrow(_writer(places, constants), _RETURNED_COLUMNS).collect():
-        files[row["part"]].append(Added(**json.loads(row["file"])))
-    yield _Written([table for table, _ in parts], files)
+class _Frames(NamedTuple):
+    """What is the same for all frames of a writer."""
+
+    places: tuple[Place, ...]
+    columns: tuple[Column, ...]
+    """What of a frame goes to the tasks: columns of the tables, and `_PART`."""
+
+
+class WrittenParts:
+    """`PartsWriter` of delta-rs. The tasks make the columns of constants."""
+
+    def __init__(self, parts: Sequence[tuple[Target, Column]]) -> None:
+        self._parts = parts
+        self._frames: _Frames | None = None
+
+    @contextmanager
+    def write(self, df: DataFrame, constants: Mapping[str, Constant] = NO_CONSTANTS) -> Generator[Parts]:
+        """See `PartsWriter`."""
+        if self._frames is None:
+            self._frames = self._look(df, constants)
+        rows = df.select(*self._frames.columns).mapInArrow(_writer(self._frames.places, constants), _RETURNED_COLUMNS)
+        tables = [table for table, _ in self._parts]
+        files: list[list[Added]] = [[] for _ in tables]
+        for row in rows.toArrow().to_pylist():
+            files[row["part"]].append(Added(**json.loads(row["file"])))
+        yield _Written(tables, files)
+
+    def _look(self, df: DataFrame, constants: Mapping[str, Constant]) -> _Frames:
+        declared = {field.name: field for table, _ in self._parts for field in table.schema}
+        found = StructType([*df.schema, *(declared[name] for name in constants)])
+        places = tuple(table.place(found) for table, _ in self._parts)
+        names = dict.fromkeys(name for place in places for name in place.schema.names if name not in constants)
+        which = sf.lit(None).cast("int")
+        for index, (_, where) in reversed([*enumerate(self._parts)]):
+            which = sf.when(where, sf.lit(index)).otherwise(which)
+        # Made once: every call to the JVM has its price, and so many are as much as the rows of a small batch.
+        return _Frames(places, (*(sf.col(f"`{name}`") for name in names), which.alias(_PART)))
 
 
 class _Written:

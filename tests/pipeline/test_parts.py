@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from penstock.pipeline.tables import Part, Tables, open_tables
+from penstock.pipeline.tables import Part, PartsWriter, Tables, open_tables
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -28,18 +28,22 @@ def tables(spark: SparkSession, tmp_path: Path) -> Tables:
     return open_tables(Place(str(tmp_path / "tables")), spark)
 
 
-def write(tables: Tables, frame: DataFrame, batch: int) -> None:
+def writer(tables: Tables) -> PartsWriter:
     even, odd = tables.table("even", EVEN, ("hour",)), tables.table("odd", ODD, ("hour",))
-    both = [Part(even, F.col("id") % 2 == 0), Part(odd, F.col("id") % 2 == 1)]
+    return tables.parts([Part(even, F.col("id") % 2 == 0), Part(odd, F.col("id") % 2 == 1)])
+
+
+def write(to: PartsWriter, frame: DataFrame, batch: int) -> None:
     constants = {"batch": batch, "at": NOON + dt.timedelta(seconds=batch), "format": "raw"}
-    with tables.parts(frame, both, constants) as parts:
+    with to.write(frame, constants) as parts:
         assert parts.append(0, app="q/even", version=batch)
         assert parts.append(1, app="q/odd", version=batch)
 
 
 def test_constants_are_in_every_row_of_the_tables_that_have_them(spark: SparkSession, tables: Tables) -> None:
+    both = writer(tables)
     for batch in range(2):
-        write(tables, spark.range(4).withColumn("hour", F.lit("2026-11-22-12")), batch)
+        write(both, spark.range(4).withColumn("hour", F.lit("2026-11-22-12")), batch)
     even, odd = tables.table("even", EVEN, ("hour",)), tables.table("odd", ODD, ("hour",))
     moments = "date_format(at, 'HH:mm:ss.SSSSSS') AS at"
     found = even.read().selectExpr("id", "batch", moments).orderBy("batch", "id").collect()
@@ -57,8 +61,9 @@ def test_other_constants_do_not_make_spark_compile_the_plan_again(spark: SparkSe
     jvm: Any = spark._jvm
     compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     with compiling(spark):
-        write(tables, frame, 0)
+        both = writer(tables)
+        write(both, frame, 0)
         before = compiled.getCount()
         assert before
-        write(tables, frame, 1)
+        write(both, frame, 1)
     assert compiled.getCount() == before

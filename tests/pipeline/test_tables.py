@@ -442,17 +442,17 @@ def test_rows_of_one_frame_go_into_the_table_of_their_part_and_twice_into_none(
     spark: SparkSession, tables: Tables, table: Table
 ) -> None:
     others = tables.table("others", COLUMNS, ("hour",))
-    both = [Part(table, F.col("id") < 5), Part(others, F.col("id") >= 5)]
+    both = tables.parts([Part(table, F.col("id") < 5), Part(others, F.col("id") >= 5)])
     frame = rows(spark, range(8)).withColumn("more", F.lit(1))
-    with tables.parts(frame, both) as parts:
+    with both.write(frame) as parts:
         assert [parts.is_empty(0), parts.is_empty(1)] == [False, False]
         assert parts.append(0, app="q/good", version=3, metadata={"digest": "one"})
     assert (ids(table.read()), others.version()) == ([0, 1, 2, 3, 4], None)
     # The same again, as after a crash between the two.
-    with tables.parts(frame, both) as parts:
+    with both.write(frame) as parts:
         assert not parts.append(0, app="q/good", version=3)
         assert parts.append(1, app="q/bad", version=3)
-    with tables.parts(rows(spark, [1]), both) as parts:
+    with both.write(rows(spark, [1])) as parts:
         assert [parts.is_empty(0), parts.is_empty(1)] == [False, True]
     assert (ids(table.read()), ids(others.read())) == ([0, 1, 2, 3, 4], [5, 6, 7])
     assert table.transaction("q/good") == (3, {"digest": "one"})
@@ -464,6 +464,7 @@ def test_parts_of_another_type_are_refused_before_anything_is_written(
 ) -> None:
     assert table.append(rows(spark, [1]))
     wrong = rows(spark, [2]).withColumn("id", F.lit("two"))
-    with pytest.raises(TableSchemaError, match="id"), tables.parts(wrong, [Part(table, F.lit(True))]) as parts:
+    one = tables.parts([Part(table, F.lit(True))])
+    with pytest.raises(TableSchemaError, match="id"), one.write(wrong) as parts:
         _ = parts.append(0, app="q/good", version=0)
     assert ids(table.read()) == [1]
