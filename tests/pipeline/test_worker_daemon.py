@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from penstock.pipeline import worker_daemon
+from penstock.pipeline.worker_daemon import told_at_once
 from pyspark.sql import SparkSession
 
 
@@ -22,21 +22,25 @@ def test_workers_are_forked_by_it(spark: SparkSession) -> None:
     assert "-m penstock.pipeline.worker_daemon" in row["said"]
 
 
+class Sock:
+    def __init__(self, family: socket.AddressFamily, done: list[object]) -> None:
+        self.family = family
+        self.done = done
+
+    def setsockopt(self, *what: int) -> None:
+        self.done.append(what)
+
+
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6, socket.AF_UNIX])
-def test_every_task_begins_with_acknowledgements_at_once(monkeypatch: pytest.MonkeyPatch, family: int) -> None:
-    done: list[Any] = []
+def test_every_task_begins_with_acknowledgements_at_once(family: socket.AddressFamily) -> None:
+    done: list[object] = []
 
-    class Sock:
-        def setsockopt(self, *what: int) -> None:
-            done.append(what)
-
-    def task(sock: Sock, authenticated: bool) -> int:
-        done.append((sock, authenticated))
+    def task(_: socket.socket, authenticated: bool) -> int:
+        done.append(authenticated)
         return 7
 
-    sock = Sock()
-    sock.family = family  # type: ignore[attr-defined]
-    monkeypatch.setattr(worker_daemon, "_worker", task)
-    assert [worker_daemon.worker(sock, authenticated) for authenticated in (False, True)] == [7, 7]  # type: ignore[arg-type]
+    told = told_at_once(task)
+    sock: Any = Sock(family, done)
+    assert [told(sock, authenticated) for authenticated in (False, True)] == [7, 7]
     quick = [] if family == socket.AF_UNIX else [(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)]
-    assert done == [*quick, (sock, False), *quick, (sock, True)]
+    assert done == [*quick, False, *quick, True]
