@@ -1,9 +1,9 @@
 """The process from which Spark forks its Python workers (`spark.python.daemon.module`): Spark's own, but for one option of a socket.
 
-Spark tells a worker its task in several small writes, each of which waits for the acknowledgement of the one before (RFC 896), and
-Linux holds acknowledgements back for 40 ms (RFC 1122, 4.2.3.2) in the hope of an answer to send along. Together that is most of what a
-small job with Python in it costs. Unix sockets, which Spark offers too, have no such wait; but a worker that is ended over one after a
-minute without work says so in a traceback.
+Spark tells a worker its task in several small writes. One waits for the acknowledgement of another (RFC 896), and Linux holds
+acknowledgements back for 40 ms (RFC 1122, 4.2.3.2) in the hope of an answer to send along: nearly half of what a small job with Python in
+it took. Unix sockets, which Spark offers too, have no such wait; but a worker that is ended over one after a minute without work
+says so in a traceback.
 """
 
 import socket

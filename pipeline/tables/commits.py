@@ -191,17 +191,17 @@ def commit(order: Order, files: Sequence[Added], *, seen: "DeltaTable | None" = 
             # The commit may have been made, and something after it gone wrong.
             made = find_commit(open_table(order.table), order.id)
             if made is not None:
-                return _synced(order.table, made)
+                return synced(order.table, made)
             if open_table(order.table).version() == table.version():
                 raise
         else:
-            return _synced(order.table, version)
+            return synced(order.table, version)
         if time.monotonic() > deadline:
             raise TableConflictError(f"{order.table}: other writers were quicker for {PATIENCE_S:.0f} s")
         time.sleep(random.uniform(*PAUSE_S))  # noqa: S311
 
 
-def _synced(table: str, version: int) -> int:
+def synced(table: str, version: int) -> int:
     """Make the commit durable: whoever is told of it writes its own log, and must not know more than the table does."""
     entry = Path(table) / "_delta_log" / f"{version:020}.json"
     with entry.open("rb") as file:

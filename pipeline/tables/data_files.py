@@ -92,12 +92,17 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(folder: Path, *, sync: Callable[[Path], None] = sync_folder) -> None:
-    """Make a folder, and those above it that are missing, all durable: a commit in it must not outlive its name."""
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in made:
-        sync(each.parent)
+def sync_above(folder: Path, *, sync: Callable[[Path], None] = sync_folder) -> None:
+    """Make the name of a folder durable, and those of all above it on its file system. Whoever made one may have died before he
+    came to that, so it does not matter who it was."""
+    for each in folder.parents:
+        try:
+            sync(each)
+        except PermissionError:
+            # Not made by us, nor by anybody like us.
+            return
+        if each.is_mount():
+            return
 
 
 class FileWriter:

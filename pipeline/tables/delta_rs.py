@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from .commits import Order, commit, find_commit, find_transaction, live_files, open_table, read_notes
-from .data_files import Added, FileWriter, make_folder, remove
+from .commits import Order, commit, find_commit, find_transaction, live_files, open_table, read_notes, synced
+from .data_files import Added, FileWriter, remove, sync_above, sync_folder
 from .delta_source import FILE_BYTES_OPTION, NAME, ORDER, PARTITION_BY
 from .gateway import make_active
 from .interface import (
@@ -266,7 +266,7 @@ class DeltaRsTable:
         declared = relaxed(self.schema)
         table = self._there()
         if table is None:
-            make_folder(Path(self._path))
+            Path(self._path).mkdir(parents=True, exist_ok=True)
             try:
                 _ = DeltaTable.create(
                     self._path,
@@ -279,7 +279,9 @@ class DeltaRsTable:
                 # Two made it at once; one of them is there.
                 if self._there() is None:
                     raise
-            table = open_table(self._path)
+            table = self._durable(-1)
+            sync_folder(Path(self._path))
+            sync_above(Path(self._path))
         if tuple(table.metadata().partition_columns) != self.partition_by:
             raise TableSchemaError(
                 f"table {self.name} is partitioned by {table.metadata().partition_columns}, not {list(self.partition_by)}"
@@ -294,8 +296,15 @@ class DeltaRsTable:
                 # Somebody else changed the table, perhaps by the same columns.
                 if open_table(self._path).version() == table.version():
                     raise
-            table = open_table(self._path)
+            table = self._durable(table.version())
         raise TableConflictError(f"{self.name}: it kept changing while columns were to be added")
+
+    def _durable(self, before: int) -> "DeltaTable":
+        """The table, with all commits after this version on disk: the library syncs none, and a commit of rows must not be there without them."""
+        table = open_table(self._path)
+        for version in range(before + 1, table.version() + 1):
+            _ = synced(self._path, version)
+        return table
 
     def _live(self, table: "DeltaTable", hours: Iterable[str] | None) -> list[dict[str, Any]]:
         files = live_files(table)

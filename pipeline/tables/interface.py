@@ -166,12 +166,12 @@ class PartsWriter(Protocol):
     """Writes one frame after another, each of whose rows belongs to one of the parts. For one thread."""
 
     def write(self, df: DataFrame, constants: Mapping[str, Constant] = NO_CONSTANTS) -> AbstractContextManager[Parts]:
-        """Compute the frame. All of one writer have the columns of its first, which spares looking at them each time.
+        """Compute the frame. All of one writer have the columns and constants of its first, which spares looking each time.
 
         `constants`: columns of the tables that the frame does not have, and their value in all rows. As literals of the frame they
         would cost more than the rows of a small batch: Spark compiles a plan anew for each other number in it.
 
-        Raise TableSchemaError when the frame's columns are not those of the tables.
+        Raise TableSchemaError when the first frame's columns are not those of the tables.
         """
         ...
 

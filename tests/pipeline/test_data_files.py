@@ -14,7 +14,7 @@ from penstock.pipeline.tables.data_files import (
     ROW_GROUP_BYTES,
     Added,
     FileWriter,
-    make_folder,
+    sync_above,
     sync_folder,
 )
 
@@ -91,14 +91,26 @@ def test_folders_in_folders_are_durable_from_the_innermost_to_the_tables(tmp_pat
     assert synced == [tmp_path / "topic=t/hour=h0", tmp_path / "topic=t", tmp_path]
 
 
-def test_a_new_tables_folder_is_durable_with_those_above_it_that_were_made(tmp_path: Path) -> None:
+def test_the_name_of_a_folder_is_durable_with_all_above_it_whoever_made_them(tmp_path: Path) -> None:
+    table = tmp_path / "lake/bronze/orders"
+    table.mkdir(parents=True)
     synced: list[Path] = []
-    make_folder(tmp_path / "lake/bronze/orders", sync=synced.append)
-    assert (tmp_path / "lake/bronze/orders").is_dir()
-    assert synced == [tmp_path / "lake/bronze", tmp_path / "lake", tmp_path]
-    make_folder(tmp_path / "lake/bronze/orders", sync=synced.append)
-    make_folder(tmp_path / "lake/bronze/clicks", sync=synced.append)
-    assert synced[3:] == [tmp_path / "lake/bronze"]
+
+    def sync(folder: Path) -> None:
+        if folder == tmp_path.parent:
+            raise PermissionError(folder)
+        synced.append(folder)
+
+    for _ in range(2):
+        synced.clear()
+        sync_above(table, sync=sync)
+        assert synced == [tmp_path / "lake/bronze", tmp_path / "lake", tmp_path]
+
+
+def test_folders_above_a_file_system_are_not_ours() -> None:
+    synced: list[Path] = []
+    sync_above(Path("/proc/self"), sync=synced.append)
+    assert synced == [Path("/proc")]
 
 
 def test_the_log_has_times_of_any_year_in_four_digits(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from penstock.pipeline.worker_daemon import told_at_once
+from pyspark import daemon
 from pyspark.sql import SparkSession
 
 
@@ -16,10 +17,11 @@ def test_workers_are_forked_by_it(spark: SparkSession) -> None:
         for _ in batches:
             status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
             said = Path(f"/proc/{int(status['PPid'])}/cmdline").read_text().split("\0")
-            yield pa.RecordBatch.from_pydict({"said": [" ".join(said)]})
+            yield pa.RecordBatch.from_pydict({"said": [" ".join(said)], "worker": [daemon.worker.__qualname__]})
 
-    [row] = spark.range(1, numPartitions=1).mapInArrow(parent, "said string").collect()
+    [row] = spark.range(1, numPartitions=1).mapInArrow(parent, "said string, worker string").collect()
     assert "-m penstock.pipeline.worker_daemon" in row["said"]
+    assert row["worker"] == "told_at_once.<locals>.told"
 
 
 class Sock:
