@@ -290,13 +290,14 @@ class DeltaRsTable:
             lacking = additions(_spark_schema(table), declared, self.name)
             if not lacking.fields:
                 return table
+            before = table.version()
             try:
                 table.alter.add_columns(list(Schema.from_json(lacking.json()).fields))
             except DeltaError:
                 # Somebody else changed the table, perhaps by the same columns.
-                if open_table(self._path).version() == table.version():
+                if open_table(self._path).version() == before:
                     raise
-            table = self._durable(table.version())
+            table = self._durable(before)
         raise TableConflictError(f"{self.name}: it kept changing while columns were to be added")
 
     def _durable(self, before: int) -> "DeltaTable":
