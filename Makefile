@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMPS := .make
 # One at a time, whatever `make -j` was given: packages of Debian, and of the environment that the kernel is built in.
 ALONE = mkdir -p $(STAMPS); flock -o $(STAMPS)/lock
-SOURCES := $(shell git ls-files 'producer/kernel*.py' setup.py pyproject.toml 2>/dev/null)
+SOURCES := $(shell git ls-files 'producer/kernel/*.py' 'producer/kernel/*.pxd' setup.py pyproject.toml 2>/dev/null)
 XDIST ?= auto
 # Sessions of Spark at once, each with a broker: some 2 GB.
 SPARKS ?= 3
@@ -170,4 +170,4 @@ lock:
 	tools/lock.sh $(BIN)
 
 clean:
-	rm -rf $(STAMPS) $(VENV) build dist *.egg-info producer/*.c producer/*.so
+	rm -rf $(STAMPS) $(VENV) build dist *.egg-info producer/kernel/*.so

@@ -59,7 +59,7 @@ class Side(NamedTuple):
 
 def direct(task: Task, *, many: bool) -> Side:
     """Ours, in this process."""
-    from penstock.producer.direct import DirectProducer
+    from penstock.producer.direct.producer import DirectProducer
 
     producer = DirectProducer(
         {

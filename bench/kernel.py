@@ -13,9 +13,9 @@ from typing import Any
 import msgpack
 from kafka.partitioner.default import murmur2
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from penstock.producer import kernel
-from penstock.producer.core.batch import BatchBuilder, Stamp
-from penstock.producer.core.codecs import Codec, Levels, make_compressor
+from penstock.producer.kernel import frames
+from penstock.producer.records.batch_builder import BatchBuilder, Stamp
+from penstock.producer.records.compression import Codec, Levels, make_compressor
 from penstock.wire.record_ids import RecordId
 
 ROUNDS = 7
@@ -44,9 +44,9 @@ def frame(size: int, *, keyed: bool) -> bytes:
     return packed
 
 
-def scattered(body: bytes, partitions: int) -> kernel.Scattered:
-    head = kernel.read_head(body, 0, len(body))
-    return kernel.scatter(
+def scattered(body: bytes, partitions: int) -> frames.Scattered:
+    head = frames.read_head(body, 0, len(body))
+    return frames.scatter(
         body,
         0,
         len(body),
@@ -62,7 +62,7 @@ def scattered(body: bytes, partitions: int) -> kernel.Scattered:
     )
 
 
-def batches(part: kernel.SliceRows, codec: Codec, id_header: bytes = b"") -> Callable[[], int]:
+def batches(part: frames.SliceRows, codec: Codec, id_header: bytes = b"") -> Callable[[], int]:
     """Fill a batch with copies of a slice, close it."""
     data, compressor = bytearray(BATCH_BYTES), make_compressor(codec, Levels())
 
@@ -100,7 +100,7 @@ def kafka_python(keys: Sequence[bytes], values: Sequence[bytes]) -> Callable[[],
 
 def main() -> None:
     keys = [os.urandom(16) for _ in range(RECORDS)]
-    ours = cost_ns(lambda: sum(kernel.murmur2(key) >= 0 for key in keys))
+    ours = cost_ns(lambda: sum(frames.murmur2(key) >= 0 for key in keys))
     theirs = cost_ns(lambda: sum(murmur2(key) != 0 for key in keys))
     print(f"murmur2, called from Python: {ours:6.1f}   kafka-python {theirs:8.1f}   ratio {ours / theirs:.3f}")
     for size in (100, 1000):

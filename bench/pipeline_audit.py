@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from penstock.config.pipeline import validate_pipeline
-from penstock.pipeline import audit_judge, audit_landed, audit_missing, audit_names, session
-from penstock.pipeline.core.bitmaps import WORD
+from penstock.pipeline import session
+from penstock.pipeline.audit import comparison, duplicates
+from penstock.pipeline.audit import landed as audit_landed
+from penstock.pipeline.audit import missing as audit_missing
+from penstock.pipeline.audit.bitmaps import WORD
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -130,12 +133,12 @@ class Bench:
         """The missing and the doubled ids, as numbers."""
         ranges = self.books().cache()
         words = audit_landed.merged(audit_landed.words(self.rows())).cache()
-        asked = audit_judge.asked(audit_judge.pieces(ranges, self.holes()), audit_landed.buckets(words))
-        judged = asked.mapInArrow(audit_judge.judge_batches, audit_judge.JUDGED)
+        asked = comparison.asked(comparison.pieces(ranges, self.holes()), audit_landed.buckets(words))
+        judged = asked.mapInArrow(comparison.judge_batches, comparison.JUDGED)
         heartbeats = self.spark.createDataFrame([], "incarnation string, state string, sent_at bigint")
         places = audit_missing.places(self.spark, {"t": dict.fromkeys(range(ORIGINS), self.ids)}, {}, {})
         missing = audit_missing.classified(
-            judged.where(F.col("kind") == audit_judge.MISSING), heartbeats, places, audit_missing.Clock(0, 0)
+            judged.where(F.col("kind") == comparison.MISSING), heartbeats, places, audit_missing.Clock(0, 0)
         )
         lost = {
             ordinal * ORIGINS + row.origin
@@ -143,7 +146,7 @@ class Bench:
             for ordinal in range(row.first, row.end)
         }
         twice = audit_landed.doubled(words)
-        found = audit_names.duplicates(self.rows(), twice, ranges).collect()
+        found = duplicates.duplicates(self.rows(), twice, ranges).collect()
         return lost, {row.ordinal * ORIGINS + row.origin for row in found}
 
     def cpu_s(self) -> float:

@@ -22,11 +22,12 @@ from typing import Final, NamedTuple
 
 import msgpack
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
-from penstock.pipeline import id_header, schemas, session
+from penstock.pipeline import schemas, session
 from penstock.pipeline.formats import READABLE
 from penstock.pipeline.formats.choice import choose
-from penstock.pipeline.land import Land
-from penstock.pipeline.land_topic import topics_of
+from penstock.pipeline.land import id_header
+from penstock.pipeline.land.land_job import Land
+from penstock.pipeline.land.topic import topics_of
 from penstock.pipeline.names import bronze_table
 from penstock.pipeline.tables import open_tables
 from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from . import settings as checks
-from .core.batches import Verify
-from .core.node import Limits
-from .core.replication import Timing
+from .cluster.node import Limits
+from .log.batches import Verify
+from .replication.replicated_cluster import Timing
 from .settings import BrokerSettings, SettingsError
 
 WARNING: Final = (

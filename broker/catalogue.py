@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from .core.topics import Topic, check_settings
+from .log.topics import Topic, check_settings
 
 TOPIC_SUFFIX: Final = ".t"
 GONE_SUFFIX: Final = ".d"

@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import Final
 
-from .core.requests import Request
+from .requests.dispatch import Request
 
 READ_BYTES: Final = 262_144
 LENGTH: Final = struct.Struct(">i")

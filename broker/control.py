@@ -45,9 +45,9 @@ from __future__ import annotations
 import json
 from typing import Final, cast
 
-from .core.controller import PlacementError
-from .core.errors import ErrorCode
-from .core.faults import (
+from .cluster.acls import CLUSTER_NAME, Grant, Operation, Resource, TooManyGrantsError
+from .cluster.controller import PlacementError
+from .cluster.faults import (
     CloseAt,
     CutAnswer,
     DelayAnswer,
@@ -58,12 +58,12 @@ from .core.faults import (
     RepeatAnswer,
     TooManyRulesError,
 )
-from .core.internal import OFFSETS, TRANSACTIONS, partition_of
-from .core.node import Limits, Node
-from .core.permissions import CLUSTER_NAME, Grant, Operation, Resource, TooManyGrantsError
-from .core.ports import Moment
-from .core.quotas import QuotaError
-from .core.replication import Cluster, NoNodeError
+from .cluster.node import Limits, Node
+from .cluster.quotas import QuotaError
+from .log.error_codes import ErrorCode
+from .log.internal_topics import OFFSETS, TRANSACTIONS, partition_of
+from .log.ports import Moment
+from .replication.replicated_cluster import Cluster, NoNodeError
 
 TRANSACTION_VERSION_MAX: Final = 2
 LINE_BYTES_MAX: Final = 65_536

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from . import control
-from .core.node import Node
-from .core.outcomes import Wait
-from .core.ports import Moment
-from .core.replication import Cluster
-from .core.requests import Reply, Request, apply
-from .core.tasks import next_deadline, upkeep
+from .cluster.node import Node
+from .cluster.responses import Wait
+from .log.ports import Moment
+from .replication.replicated_cluster import Cluster
+from .requests.dispatch import Reply, Request, apply
+from .requests.periodic_tasks import next_deadline, upkeep
 
 
 class Host(Protocol):

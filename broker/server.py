@@ -23,13 +23,13 @@ from ..runtime.process import PARENT_VARIABLE, Exit, refuse_optimised, take_jour
 from . import settings as checks
 from .arguments import WARNING, parse
 from .catalogue import FolderCatalogue, MemoryCatalogue
+from .cluster.node import STARTS_MAX, Node, Peer
 from .connection import Connection, OversizedError
 from .control import LINE_BYTES_MAX
-from .core.node import STARTS_MAX, Node, Peer
-from .core.ports import Moment
-from .core.replication import Cluster
-from .core.requests import Reply, RequestError, again, decode
 from .hosts import Host, ManyNodes, OneNode
+from .log.ports import Moment
+from .replication.replicated_cluster import Cluster
+from .requests.dispatch import Reply, RequestError, again, decode
 from .settings import BrokerSettings, SettingsError
 from .storage import FolderInUseError, FolderLogs, MemoryLogs
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from .core.internal import NAMES
-from .core.node import NODES_MAX, Limits, Peer
-from .core.replication import Timing
-from .core.topics import PARTITIONS_MAX, SettingError, check_settings, name_is_legal
+from .cluster.node import NODES_MAX, Limits, Peer
+from .log.internal_topics import NAMES
+from .log.topics import PARTITIONS_MAX, SettingError, check_settings, name_is_legal
+from .replication.replicated_cluster import Timing
 
 REQUEST_BYTES_MAX: Final = 104_857_600
 """Kafka's default for `socket.request.max.bytes`."""

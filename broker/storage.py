@@ -22,8 +22,8 @@ from typing import Final
 
 import crc32c
 
-from .core.batches import CRC_FROM, HEAD, MAGIC, read_head
-from .core.topics import Topic
+from .log.batches import CRC_FROM, HEAD, MAGIC, read_head
+from .log.topics import Topic
 
 OPEN_FILES_MAX: Final = 256
 START_SUFFIX: Final = ".start"

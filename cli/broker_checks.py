@@ -10,10 +10,10 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from ..config.bootstrap import parse_bootstrap
 from ..config.model import Kafka
-from ..producer.core.messages import Answer
-from ..producer.network import Connection
-from ..producer.resolver import Resolver
-from ..producer.sockets import control_options
+from ..producer.network.connection import Connection
+from ..producer.network.resolver import Resolver
+from ..producer.network.socket_options import control_options
+from ..producer.protocol.responses import Answer
 from ..runtime.clock import monotonic
 from ..runtime.loop import Loop
 

@@ -30,7 +30,7 @@ def host(settings: Settings) -> Found:
     _filesystem(settings, found)
     _descriptors(settings, found)
     found.problems += security(settings)
-    from ..producer.core.batch import self_check
+    from ..producer.records.batch_builder import self_check
 
     try:
         self_check(thread_seconds)
@@ -41,7 +41,7 @@ def host(settings: Settings) -> Found:
 
 def security(settings: Settings) -> list[str]:
     """What is wrong with certificates and secrets, as the processes will read them, and what is not installed."""
-    from ..producer.tls import TlsError, make_context, tls_rules
+    from ..producer.network.tls import TlsError, make_context, tls_rules
 
     kafka = settings.kafka
     problems = file_problems(kafka)
@@ -60,7 +60,7 @@ def _directory(path: Path, found: Found) -> None:
 
 
 def _filesystem(settings: Settings, found: Found) -> None:
-    from ..daemon.spool_directory import SpoolError, check_file_system
+    from ..daemon.spool.directory import SpoolError, check_file_system
 
     place = next(parent for parent in (settings.spool_dir, *settings.spool_dir.parents) if parent.exists())
     try:

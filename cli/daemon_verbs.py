@@ -14,7 +14,7 @@ from .common import DEFAULT_CONFIG, ConfigOption, JsonOption, RuntimeOption, fai
 
 def status(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_json: JsonOption = False) -> None:
     """One page about the running daemon: records, spool, brokers, shards, alarms."""
-    from ..daemon.control_client import ControlError, ask
+    from ..daemon.processes.control_client import ControlError, ask
     from .status_page import show
 
     path = runtime_directory(runtime_dir, config) / "control.sock"
@@ -31,7 +31,7 @@ def status(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_js
 
 def reload(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_json: JsonOption = False) -> None:
     """Check the settings file, then let the running daemon take over what can change while it runs."""
-    from ..daemon.control_client import ControlError, ask
+    from ..daemon.processes.control_client import ControlError, ask
 
     try:
         settings = load(config or DEFAULT_CONFIG)
@@ -69,7 +69,7 @@ def resend(
     runtime_dir: RuntimeOption = None,
 ) -> None:
     """Let one blocked partition go on under a new producer id. Records that were on their way may then be in Kafka twice."""
-    from ..daemon.control_client import ControlError, ask
+    from ..daemon.processes.control_client import ControlError, ask
 
     path = runtime_directory(runtime_dir, config) / "control.sock"
     try:

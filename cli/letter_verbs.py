@@ -20,7 +20,7 @@ def list_verb(
     as_json: JsonOption = False,
 ) -> None:
     """The letters: topic, partition, Kafka's error, how many records."""
-    from ..daemon.dead_letters import list_letters
+    from ..daemon.deadletters.files import list_letters
 
     folder = directory or data_settings(config, runtime_dir).dead_letter_dir
     try:
@@ -46,7 +46,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """One letter's records. Keys and values are base64 with --json."""
-    from ..daemon.dead_letters import DeadLetterError, show_letter
+    from ..daemon.deadletters.files import DeadLetterError, show_letter
 
     try:
         letter, records = show_letter(directory or data_settings(config, runtime_dir).dead_letter_dir, name)

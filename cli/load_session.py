@@ -13,7 +13,7 @@ from random import Random
 from typing import Final, NamedTuple, cast
 
 from ..client import FrameMetadata, Future, Producer
-from ..client.given import LevelName
+from ..client.arguments import LevelName
 
 _TELL_S: Final = 0.2
 _VARIANTS: Final = 8

@@ -23,7 +23,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from ..client.given import LevelName
+    from ..client.arguments import LevelName
 
 LEVELS: Final[dict[str, "LevelName"]] = {"accepted": "accepted", "spooled": "spooled", "delivered": "delivered"}
 LevelOption = Annotated[str, typer.Option(help="accepted, spooled or delivered.")]
@@ -89,7 +89,7 @@ def loadgen(
     as_json: JsonOption = False,
 ) -> None:
     """Put load on the running daemon; print rate, CPU per record, latencies, and what arrived by the brokers' end offsets."""
-    from ..daemon.control_client import ask
+    from ..daemon.processes.control_client import ask
 
     _ = _level(level)
     runtime = runtime_directory(runtime_dir, config)

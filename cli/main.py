@@ -44,7 +44,7 @@ def run(
     ] = Path("penstock-trial"),
 ) -> None:
     """Run the daemon in the foreground: supervisord with router, shards and exporter."""
-    from ..daemon import supervisor
+    from ..daemon.processes import supervisor
 
     brokers = None
     if embedded_broker:

@@ -11,7 +11,7 @@ import typer
 from .common import ConfigOption, DirectoryOption, JsonOption, RuntimeOption, data_settings, fail, write_json
 
 if TYPE_CHECKING:
-    from ..daemon.spool_report import SpoolReport, VerifyReport
+    from ..daemon.spool.report import SpoolReport, VerifyReport
 
 Report = TypeVar("Report", "SpoolReport", "VerifyReport")
 
@@ -26,7 +26,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Segments, entries by kind, partitions, client ids."""
-    from ..daemon import spool_report
+    from ..daemon.spool import report as spool_report
 
     folder = directory or data_settings(config, runtime_dir).spool_dir
     _ = _tell(spool_report.show, folder, as_json=as_json)
@@ -40,7 +40,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check every checksum. Exit code 1 when anything is damaged."""
-    from ..daemon import spool_report
+    from ..daemon.spool import report as spool_report
 
     folder = directory or data_settings(config, runtime_dir).spool_dir
     if _tell(spool_report.verify, folder, as_json=as_json).damaged:

@@ -11,11 +11,11 @@ from kafka.protocol.metadata import MetadataRequest
 
 from ..config.bootstrap import parse_bootstrap
 from ..config.model import Kafka
-from ..producer.core.messages import Answer, KafkaRequest
-from ..producer.core.verdicts import error_name
-from ..producer.network import Connection
-from ..producer.resolver import Resolver
-from ..producer.sockets import control_options
+from ..producer.network.connection import Connection
+from ..producer.network.resolver import Resolver
+from ..producer.network.socket_options import control_options
+from ..producer.protocol.error_codes import error_name
+from ..producer.protocol.responses import Answer, KafkaRequest
 from ..runtime.clock import monotonic
 from ..runtime.loop import Loop
 

@@ -22,10 +22,10 @@ from ..api.partitioning import Partitioner
 from ..api.plugins import Given, Plugins
 from ..api.records import Header, Headers, Record, kept
 from ..wire.frames import PartitionInfo
+from .arguments import LevelName, column
 from .client import Producer
 from .core.window import Ask
-from .given import LevelName, column
-from .plugged import Plugged, put, put_many, report
+from .plugins import Plugged, put, put_many, report
 
 F = TypeVar("F")
 _NO_PLUGINS: Final = Plugged(Plugins(Given(), {}, report))

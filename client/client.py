@@ -27,6 +27,7 @@ from ..api.records import Headers as RecordHeaders
 from ..api.records import Record
 from ..wire.errors import FrameError
 from ..wire.frames import Code, Detail, PartitionInfo, valid_client_id
+from .arguments import LevelName, check_numbers, column, frozen, level_number, tell
 from .core.columns import (
     FRAME_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -37,9 +38,8 @@ from .core.columns import (
     pack_many,
 )
 from .core.window import Ask, Window, WindowLimits, columns_size
-from .given import LevelName, check_numbers, column, frozen, level_number, tell
 from .partitions import Choice, Learn
-from .plugged import Plugged, Told, ToldMany, report, watcher_of
+from .plugins import Plugged, Told, ToldMany, report, watcher_of
 from .worker import Session, Worker
 
 log: Final = logging.getLogger("penstock.client")

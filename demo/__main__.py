@@ -16,7 +16,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
-from penstock.daemon.control_client import ControlError, ask
+from penstock.daemon.processes.control_client import ControlError, ask
 from rich.console import Console
 from rich.table import Table
 from supervisor.xmlrpc import SupervisorTransport

@@ -5,7 +5,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from penstock.daemon.control_client import ControlError, ask
+from penstock.daemon.processes.control_client import ControlError, ask
 
 START_S = 60
 

@@ -109,8 +109,8 @@ def audit(
 
     def job(settings: PipelineSettings, where: str | None) -> int:
         from . import runner
-        from .core.hours import HourRange
-        from .core.report_verdict import judge
+        from .hours import HourRange
+        from .report.verdict import judge
 
         try:
             hours = HourRange.parse(from_hour, to_hour)

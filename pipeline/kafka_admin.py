@@ -19,9 +19,9 @@ from ..api.errors import AuthenticationError
 from ..config.pipeline_kafka import PipelineKafka
 from ..config.secret_files import SecretError, read_password
 from ..config.security import PASSWORD_MECHANISMS
-from ..producer.mechanisms import tokens_of
-from ..producer.mechanisms.tokens import Given
-from ..producer.tls import TlsError, make_context, tls_rules
+from ..producer.network.tls import TlsError, make_context, tls_rules
+from ..producer.security.mechanisms import tokens_of
+from ..producer.security.oauthbearer import Given
 
 CLIENT_ID: Final = "penstock-pipeline"
 Offsets = Mapping[str, Mapping[int, int]]

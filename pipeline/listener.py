@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from ..runtime import logs
-from .core.progress import Ended, Event, Idle, Started, progressed
+from .query_progress import Ended, Event, Idle, Started, progressed
 
 
 class Follower(Protocol):

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from ..runtime.metrics import Metric
-from . import audit_metrics, query_metrics
+from . import query_metrics
+from .audit import metrics as audit_metrics
 
 
 def page() -> str:
@@ -11,7 +12,7 @@ def page() -> str:
     return "\n".join(
         [
             "# Metrics of the pipeline\n",
-            "Made from `pipeline/query_metrics.py` and `pipeline/audit_metrics.py`; do not edit.\n",
+            "Made from `pipeline/query_metrics.py` and `pipeline/audit/metrics.py`; do not edit.\n",
             "## Of running queries\n",
             "At `/metrics` of `land` (setting `listener.listen`), in Prometheus' text format, or sent to StatsD (`listener.statsd`). Counters end in",
             "`_total` there and start at 0 with every start of the job.\n",

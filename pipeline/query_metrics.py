@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 from ..config.bootstrap import parse_bootstrap
 from ..runtime import logs
 from ..runtime.metrics import Metric
-from .core.progress import Ended, Event, Idle, Progressed, Started
-from .lag_group import LagGroup, Outcome
+from .land.lag_group import LagGroup, Outcome
+from .query_progress import Ended, Event, Idle, Progressed, Started
 
 METRICS: Final[tuple[Metric, ...]] = (
     Metric("penstock_pipeline_query_up", "gauge", ("query",), "1 while the query runs."),

@@ -15,7 +15,7 @@ from kafka.structs import TopicPartition
 from ..api.errors import PenstockError
 from ..config.pipeline import PipelineSettings
 from ..config.pipeline_kafka import JAVA_ONLY
-from ..producer.direct import DirectProducer
+from ..producer.direct.producer import DirectProducer
 from ..wire.audit_records import CLOSED, AuditRecord, Heartbeat, decode
 from ..wire.errors import FrameError
 from .failures import RefusedError

@@ -14,7 +14,7 @@ from ..runtime import logs
 from . import session
 from .failures import RefusedError
 from .kafka_admin import KafkaNotAskedError, missing_topics
-from .lag_group import LagGroup
+from .land.lag_group import LagGroup
 from .listener import Follower, Listener
 from .query_metrics import Book, LagFollower, Prometheus, Statsd
 from .tables import Tables, open_tables
@@ -22,9 +22,9 @@ from .tables import Tables, open_tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .audit import AuditResult
-    from .core.hours import HourRange
-    from .seal import SealResult
+    from .audit.audit_job import AuditResult
+    from .hours import HourRange
+    from .seal.seal_job import SealResult
 
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOG_CONFIG: Final = Path(__file__).resolve().parent / "log4j2.properties"
@@ -92,7 +92,7 @@ class Ending:
 
 def land(settings: PipelineSettings, *, master: str | None, once: bool, new_query: bool) -> None:
     """Land until it is asked to end, or once. Raises what `Land` raises."""
-    from .land import Land
+    from .land.land_job import Land
 
     require_topics(settings, settings.topics)
     spark = session.start(settings, "penstock-pipeline land", master=master)
@@ -135,7 +135,7 @@ def _listener(settings: PipelineSettings) -> Listener:
 
 def audit(settings: PipelineSettings, *, master: str | None, hours: "HourRange | None") -> "AuditResult":
     """One audit."""
-    from . import audit as job
+    from .audit import audit_job as job
 
     require_topics(settings, [settings.audit.topic])
     spark, tables = _open(settings, "audit", master)
@@ -147,7 +147,7 @@ def audit(settings: PipelineSettings, *, master: str | None, hours: "HourRange |
 
 def seal(settings: PipelineSettings, *, master: str | None) -> "SealResult":
     """Seal what can be sealed."""
-    from . import seal as job
+    from .seal import seal_job as job
 
     spark, tables = _open(settings, "seal", master)
     try:

@@ -18,16 +18,16 @@ from typing import Final
 
 from ..config import handover
 from ..config.model import Settings
-from ..producer.core.accumulator import Accumulator
-from ..producer.core.backoff import Backoff
-from ..producer.core.batch import SlowChecksumError, self_check
-from ..producer.core.buffers import BufferPool
-from ..producer.core.codecs import Codec, Compressor, Levels, make_compressor
-from ..producer.core.leases import CreditRule, LeaseTable
-from ..producer.core.modes import Limits
-from ..producer.core.queues import BatchRules
-from ..producer.links import LinkRules, Links
-from ..producer.sockets import produce_options
+from ..producer.accumulator.buffer_pool import BufferPool
+from ..producer.accumulator.partition_queue import BatchRules
+from ..producer.accumulator.slice_accumulator import Accumulator
+from ..producer.network.socket_options import produce_options
+from ..producer.protocol.backoff import Backoff
+from ..producer.records.batch_builder import SlowChecksumError, self_check
+from ..producer.records.compression import Codec, Compressor, Levels, make_compressor
+from ..producer.sender.broker_link import LinkRules, Links
+from ..producer.sender.modes import Limits
+from ..producer.sender.partitions import CreditRule, LeaseTable
 from ..runtime import logs
 from ..runtime.clock import monotonic, wall_ms
 from ..runtime.loop import READ, Loop

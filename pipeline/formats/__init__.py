@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from ..core.parse_rules import ErrorClass
+from ..land.parse_rules import ErrorClass
 
 READABLE: Final = "readable"
 ERROR_BYTES_MAX: Final = 1_024

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from ...config.errors import ConfigError
-from ..core.parse_rules import ErrorClass
+from ..land.parse_rules import ErrorClass
 from . import ERROR_BYTES_MAX, READABLE, absent, as_nullable, fault
 from .arrow_rows import arrow_struct, columns
 from .avro_types import AvroSchemaError, readable_schema, spark_type

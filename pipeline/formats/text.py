@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BooleanType, DataType, StringType, StructField, StructType, VariantType
 
-from ..core.parse_rules import ErrorClass
+from ..land.parse_rules import ErrorClass
 from . import READABLE, absent, as_nullable_struct, fault
 
 _CORRUPT: Final = "_penstock_corrupt"

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from penstock.pipeline.core.report_data import ReportData
-from penstock.pipeline.core.report_view import Limits
-from penstock.pipeline.report import render, write
+from penstock.pipeline.report.data import ReportData
+from penstock.pipeline.report.page import render, write
+from penstock.pipeline.report.view import Limits
 
 from tests.harness.browser import Browser, Page
 

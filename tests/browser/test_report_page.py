@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from penstock.pipeline.core.report_data import ReportData
-from penstock.pipeline.core.report_view import Limits
+from penstock.pipeline.report.data import ReportData
+from penstock.pipeline.report.view import Limits
 from selenium.webdriver.common.keys import Keys
 
 from tests.harness import report_samples as samples

@@ -25,22 +25,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from penstock.producer.core.accumulator import Accumulator
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.batch import HEADER_BYTES
-from penstock.producer.core.buffers import BufferPool
-from penstock.producer.core.cluster import BrokerAddress, Cluster, MetadataAnswer, PartitionView, TopicAnswer
-from penstock.producer.core.codecs import Codec, Levels, make_compressor
-from penstock.producer.core.confirming import HintTold
-from penstock.producer.core.joined import Joined, JoinedLimits
-from penstock.producer.core.lease import Lease
-from penstock.producer.core.modes import Limits, Question
-from penstock.producer.core.outcomes import Delivered, Failed, Failure, Outcome, Released
-from penstock.producer.core.placing import Notice
-from penstock.producer.core.questions import Told
-from penstock.producer.core.queues import BatchRules
-from penstock.producer.core.requests import LeaderHint, ProduceOutcome
-from penstock.producer.core.sender import Flight, Permit
+from penstock.producer.accumulator.buffer_pool import BufferPool
+from penstock.producer.accumulator.partition_queue import BatchRules
+from penstock.producer.accumulator.slice_accumulator import Accumulator
+from penstock.producer.delivery.assignment import Notice
+from penstock.producer.delivery.gap_confirmation import HintTold
+from penstock.producer.delivery.in_process import Joined, JoinedLimits
+from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Outcome, Released
+from penstock.producer.metadata.cluster import BrokerAddress, Cluster, MetadataAnswer, PartitionView, TopicAnswer
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.protocol.produce_request import LeaderHint, ProduceOutcome
+from penstock.producer.records.batch_builder import HEADER_BYTES
+from penstock.producer.records.compression import Codec, Levels, make_compressor
+from penstock.producer.sender.idempotent import Lease
+from penstock.producer.sender.leader_checks import Told
+from penstock.producer.sender.modes import Limits, Question
+from penstock.producer.sender.ready_nodes import Flight, Permit
 
 from tests.fakes.model_broker import HEADER, Answer, Log
 from tests.fakes.segments import NOW_MS, Row, slice_bytes

@@ -17,12 +17,14 @@ The coordinator's epoch rises with every InitProducerId and, in version 2, with 
 from collections import deque
 from typing import Any, Final
 
-from penstock.producer.core.accumulator import Accumulator
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.joined import Joined, JoinedLimits
-from penstock.producer.core.queues import BatchRules
-from penstock.producer.core.transacting import TransactionalJoined
-from penstock.producer.core.transaction_asks import (
+from penstock.producer.accumulator.partition_queue import BatchRules
+from penstock.producer.accumulator.slice_accumulator import Accumulator
+from penstock.producer.delivery.in_process import Joined, JoinedLimits
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.transactions.delivery import TransactionalJoined
+from penstock.producer.transactions.manager import TransactionLimits, TransactionManager
+from penstock.producer.transactions.operations import Operation
+from penstock.producer.transactions.requests import (
     AddOffsets,
     AddPartitions,
     Answer,
@@ -40,10 +42,8 @@ from penstock.producer.core.transaction_asks import (
     PartsTold,
     TransactionTold,
 )
-from penstock.producer.core.transaction_manager import TransactionLimits, TransactionManager
-from penstock.producer.core.transaction_operations import Operation
-from penstock.producer.core.transactions import State
-from penstock.producer.core.visibility import LookKind, OpenTold, StableTold
+from penstock.producer.transactions.states import State
+from penstock.producer.transactions.visibility import LookKind, OpenTold, StableTold
 
 from tests.fakes.model_broker import Log
 

@@ -14,10 +14,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.cluster import BrokerAddress, MetadataAnswer, PartitionView, TopicAnswer
-from penstock.producer.core.metadata_cache import CacheOptions, MetadataCache, Taken
-from penstock.producer.core.metadata_plan import (
+from penstock.producer.metadata.cache import CacheOptions, MetadataCache, Taken
+from penstock.producer.metadata.cluster import BrokerAddress, MetadataAnswer, PartitionView, TopicAnswer
+from penstock.producer.metadata.refresh import (
     AskBrokerSettings,
     AskProducerId,
     AskTopics,
@@ -25,7 +24,8 @@ from penstock.producer.core.metadata_plan import (
     PlanLimits,
     Target,
 )
-from penstock.producer.core.topic_waits import TopicKnown, TopicWait, TopicWaits, known_in
+from penstock.producer.metadata.topic_waits import TopicKnown, TopicWait, TopicWaits, known_in
+from penstock.producer.protocol.backoff import Backoff
 
 ONE, TWO, THREE = (BrokerAddress(node, f"broker-{node}", 9092, "") for node in (1, 2, 3))
 ID_A, ID_B, ID_C, ID_D = (uuid.UUID(int=number).bytes for number in (1, 2, 3, 4))

@@ -23,11 +23,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.batch import HEADER_BYTES
-from penstock.producer.core.codecs import Codec
-from penstock.producer.core.cuts import Batch
-from penstock.producer.core.modes import Mode
+from penstock.producer.accumulator.batch import Batch
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.records.batch_builder import HEADER_BYTES
+from penstock.producer.records.compression import Codec
+from penstock.producer.sender.modes import Mode
 from penstock.wire.messages import DoneItem, Flush, SliceRef
 from penstock.wire.messages import Row as StampRow
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from penstock.api.errors import BufferExhaustedError, ClosedError
-from penstock.producer.core.buffers import Buffer, BufferPool, Tag, Ticket
-from penstock.producer.core.sender import Permit
+from penstock.producer.accumulator.buffer_pool import Buffer, BufferPool, Tag, Ticket
+from penstock.producer.sender.ready_nodes import Permit
 
 from tests.conformance.rig import Rig
 

@@ -6,12 +6,11 @@ from itertools import count
 import crc32c
 import pytest
 from penstock.config.model import Kafka, Settings
-from penstock.daemon.core.ledger import Ledger
-from penstock.daemon.core.loads import Loads
-from penstock.daemon.core.routing import Route, Routing, TopicFacts, Waiting
-from penstock.daemon.limits import intake_limits, keyless_choice
-from penstock.producer import kernel
-from penstock.producer.core.partitioners import (
+from penstock.daemon.ledger.partition_state import Ledger
+from penstock.daemon.metadata.partition_load import Loads
+from penstock.daemon.router.limits import intake_limits, keyless_choice
+from penstock.daemon.sessions.routing import Route, Routing, TopicFacts, Waiting
+from penstock.producer.accumulator.partitioners import (
     Choices,
     Leader,
     Queue,
@@ -21,6 +20,7 @@ from penstock.producer.core.partitioners import (
     choose,
     load_table,
 )
+from penstock.producer.kernel import frames as kernel
 from penstock.wire.messages import Grant, Load, NodeLoad, PartitionLoad
 
 from tests.core.intake_world import FakeStore, World, facts, send

@@ -1,8 +1,8 @@
 """Rows of the sticky choice where records are appended: the direct producer's front, and the accumulator behind it."""
 
 import pytest
-from penstock.producer.core.node_times import NodeTimes
-from penstock.producer.weighing import weigh
+from penstock.producer.direct.partition_load import weigh
+from penstock.producer.sender.node_latency import NodeTimes
 from penstock.wire.messages import SliceRef
 
 from tests.conformance.rig import Rig

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
-from penstock.broker.core.batches import Head, Verify, check, read_head
-from penstock.broker.core.errors import Refusal
-from penstock.broker.core.topics import TopicRules
-from penstock.producer import kernel
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.batch import (
+from penstock.broker.log.batches import Head, Verify, check, read_head
+from penstock.broker.log.error_codes import Refusal
+from penstock.broker.log.topics import TopicRules
+from penstock.producer.kernel import frames
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.records.batch_builder import (
     HEADER_BYTES,
     NO_STAMP,
     BatchBuilder,
@@ -22,8 +22,8 @@ from penstock.producer.core.batch import (
     record_bytes,
     seal_header,
 )
-from penstock.producer.core.codecs import Codec, Levels, Ratio, make_compressor
-from penstock.producer.core.sequences import sequence_after
+from penstock.producer.records.compression import Codec, Levels, Ratio, make_compressor
+from penstock.producer.records.sequences import sequence_after
 from penstock.wire.messages import Cut
 
 from tests.conformance.rig import Rig
@@ -52,7 +52,7 @@ def append(
 ) -> int:
     """Keys and values; how many of them the batch took."""
     columns = Columns(0, [key for key, _ in records], [value for _, value in records], headers, stamps)
-    (part,) = scatter_frame(kernel, columns.packed()).slices
+    (part,) = scatter_frame(frames, columns.packed()).slices
     took = builder.append(
         part.data, ROWS_AT, len(part.data), part.count, own_timestamps=bool(part.flags), slice_ts=part.base_ts
     )
@@ -142,13 +142,13 @@ def test_the_size_of_records_is_foretold() -> None:
     values = [b"value", b"value", None, b"value"]
     headers: list[Headers] = [[], [], [], ["foo", b"value", "bar", None]]
     stamps = [NOW_MS, NOW_MS + 30_000, NOW_MS + 60_000, NOW_MS + 60_000]
-    (part,) = scatter_frame(kernel, Columns(0, keys, values, headers, stamps).packed()).slices
+    (part,) = scatter_frame(frames, Columns(0, keys, values, headers, stamps).packed()).slices
     foretold = record_bytes(part.data, ROWS_AT, len(part.data), own_timestamps=True, slice_ts=0)
     builder = builder_of(1 << 20)
     position = ROWS_AT
     for place in range(part.count):
         if place:
-            foretold += kernel.row_record_bytes(
+            foretold += frames.row_record_bytes(
                 part.data, position, len(part.data), base_ts=NOW_MS, first_delta=place, has_base=True,
                 own_timestamps=True, slice_ts=0,
             )  # fmt: skip

@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from penstock.producer.core.batch import HEADER_BYTES
-from penstock.producer.core.codecs import Codec
+from penstock.producer.records.batch_builder import HEADER_BYTES
+from penstock.producer.records.compression import Codec
 from penstock.wire.messages import FIRST, OPEN
 from penstock.wire.messages import Row as StampRow
 

@@ -1,8 +1,8 @@
 """Rows of the accumulator: records whose time is over, and what a forced close leaves."""
 
 import pytest
-from penstock.producer.core.modes import Mode
-from penstock.producer.core.outcomes import Kind
+from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.sender.modes import Mode
 from penstock.wire.messages import Halt
 
 from tests.conformance.joined_rig import REQUEST_TIMED_OUT, UNSUPPORTED_VERSION, JoinedRig

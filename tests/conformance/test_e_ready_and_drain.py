@@ -1,8 +1,8 @@
 """Rows of the accumulator: when a node has something to send, what goes into its request, and when a batch may be sent again."""
 
 import pytest
-from penstock.producer.core.codecs import Codec
-from penstock.producer.core.sender import REQUEST_OVERHEAD_BYTES
+from penstock.producer.records.compression import Codec
+from penstock.producer.sender.ready_nodes import REQUEST_OVERHEAD_BYTES
 from penstock.wire.messages import NARROW, OPEN
 
 from tests.conformance.rig import NOT_ENOUGH_REPLICAS, Ready, Rig, partitions

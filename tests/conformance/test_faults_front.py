@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from penstock.api.errors import BrokerError, BufferExhaustedError, ExpiredError, PenstockError
-from penstock.producer.core.batch import SlowChecksumError, self_check
-from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind
+from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Kind
+from penstock.producer.records.batch_builder import SlowChecksumError, self_check
 from penstock.wire.slices import HEADER_BYTES
 
 from tests.fakes.front_bench import FrontBench, NoThread

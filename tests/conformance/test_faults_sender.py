@@ -1,7 +1,7 @@
 """Faults of other clients' senders that must not be ours: producers that fall silent, die of one record, or change the order."""
 
 import pytest
-from penstock.producer.core.outcomes import Kind
+from penstock.producer.delivery.outcomes import Kind
 
 from tests.conformance.joined_rig import (
     INVALID_RECORD,

@@ -16,7 +16,7 @@ from penstock.api.errors import (
     TopicForbiddenError,
 )
 from penstock.api.metadata import PartitionMetadata
-from penstock.producer.core.outcomes import Delivered, Failure, Kind
+from penstock.producer.delivery.outcomes import Delivered, Failure, Kind
 
 from tests.fakes.front_world import TOPIC, FrontWorld
 

@@ -2,7 +2,7 @@
 
 import pytest
 from penstock.api.errors import BufferExhaustedError, ClosedError
-from penstock.producer.core.outcomes import Delivered
+from penstock.producer.delivery.outcomes import Delivered
 
 from tests.fakes.front_world import TOPIC, FrontWorld
 

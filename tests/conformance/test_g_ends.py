@@ -2,7 +2,8 @@
 
 import pytest
 from penstock.api.errors import TransactionStateError
-from penstock.producer.core.transaction_asks import (
+from penstock.producer.transactions.operations import AbortUnsent, Ended, Operation, OperationKind
+from penstock.producer.transactions.requests import (
     AddOffsets,
     AddPartitions,
     Answer,
@@ -17,8 +18,7 @@ from penstock.producer.core.transaction_asks import (
     InitProducerId,
     PartsTold,
 )
-from penstock.producer.core.transaction_operations import AbortUnsent, Ended, Operation, OperationKind
-from penstock.producer.core.transactions import NEXT, FailedTransactionError, FailureKind, State
+from penstock.producer.transactions.states import NEXT, FailedTransactionError, FailureKind, State
 
 from tests.conformance.transaction_rig import (
     BROKER,

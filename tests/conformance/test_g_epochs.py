@@ -1,7 +1,8 @@
 """Rows of group G: when a transactional producer gets another epoch."""
 
 import pytest
-from penstock.producer.core.transaction_asks import (
+from penstock.producer.transactions.operations import NewIdentity
+from penstock.producer.transactions.requests import (
     AddOffsets,
     AddPartitions,
     EndTxn,
@@ -12,8 +13,7 @@ from penstock.producer.core.transaction_asks import (
     PartsTold,
     versions,
 )
-from penstock.producer.core.transaction_operations import NewIdentity
-from penstock.producer.core.transactions import FailureKind, State
+from penstock.producer.transactions.states import FailureKind, State
 
 from tests.conformance.transaction_rig import (
     FIRST,

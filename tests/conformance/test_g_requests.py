@@ -1,7 +1,8 @@
 """Rows of group G: what the transactional producer asks, and what answers mean."""
 
 import pytest
-from penstock.producer.core.transaction_asks import (
+from penstock.producer.transactions.operations import Fatal, NewIdentity, Operation
+from penstock.producer.transactions.requests import (
     NO_IDENTITY,
     AddOffsets,
     AddPartitions,
@@ -19,8 +20,7 @@ from penstock.producer.core.transaction_asks import (
     PartsTold,
     versions,
 )
-from penstock.producer.core.transaction_operations import Fatal, NewIdentity, Operation
-from penstock.producer.core.transactions import FailedTransactionError, FailureKind, State
+from penstock.producer.transactions.states import FailedTransactionError, FailureKind, State
 
 from tests.conformance.transaction_rig import (
     BROKER,

@@ -2,9 +2,9 @@
 
 import pytest
 from penstock.api.errors import TransactionStateError
-from penstock.producer.core.transaction_asks import AddPartitions, CodeTold, EndTxn, IdentityTold, PartsTold
-from penstock.producer.core.transaction_operations import Fatal
-from penstock.producer.core.transactions import FailureKind, State
+from penstock.producer.transactions.operations import Fatal
+from penstock.producer.transactions.requests import AddPartitions, CodeTold, EndTxn, IdentityTold, PartsTold
+from penstock.producer.transactions.states import FailureKind, State
 
 from tests.conformance.transaction_rig import (
     OUT_OF_ORDER,

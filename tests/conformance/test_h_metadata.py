@@ -12,7 +12,7 @@ from penstock.api.errors import (
     PenstockError,
     TopicForbiddenError,
 )
-from penstock.producer.core.outcomes import Failure, Kind
+from penstock.producer.delivery.outcomes import Failure, Kind
 
 from tests.conformance.metadata_world import FORBIDDEN, INVALID, World, missing, told
 from tests.fakes.front_bench import FrontBench, NoThread

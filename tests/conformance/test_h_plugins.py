@@ -18,8 +18,8 @@ from penstock.api.interceptors import Interceptor
 from penstock.api.metadata import RecordMetadata
 from penstock.api.records import Headers, Record
 from penstock.producer import DirectProducer
-from penstock.producer.core.outcomes import Kind
-from penstock.producer.seams import Seams
+from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.direct.environment import Seams
 
 from tests.fakes.front_world import NOW_MS, TOPIC, FrontWorld
 

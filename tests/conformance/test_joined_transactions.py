@@ -1,8 +1,8 @@
 """Rows about records in transactions: what is sent when, what an abort leaves out, and what makes a transaction fail."""
 
 import pytest
-from penstock.producer.core.outcomes import Kind
-from penstock.producer.core.transaction_asks import (
+from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.transactions.requests import (
     AddPartitions,
     CodeTold,
     CommitOffsets,
@@ -14,7 +14,7 @@ from penstock.producer.core.transaction_asks import (
     OffsetToCommit,
     PartsTold,
 )
-from penstock.producer.core.transactions import FailedTransactionError, State
+from penstock.producer.transactions.states import FailedTransactionError, State
 
 from .joined_rig import (
     INVALID_REQUEST,

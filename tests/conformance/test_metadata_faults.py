@@ -1,9 +1,9 @@
 """Faults of other clients' metadata, which must not be ours: stale or torn maps, hot loops, and no way back to the cluster."""
 
 import pytest
-from penstock.producer.core.cluster import BrokerAddress
-from penstock.producer.core.metadata_cache import Merged, Rejected, SentBack
-from penstock.producer.core.metadata_plan import BOOTSTRAP, Target
+from penstock.producer.metadata.cache import Merged, Rejected, SentBack
+from penstock.producer.metadata.cluster import BrokerAddress
+from penstock.producer.metadata.refresh import BOOTSTRAP, Target
 
 from tests.conformance.metadata_world import ONE, SEED, TWO, World, missing, told
 

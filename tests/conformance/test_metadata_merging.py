@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 from kafka.protocol.metadata import MetadataResponse
-from penstock.producer.core.cluster import BrokerAddress, Cluster, TopicReplaced, read_metadata
-from penstock.producer.core.metadata_cache import Merged
-from penstock.producer.core.topic_waits import known_in
+from penstock.producer.metadata.cache import Merged
+from penstock.producer.metadata.cluster import BrokerAddress, Cluster, TopicReplaced, read_metadata
+from penstock.producer.metadata.topic_waits import known_in
 
 from tests.conformance.metadata_world import (
     ID_A,

@@ -1,7 +1,7 @@
 """Rows of metadata: when it is asked for, what of it, and what is not asked for any more."""
 
 import pytest
-from penstock.producer.core.metadata_cache import Merged
+from penstock.producer.metadata.cache import Merged
 
 from tests.conformance.metadata_world import World, missing, told
 

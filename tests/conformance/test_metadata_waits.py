@@ -1,7 +1,7 @@
 """Rows of waiting for metadata: what a wait costs in questions, how it ends, and in which words."""
 
 import pytest
-from penstock.producer.core.topic_waits import WaitFailure, WaitReason
+from penstock.producer.metadata.topic_waits import WaitFailure, WaitReason
 
 from tests.conformance.metadata_world import FORBIDDEN, INVALID, LEADER_NOT_AVAILABLE, World, missing, told
 

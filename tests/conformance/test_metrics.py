@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from penstock.config.direct import DirectSettings, direct_settings
 from penstock.config.errors import ConfigError
-from penstock.producer.core.buffers import BufferPool
-from penstock.producer.core.metric_names import BY_GROUP, CLIENT, METRICS, PARTITION, SENSORS, Level
-from penstock.producer.core.outcomes import Failed, Failure, Kind
-from penstock.producer.metrics import Meters
+from penstock.producer.accumulator.buffer_pool import BufferPool
+from penstock.producer.delivery.outcomes import Failed, Failure, Kind
+from penstock.producer.telemetry.catalogue import BY_GROUP, CLIENT, METRICS, PARTITION, SENSORS, Level
+from penstock.producer.telemetry.metrics import Meters
 
 from tests.fakes.link_world import link_world
 from tests.fakes.shard_bench import ShardBench

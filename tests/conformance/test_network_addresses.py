@@ -1,10 +1,10 @@
 """Rows of group I about names and their addresses: whose turn it is, and when a name is looked up again."""
 
 import pytest
-from penstock.producer.core.addresses import Address, AddressTurns
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import ConnectionLimits, State
-from penstock.producer.network import Connection
+from penstock.producer.network.addresses import Address, AddressTurns
+from penstock.producer.network.connection import Connection
+from penstock.producer.network.connection_state import ConnectionLimits, State
+from penstock.producer.protocol.backoff import Backoff
 
 from tests.fakes.fake_net import FakeClient, FakeNet
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 import pytest
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import ConnectionCore, ConnectionLimits, Due
-from penstock.producer.core.node_choice import Choice, Standing, least_loaded
+from penstock.producer.network.connection_state import ConnectionCore, ConnectionLimits, Due
+from penstock.producer.network.least_loaded import Choice, Standing, least_loaded
+from penstock.producer.protocol.backoff import Backoff
 
 from tests.fakes.metadata_net import metadata_net
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import ConnectionLimits, State
-from penstock.producer.core.topic_waits import TopicKnown, TopicWaits, WaitFailure, WaitReason
-from penstock.producer.sockets import Security
+from penstock.producer.metadata.topic_waits import TopicKnown, TopicWaits, WaitFailure, WaitReason
+from penstock.producer.network.connection_state import ConnectionLimits, State
+from penstock.producer.network.socket_options import Security
+from penstock.producer.protocol.backoff import Backoff
 
 from tests.fakes.fake_net import FakeClient
 from tests.fakes.metadata_net import MetadataNet, metadata_net, told

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import ConnectionLimits, State
+from penstock.producer.network.connection_state import ConnectionLimits, State
+from penstock.producer.protocol.backoff import Backoff
 
 from tests.fakes.fake_net import FakeClient, FakeNet
 from tests.fakes.scripted_broker import RANGES, Asked, versions_body

@@ -4,9 +4,9 @@ import math
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import CORRELATION_IDS, ConnectionCore, ConnectionLimits, Due, State
-from penstock.producer.core.streams import StreamError
+from penstock.producer.network.connection_state import CORRELATION_IDS, ConnectionCore, ConnectionLimits, Due, State
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.protocol.framing import StreamError
 
 from tests.fakes.fake_net import FakeClient, FakeNet
 

@@ -3,9 +3,9 @@
 from typing import Final, get_args
 
 import pytest
-from penstock.broker.core.codecs import Codec as BrokerCodec
-from penstock.broker.core.codecs import decompress
-from penstock.producer.core.codecs import Codec
+from penstock.broker.log.decompression import Codec as BrokerCodec
+from penstock.broker.log.decompression import decompress
+from penstock.producer.records.compression import Codec
 
 from tests.conformance.joined_rig import MESSAGE_TOO_LARGE, NOT_LEADER, TOPIC, JoinedRig, Sent
 from tests.conformance.rig import NOT_ENOUGH_REPLICAS, Rig

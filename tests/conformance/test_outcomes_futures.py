@@ -15,7 +15,7 @@ from penstock.api.errors import (
     WaitTimeoutError,
 )
 from penstock.api.metadata import OffsetRun, RecordMetadata
-from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind, Released
+from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Kind, Released
 
 from tests.fakes.front_world import NOW_MS, TOPIC, FrontWorld
 

@@ -1,8 +1,8 @@
 """Rows of group F: partitions that get a new epoch or producer id. Only after a gap was confirmed, and for one partition alone."""
 
 import pytest
-from penstock.producer.core.outcomes import Kind
-from penstock.producer.core.stamp_rows import EPOCH_MAX
+from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.records.sequence_ranges import EPOCH_MAX
 
 from tests.conformance.joined_rig import (
     NOT_LEADER,

@@ -1,7 +1,7 @@
 """Rows of group F: records whose delivery takes too long. With idempotence what may be written stays a ghost (XPY-3)."""
 
 import pytest
-from penstock.producer.core.outcomes import Kind
+from penstock.producer.delivery.outcomes import Kind
 
 from tests.conformance.joined_rig import (
     MESSAGE_TOO_LARGE,

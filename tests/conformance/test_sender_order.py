@@ -1,8 +1,8 @@
 """Rows of group F: batches in flight, answers in any order, retries, leaders that move."""
 
 import pytest
-from penstock.producer.core.cluster import BrokerAddress
-from penstock.producer.core.requests import LeaderHint
+from penstock.producer.metadata.cluster import BrokerAddress
+from penstock.producer.protocol.produce_request import LeaderHint
 
 from tests.conformance.joined_rig import (
     DUPLICATE,

@@ -1,7 +1,7 @@
 """Rows of group F that hold without idempotence: retry limits, muting, the documented change of places."""
 
 import pytest
-from penstock.producer.core.outcomes import Kind
+from penstock.producer.delivery.outcomes import Kind
 
 from tests.conformance.joined_rig import (
     INVALID_RECORD,

@@ -3,10 +3,10 @@
 import itertools
 
 import pytest
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.cluster import BrokerAddress
-from penstock.producer.core.metadata_plan import AskBrokerSettings, AskProducerId, AskTopics, MetadataPlan, PlanLimits
-from penstock.producer.core.outcomes import Kind
+from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.metadata.cluster import BrokerAddress
+from penstock.producer.metadata.refresh import AskBrokerSettings, AskProducerId, AskTopics, MetadataPlan, PlanLimits
+from penstock.producer.protocol.backoff import Backoff
 
 from tests.conformance.joined_rig import CLUSTER_AUTHORIZATION_FAILED, PRODUCER_ID, JoinedRig
 

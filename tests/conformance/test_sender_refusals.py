@@ -1,7 +1,7 @@
 """Rows of group F: refusals. The direct producer fails what a daemon would park; what is left goes on under a new epoch."""
 
 import pytest
-from penstock.producer.core.outcomes import Kind
+from penstock.producer.delivery.outcomes import Kind
 
 from tests.conformance.joined_rig import (
     CLUSTER_AUTHORIZATION_FAILED,

@@ -159,7 +159,7 @@ def test_an_id_that_no_broker_gives_in_time_is_not_waited_for_longer() -> None:
 @pytest.fixture
 def without_encoder() -> Iterator[None]:
     """As where the protobuf that is installed does not fit the rest."""
-    name = "penstock.producer.otlp"
+    name = "penstock.producer.telemetry.otlp"
     before = sys.modules.pop(name, None)
     sys.modules[name] = cast("Any", None)
     yield

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.transaction_asks import (
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.transactions.manager import TransactionLimits, TransactionManager
+from penstock.producer.transactions.operations import Event, Operation
+from penstock.producer.transactions.requests import (
     AddOffsets,
     AddPartitions,
     Answer,
@@ -24,10 +26,8 @@ from penstock.producer.core.transaction_asks import (
     Part,
     PartsTold,
 )
-from penstock.producer.core.transaction_manager import TransactionLimits, TransactionManager
-from penstock.producer.core.transaction_operations import Event, Operation
-from penstock.producer.core.transactions import FailedTransactionError, State, TransactionFailure
-from penstock.producer.core.visibility import Look, LookKind, OpenTold, StableTold
+from penstock.producer.transactions.states import FailedTransactionError, State, TransactionFailure
+from penstock.producer.transactions.visibility import Look, LookKind, OpenTold, StableTold
 
 _Kind = TypeVar("_Kind")
 

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 
 import crc32c
 import msgpack
-from penstock.daemon.core.answers import Answers, SyncProof, WriteProof
-from penstock.daemon.core.books import Books
-from penstock.daemon.core.counts import Counts
-from penstock.daemon.core.credit import Credit
-from penstock.daemon.core.entries import ControlEntry, FrameEntry, Lsn, lsn
-from penstock.daemon.core.intake import Intake
-from penstock.daemon.core.intake_ports import Clock, IntakeLimits
-from penstock.daemon.core.ledger import Ledger
-from penstock.daemon.core.live import Peer, Session
-from penstock.daemon.core.model import FramePlace, NoSpaceError, PendingSlice, SliceEnded, SpoolFullError
-from penstock.daemon.core.routing import Routing, TopicFacts
-from penstock.daemon.core.sessions import Sessions
-from penstock.producer.core.partitioners import Keyless, Leader, Sticky
+from penstock.daemon.ledger.audit_counts import Books
+from penstock.daemon.ledger.client_sequences import Sessions
+from penstock.daemon.ledger.counters import Counts
+from penstock.daemon.ledger.entries import ControlEntry, FrameEntry, Lsn, lsn
+from penstock.daemon.ledger.partition_state import Ledger
+from penstock.daemon.ledger.slices import FramePlace, NoSpaceError, PendingSlice, SliceEnded, SpoolFullError
+from penstock.daemon.sessions.acks import Answers, SyncProof, WriteProof
+from penstock.daemon.sessions.flow_control import Credit
+from penstock.daemon.sessions.intake import Intake
+from penstock.daemon.sessions.ports import Clock, IntakeLimits
+from penstock.daemon.sessions.routing import Routing, TopicFacts
+from penstock.daemon.sessions.session import Peer, Session
+from penstock.producer.accumulator.partitioners import Keyless, Leader, Sticky
 from penstock.wire import frames
 from penstock.wire.frames import Ack, PartitionInfo, Run
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 from hypothesis import strategies as st
-from penstock.producer import kernel as compiled
-from penstock.producer import kernel_records as compiled_records
+from penstock.producer.kernel import frames as compiled
+from penstock.producer.kernel import records as compiled_records
 from penstock.wire.errors import FrameError
 
 FOLDER = Path(compiled_records.__file__).parent
@@ -28,11 +28,11 @@ OPTIONS: dict[str, Any] = {
 
 def _uncompiled() -> dict[str, ModuleType]:
     """The kernel's files as they stand, as modules of a package of their own beside the compiled ones."""
-    package = ModuleType("penstock.producer_uncompiled")
+    package = ModuleType("penstock.producer.kernel_uncompiled")
     package.__path__ = []
     sys.modules[package.__name__] = package
     loaded: dict[str, ModuleType] = {}
-    for name in ("kernel_msgpack", "kernel_columns", "kernel_slices", "kernel_records", "kernel"):
+    for name in ("msgpack", "columns", "slices", "records", "frames"):
         spec = importlib.util.spec_from_file_location(f"{package.__name__}.{name}", FOLDER / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
@@ -42,8 +42,8 @@ def _uncompiled() -> dict[str, ModuleType]:
 
 
 _modules = _uncompiled()
-plain = _modules["kernel"]
-plain_records = _modules["kernel_records"]
+plain = _modules["frames"]
+plain_records = _modules["records"]
 FRAME_KERNELS = [compiled, plain]
 RECORD_KERNELS = [compiled_records, plain_records]
 NAMES = ["compiled", "uncompiled"]

@@ -1,9 +1,9 @@
 """How slices become batches: order of reading, linger, memory, room, and what is given back."""
 
 import pytest
-from penstock.producer.core.accumulator import RUN_BYTES_MAX
-from penstock.producer.core.buffers import Tag
-from penstock.producer.core.queues import CLOSED_MAX
+from penstock.producer.accumulator.buffer_pool import Tag
+from penstock.producer.accumulator.partition_queue import CLOSED_MAX
+from penstock.producer.accumulator.slice_accumulator import RUN_BYTES_MAX
 from penstock.wire.messages import Flush, Row
 
 from tests.fakes.shard_bench import BATCH_BYTES, PRODUCER_ID, TOPIC, ShardBench, value_of
@@ -114,7 +114,7 @@ def test_the_estimate_follows_what_batches_compress_to(codec: str) -> None:
     before = lease.queue.estimated_bytes()
     closed = lease.queue.close_next()
     assert closed is not None
-    from penstock.producer.core.cuts import Batch
+    from penstock.producer.accumulator.batch import Batch
 
     batch = Batch(0, closed.builder.count, PRODUCER_ID, 0, 0)
     lease.queue.seal(closed, batch)

@@ -4,13 +4,13 @@ from array import array
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.core.answers import Answers
-from penstock.daemon.core.backlog import Backlog, Piece, Proof
-from penstock.daemon.core.counts import Counts
-from penstock.daemon.core.credit import Credit
-from penstock.daemon.core.entries import Lsn
-from penstock.daemon.core.live import Peer, Session
-from penstock.daemon.core.model import PendingFrame, PendingSlice
+from penstock.daemon.leases.backlog import Backlog, Piece, Proof
+from penstock.daemon.ledger.counters import Counts
+from penstock.daemon.ledger.entries import Lsn
+from penstock.daemon.ledger.slices import PendingFrame, PendingSlice
+from penstock.daemon.sessions.acks import Answers
+from penstock.daemon.sessions.flow_control import Credit
+from penstock.daemon.sessions.session import Peer, Session
 from penstock.wire.frames import Ack, Code, Level, RefusedRecords, Run
 
 LETTER = "INVALID_RECORD: bad"

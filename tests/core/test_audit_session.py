@@ -4,9 +4,9 @@ from typing import cast
 
 import pytest
 from penstock.config.model import Audit
-from penstock.daemon.audit import AuditSession, AuditState, Rooms
-from penstock.daemon.core.books import Books
-from penstock.daemon.core.entries import (
+from penstock.daemon.audit.session import AuditSession, AuditState, Rooms
+from penstock.daemon.ledger.audit_counts import Books
+from penstock.daemon.ledger.entries import (
     AckedEntry,
     FrameEntry,
     IncarnationEntry,
@@ -14,12 +14,12 @@ from penstock.daemon.core.entries import (
     RefusedEntry,
     SliceEntry,
 )
-from penstock.daemon.core.ledger import Ledger
-from penstock.daemon.core.model import NoSpaceError, SpoolFullError
-from penstock.daemon.frame_store import FrameStore
-from penstock.daemon.spool import SpoolLimits
-from penstock.daemon.startup import new_books
-from penstock.daemon.topics import KnownTopics
+from penstock.daemon.ledger.partition_state import Ledger
+from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
+from penstock.daemon.metadata.topics import KnownTopics
+from penstock.daemon.router.startup import new_books
+from penstock.daemon.spool.frame_store import FrameStore
+from penstock.daemon.spool.log import SpoolLimits
 from penstock.wire.messages import Anchor
 
 from tests.core.intake_world import World, facts, send

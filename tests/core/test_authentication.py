@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.api.errors import AuthenticationError
-from penstock.producer.core.authentication import (
+from penstock.producer.protocol.framing import StreamError
+from penstock.producer.security.sasl import (
     ANSWER_BYTES_MAX,
     FIRST_CORRELATION_ID,
     TEXT_MAX,
@@ -20,7 +21,6 @@ from penstock.producer.core.authentication import (
     Send,
     Step,
 )
-from penstock.producer.core.streams import StreamError
 
 from tests.fakes.scripted_broker import RANGES
 from tests.fakes.secure_broker import (

@@ -2,9 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.core.backlog import Backlog, Piece, Proof
-from penstock.daemon.core.entries import Lsn
-from penstock.daemon.core.model import PendingSlice, SliceEnded
+from penstock.daemon.leases.backlog import Backlog, Piece, Proof
+from penstock.daemon.ledger.entries import Lsn
+from penstock.daemon.ledger.slices import PendingSlice, SliceEnded
 from penstock.wire.frames import Run
 
 from tests.fakes.lease_desk import a_frame

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.producer.core.backoff import Backoff
+from penstock.producer.protocol.backoff import Backoff
 
 _MIDDLE = 0.5
 

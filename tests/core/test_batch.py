@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
-from penstock.broker.core.codecs import Codec as BrokerCodec
-from penstock.broker.core.codecs import decompress
-from penstock.producer import kernel
-from penstock.producer.core.batch import (
+from penstock.broker.log.decompression import Codec as BrokerCodec
+from penstock.broker.log.decompression import decompress
+from penstock.producer.kernel import frames
+from penstock.producer.records.batch_builder import (
     HEADER_BYTES,
     NO_STAMP,
     BatchBuilder,
@@ -21,7 +21,7 @@ from penstock.producer.core.batch import (
     seal_header,
     self_check,
 )
-from penstock.producer.core.codecs import ATTRIBUTES, Codec, Levels, make_compressor
+from penstock.producer.records.compression import ATTRIBUTES, Codec, Levels, make_compressor
 from penstock.runtime.clock import thread_seconds
 
 from .kernel_cases import Columns, columns, read_rows, scatter_frame
@@ -32,7 +32,7 @@ STAMP = Stamp(4711, 3, 2_000_000_000)
 
 def fill(frame: Columns, *, limit: int = 1 << 20, index: int | None = None) -> tuple[BatchBuilder, Any, int]:
     """A batch of the frame's first slice (or that of a partition): builder, slice and position of what did not fit."""
-    slices = scatter_frame(kernel, frame.packed()).slices
+    slices = scatter_frame(frames, frame.packed()).slices
     part = slices[0] if index is None else next(one for one in slices if one.index == index)
     builder = BatchBuilder(bytearray(limit), 100, limit=limit)
     taken = builder.append(
@@ -135,7 +135,7 @@ def test_snappy_is_in_the_java_clients_framing_with_blocks_of_32_kib() -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_records_that_do_not_compress_may_outgrow_the_buffer(codec: Codec) -> None:
-    noise = bytes(kernel.murmur2(i.to_bytes(4, "big")) & 0xFF for i in range(3000))
+    noise = bytes(frames.murmur2(i.to_bytes(4, "big")) & 0xFF for i in range(3000))
     size = fill(Columns(0, None, [noise], None, None))[0].size
     builder, _, _ = fill(Columns(0, None, [noise], None, None), limit=size)
     batch = builder.close(STAMP, make_compressor(codec, Levels()))
@@ -164,7 +164,7 @@ def test_a_batch_without_a_stamp_and_one_of_a_transaction_say_so() -> None:
 def test_what_does_not_fit_goes_to_the_next_batch_and_nothing_is_lost() -> None:
     rest_position, part, values = 48, None, []
     limit, batches = 5000, 0
-    (part,) = scatter_frame(kernel, BIG.packed()).slices
+    (part,) = scatter_frame(frames, BIG.packed()).slices
     left = part.count
     while left:
         builder = BatchBuilder(bytearray(limit), 0, limit=limit)
@@ -185,9 +185,9 @@ def test_what_does_not_fit_goes_to_the_next_batch_and_nothing_is_lost() -> None:
 def test_rows_of_several_slices_share_a_batch_and_its_base_timestamp() -> None:
     builder = BatchBuilder(bytearray(1000), 0, limit=1000)
     for stamps in ([50, 60], [40, 70]):
-        (part,) = scatter_frame(kernel, Columns(0, None, [b"a", b"b"], None, stamps).packed()).slices
+        (part,) = scatter_frame(frames, Columns(0, None, [b"a", b"b"], None, stamps).packed()).slices
         _ = builder.append(part.data, 48, len(part.data), part.count, own_timestamps=True, slice_ts=part.base_ts)
-    (part,) = scatter_frame(kernel, Columns(0, None, [b"c"], None, 65).packed()).slices
+    (part,) = scatter_frame(frames, Columns(0, None, [b"c"], None, 65).packed()).slices
     _ = builder.append(part.data, 48, len(part.data), 1, own_timestamps=False, slice_ts=65)
     header, records = read(builder.close(STAMP, make_compressor("none", Levels())))
     assert [row[1] for row in records] == [50, 60, 40, 70, 65]
@@ -196,7 +196,7 @@ def test_rows_of_several_slices_share_a_batch_and_its_base_timestamp() -> None:
 
 
 def test_the_size_of_a_batch_for_one_record_is_known_before() -> None:
-    (part,) = scatter_frame(kernel, Columns(0, [b"k"], [b"v" * 9000], None, [7]).packed()).slices
+    (part,) = scatter_frame(frames, Columns(0, [b"k"], [b"v" * 9000], None, [7]).packed()).slices
     size = record_bytes(part.data, 48, len(part.data), own_timestamps=True, slice_ts=0)
     for limit, records in ((size, 1), (size - 1, 0)):
         builder = BatchBuilder(bytearray(limit), 0, limit=limit)

@@ -1,8 +1,8 @@
 """The books, case by case: minutes, holes, shards, limits, what a checkpoint brings back."""
 
 import pytest
-from penstock.daemon.core.books import REFUSED_TOPICS_MAX, Books
-from penstock.daemon.core.entries import (
+from penstock.daemon.ledger.audit_counts import REFUSED_TOPICS_MAX, Books
+from penstock.daemon.ledger.entries import (
     OWN_SEQ,
     AckedEntry,
     CheckpointEntry,
@@ -12,7 +12,7 @@ from penstock.daemon.core.entries import (
     RefusedEntry,
     SliceEntry,
 )
-from penstock.daemon.core.ledger import Ledger
+from penstock.daemon.ledger.partition_state import Ledger
 from penstock.wire.messages import Anchor
 
 MINUTE = 60_000

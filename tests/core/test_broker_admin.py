@@ -9,10 +9,10 @@ from kafka.protocol.consumer import (
     OffsetFetchRequest,
 )
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
-from penstock.broker.core.errors import ErrorCode
-from penstock.broker.core.faults import RULES_MAX, FailNext, Faults, TooManyRulesError
-from penstock.broker.core.node import Limits
-from penstock.broker.core.requests import APIS
+from penstock.broker.cluster.faults import RULES_MAX, FailNext, Faults, TooManyRulesError
+from penstock.broker.cluster.node import Limits
+from penstock.broker.log.error_codes import ErrorCode
+from penstock.broker.requests.dispatch import APIS
 
 from tests.harness.batches import Rec, batch
 from tests.harness.broker_calls import PEERS, Bench

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest
-from penstock.broker.core.batches import Head as BatchHead
-from penstock.broker.core.batches import Verify, check, unfold
-from penstock.broker.core.errors import ErrorCode, Refusal
-from penstock.broker.core.node import Limits
-from penstock.broker.core.topics import TopicRules
+from penstock.broker.cluster.node import Limits
+from penstock.broker.log.batches import Head as BatchHead
+from penstock.broker.log.batches import Verify, check, unfold
+from penstock.broker.log.error_codes import ErrorCode, Refusal
+from penstock.broker.log.topics import TopicRules
 
 from tests.harness.batches import NOW_MS, Head, Rec, batch, numbered, plain, record, sized, xerial, zigzag
 from tests.harness.broker_calls import Bench

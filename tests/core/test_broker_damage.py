@@ -38,8 +38,8 @@ from kafka.protocol.producer import (
     ProduceRequest,
     TxnOffsetCommitRequest,
 )
-from penstock.broker.core.outcomes import Wait
-from penstock.broker.core.requests import APIS, Reply, RequestError, apply, decode
+from penstock.broker.cluster.responses import Wait
+from penstock.broker.requests.dispatch import APIS, Reply, RequestError, apply, decode
 
 from tests.harness.batches import batch
 from tests.harness.broker_calls import Bench

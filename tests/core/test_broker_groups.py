@@ -12,11 +12,11 @@ from kafka.protocol.consumer import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from penstock.broker.core.errors import ErrorCode as E
-from penstock.broker.core.node import Limits
-from penstock.broker.core.outcomes import Wait
-from penstock.broker.core.requests import Request, again, apply, decode
-from penstock.broker.core.tasks import next_deadline, upkeep
+from penstock.broker.cluster.node import Limits
+from penstock.broker.cluster.responses import Wait
+from penstock.broker.log.error_codes import ErrorCode as E
+from penstock.broker.requests.dispatch import Request, again, apply, decode
+from penstock.broker.requests.periodic_tasks import next_deadline, upkeep
 
 from tests.harness.batches import batch
 from tests.harness.transaction_bench import OneTalk

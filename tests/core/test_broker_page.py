@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from penstock.broker.arguments import parser
-from penstock.broker.core.requests import APIS
+from penstock.broker.requests.dispatch import APIS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "embedded-broker.md").read_text()
 

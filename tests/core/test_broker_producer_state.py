@@ -2,8 +2,8 @@
 
 import pytest
 from kafka.protocol.admin.transactions import DescribeProducersRequest
-from penstock.broker.core.errors import ErrorCode
-from penstock.broker.core.node import Limits
+from penstock.broker.cluster.node import Limits
+from penstock.broker.log.error_codes import ErrorCode
 
 from tests.harness.batches import NOW_MS, Head, Rec, batch, numbered
 from tests.harness.broker_calls import Bench, KeptLogs

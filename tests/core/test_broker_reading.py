@@ -9,11 +9,11 @@ from kafka.protocol.consumer import (
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
 )
-from penstock.broker.core.errors import ErrorCode
-from penstock.broker.core.node import Limits
-from penstock.broker.core.outcomes import Wait
-from penstock.broker.core.requests import APIS, RequestError, decode
-from penstock.broker.core.topics import leader_index
+from penstock.broker.cluster.node import Limits
+from penstock.broker.cluster.responses import Wait
+from penstock.broker.log.error_codes import ErrorCode
+from penstock.broker.log.topics import leader_index
+from penstock.broker.requests.dispatch import APIS, RequestError, decode
 
 from tests.harness.batches import NOW_MS, Head, Rec, batch
 from tests.harness.broker_calls import PEERS, Bench

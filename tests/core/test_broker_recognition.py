@@ -2,8 +2,8 @@
 
 import pytest
 from kafka.protocol.admin.topics import DeleteRecordsRequest
-from penstock.broker.core.errors import ErrorCode
-from penstock.broker.core.node import Limits
+from penstock.broker.cluster.node import Limits
+from penstock.broker.log.error_codes import ErrorCode
 
 from tests.harness.batches import NOW_MS, numbered
 from tests.harness.cluster_calls import ClusterBench

@@ -2,9 +2,9 @@
 
 import pytest
 from kafka.protocol.admin.topics import CreateTopicsRequest
-from penstock.broker.core.controller import CONTROLLER, PlacementError
-from penstock.broker.core.errors import ErrorCode
-from penstock.broker.core.replication import NoNodeError
+from penstock.broker.cluster.controller import CONTROLLER, PlacementError
+from penstock.broker.log.error_codes import ErrorCode
+from penstock.broker.replication.replicated_cluster import NoNodeError
 
 from tests.harness.batches import numbered
 from tests.harness.cluster_calls import ClusterBench, Waiting

@@ -7,10 +7,10 @@ from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest
-from penstock.broker.core.errors import ErrorCode
-from penstock.broker.core.node import PRODUCER_ID_BLOCK, Limits
-from penstock.broker.core.requests import APIS
-from penstock.broker.core.topics import leader_index
+from penstock.broker.cluster.node import PRODUCER_ID_BLOCK, Limits
+from penstock.broker.log.error_codes import ErrorCode
+from penstock.broker.log.topics import leader_index
+from penstock.broker.requests.dispatch import APIS
 
 from tests.harness.batches import batch, numbered
 from tests.harness.broker_calls import PEERS, Bench

@@ -13,13 +13,13 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest
-from penstock.broker.core.controller import CONTROLLER
-from penstock.broker.core.errors import ErrorCode
-from penstock.broker.core.faults import DelayAnswer, RepeatAnswer
-from penstock.broker.core.outcomes import Wait
-from penstock.broker.core.permissions import Grant, Operation, Resource
-from penstock.broker.core.requests import Reply, again, apply, decode
-from penstock.broker.core.topics import Topic
+from penstock.broker.cluster.acls import Grant, Operation, Resource
+from penstock.broker.cluster.controller import CONTROLLER
+from penstock.broker.cluster.faults import DelayAnswer, RepeatAnswer
+from penstock.broker.cluster.responses import Wait
+from penstock.broker.log.error_codes import ErrorCode
+from penstock.broker.log.topics import Topic
+from penstock.broker.requests.dispatch import Reply, again, apply, decode
 from penstock.broker.storage import FolderLogs
 
 from tests.harness.batches import batch, numbered

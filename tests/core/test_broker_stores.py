@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from penstock.broker.catalogue import FolderCatalogue, MemoryCatalogue
-from penstock.broker.core.log import stored_bytes
-from penstock.broker.core.ports import TopicStore
-from penstock.broker.core.topics import Topic
+from penstock.broker.log.partition_log import stored_bytes
+from penstock.broker.log.ports import TopicStore
+from penstock.broker.log.topics import Topic
 from penstock.broker.storage import FolderInUseError, FolderLogs, whole_batches
 
 from tests.harness.batches import Rec, batch

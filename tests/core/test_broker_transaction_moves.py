@@ -1,10 +1,10 @@
 """Transactions in a cluster with replicas: coordinators move, markers come late or never, and what was decided stays decided."""
 
 import pytest
-from penstock.broker.core.errors import ErrorCode as E
-from penstock.broker.core.faults import MarkerRule, Marking
-from penstock.broker.core.internal import TRANSACTIONS, partition_of
-from penstock.broker.core.node import Limits
+from penstock.broker.cluster.faults import MarkerRule, Marking
+from penstock.broker.cluster.node import Limits
+from penstock.broker.log.error_codes import ErrorCode as E
+from penstock.broker.log.internal_topics import TRANSACTIONS, partition_of
 
 from tests.harness.transaction_cluster import ClusterTalk, WaitsError
 

@@ -2,10 +2,10 @@
 
 import pytest
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest
-from penstock.broker.core.errors import ErrorCode as E
-from penstock.broker.core.internal import TRANSACTIONS, partition_of
-from penstock.broker.core.node import Limits
-from penstock.broker.core.permissions import Grant, Operation, Resource
+from penstock.broker.cluster.acls import Grant, Operation, Resource
+from penstock.broker.cluster.node import Limits
+from penstock.broker.log.error_codes import ErrorCode as E
+from penstock.broker.log.internal_topics import TRANSACTIONS, partition_of
 
 from tests.harness.batches import batch
 from tests.harness.broker_calls import KeptLogs

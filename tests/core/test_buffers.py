@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from penstock.api.errors import BufferExhaustedError
-from penstock.producer.core.buffers import Buffer, BufferPool, Tag, Ticket
+from penstock.producer.accumulator.buffer_pool import Buffer, BufferPool, Tag, Ticket
 
 TAG = Tag(1, 1, 0)
 

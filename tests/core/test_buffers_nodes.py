@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from penstock.api.errors import BufferExhaustedError
-from penstock.producer.core.budgets import node_budget, shares
-from penstock.producer.core.buffers import ANY_NODE, BufferPool, Ticket
+from penstock.producer.accumulator.budgets import node_budget, shares
+from penstock.producer.accumulator.buffer_pool import ANY_NODE, BufferPool, Ticket
 
 TOTAL = 1200
 LARGEST = 300

@@ -20,7 +20,7 @@ from penstock.client.core.columns import (
     new_packer,
     pack_many,
 )
-from penstock.producer import kernel
+from penstock.producer.kernel import frames
 from penstock.wire.errors import FrameError
 
 from .kernel_cases import read_rows, scatter_frame
@@ -45,8 +45,8 @@ def test_the_kernel_reads_what_was_appended(records: list[tuple[object, ...]], s
     body = (head(rest, seq, level) + rest)[4:]
     assert len(body) <= size
     assert int.from_bytes(head(rest, seq, level)[:4], "big") == len(body) == len(rest) + HEAD_BYTES
-    assert kernel.read_head(body, 0, len(body))[:3] == (seq, level, "orders")
-    scattered = scatter_frame(kernel, body)
+    assert frames.read_head(body, 0, len(body))[:3] == (seq, level, "orders")
+    scattered = scatter_frame(frames, body)
     rows = [row for part in scattered.slices for row in read_rows(bytes(part.data), own=bool(part.flags))]
     found = [(row.key, row.value, row.headers) for row in rows]
     given_ones = [(key, value, list(headers or [])) for key, value, _, headers, _ in records]  # type: ignore[call-overload]
@@ -63,7 +63,7 @@ def test_columns_cut_into_frames_are_whole_and_none_is_too_large(sizes: list[int
     for count, rest in parts:
         body = (head(rest, 1, 2) + rest)[4:]
         assert len(body) <= 4000
-        (part,) = scatter_frame(kernel, body).slices
+        (part,) = scatter_frame(frames, body).slices
         assert (part.index, part.count) == (5, count)
         seen += [(row.value, row.timestamp) for row in read_rows(bytes(part.data), own=True)]
     assert seen == list(zip(values, range(len(values)), strict=True))

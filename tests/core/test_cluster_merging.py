@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.metadata import MetadataResponse
-from penstock.producer.core.cluster import (
+from penstock.producer.metadata.cluster import (
     BrokerAddress,
     Cluster,
     ClusterChange,

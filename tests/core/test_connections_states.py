@@ -8,17 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.metadata.api_versions import ApiVersionsResponse
-from penstock.producer.core.addresses import Address, AddressTurns
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import (
-    NEXT,
-    ConnectionCore,
-    ConnectionLimits,
-    Due,
-    State,
-)
-from penstock.producer.core.handshake import Agreed, AskAgain, ask_versions, read_versions
-from penstock.producer.core.streams import AnswerReader, Outbox, StreamError
+from penstock.producer.network.addresses import Address, AddressTurns
+from penstock.producer.network.connection_state import NEXT, ConnectionCore, ConnectionLimits, Due, State
+from penstock.producer.protocol.api_versions import Agreed, AskAgain, ask_versions, read_versions
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.protocol.framing import AnswerReader, Outbox, StreamError
 
 from tests.fakes.scripted_broker import RANGES, versions_body
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.core.credit import Credit
+from penstock.daemon.sessions.flow_control import Credit
 
 
 def test_the_limit_stops_and_three_quarters_start_again() -> None:

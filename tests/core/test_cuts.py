@@ -1,6 +1,6 @@
 """What a dead shard's journal and the spool say together (JRN-6)."""
 
-from penstock.daemon.core.cuts import Open, from_slots, over, row_at
+from penstock.daemon.leases.batch_bounds import Open, from_slots, over, row_at
 from penstock.wire.journal import FREED, LIVE, JournalSlot
 from penstock.wire.messages import Cut, Row
 

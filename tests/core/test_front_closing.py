@@ -2,7 +2,7 @@
 
 import pytest
 from penstock.api.errors import ClosedError, ExpiredMayBeWrittenError, FatalError, MetadataTimeoutError
-from penstock.producer.core.outcomes import Delivered, Failure, Kind
+from penstock.producer.delivery.outcomes import Delivered, Failure, Kind
 
 from tests.fakes.front_world import TOPIC, FrontWorld
 

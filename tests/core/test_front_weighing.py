@@ -1,7 +1,7 @@
 """What waits weighs the direct producer's choice of partitions."""
 
-from penstock.producer.core.partitioners import RoundRobin
-from penstock.producer.weighing import weigh
+from penstock.producer.accumulator.partitioners import RoundRobin
+from penstock.producer.direct.partition_load import weigh
 
 from tests.fakes.front_bench import FrontBench
 

@@ -1,9 +1,9 @@
 """Topics of the router that nobody sends to: when they are in use all the same, and what becomes of their route."""
 
 from penstock.config.model import Kafka
-from penstock.daemon.cluster_follower import ClusterFollower
-from penstock.daemon.topics import KnownTopics
-from penstock.producer.core.cluster import ClusterChange
+from penstock.daemon.metadata.cluster_follower import ClusterFollower
+from penstock.daemon.metadata.topics import KnownTopics
+from penstock.producer.metadata.cluster import ClusterChange
 from penstock.wire.messages import Grant
 
 from tests.fakes.lease_desk import TOPIC, Desk

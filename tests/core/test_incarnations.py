@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.core.entries import (
+from penstock.daemon.ledger.client_sequences import Sessions
+from penstock.daemon.ledger.entries import (
     AckedEntry,
     CheckpointEntry,
     FrameEntry,
@@ -16,9 +17,8 @@ from penstock.daemon.core.entries import (
     StampRowEntry,
     lsn,
 )
-from penstock.daemon.core.ledger import Ledger
-from penstock.daemon.core.replay import Replay
-from penstock.daemon.core.sessions import Sessions
+from penstock.daemon.ledger.partition_state import Ledger
+from penstock.daemon.ledger.replay import Replay
 from penstock.wire import slices
 from penstock.wire.frames import Code, Refused
 from penstock.wire.messages import FIRST, Anchor, Cut, Row

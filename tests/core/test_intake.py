@@ -2,9 +2,9 @@
 
 import crc32c
 import pytest
-from penstock.daemon.core.entries import FrameEntry, PartitionEntry
-from penstock.daemon.core.live import SessionState, Wait
-from penstock.daemon.core.model import NoSpaceError, SpoolFullError
+from penstock.daemon.ledger.entries import FrameEntry, PartitionEntry
+from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
+from penstock.daemon.sessions.session import SessionState, Wait
 from penstock.wire import slices
 from penstock.wire.frames import Ack, Code, Done, Level, Refused, Run, Welcome
 

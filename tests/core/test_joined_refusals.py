@@ -1,6 +1,6 @@
 """A refusal of a batch that may be in the log already: what lies behind it tells (ERR-2)."""
 
-from penstock.producer.core.outcomes import Kind
+from penstock.producer.delivery.outcomes import Kind
 
 from tests.conformance.joined_rig import INVALID_RECORD, MESSAGE_TOO_LARGE, OUT_OF_ORDER, JoinedRig
 

@@ -1,8 +1,8 @@
 """What is told of a partition in one round, in whatever order its parts come: nothing of it is lost or told twice."""
 
-from penstock.producer.core.cluster import PartitionView
-from penstock.producer.core.outcomes import Delivered, Kind
-from penstock.producer.core.requests import ProduceOutcome
+from penstock.producer.delivery.outcomes import Delivered, Kind
+from penstock.producer.metadata.cluster import PartitionView
+from penstock.producer.protocol.produce_request import ProduceOutcome
 
 from tests.conformance.joined_rig import (
     CLUSTER_AUTHORIZATION_FAILED,

@@ -1,8 +1,8 @@
 """A topic that is deleted and made again while a batch is on its way: nobody is told more than is known."""
 
 import pytest
-from penstock.producer.core.joined import Failure
-from penstock.producer.core.outcomes import Kind
+from penstock.producer.delivery.in_process import Failure
+from penstock.producer.delivery.outcomes import Kind
 
 from tests.conformance.joined_rig import JoinedRig
 

@@ -9,13 +9,12 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 UNCOMPILED: Final = """
 import importlib.util, sys
 from importlib.machinery import SourceFileLoader
-NAMES = ("kernel_given", "kernel_chunks", "kernel_futures", "kernel_slices", "kernel_msgpack", "kernel_columns", "kernel_records",
-    "kernel", "kernel_front")
+NAMES = ("arguments", "chunks", "futures", "slices", "msgpack", "columns", "records", "frames", "append")
 class Plain:
     def find_spec(self, name, path=None, target=None):
         last = name.rpartition(".")[2]
-        if name.startswith("penstock.producer.") and last in NAMES:
-            source = f"producer/{last}.py"
+        if name.startswith("penstock.producer.kernel.") and last in NAMES:
+            source = f"producer/kernel/{last}.py"
             return importlib.util.spec_from_file_location(name, source, loader=SourceFileLoader(name, source))
         return None
 sys.meta_path.insert(0, Plain())
@@ -23,9 +22,9 @@ sys.meta_path.insert(0, Plain())
 SCRIPT: Final = """
 import random, sys
 sys.path.insert(0, ".")
-from penstock.producer import kernel_front
+from penstock.producer.kernel import append
 from tests.fakes.front_world import FrontWorld
-print(kernel_front.__file__.endswith(".py"), file=sys.stderr)
+print(append.__file__.endswith(".py"), file=sys.stderr)
 chance = random.Random(7)
 def blob(limit):
     return None if chance.random() < 0.1 else chance.randbytes(chance.choice([0, 1, chance.randrange(limit), 63, 64]))

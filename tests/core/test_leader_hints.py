@@ -1,7 +1,7 @@
 """A Produce answer that names a leader and where it is: both reach what is known of the cluster."""
 
 from kafka.protocol.producer.produce import ProduceResponse
-from penstock.producer.core.cluster import BrokerAddress
+from penstock.producer.metadata.cluster import BrokerAddress
 
 from tests.conformance.metadata_world import World, told
 from tests.fakes.link_world import LinkWorld, link_world

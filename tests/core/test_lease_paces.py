@@ -1,7 +1,7 @@
 """What the age of things allows (8.2)."""
 
 import pytest
-from penstock.producer.core.pace import pace_of
+from penstock.producer.sender.inflight_limit import pace_of
 from penstock.wire.messages import FIRST, NARROW, OPEN, Anchor
 
 E = 1_000

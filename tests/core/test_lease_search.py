@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.core.search import TRIALS_MAX, Search
+from penstock.daemon.leases.log_end_search import TRIALS_MAX, Search
 from penstock.wire.messages import Cut
 
 

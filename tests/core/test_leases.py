@@ -1,8 +1,8 @@
 """The lease table, row by row (17.1)."""
 
 import pytest
-from penstock.daemon.core.entries import AckedEntry, CutsEntry, GrantedEntry, Lsn, StampRowEntry
-from penstock.daemon.core.lease_states import HOLDING, NEXT, NEXT_SEAT, BlockedBy, LeaseState, SeatState
+from penstock.daemon.leases.states import HOLDING, NEXT, NEXT_SEAT, BlockedBy, LeaseState, SeatState
+from penstock.daemon.ledger.entries import AckedEntry, CutsEntry, GrantedEntry, Lsn, StampRowEntry
 from penstock.wire.messages import (
     FIRST,
     OPEN,

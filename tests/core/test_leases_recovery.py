@@ -1,10 +1,17 @@
 """What a router makes of its spool and of the journals of dead shards, before it grants anything."""
 
 import pytest
-from penstock.daemon.core.entries import CheckpointEntry, CutsEntry, FrameEntry, ParkedEntry, SliceEntry, StampRowEntry
-from penstock.daemon.core.lease_states import BlockedBy
-from penstock.daemon.core.ledger import Hole, Ledger
-from penstock.daemon.core.model import PendingSlice
+from penstock.daemon.leases.states import BlockedBy
+from penstock.daemon.ledger.entries import (
+    CheckpointEntry,
+    CutsEntry,
+    FrameEntry,
+    ParkedEntry,
+    SliceEntry,
+    StampRowEntry,
+)
+from penstock.daemon.ledger.partition_state import Hole, Ledger
+from penstock.daemon.ledger.slices import PendingSlice
 from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import FIRST, OPEN, Cut, Gap, Grant, Node, Row
 

@@ -1,7 +1,7 @@
 """The tables of partitions: what each entry does to them, and what they refuse."""
 
 import pytest
-from penstock.daemon.core.entries import (
+from penstock.daemon.ledger.entries import (
     AckedEntry,
     CheckpointEntry,
     CutsEntry,
@@ -12,7 +12,7 @@ from penstock.daemon.core.entries import (
     SliceEntry,
     StampRowEntry,
 )
-from penstock.daemon.core.ledger import Hole, Ledger, PartitionState
+from penstock.daemon.ledger.partition_state import Hole, Ledger, PartitionState
 from penstock.wire.messages import Anchor, Cut, Row
 
 ANCHOR = Anchor(100, 5, 6, 7)

@@ -1,7 +1,7 @@
 """The router's phases: drain for so long, call back, end."""
 
 import pytest
-from penstock.daemon.core.lifecycle import NEXT, REVOKE_S, Lifecycle, Phase
+from penstock.daemon.router.lifecycle import NEXT, REVOKE_S, Lifecycle, Phase
 
 
 def running(drain_s: float = 30.0) -> Lifecycle:

@@ -4,8 +4,8 @@ from typing import Final, NamedTuple
 
 import pytest
 from penstock.api.errors import AuthenticationError
-from penstock.producer.core.authentication import Later
-from penstock.producer.mechanisms.kerberos import Context, Identity, Kerberos
+from penstock.producer.security.gssapi import Context, Identity, Kerberos
+from penstock.producer.security.sasl import Later
 
 WHO: Final = Identity("kafka", None, "")
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as some
 from penstock.api.errors import AuthenticationError
-from penstock.producer.core.authentication import Later
-from penstock.producer.mechanisms.passwords import ITERATIONS_MAX, ITERATIONS_MIN, Credentials, Plain, Scram, saslname
+from penstock.producer.security.sasl import Later
+from penstock.producer.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, Credentials, Plain, Scram, saslname
 
 NONCE: Final = b"rOprNGfwEbeRWgbNEkqO"
 SERVER_NONCE: Final = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
-from penstock.producer.core.messages import decode_answer, expected_answer
-from penstock.producer.core.streams import StreamError
+from penstock.producer.protocol.framing import StreamError
+from penstock.producer.protocol.responses import decode_answer, expected_answer
 
 
 def request(version: int) -> Any:

@@ -1,9 +1,8 @@
 """What is asked next, of whom, and when, on a clock that the test moves."""
 
 import pytest
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.cluster import BrokerAddress
-from penstock.producer.core.metadata_plan import (
+from penstock.producer.metadata.cluster import BrokerAddress
+from penstock.producer.metadata.refresh import (
     BOOTSTRAP,
     Ask,
     AskBrokerSettings,
@@ -15,6 +14,7 @@ from penstock.producer.core.metadata_plan import (
     Target,
     TopicNews,
 )
+from penstock.producer.protocol.backoff import Backoff
 
 MIDDLE = 0.5
 LIMITS = PlanLimits(

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from penstock.daemon.metric_families import families
+from penstock.daemon.processes.metric_families import families
 from penstock.runtime.metrics import METRICS
 
 STATS: Final[dict[str, Any]] = {

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from penstock.producer.core.connections import State
+from penstock.producer.network.connection_state import State
 
 from tests.fakes.link_world import link_world
 

@@ -7,11 +7,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Metric,
     MetricsData,
 )
-from penstock.producer.core.metric_names import CLIENT, TOPIC, Level
-from penstock.producer.core.sensors import Sensors
-from penstock.producer.core.telemetry import Told
-from penstock.producer.core.windows import Windows
-from penstock.producer.otlp import Encoded, Moment, encode
+from penstock.producer.telemetry.catalogue import CLIENT, TOPIC, Level
+from penstock.producer.telemetry.otlp import Encoded, Moment, encode
+from penstock.producer.telemetry.sensors import Sensors
+from penstock.producer.telemetry.subscription import Told
+from penstock.producer.telemetry.windows import Windows
 
 PREFIX = "org.apache.kafka.producer."
 SECOND_NS = 1_000_000_000

@@ -5,14 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.producer.core.partitioners import (
-    Choices,
-    LoadTable,
-    Queue,
-    Sticky,
-    choose,
-    load_table,
-)
+from penstock.producer.accumulator.partitioners import Choices, LoadTable, Queue, Sticky, choose, load_table
 
 
 def drawn(*numbers: int) -> Callable[[], int]:

@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.pipeline.core import bitmaps
-from penstock.pipeline.core.bitmaps import BITS, Counted, Span
+from penstock.pipeline.audit import bitmaps
+from penstock.pipeline.audit.bitmaps import BITS, Counted, Span
 
 BASE = 5 * BITS
 # Small runs near both ends of the bucket and of a word, where mistakes by one live, and some that reach beyond.

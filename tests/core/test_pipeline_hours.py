@@ -1,7 +1,7 @@
 """Hours as operators and partitions name them."""
 
 import pytest
-from penstock.pipeline.core.hours import HourRange, hour_of_ms, start_ms
+from penstock.pipeline.hours import HourRange, hour_of_ms, start_ms
 
 
 def test_an_hour_is_named_by_its_utc_start() -> None:

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 from penstock.config.errors import ConfigError
-from penstock.pipeline.core.parse_rules import ErrorClass, ParseRules
+from penstock.pipeline.land.parse_rules import ErrorClass, ParseRules
 from penstock.pipeline.names import bronze_table, check_topics
 
 RULES = ParseRules(

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.core.placement import Placement
+from penstock.daemon.leases.placement import Placement
 
 SEATS = st.sets(st.integers(0, 5), min_size=1)
 NODES = st.sets(st.integers(1, 9))

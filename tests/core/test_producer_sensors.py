@@ -4,7 +4,7 @@ import math
 
 import pytest
 from penstock.api.metrics import MetricName
-from penstock.producer.core.metric_names import (
+from penstock.producer.telemetry.catalogue import (
     BY_GROUP,
     CLIENT,
     DROPPED,
@@ -16,9 +16,9 @@ from penstock.producer.core.metric_names import (
     Level,
     Metric,
 )
-from penstock.producer.core.sensors import Sensors
-from penstock.producer.core.windows import Windows
-from penstock.producer.metric_names_shown import prometheus_name
+from penstock.producer.telemetry.exported_names import prometheus_name
+from penstock.producer.telemetry.sensors import Sensors
+from penstock.producer.telemetry.windows import Windows
 
 
 def made(level: Level = Level.INFO) -> Sensors:

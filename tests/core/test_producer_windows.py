@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from penstock.producer.core.windows import Sampled, Windows
+from penstock.producer.telemetry.windows import Sampled, Windows
 
 TWO = Windows(30.0, 2)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from penstock.producer import kernel
+from penstock.producer.kernel import frames as kernel
 from penstock.wire import frames
 from penstock.wire.frames import Code
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from penstock.producer import kernel_records
-from penstock.producer.core.batch import HEADER_BYTES, BatchBuilder, Stamp, record_bytes
-from penstock.producer.core.codecs import Levels, make_compressor
+from penstock.producer.kernel import records as kernel_records
+from penstock.producer.records.batch_builder import HEADER_BYTES, BatchBuilder, Stamp, record_bytes
+from penstock.producer.records.compression import Levels, make_compressor
 from penstock.wire import record_ids
 from penstock.wire.errors import FrameError
 from penstock.wire.record_ids import ADDED_BYTES_MAX, FIXED_BYTES, HEADER, IdRow, RecordId, incarnation_at

@@ -1,6 +1,7 @@
 """Recovery's fold: what it makes of logs to which something happened."""
 
-from penstock.daemon.core.entries import (
+from penstock.daemon.ledger.client_sequences import Sessions
+from penstock.daemon.ledger.entries import (
     AckedEntry,
     CheckpointEntry,
     CutsEntry,
@@ -15,10 +16,9 @@ from penstock.daemon.core.entries import (
     StampRowEntry,
     lsn,
 )
-from penstock.daemon.core.entry_codec import SpoolEntry
-from penstock.daemon.core.ledger import Hole
-from penstock.daemon.core.replay import LostRange, Replay, Replayed
-from penstock.daemon.core.sessions import Sessions
+from penstock.daemon.ledger.entry_codec import SpoolEntry
+from penstock.daemon.ledger.partition_state import Hole
+from penstock.daemon.ledger.replay import LostRange, Replay, Replayed
 from penstock.wire.frames import Run
 from penstock.wire.messages import Anchor, Cut, Row
 

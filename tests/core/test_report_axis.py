@@ -2,9 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.pipeline.core.report_axis import lay, make_axis, total
-from penstock.pipeline.core.report_charts import level, ticks
-from penstock.pipeline.core.report_data import MinutePoint, Status
+from penstock.pipeline.report.charts import level, ticks
+from penstock.pipeline.report.data import MinutePoint, Status
+from penstock.pipeline.report.time_axis import lay, make_axis, total
 
 FAR = 10**9
 """Minutes; some 1,900 years."""

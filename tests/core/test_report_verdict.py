@@ -3,13 +3,13 @@
 import dataclasses
 
 import pytest
-from penstock.pipeline.core.report_axis import make_axis
-from penstock.pipeline.core.report_charts import laid_hosts, latency, latency_hours
-from penstock.pipeline.core.report_data import LeftOut, ReportData, Status, worst
-from penstock.pipeline.core.report_tables import tables
-from penstock.pipeline.core.report_verdict import books, judge
-from penstock.pipeline.core.report_view import BAR_WIDTH, Limits, segments, view
 from penstock.pipeline.exits import PipelineExit
+from penstock.pipeline.report.charts import laid_hosts, latency, latency_hours
+from penstock.pipeline.report.data import LeftOut, ReportData, Status, worst
+from penstock.pipeline.report.tables import tables
+from penstock.pipeline.report.time_axis import make_axis
+from penstock.pipeline.report.verdict import books, judge
+from penstock.pipeline.report.view import BAR_WIDTH, Limits, segments, view
 
 from tests.harness import report_samples as samples
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.pipeline.core import report_words as words
+from penstock.pipeline.report import wording as words
 
 
 @given(st.integers(1, 10**12), st.integers(0, 10**12))

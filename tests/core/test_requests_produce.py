@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
-from penstock.producer.core.requests import (
+from penstock.producer.protocol.framing import StreamError
+from penstock.producer.protocol.produce_request import (
     Endpoint,
     LeaderHint,
     PartitionData,
@@ -18,7 +19,6 @@ from penstock.producer.core.requests import (
     frame_produce,
     read_produce,
 )
-from penstock.producer.core.streams import StreamError
 
 VERSIONS: Final = range(3, 14)
 _ID: Final = uuid.UUID(int=0x1234567890ABCDEF1234567890ABCDEF)

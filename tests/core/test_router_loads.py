@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 import crc32c
-from penstock.daemon.core.loads import FRESH_S, Loads
-from penstock.daemon.core.routing import Route, Routing, TopicFacts, Waiting
-from penstock.producer.core.partitioners import Leader, Sticky
+from penstock.daemon.metadata.partition_load import FRESH_S, Loads
+from penstock.daemon.sessions.routing import Route, Routing, TopicFacts, Waiting
+from penstock.producer.accumulator.partitioners import Leader, Sticky
 from penstock.wire.messages import Load, NodeLoad, PartitionLoad
 
 from tests.fakes.lease_desk import TOPIC, TOPIC_ID, Desk

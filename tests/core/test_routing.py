@@ -1,10 +1,10 @@
 """What routing knows of topics, from brokers and from the spool."""
 
 import crc32c
-from penstock.daemon.core.entries import PartitionEntry
-from penstock.daemon.core.ledger import Ledger
-from penstock.daemon.core.routing import KEYLESS_LOOKS, Route, Routing, Waiting
-from penstock.producer.core.partitioners import Leader, Sticky
+from penstock.daemon.ledger.entries import PartitionEntry
+from penstock.daemon.ledger.partition_state import Ledger
+from penstock.daemon.sessions.routing import KEYLESS_LOOKS, Route, Routing, Waiting
+from penstock.producer.accumulator.partitioners import Leader, Sticky
 from penstock.wire.slices import crc_prefix
 
 from .intake_world import FakeStore, facts

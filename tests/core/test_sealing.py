@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 import pytest
-from penstock.pipeline.core.hours import HOUR_MS, start_ms
-from penstock.pipeline.core.report_data import Status
-from penstock.pipeline.core.sealing import (
+from penstock.pipeline.hours import HOUR_MS, start_ms
+from penstock.pipeline.report.data import Status
+from penstock.pipeline.seal.decisions import (
     Audited,
     AuditRow,
     Decision,

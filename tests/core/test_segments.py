@@ -1,8 +1,8 @@
 """Which segments may be removed, and when."""
 
-from penstock.daemon.core.entries import Lsn, lsn
-from penstock.daemon.core.model import PendingFrame, PendingSlice
-from penstock.daemon.core.segments import Segments, relocate
+from penstock.daemon.ledger.entries import Lsn, lsn
+from penstock.daemon.ledger.segments import Segments, relocate
+from penstock.daemon.ledger.slices import PendingFrame, PendingSlice
 
 
 def three_segments() -> Segments:

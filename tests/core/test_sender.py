@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 import pytest
-from penstock.producer.core.cuts import Batch
-from penstock.producer.core.requests import ProduceOutcome
-from penstock.producer.core.sender import REQUEST_OVERHEAD_BYTES, Permit, Sender, match
+from penstock.producer.accumulator.batch import Batch
+from penstock.producer.protocol.produce_request import ProduceOutcome
+from penstock.producer.sender.ready_nodes import REQUEST_OVERHEAD_BYTES, Permit, Sender, match
 
 PERMIT = Permit(1, 100, 5)
 SIZE = 100

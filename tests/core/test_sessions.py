@@ -1,15 +1,9 @@
 """Which sequences a client id may use, and what a resend is told."""
 
 import pytest
-from penstock.daemon.core.entries import FrameEntry, Lsn, SessionEntry, SliceEntry
-from penstock.daemon.core.model import PendingFrame
-from penstock.daemon.core.sessions import (
-    KEPT_AFTER_START_MS,
-    ClientState,
-    SessionLimits,
-    Sessions,
-    Standing,
-)
+from penstock.daemon.ledger.client_sequences import KEPT_AFTER_START_MS, ClientState, SessionLimits, Sessions, Standing
+from penstock.daemon.ledger.entries import FrameEntry, Lsn, SessionEntry, SliceEntry
+from penstock.daemon.ledger.slices import PendingFrame
 from penstock.wire.frames import Code, RefusedRecords
 
 

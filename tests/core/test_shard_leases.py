@@ -1,8 +1,8 @@
 """Every mode and pace of a lease, against a model broker."""
 
 import pytest
-from penstock.producer.core.modes import NEXT, Mode
-from penstock.producer.core.requests import LeaderHint
+from penstock.producer.protocol.produce_request import LeaderHint
+from penstock.producer.sender.modes import NEXT, Mode
 from penstock.wire.messages import (
     FIRST,
     NARROW,

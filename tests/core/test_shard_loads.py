@@ -1,7 +1,7 @@
 """What a shard tells of its partitions in LOAD."""
 
 import pytest
-from penstock.producer.core.modes import Mode
+from penstock.producer.sender.modes import Mode
 from penstock.wire.messages import PartitionLoad
 
 from tests.fakes.shard_bench import ShardBench

@@ -1,9 +1,9 @@
 """One pass of a backward probe."""
 
 import pytest
-from penstock.producer.core.cuts import Batch
-from penstock.producer.core.modes import Here
-from penstock.producer.core.probes import Probe, Step
+from penstock.producer.accumulator.batch import Batch
+from penstock.producer.sender.log_end_probe import Probe, Step
+from penstock.producer.sender.modes import Here
 
 HERE = Here(1, 1, 0)
 

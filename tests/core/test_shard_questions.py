@@ -1,8 +1,8 @@
 """What a leader is asked before anything is sent, and what follows from its answers."""
 
 import pytest
-from penstock.producer.core.modes import Mode, Question
-from penstock.producer.core.questions import LEAST_VERSION, Told, read, request_for
+from penstock.producer.sender.leader_checks import LEAST_VERSION, Told, read, request_for
+from penstock.producer.sender.modes import Mode, Question
 from penstock.wire.messages import FIRST, OPEN, Anchor, Halt, Hint
 
 from tests.fakes.segments import NOW_MS

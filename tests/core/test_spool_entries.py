@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.core.entries import (
+from penstock.daemon.ledger.entries import (
     AckedEntry,
     CheckpointEntry,
     CutsEntry,
@@ -26,7 +26,7 @@ from penstock.daemon.core.entries import (
     SliceEntry,
     StampRowEntry,
 )
-from penstock.daemon.core.entry_codec import (
+from penstock.daemon.ledger.entry_codec import (
     Kind,
     SyncedEntry,
     VoidEntry,
@@ -36,7 +36,7 @@ from penstock.daemon.core.entry_codec import (
     unpack,
     unpack_minute,
 )
-from penstock.daemon.core.segment_scan import (
+from penstock.daemon.ledger.segment_scan import (
     ENTRIES_AT,
     ENTRY,
     Damage,

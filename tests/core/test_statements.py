@@ -1,7 +1,7 @@
 """What is told, when, and when for the last time."""
 
-from penstock.daemon.core.entries import RefusedEntry
-from penstock.daemon.core.statements import SETTLED_AFTER_S, Draft, Statements
+from penstock.daemon.audit.publication import SETTLED_AFTER_S, Draft, Statements
+from penstock.daemon.ledger.entries import RefusedEntry
 from penstock.wire.audit_records import CLOSED, RUNNING, Heartbeat, Intake, Outcome
 
 from tests.core.test_books import MINUTE, World

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from penstock.daemon import stats
+from penstock.daemon.router import stats
 from penstock.wire.messages import Load, Node, NodeLoad
 
 

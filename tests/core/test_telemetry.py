@@ -3,9 +3,11 @@
 import time
 
 import pytest
-from penstock.producer.core.codecs import Codec
-from penstock.producer.core.streams import StreamError
-from penstock.producer.core.telemetry import (
+from penstock.producer.protocol.error_codes import error_name
+from penstock.producer.protocol.framing import StreamError
+from penstock.producer.records.compression import Codec
+from penstock.producer.telemetry.push_messages import frame_push, frame_subscriptions, read_push, read_subscriptions
+from penstock.producer.telemetry.subscription import (
     NEXT,
     ZERO_ID,
     AskSubscription,
@@ -15,8 +17,6 @@ from penstock.producer.core.telemetry import (
     Telemetry,
     selector,
 )
-from penstock.producer.core.telemetry_messages import frame_push, frame_subscriptions, read_push, read_subscriptions
-from penstock.producer.core.verdicts import error_name
 
 ID = b"0123456789abcdef"
 SUBSCRIPTION = Subscription(ID, 7, (4, 3), 1000, 1 << 20, True, ("org.apache.kafka.producer.",))

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from penstock.producer.core.metric_names import CLIENT
-from penstock.producer.telemetry import LAST_PUSH_S
+from penstock.producer.telemetry.catalogue import CLIENT
+from penstock.producer.telemetry.push import LAST_PUSH_S
 
 from tests.fakes.scripted_broker import Asked
 from tests.fakes.telemetry_net import INSTANCE, TelemetryNet, pushed, subscription, telemetry_net

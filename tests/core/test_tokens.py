@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from penstock.producer.core.tokens import (
+from penstock.producer.security.tokens import (
     TOKEN_BYTES_MAX,
     RefreshWindow,
     Token,

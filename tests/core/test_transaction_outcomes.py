@@ -1,7 +1,9 @@
 """What is told of a commit: when it can be read, and how it ended when nobody answered."""
 
 import pytest
-from penstock.producer.core.transaction_asks import (
+from penstock.producer.transactions.commit_outcome import Outcome, judge_outcome
+from penstock.producer.transactions.operations import Alarm, Ended, Operation, PartitionsVisible
+from penstock.producer.transactions.requests import (
     CodeTold,
     DescribeTransaction,
     EndTxn,
@@ -9,10 +11,8 @@ from penstock.producer.core.transaction_asks import (
     InitProducerId,
     TransactionTold,
 )
-from penstock.producer.core.transaction_operations import Alarm, Ended, Operation, PartitionsVisible
-from penstock.producer.core.transaction_outcome import Outcome, judge_outcome
-from penstock.producer.core.transactions import FailureKind, State
-from penstock.producer.core.visibility import Look, LookKind, OpenTold, StableTold
+from penstock.producer.transactions.states import FailureKind, State
+from penstock.producer.transactions.visibility import Look, LookKind, OpenTold, StableTold
 
 from tests.conformance.transaction_rig import (
     CONCURRENT_TRANSACTIONS,

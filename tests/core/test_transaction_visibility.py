@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.transaction_course import TransactionLimits
-from penstock.producer.core.visibility import Look, LookKind, OpenTold, StableTold, Visibility
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.transactions.manager_state import TransactionLimits
+from penstock.producer.transactions.visibility import Look, LookKind, OpenTold, StableTold, Visibility
 
 OURS: Final = 7
 ANOTHERS: Final = 8

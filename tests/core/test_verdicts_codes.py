@@ -2,7 +2,7 @@
 
 import pytest
 from kafka.errors import kafka_errors
-from penstock.producer.core.verdicts import (
+from penstock.producer.protocol.error_codes import (
     AnswerVerdict,
     TopicVerdict,
     Verdict,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.daemon.disk import Buffer, Disk
+from penstock.daemon.spool.disk import Buffer, Disk
 
 SECTOR = 512
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from penstock.producer.core.addresses import Address
-from penstock.producer.core.connections import ConnectionLimits
-from penstock.producer.core.messages import Answer
-from penstock.producer.network import Connection
-from penstock.producer.sockets import NO_SECURITY, ConnectionOptions, Security, SocketOptions, System
+from penstock.producer.network.addresses import Address
+from penstock.producer.network.connection import Connection
+from penstock.producer.network.connection_state import ConnectionLimits
+from penstock.producer.network.socket_options import NO_SECURITY, ConnectionOptions, Security, SocketOptions, System
+from penstock.producer.protocol.responses import Answer
 from penstock.runtime.loop import READ, WRITE
 
 from .scripted_broker import RANGES, Asked, versions_body

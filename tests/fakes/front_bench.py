@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from itertools import count
 
 from penstock.config.direct import direct_settings
-from penstock.producer.core.cluster import BrokerAddress, Cluster, PartitionView, TopicView
-from penstock.producer.front import Front
-from penstock.producer.kernel_front import Sends
-from penstock.producer.seams import Seams
+from penstock.producer.direct.environment import Seams
+from penstock.producer.direct.futures_front import Front
+from penstock.producer.kernel.append import Sends
+from penstock.producer.metadata.cluster import BrokerAddress, Cluster, PartitionView, TopicView
 
 from .segments import NOW_MS
 from .shard_bench import TOPIC

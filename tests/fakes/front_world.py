@@ -7,12 +7,12 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from penstock.producer import DirectProducer
-from penstock.producer.core.arena import Sealed
-from penstock.producer.core.cluster import BrokerAddress, Cluster, PartitionView, TopicView
-from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind, Outcome
-from penstock.producer.finding import Thread
-from penstock.producer.front import Front
-from penstock.producer.seams import Seams
+from penstock.producer.accumulator.chunk_store import Sealed
+from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Kind, Outcome
+from penstock.producer.direct.environment import Seams
+from penstock.producer.direct.futures_front import Front
+from penstock.producer.direct.metadata_wait import Thread
+from penstock.producer.metadata.cluster import BrokerAddress, Cluster, PartitionView, TopicView
 
 TOPIC = "topic"
 NOW_MS = 1_488_748_346_917

@@ -7,12 +7,12 @@ that is killed loses what it has not said.
 from collections import deque
 from collections.abc import Sequence
 
-from penstock.daemon.core.entries import CheckpointEntry, FrameEntry, Lsn, ParkedEntry, SliceEntry
-from penstock.daemon.core.ledger import Ledger
-from penstock.daemon.core.model import PendingSlice, SliceEnded
-from penstock.daemon.core.parking import ParkRequest
-from penstock.producer.core.outbox import Said
-from penstock.producer.core.requests import ProduceOutcome
+from penstock.daemon.leases.refused_batches import ParkRequest
+from penstock.daemon.ledger.entries import CheckpointEntry, FrameEntry, Lsn, ParkedEntry, SliceEntry
+from penstock.daemon.ledger.partition_state import Ledger
+from penstock.daemon.ledger.slices import PendingSlice, SliceEnded
+from penstock.producer.protocol.produce_request import ProduceOutcome
+from penstock.producer.sender.outbox import Said
 from penstock.wire.journal import JournalSlot
 from penstock.wire.messages import Node, Nodes, RouterMessage
 

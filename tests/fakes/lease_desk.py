@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from penstock.daemon.core.entries import ControlEntry, Entry, FrameEntry, Lsn, SliceEntry
-from penstock.daemon.core.leases import LeaseLimits, Leases
-from penstock.daemon.core.ledger import Ledger, PartitionState
-from penstock.daemon.core.model import PendingFrame, PendingSlice, SliceEnded
+from penstock.daemon.leases.ownership import LeaseLimits, Leases
+from penstock.daemon.ledger.entries import ControlEntry, Entry, FrameEntry, Lsn, SliceEntry
+from penstock.daemon.ledger.partition_state import Ledger, PartitionState
+from penstock.daemon.ledger.slices import PendingFrame, PendingSlice, SliceEnded
 from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import (
     Credit,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from penstock.daemon.core.cuts import row_at
+from penstock.daemon.leases.batch_bounds import row_at
 from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import (
     FIRST,

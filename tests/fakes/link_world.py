@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from kafka.protocol.producer.produce import ProduceResponse
 from penstock.config.model import Kafka
-from penstock.producer.links import Link, LinkRules, Links, LinkWatch
-from penstock.producer.sockets import ALL_ACKS, produce_options
+from penstock.producer.network.socket_options import ALL_ACKS, produce_options
+from penstock.producer.sender.broker_link import Link, LinkRules, Links, LinkWatch
 from penstock.wire.messages import Cut, Node, Nodes
 
 from .fake_net import MIDDLE, FakeNet, FakeSocket

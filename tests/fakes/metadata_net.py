@@ -8,7 +8,7 @@ from typing import Any, cast
 from kafka.protocol.admin.configs import DescribeConfigsResponse
 from kafka.protocol.metadata import MetadataResponse
 from penstock.config.direct import direct_settings
-from penstock.producer.metadata import Metadata
+from penstock.producer.metadata.client import Metadata
 
 from .fake_net import FakeNet, FakeSocket
 from .scripted_broker import RANGES, Asked

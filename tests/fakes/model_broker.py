@@ -6,12 +6,12 @@ Batches are judged by `penstock.broker.core`, in its order; there are neither le
 import struct
 from typing import NamedTuple
 
-from penstock.broker.core.batches import Head, Verify, check
-from penstock.broker.core.codecs import Codec, decompress
-from penstock.broker.core.errors import Refusal
-from penstock.broker.core.log import Known, PartitionLog
-from penstock.broker.core.producer_state import Kind, Producer, ProducerTable
-from penstock.broker.core.topics import LONG_MAX, TimestampType, TopicRules
+from penstock.broker.log.batches import Head, Verify, check
+from penstock.broker.log.decompression import Codec, decompress
+from penstock.broker.log.error_codes import Refusal
+from penstock.broker.log.partition_log import Known, PartitionLog
+from penstock.broker.log.producer_state import Kind, Producer, ProducerTable
+from penstock.broker.log.topics import LONG_MAX, TimestampType, TopicRules
 
 from tests.harness.batches import Rec
 from tests.harness.batches import batch as made_by_hand

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import ConnectionLimits
-from penstock.producer.core.messages import Answer
-from penstock.producer.network import Connection
-from penstock.producer.resolver import Resolver
-from penstock.producer.sockets import NO_SECURITY, ConnectionOptions, Security, SocketOptions
+from penstock.producer.network.connection import Connection
+from penstock.producer.network.connection_state import ConnectionLimits
+from penstock.producer.network.resolver import Resolver
+from penstock.producer.network.socket_options import NO_SECURITY, ConnectionOptions, Security, SocketOptions
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.protocol.responses import Answer
 from penstock.runtime.loop import Loop
 
 _WAIT_S: Final = 10.0

@@ -7,7 +7,7 @@ from typing import Final
 
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from penstock.api.errors import AuthenticationError
-from penstock.producer.core.authentication import Later, SaslRules
+from penstock.producer.security.sasl import Later, SaslRules
 
 from tests.harness.certificates import Authority, Certificate
 

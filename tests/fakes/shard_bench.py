@@ -5,17 +5,17 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.producer.core.accumulator import Accumulator
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.buffers import BufferPool
-from penstock.producer.core.codecs import Codec, Levels, make_compressor
-from penstock.producer.core.lease import Lease
-from penstock.producer.core.leases import CreditRule, LeaseTable
-from penstock.producer.core.modes import Limits, Mode, Question
-from penstock.producer.core.questions import Told
-from penstock.producer.core.queues import BatchRules
-from penstock.producer.core.requests import LeaderHint, ProduceOutcome
-from penstock.producer.core.sender import Flight, Permit
+from penstock.producer.accumulator.buffer_pool import BufferPool
+from penstock.producer.accumulator.partition_queue import BatchRules
+from penstock.producer.accumulator.slice_accumulator import Accumulator
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.protocol.produce_request import LeaderHint, ProduceOutcome
+from penstock.producer.records.compression import Codec, Levels, make_compressor
+from penstock.producer.sender.idempotent import Lease
+from penstock.producer.sender.leader_checks import Told
+from penstock.producer.sender.modes import Limits, Mode, Question
+from penstock.producer.sender.partitions import CreditRule, LeaseTable
+from penstock.producer.sender.ready_nodes import Flight, Permit
 from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import (
     FIRST,

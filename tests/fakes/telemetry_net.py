@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from penstock.config.direct import direct_settings
-from penstock.producer.metrics import Meters
-from penstock.producer.sockets import control_options
-from penstock.producer.telemetry import InstanceId, Pusher
+from penstock.producer.network.socket_options import control_options
+from penstock.producer.telemetry.metrics import Meters
+from penstock.producer.telemetry.push import InstanceId, Pusher
 
 from .fake_net import FakeNet, FakeSocket
 from .metadata_net import MetadataNet

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
-from penstock.pipeline import audit, schemas
-from penstock.pipeline.audit import AuditResult
-from penstock.pipeline.audit_frames import FEW
-from penstock.pipeline.audit_scope import SEALS
-from penstock.pipeline.audit_source import Source
-from penstock.pipeline.core.hours import HourRange
+from penstock.pipeline import schemas
+from penstock.pipeline.audit import audit_job as audit
+from penstock.pipeline.audit.audit_job import AuditResult
+from penstock.pipeline.audit.frames import FEW
+from penstock.pipeline.audit.scope import SEALS
+from penstock.pipeline.audit.source import Source
+from penstock.pipeline.hours import HourRange
 from penstock.pipeline.names import QUARANTINE, bronze_table
 from penstock.pipeline.tables import Tables, open_tables
 from pyspark.sql import DataFrame, SparkSession

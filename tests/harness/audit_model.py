@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.pipeline.core.hours import hour_of_ms
-from penstock.pipeline.core.report_data import MissingClass, Status
+from penstock.pipeline.hours import hour_of_ms
+from penstock.pipeline.report.data import MissingClass, Status
 from penstock.wire import audit_records
 from penstock.wire.audit_records import Heartbeat, Intake, Outcome
 from penstock.wire.errors import FrameError

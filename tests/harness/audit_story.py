@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.pipeline.audit import AuditResult
-from penstock.pipeline.core.hours import HOUR_MS, hour_of_ms
-from penstock.pipeline.core.report_data import HourRow, MissingClass
+from penstock.pipeline.audit.audit_job import AuditResult
+from penstock.pipeline.hours import HOUR_MS, hour_of_ms
+from penstock.pipeline.report.data import HourRow, MissingClass
 from penstock.wire import audit_records
 from penstock.wire.audit_records import Intake, Outcome
 from pyspark.sql import DataFrame, SparkSession

@@ -7,11 +7,11 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from penstock.broker.catalogue import MemoryCatalogue
-from penstock.broker.core.node import Limits, Node, Peer
-from penstock.broker.core.outcomes import Wait
-from penstock.broker.core.ports import LogStore, Moment, TopicStore
-from penstock.broker.core.requests import Reply, apply, decode
-from penstock.broker.core.topics import Topic
+from penstock.broker.cluster.node import Limits, Node, Peer
+from penstock.broker.cluster.responses import Wait
+from penstock.broker.log.ports import LogStore, Moment, TopicStore
+from penstock.broker.log.topics import Topic
+from penstock.broker.requests.dispatch import Reply, apply, decode
 from penstock.broker.storage import MemoryLogs
 
 from .batches import NOW_MS

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.broker.core import fetch, produce, producer_state, producers, requests
-from penstock.broker.core.errors import ErrorCode, Refusal
-from penstock.broker.core.log import Known, PartitionLog
-from penstock.broker.core.node import Node, Partition
-from penstock.broker.core.producer_state import Append, Duplicate, OutOfOrder, ProducerTable, StaleEpoch
-from penstock.broker.core.replication import Cluster
+from penstock.broker.cluster.node import Node, Partition
+from penstock.broker.log import producer_state
+from penstock.broker.log.error_codes import ErrorCode, Refusal
+from penstock.broker.log.partition_log import Known, PartitionLog
+from penstock.broker.log.producer_state import Append, Duplicate, OutOfOrder, ProducerTable, StaleEpoch
+from penstock.broker.replication.replicated_cluster import Cluster
+from penstock.broker.requests import describe_producers, dispatch, fetch, produce
 
 _ABSENT = object()
 
@@ -199,7 +200,7 @@ def deleting_records_forgets_their_producers(patch: Changes) -> None:
 
 @mutant
 def followers_refuse_describe_producers(patch: Changes) -> None:
-    describe = producers._producers
+    describe = describe_producers._producers
 
     def refuse(node: Node, name: str, index: int, call: Any) -> Any:
         topic = node.topic(name)
@@ -208,7 +209,7 @@ def followers_refuse_describe_producers(patch: Changes) -> None:
             answer.error_code, answer.active_producers = ErrorCode.NOT_LEADER_OR_FOLLOWER, []
         return answer
 
-    patch.swap(producers, "_producers", refuse)
+    patch.swap(describe_producers, "_producers", refuse)
 
 
 @mutant
@@ -271,7 +272,7 @@ def replicas_lost_after_the_append_are_not_told(patch: Changes) -> None:
                     part.error_code = ErrorCode.NONE
         return outcome
 
-    patch.swap(requests, "finish", kindly)
+    patch.swap(dispatch, "finish", kindly)
 
 
 @mutant

@@ -8,10 +8,10 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
-from penstock.broker.core.node import Limits, Peer
-from penstock.broker.core.outcomes import Wait
-from penstock.broker.core.replication import Cluster, Timing
-from penstock.broker.core.requests import Reply, Request, again, decode
+from penstock.broker.cluster.node import Limits, Peer
+from penstock.broker.cluster.responses import Wait
+from penstock.broker.replication.replicated_cluster import Cluster, Timing
+from penstock.broker.requests.dispatch import Reply, Request, again, decode
 from penstock.broker.storage import MemoryLogs
 
 from .batches import numbered

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
 from penstock.pipeline import session
-from penstock.pipeline.land import Land
-from penstock.pipeline.land_batch import LandError
+from penstock.pipeline.land.batches import LandError
+from penstock.pipeline.land.land_job import Land
 from penstock.pipeline.tables import open_tables
 from pyspark import SparkContext
 from pyspark.sql import SparkSession

@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from penstock.config.model import Kafka
-from penstock.producer.core.cluster import ClusterChange
-from penstock.producer.metadata import Metadata
+from penstock.producer.metadata.client import Metadata
+from penstock.producer.metadata.cluster import ClusterChange
 from penstock.runtime.loop import Loop
 
 _WAIT_S: Final = 20.0

@@ -5,11 +5,17 @@ from time import monotonic
 from typing import Final
 
 from penstock.config.model import Kafka
-from penstock.producer.core.messages import Answer
-from penstock.producer.core.requests import PartitionData, ProduceAnswer, TopicData, frame_produce, read_produce
-from penstock.producer.network import Connection
-from penstock.producer.resolver import Resolver
-from penstock.producer.sockets import produce_options
+from penstock.producer.network.connection import Connection
+from penstock.producer.network.resolver import Resolver
+from penstock.producer.network.socket_options import produce_options
+from penstock.producer.protocol.produce_request import (
+    PartitionData,
+    ProduceAnswer,
+    TopicData,
+    frame_produce,
+    read_produce,
+)
+from penstock.producer.protocol.responses import Answer
 from penstock.runtime.loop import Loop
 
 from .kafka_cluster import Cluster

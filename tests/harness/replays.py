@@ -8,14 +8,14 @@ from uuid import UUID
 
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
-from penstock.broker.core.controller import CONTROLLER
-from penstock.broker.core.node import Limits, Peer
-from penstock.broker.core.outcomes import Wait
-from penstock.broker.core.permissions import CLUSTER_NAME, Grant, Operation, Resource
-from penstock.broker.core.ports import Moment
-from penstock.broker.core.replication import Cluster, Timing
-from penstock.broker.core.requests import Reply, Request, again, decode
-from penstock.broker.core.topics import SETTINGS, check_settings
+from penstock.broker.cluster.acls import CLUSTER_NAME, Grant, Operation, Resource
+from penstock.broker.cluster.controller import CONTROLLER
+from penstock.broker.cluster.node import Limits, Peer
+from penstock.broker.cluster.responses import Wait
+from penstock.broker.log.ports import Moment
+from penstock.broker.log.topics import SETTINGS, check_settings
+from penstock.broker.replication.replicated_cluster import Cluster, Timing
+from penstock.broker.requests.dispatch import Reply, Request, again, decode
 from penstock.broker.storage import MemoryLogs
 
 from .exchanges import REQUESTS, request_of, told_by

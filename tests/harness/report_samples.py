@@ -4,7 +4,7 @@ import random
 from datetime import UTC, datetime
 from typing import Final
 
-from penstock.pipeline.core.report_data import (
+from penstock.pipeline.report.data import (
     Duplicate,
     HoleRange,
     HostMinutes,

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, cast
 
 from penstock.config import handover
 from penstock.config.model import Settings
-from penstock.daemon.control_client import ControlError, ask
+from penstock.daemon.processes.control_client import ControlError, ask
 
 from .processes import REPOSITORY, end, start_tied, tail, wait_until
 from .raw_session import RawSession
@@ -77,7 +77,7 @@ class Stack:
                 [
                     *(sys.executable, "-I", "-S", str(_AT_THREE), str(os.getpid()), str(fd)),
                     *self._router_prefix,
-                    *(sys.executable, "-I", "-m", "penstock.daemon.router", "--settings", str(self.settings_path)),
+                    *(sys.executable, "-I", "-m", "penstock.daemon.router.main", "--settings", str(self.settings_path)),
                 ],
                 pass_fds=(fd,),
                 cwd=REPOSITORY,

@@ -3,9 +3,9 @@
 from typing import Any
 
 from kafka.protocol.api_message import ApiMessage
-from penstock.broker.core.node import Limits
-from penstock.broker.core.ports import LogStore
-from penstock.broker.core.tasks import upkeep
+from penstock.broker.cluster.node import Limits
+from penstock.broker.log.ports import LogStore
+from penstock.broker.requests.periodic_tasks import upkeep
 from penstock.broker.storage import MemoryLogs
 
 from .broker_calls import Bench

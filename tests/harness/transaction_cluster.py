@@ -3,9 +3,9 @@
 from typing import Any
 
 from kafka.protocol.api_message import ApiMessage
-from penstock.broker.core.internal import OFFSETS, TRANSACTIONS, partition_of
-from penstock.broker.core.node import Limits
-from penstock.broker.core.replication import Timing
+from penstock.broker.cluster.node import Limits
+from penstock.broker.log.internal_topics import OFFSETS, TRANSACTIONS, partition_of
+from penstock.broker.replication.replicated_cluster import Timing
 
 from .cluster_calls import ClusterBench, Waiting
 from .transaction_talk import Step, Talk

@@ -3,25 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker.core import (
-    coordination,
-    group_log,
-    groups,
-    markers,
-    member_requests,
+from penstock.broker.cluster.responses import Answer
+from penstock.broker.groups import offsets_table
+from penstock.broker.groups.membership import Group
+from penstock.broker.groups.offsets_table import GroupTable
+from penstock.broker.log.error_codes import ErrorCode
+from penstock.broker.log.partition_log import PartitionLog
+from penstock.broker.log.producer_state import Append, Kind, Plain, ProducerTable
+from penstock.broker.requests import (
+    coordinator,
+    group_offsets,
+    join_group,
+    periodic_tasks,
     produce,
-    tasks,
-    transaction_requests,
+    transaction_markers,
+    transactions,
 )
-from penstock.broker.core import transaction_states as states
-from penstock.broker.core.errors import ErrorCode
-from penstock.broker.core.group_log import GroupTable
-from penstock.broker.core.log import PartitionLog
-from penstock.broker.core.members import Group
-from penstock.broker.core.outcomes import Answer
-from penstock.broker.core.producer_state import Append, Kind, Plain, ProducerTable
-from penstock.broker.core.transaction_log import TransactionTable
-from penstock.broker.core.transaction_states import NO_EPOCH, PREPARED, State, Transaction
+from penstock.broker.transactions import states
+from penstock.broker.transactions.states import NO_EPOCH, PREPARED, State, Transaction
+from penstock.broker.transactions.table import TransactionTable
 
 from .broker_mutants import Changes, Mutant, judging
 
@@ -196,12 +196,12 @@ def all_aborted_transactions_are_told_to_everybody(patch: Changes) -> None:
 
 @mutant
 def offsets_count_before_the_commit(patch: Changes) -> None:
-    patch.swap(group_log, "TRANSACTIONAL_BIT", 0)
+    patch.swap(offsets_table, "TRANSACTIONAL_BIT", 0)
 
 
 @mutant
 def aborted_offsets_count(patch: Changes) -> None:
-    altered(patch, group_log, "read_marker", lambda told: told._replace(commit=True))
+    altered(patch, offsets_table, "read_marker", lambda told: told._replace(commit=True))
 
 
 @mutant
@@ -214,27 +214,27 @@ def the_later_counted_offset_wins(patch: Changes) -> None:
     def apply(offsets: Any, told: Any) -> None:
         offsets.update({place: one for place, one in told.items() if one is not None})
 
-    patch.swap(group_log, "_apply", apply)
+    patch.swap(offsets_table, "_apply", apply)
 
 
 @mutant
 def anybody_commits_for_a_generation(patch: Changes) -> None:
-    patch.swap(groups, "_stranger", lambda *_, **__: ErrorCode.NONE)
+    patch.swap(group_offsets, "_stranger", lambda *_, **__: ErrorCode.NONE)
 
 
 @mutant
 def transactions_stay_open_for_ever(patch: Changes) -> None:
-    patch.swap(tasks, "abort_old", lambda *_: None)
+    patch.swap(periodic_tasks, "abort_old", lambda *_: None)
 
 
 @mutant
 def nobody_asks_for_rights_to_transactional_ids(patch: Changes) -> None:
-    patch.swap(transaction_requests, "may", lambda *_: True)
+    patch.swap(transactions, "may", lambda *_: True)
 
 
 @of_scenarios("test_an_end_is_not_told_before_the_replicas_know_it")
 def an_answer_does_not_wait_for_replicas(patch: Changes) -> None:
-    patch.swap(transaction_requests, "finish", lambda node, call, written: Answer(written.answer))
+    patch.swap(transactions, "finish", lambda node, call, written: Answer(written.answer))
 
 
 @of_scenarios("test_until_its_marker_is_written_a_late_batch_falls_into_the_ended_transaction_and_the_next_epoch_waits")
@@ -249,7 +249,7 @@ def the_next_epoch_does_not_wait_for_markers(patch: Changes) -> None:
 
 @of_scenarios("test_the_next_coordinator_writes_the_markers_that_the_last_one_owed")
 def a_new_coordinator_owes_nothing(patch: Changes) -> None:
-    patch.swap(markers, "PREPARED", frozenset())
+    patch.swap(transaction_markers, "PREPARED", frozenset())
 
 
 @of_scenarios("test_a_marker_that_is_lost_with_its_leader_is_written_again")
@@ -257,7 +257,7 @@ def a_marker_is_written_once(patch: Changes) -> None:
     def look(_node: Any, key: Any, _sent: Any, ending: Any) -> None:
         del ending.written[key]
 
-    patch.swap(markers, "_look", look)
+    patch.swap(transaction_markers, "_look", look)
 
 
 @of_scenarios("test_a_marker_that_is_lost_with_its_leader_is_written_again")
@@ -271,7 +271,7 @@ def a_marker_counts_before_it_is_copied(patch: Changes) -> None:
 
 @of_scenarios("test_too_few_replicas_of_the_coordinators_log_decide_nothing")
 def one_replica_is_enough_for_a_coordinator(patch: Changes) -> None:
-    append = coordination.append
+    append = coordinator.append
 
     def always(node: Any, partition: Any, *rest: Any) -> Any:
         placement = partition.placement
@@ -280,7 +280,7 @@ def one_replica_is_enough_for_a_coordinator(patch: Changes) -> None:
         partition.placement = placement
         return told
 
-    patch.swap(coordination, "append", always)
+    patch.swap(coordinator, "append", always)
 
 
 @of_scenarios("test_a_new_coordinator_may_take_a_while_to_read_its_log")
@@ -318,4 +318,4 @@ def whoever_left_is_still_there(patch: Changes) -> None:
 
 @mutant
 def a_consumer_needs_no_name_to_join(patch: Changes) -> None:
-    patch.swap(member_requests, "NAMED_FIRST", 99)
+    patch.swap(join_group, "NAMED_FIRST", 99)

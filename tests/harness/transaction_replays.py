@@ -6,15 +6,15 @@ from typing import Any
 
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
-from penstock.broker.core.coordination import home_of
-from penstock.broker.core.internal import TRANSACTIONS
-from penstock.broker.core.node import Limits, Peer
-from penstock.broker.core.outcomes import Wait
-from penstock.broker.core.permissions import Grant, Operation, Resource
-from penstock.broker.core.ports import Moment
-from penstock.broker.core.replication import Cluster
-from penstock.broker.core.requests import again, decode
-from penstock.broker.core.transactions import store
+from penstock.broker.cluster.acls import Grant, Operation, Resource
+from penstock.broker.cluster.node import Limits, Peer
+from penstock.broker.cluster.responses import Wait
+from penstock.broker.log.internal_topics import TRANSACTIONS
+from penstock.broker.log.ports import Moment
+from penstock.broker.replication.replicated_cluster import Cluster
+from penstock.broker.requests.coordinator import home_of
+from penstock.broker.requests.dispatch import again, decode
+from penstock.broker.requests.transaction_coordinator import store
 from penstock.broker.storage import MemoryLogs
 
 from .transaction_talk import STEPS, SUFFIXES, Step, Talk

@@ -10,7 +10,7 @@ from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
-from penstock.broker.core.errors import ErrorCode
+from penstock.broker.log.error_codes import ErrorCode
 
 from tests.core.test_broker_batches import BROKEN
 from tests.harness.batches import Head, Rec, batch, numbered

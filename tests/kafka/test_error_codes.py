@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from penstock.producer.core.verdicts import Verdict, error_name, is_known, judge_produce
+from penstock.producer.protocol.error_codes import Verdict, error_name, is_known, judge_produce
 
 from tests.harness.kafka_node import VERSIONS, kafka_libs
 

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from penstock.producer.core.requests import ProduceOutcome
-from penstock.producer.core.verdicts import Verdict, judge_produce
+from penstock.producer.protocol.error_codes import Verdict, judge_produce
+from penstock.producer.protocol.produce_request import ProduceOutcome
 
 from tests.harness.batches import numbered
 from tests.harness.kafka_cluster import Cluster

@@ -14,8 +14,8 @@ import pytest
 from kafka.protocol.admin.configs import IncrementalAlterConfigsRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, MetricsData
 from penstock.producer import DirectProducer
-from penstock.producer.core.metric_names import METRICS
-from penstock.producer.metric_names_shown import is_counter, otlp_name
+from penstock.producer.telemetry.catalogue import METRICS
+from penstock.producer.telemetry.exported_names import is_counter, otlp_name
 
 from tests.harness.embedded import Caller
 from tests.harness.kafka_cluster import OwnCluster, existing_bootstrap

@@ -15,7 +15,7 @@ from penstock.api.errors import (
     TransactionStateError,
 )
 from penstock.producer import DirectProducer
-from penstock.producer.transactional import ConsumerGroup
+from penstock.producer.direct.transactions_api import ConsumerGroup
 
 from tests.harness.kafka_cluster import Cluster, OwnCluster
 from tests.harness.transaction_runs import read_committed_by_java, set_transaction_version

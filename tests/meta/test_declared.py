@@ -20,7 +20,7 @@ RULED: Final = {"sasl_allow_plaintext"}
 DECLARATIONS: Final = {"direct.py", "model.py", "producer.py", "security.py", "secret_files.py"}
 SECTIONS: Final = {
     Settings: {"settings", "wanted", "given"},
-    # `producer/metadata.py` is given this section as its settings.
+    # `producer/metadata/client.py` is given this section as its settings.
     Kafka: {"kafka", "settings"},
     Spool: {"spool"},
     Exporter: {"exporter"},

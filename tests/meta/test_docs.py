@@ -10,7 +10,7 @@ import pytest
 from penstock.cli import reference as command_line
 from penstock.config.load import load
 from penstock.config.pipeline import load_pipeline
-from penstock.daemon.core.lease_states import BlockedBy
+from penstock.daemon.leases.states import BlockedBy
 from penstock.pipeline import command_page as pipeline_command
 from penstock.wire.frames import Code
 

@@ -12,7 +12,7 @@ from penstock.config.model import Kafka, Settings
 from penstock.config.pipeline import load_pipeline
 from penstock.pipeline import command_page as pipeline_command
 from penstock.pipeline import metric_page as pipeline_metric_page
-from penstock.producer import metric_page
+from penstock.producer.telemetry import reference_page
 from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def test_the_page_of_the_direct_producers_settings_is_what_the_declarations_say(
 
 def test_the_page_of_the_direct_producers_metrics_is_what_the_declarations_say() -> None:
     page = (ROOT / "docs/reference/producer-metrics.md").read_text()
-    assert page == metric_page.page(), "run `make docs`"
+    assert page == reference_page.page(), "run `make docs`"
 
 
 def test_the_page_of_the_pipelines_metrics_is_what_the_declarations_say() -> None:

@@ -5,18 +5,16 @@ from enum import Enum
 from pathlib import Path
 
 import pytest
-from penstock.daemon.core.lease_states import NEXT, NEXT_SEAT
+from penstock.daemon.leases.states import NEXT, NEXT_SEAT
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "leases.md"
 ROOT = PAGE.parents[2]
 CITED = re.compile(r"\b(?:HO|LSE|HOP|JRN|IDN|BMP|ERR|BRK|LOC|PRB|GAP)-\d+\b")
 OURS = [
-    *("daemon/bus.py", "daemon/journals.py"),
-    *(f"daemon/core/{name}.py" for name in ("leases", "grants", "outcomes", "lease_table", "lease", "lease_states")),
-    *(
-        f"daemon/core/{name}.py"
-        for name in ("backlog", "cuts", "handout", "parking", "placement", "search", "seats", "stamps")
-    ),
+    *("daemon/leases/bus.py", "daemon/leases/journals.py"),
+    *(f"daemon/leases/{name}.py" for name in ("ownership", "grants", "shard_reports", "table", "lease", "states")),
+    *(f"daemon/leases/{name}.py" for name in ("backlog", "batch_bounds", "handout", "refused_batches", "placement")),
+    *(f"daemon/leases/{name}.py" for name in ("log_end_search", "shard_slots", "sequence_epochs")),
 ]
 
 

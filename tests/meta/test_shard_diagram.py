@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from penstock.producer.core.modes import NEXT
+from penstock.producer.sender.modes import NEXT
 
 PAGE = Path(__file__).parents[2] / "docs/design/shard.md"
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from penstock.producer.core.telemetry import NEXT
+from penstock.producer.telemetry.subscription import NEXT
 
 PAGE = Path(__file__).parents[2] / "docs/design/telemetry.md"
 

@@ -2,7 +2,7 @@
 
 import re
 
-from penstock.producer.core.transactions import NEXT, OTHERWISE, REACTIONS, Request, State
+from penstock.producer.transactions.states import NEXT, OTHERWISE, REACTIONS, Request, State
 
 from tests.meta import transaction_page
 from tests.meta.transaction_page import PAGE

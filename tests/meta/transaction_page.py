@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 from typing import Final
 
-from penstock.producer.core.transaction_asks import (
+from penstock.producer.protocol.error_codes import error_name
+from penstock.producer.transactions.request_queue import urgency_of
+from penstock.producer.transactions.requests import (
     NO_IDENTITY,
     AddOffsets,
     AddPartitions,
@@ -23,9 +25,7 @@ from penstock.producer.core.transaction_asks import (
     request_of,
     versions,
 )
-from penstock.producer.core.transaction_queue import urgency_of
-from penstock.producer.core.transactions import NEXT, OTHERWISE, REACTIONS, Reaction, Request, State, judge
-from penstock.producer.core.verdicts import error_name
+from penstock.producer.transactions.states import NEXT, OTHERWISE, REACTIONS, Reaction, Request, State, judge
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs/design/transactions.md"
 MARKED: Final = re.compile(r"(<!-- (\w+): made by `make docs` -->\n).*?(<!-- end -->)", re.DOTALL)

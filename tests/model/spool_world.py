@@ -6,8 +6,9 @@ import select
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from penstock.daemon.core.books import Books
-from penstock.daemon.core.entries import (
+from penstock.daemon.ledger.audit_counts import Books
+from penstock.daemon.ledger.client_sequences import Sessions
+from penstock.daemon.ledger.entries import (
     OWN_SEQ,
     AckedEntry,
     CheckpointEntry,
@@ -18,13 +19,12 @@ from penstock.daemon.core.entries import (
     RefusedEntry,
     SliceEntry,
 )
-from penstock.daemon.core.ledger import Ledger
-from penstock.daemon.core.model import NoSpaceError, PendingFrame, PendingSlice, SpoolFullError
-from penstock.daemon.core.segments import relocate
-from penstock.daemon.core.sessions import Sessions
-from penstock.daemon.identity import Identity
-from penstock.daemon.recovery import Recovered
-from penstock.daemon.spool import Spool, SpoolLimits
+from penstock.daemon.ledger.partition_state import Ledger
+from penstock.daemon.ledger.segments import relocate
+from penstock.daemon.ledger.slices import NoSpaceError, PendingFrame, PendingSlice, SpoolFullError
+from penstock.daemon.spool.identity import Identity
+from penstock.daemon.spool.log import Spool, SpoolLimits
+from penstock.daemon.spool.recovery import Recovered
 from penstock.wire.messages import Anchor
 
 from tests.fakes.disks import Killed, TornDisk

@@ -4,16 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.daemon.core.book_rows import Minute
-from penstock.daemon.core.books import Books
-from penstock.daemon.core.entries import (
-    AckedEntry,
-    Entry,
-    FrameEntry,
-    IncarnationEntry,
-    ParkedEntry,
-    RefusedEntry,
-)
+from penstock.daemon.ledger.audit_counts import Books
+from penstock.daemon.ledger.audit_rows import Minute
+from penstock.daemon.ledger.entries import AckedEntry, Entry, FrameEntry, IncarnationEntry, ParkedEntry, RefusedEntry
 
 Key = tuple[int, int]
 """Minute and era; all that is counted is one topic's."""

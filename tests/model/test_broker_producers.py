@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from penstock.broker.core.producer_state import Append, Duplicate, OutOfOrder, ProducerTable, StaleEpoch, Stored
+from penstock.broker.log.producer_state import Append, Duplicate, OutOfOrder, ProducerTable, StaleEpoch, Stored
 
 MODULUS = 1 << 31
 IDS = st.integers(1, 3)

@@ -3,9 +3,9 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from penstock.broker.core.controller import CONTROLLER, PlacementError
-from penstock.broker.core.errors import ErrorCode
-from penstock.broker.core.replication import NoNodeError, Timing
+from penstock.broker.cluster.controller import CONTROLLER, PlacementError
+from penstock.broker.log.error_codes import ErrorCode
+from penstock.broker.replication.replicated_cluster import NoNodeError, Timing
 
 from tests.harness.batches import HEAD, numbered
 from tests.harness.broker_calls import Part

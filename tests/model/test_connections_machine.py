@@ -2,8 +2,7 @@
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import (
+from penstock.producer.network.connection_state import (
     ESTABLISHING,
     OPEN,
     RENEWING,
@@ -12,7 +11,8 @@ from penstock.producer.core.connections import (
     Due,
     State,
 )
-from penstock.producer.core.streams import StreamError
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.protocol.framing import StreamError
 
 LIMITS = ConnectionLimits(
     request_timeout_s=3.0,

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.config.model import Settings
-from penstock.daemon import identity as identity_file
-from penstock.daemon.core.entries import AckedEntry, FrameEntry, SliceEntry, StampRowEntry
-from penstock.daemon.core.segment_scan import ENTRIES_AT
-from penstock.daemon.startup import Started, start
+from penstock.daemon.ledger.entries import AckedEntry, FrameEntry, SliceEntry, StampRowEntry
+from penstock.daemon.ledger.segment_scan import ENTRIES_AT
+from penstock.daemon.router.startup import Started, start
+from penstock.daemon.spool import identity as identity_file
 from penstock.wire.messages import Anchor, Row
 from penstock.wire.record_ids import incarnation_at
 

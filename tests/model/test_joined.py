@@ -9,7 +9,7 @@ from typing import Final
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.producer.core.outcomes import Delivered, Failed, Kind, Released
+from penstock.producer.delivery.outcomes import Delivered, Failed, Kind, Released
 
 from tests.conformance.joined_rig import INVALID_RECORD, NOT_LEADER, TOPIC, JoinedRig
 

@@ -8,10 +8,10 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.producer.core.outcomes import Delivered
-from penstock.producer.core.transaction_asks import AddPartitions, Answer, Ask, EndTxn, InitProducerId
-from penstock.producer.core.transaction_operations import Operation
-from penstock.producer.core.transactions import State
+from penstock.producer.delivery.outcomes import Delivered
+from penstock.producer.transactions.operations import Operation
+from penstock.producer.transactions.requests import AddPartitions, Answer, Ask, EndTxn, InitProducerId
+from penstock.producer.transactions.states import State
 
 from tests.conformance.joined_rig import (
     INVALID_RECORD,

@@ -9,10 +9,10 @@ import os
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.daemon.core.entries import AckedEntry, CheckpointEntry, Lsn, PartitionSnapshot, StampRowEntry
-from penstock.daemon.core.ledger import Ledger
-from penstock.daemon.core.model import PendingSlice, SliceEnded
-from penstock.daemon.core.parking import ParkRequest
+from penstock.daemon.leases.refused_batches import ParkRequest
+from penstock.daemon.ledger.entries import AckedEntry, CheckpointEntry, Lsn, PartitionSnapshot, StampRowEntry
+from penstock.daemon.ledger.partition_state import Ledger
+from penstock.daemon.ledger.slices import PendingSlice, SliceEnded
 from penstock.wire.journal import JournalSlot
 from penstock.wire.messages import FIRST, Grant, Pace, RouterMessage, Slices
 

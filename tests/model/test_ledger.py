@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from penstock.daemon.core.entries import (
+from penstock.daemon.ledger.entries import (
     AckedEntry,
     CheckpointEntry,
     CutsEntry,
@@ -16,7 +16,7 @@ from penstock.daemon.core.entries import (
     SliceEntry,
     StampRowEntry,
 )
-from penstock.daemon.core.ledger import Ledger, PartitionState
+from penstock.daemon.ledger.partition_state import Ledger, PartitionState
 from penstock.wire.messages import Anchor, Cut, Row
 from penstock.wire.record_ids import incarnation_at
 

@@ -2,9 +2,8 @@
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.cluster import BrokerAddress
-from penstock.producer.core.metadata_plan import (
+from penstock.producer.metadata.cluster import BrokerAddress
+from penstock.producer.metadata.refresh import (
     BOOTSTRAP,
     Ask,
     AskBrokerSettings,
@@ -15,6 +14,7 @@ from penstock.producer.core.metadata_plan import (
     PlanLimits,
     TopicNews,
 )
+from penstock.producer.protocol.backoff import Backoff
 
 LIMITS = PlanLimits(
     retry=Backoff(0.1, 1.0),

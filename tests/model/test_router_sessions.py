@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
-from penstock.daemon.core.entries import FrameEntry
-from penstock.daemon.core.live import Session, SessionState
-from penstock.daemon.core.model import NoSpaceError, PendingSlice, SpoolFullError
+from penstock.daemon.ledger.entries import FrameEntry
+from penstock.daemon.ledger.slices import NoSpaceError, PendingSlice, SpoolFullError
+from penstock.daemon.sessions.session import Session, SessionState
 from penstock.wire.frames import Ack, Code, Done, Refused, Welcome
 
 from tests.core.intake_world import World, facts, send

@@ -3,9 +3,9 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.daemon.core.entries import FrameEntry, Lsn, SliceEntry
-from penstock.daemon.core.model import PendingFrame
-from penstock.daemon.core.sessions import ClientState, SessionLimits, Sessions, Standing
+from penstock.daemon.ledger.client_sequences import ClientState, SessionLimits, Sessions, Standing
+from penstock.daemon.ledger.entries import FrameEntry, Lsn, SliceEntry
+from penstock.daemon.ledger.slices import PendingFrame
 from penstock.wire.frames import RefusedRecords
 
 LIMITS = SessionLimits(clients_max=4, gaps_max=6, retention_ms=1_000)

@@ -6,9 +6,9 @@ from collections import deque
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.daemon.core.cuts import from_slots
-from penstock.producer.core.modes import Mode
-from penstock.producer.core.requests import ProduceOutcome
+from penstock.daemon.leases.batch_bounds import from_slots
+from penstock.producer.protocol.produce_request import ProduceOutcome
+from penstock.producer.sender.modes import Mode
 from penstock.wire.journal import JournalSlot
 from penstock.wire.messages import (
     FIRST,

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.daemon.core.entries import (
+from penstock.daemon.ledger.entries import (
     CutsEntry,
     GrantedEntry,
     IncarnationEntry,
@@ -18,8 +18,8 @@ from penstock.daemon.core.entries import (
     PartitionEntry,
     StampRowEntry,
 )
-from penstock.daemon.core.ledger import PartitionState
-from penstock.daemon.core.model import NoSpaceError, SpoolFullError
+from penstock.daemon.ledger.partition_state import PartitionState
+from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
 from penstock.wire.messages import Cut, Row
 
 from tests.fakes.disks import Killed

@@ -8,8 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.api.errors import TransactionStateError
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.transaction_asks import (
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.transactions.manager import TransactionLimits, TransactionManager
+from penstock.producer.transactions.operations import Ended, NewIdentity, Operation
+from penstock.producer.transactions.requests import (
     AddOffsets,
     AddPartitions,
     Answer,
@@ -30,10 +32,8 @@ from penstock.producer.core.transaction_asks import (
     PartsTold,
     TransactionTold,
 )
-from penstock.producer.core.transaction_manager import TransactionLimits, TransactionManager
-from penstock.producer.core.transaction_operations import Ended, NewIdentity, Operation
-from penstock.producer.core.transactions import FailedTransactionError, FailureKind, State
-from penstock.producer.core.visibility import LookKind, OpenTold, StableTold
+from penstock.producer.transactions.states import FailedTransactionError, FailureKind, State
+from penstock.producer.transactions.visibility import LookKind, OpenTold, StableTold
 
 from tests.model.transaction_world import CONCURRENT, World
 

@@ -8,7 +8,7 @@ one more partition).
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.producer.core.transaction_asks import NO_IDENTITY, Identity, Part
+from penstock.producer.transactions.requests import NO_IDENTITY, Identity, Part
 
 CONCURRENT: Final = 51
 FENCED: Final = 90

@@ -4,8 +4,9 @@ import time
 from typing import Any, Final, NamedTuple
 
 from penstock.config.pipeline import load_pipeline
-from penstock.pipeline import audit, seal
-from penstock.pipeline.land import Land
+from penstock.pipeline.audit import audit_job
+from penstock.pipeline.land.land_job import Land
+from penstock.pipeline.seal import seal_job
 from penstock.pipeline.tables import open_tables
 from pyspark.sql import SparkSession
 
@@ -63,14 +64,14 @@ def run_audit(spark: SparkSession, pipeline: Pipeline, *, topic: str | None = No
     settings = load_pipeline(pipeline.config_path)
     if topic is not None:
         settings = settings.model_copy(update={"audit": settings.audit.model_copy(update={"topic": topic})})
-    result = audit.run(spark, settings, open_tables(settings, spark), hours=None, now_ms=now_ms(ahead_s))
+    result = audit_job.run(spark, settings, open_tables(settings, spark), hours=None, now_ms=now_ms(ahead_s))
     return verdict(pipeline, result.exit_code, result.run_id)
 
 
 def run_seal(spark: SparkSession, pipeline: Pipeline, *, ahead_s: float = 0.0) -> list[dict[str, Any]]:
     """Seal what can be sealed, at a time `ahead_s` from now, and return the rows of `seals`."""
     settings = load_pipeline(pipeline.config_path)
-    _ = seal.run(spark, settings, open_tables(settings, spark), now_ms=now_ms(ahead_s))
+    _ = seal_job.run(spark, settings, open_tables(settings, spark), now_ms=now_ms(ahead_s))
     return seals(pipeline)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from penstock.client import Producer
 from penstock.config.pipeline import load_pipeline
-from penstock.pipeline.land import Land
+from penstock.pipeline.land.land_job import Land
 from penstock.pipeline.runner import chosen
 from penstock.pipeline.tables import open_tables
 from pyspark.sql import SparkSession

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from penstock.pipeline.audit_fold import RANGE_MAX, AuditVersionError, fold
-from penstock.pipeline.audit_schemas import DUPLICATES, DUPLICATES_TABLE, MISSING, MISSING_TABLE, REPORT, REPORT_TABLE
-from penstock.pipeline.audit_scope import scope
-from penstock.pipeline.core.hours import HourRange, hour_of_ms
-from penstock.pipeline.core.report_data import LeftOut, MissingClass, Status
+from penstock.pipeline.audit.schemas import DUPLICATES, DUPLICATES_TABLE, MISSING, MISSING_TABLE, REPORT, REPORT_TABLE
+from penstock.pipeline.audit.scope import scope
+from penstock.pipeline.audit.totals import RANGE_MAX, AuditVersionError, fold
+from penstock.pipeline.hours import HourRange, hour_of_ms
+from penstock.pipeline.report.data import LeftOut, MissingClass, Status
 from penstock.wire import audit_records
 from penstock.wire.errors import FrameError
 from pyspark.sql import SparkSession

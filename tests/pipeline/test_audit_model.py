@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from penstock.pipeline.audit_frames import FEW
+from penstock.pipeline.audit.frames import FEW
 from pyspark.sql import SparkSession
 
 from tests.harness.audit_bench import AuditBench, told

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
-from penstock.pipeline.audit_source import KafkaSource
+from penstock.pipeline.audit.source import KafkaSource
 from penstock.pipeline.kafka_admin import Offsets
 from pyspark.sql import SparkSession
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import TopicPartition
 from penstock.config.pipeline import load_pipeline
-from penstock.pipeline.lag_group import LagGroup
-from penstock.pipeline.land_batch import LandError
+from penstock.pipeline.land.batches import LandError
+from penstock.pipeline.land.lag_group import LagGroup
 from pyspark.sql import SparkSession
 
 from tests.harness.audit_world import cut_logs

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from penstock.pipeline import id_header, schemas
+from penstock.pipeline import schemas
+from penstock.pipeline.land import id_header
 from penstock.wire.record_ids import HEADER, ORDINAL_MAX, ORIGIN_MAX, RecordId
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from penstock.config.errors import ConfigError
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
-from penstock.pipeline.land import Land
-from penstock.pipeline.land_batch import LandError
-from penstock.pipeline.land_topic import topics_of
+from penstock.pipeline.land.batches import LandError
+from penstock.pipeline.land.land_job import Land
+from penstock.pipeline.land.topic import topics_of
 from penstock.pipeline.tables import open_tables
 from penstock.wire.errors import FrameError
 from penstock.wire.record_ids import HEADER, RecordId

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from penstock.pipeline.land import Land
-from penstock.pipeline.land_batch import LandError
+from penstock.pipeline.land.batches import LandError
+from penstock.pipeline.land.land_job import Land
 from penstock.pipeline.names import bronze_table
 from penstock.pipeline.tables import open_tables
 from penstock.pipeline.tables.commits import Order, commit

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from penstock.config.pipeline import PipelineSettings, load_pipeline, validate_pipeline
-from penstock.pipeline.land import Land
-from penstock.pipeline.land_batch import LandError
+from penstock.pipeline.land.batches import LandError
+from penstock.pipeline.land.land_job import Land
 from penstock.pipeline.tables import open_tables
 from penstock.wire.record_ids import HEADER, RecordId
 from pyspark.sql import SparkSession

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 from penstock.config.pipeline import validate_pipeline
-from penstock.pipeline.core.progress import Ended, Event, Idle, Progressed, Started, progressed
 from penstock.pipeline.kafka_admin import KafkaUnreachableError, connect
-from penstock.pipeline.lag_group import LagGroup
+from penstock.pipeline.land.lag_group import LagGroup
 from penstock.pipeline.listener import EventQueue, Listener
 from penstock.pipeline.query_metrics import METRICS, Book, LagFollower, Prometheus, Statsd
+from penstock.pipeline.query_progress import Ended, Event, Idle, Progressed, Started, progressed
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 

@@ -9,7 +9,7 @@ from kafka import KafkaConsumer
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
 from penstock.pipeline.failures import RefusedError
 from penstock.pipeline.kafka_admin import missing_topics
-from penstock.pipeline.lag_group import LagGroup, positions
+from penstock.pipeline.land.lag_group import LagGroup, positions
 from penstock.pipeline.retire import find, retire
 from penstock.producer import DirectProducer
 from penstock.wire.audit_records import AuditRecord, Heartbeat, Intake

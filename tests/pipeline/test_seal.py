@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import pytest
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
-from penstock.pipeline import schemas, seal
-from penstock.pipeline.audit_schemas import HEARTBEATS, HEARTBEATS_TABLE, REPORT, REPORT_TABLE
-from penstock.pipeline.core.hours import HOUR_MS, start_ms
+from penstock.pipeline import schemas
+from penstock.pipeline.audit.schemas import HEARTBEATS, HEARTBEATS_TABLE, REPORT, REPORT_TABLE
+from penstock.pipeline.hours import HOUR_MS, start_ms
 from penstock.pipeline.names import QUARANTINE, bronze_table
-from penstock.pipeline.seal_rows import seals_table
+from penstock.pipeline.seal import seal_job as seal
+from penstock.pipeline.seal.rows import seals_table
 from penstock.pipeline.tables import Table, Tables, open_tables
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType

@@ -7,7 +7,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
 from penstock.config.pipeline_kafka import connector_options
 from penstock.pipeline.kafka_admin import KafkaUnreachableError, missing_topics
-from penstock.pipeline.lag_group import LagGroup
+from penstock.pipeline.land.lag_group import LagGroup
 from penstock.producer import DirectProducer
 from pyspark.sql import SparkSession
 

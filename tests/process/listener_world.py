@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from penstock.daemon.core.live import Session
-from penstock.daemon.listener import Listener, ListenerLimits
+from penstock.daemon.sessions.listener import Listener, ListenerLimits
+from penstock.daemon.sessions.session import Session
 from penstock.runtime.clock import monotonic
 from penstock.runtime.loop import Loop
 from penstock.wire import frames

@@ -5,19 +5,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 from crc32c import crc32c
-from penstock.daemon.core.entries import CheckpointEntry
-from penstock.daemon.identity import Identity, IdentityFile, _canonical, _load
-from penstock.daemon.recovery import Recovered
-from penstock.daemon.spool import Spool, SpoolLimits
+from penstock.daemon.ledger.entries import CheckpointEntry
+from penstock.daemon.spool.identity import Identity, IdentityFile, _canonical, _load
+from penstock.daemon.spool.log import Spool, SpoolLimits
+from penstock.daemon.spool.recovery import Recovered
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = "SpoolLimits(segment_bytes=1 << 16, control_reserve_bytes=4096)"
 WRITER = f"""
 import sys
 from pathlib import Path
-from penstock.daemon.core.entries import AckedEntry, CheckpointEntry, FrameEntry, SliceEntry
-from penstock.daemon.identity import Identity
-from penstock.daemon.spool import Spool, SpoolLimits
+from penstock.daemon.ledger.entries import AckedEntry, CheckpointEntry, FrameEntry, SliceEntry
+from penstock.daemon.spool.identity import Identity
+from penstock.daemon.spool.log import Spool, SpoolLimits
 from penstock.wire.messages import Anchor
 from tests.fakes.segments import Row, slice_bytes
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest
-from penstock.broker.core.errors import ErrorCode
+from penstock.broker.log.error_codes import ErrorCode
 
 from tests.harness.batches import numbered
 from tests.harness.embedded import Caller, ReplicatedCluster, confluent, now_ms, produce, produce_request

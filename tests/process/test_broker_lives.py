@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from kafka.protocol.producer import InitProducerIdRequest
-from penstock.broker.core.errors import ErrorCode
+from penstock.broker.log.error_codes import ErrorCode
 
 from tests.harness.batches import Rec, batch, numbered
 from tests.harness.embedded import BrokerProcess, Caller, EmbeddedCluster, confluent, now_ms, produce

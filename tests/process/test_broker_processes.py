@@ -11,7 +11,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceResponse
-from penstock.broker.core.errors import ErrorCode
+from penstock.broker.log.error_codes import ErrorCode
 
 from tests.harness.batches import Rec, batch, numbered
 from tests.harness.embedded import EmbeddedCluster, confluent, now_ms, produce, produce_request

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from penstock.daemon import journals
+from penstock.daemon.leases import journals
 from penstock.runtime.clock import monotonic
 from penstock.runtime.host import boot_id
 from penstock.shards.journal import Journal, open_journal

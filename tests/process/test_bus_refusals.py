@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from penstock.daemon.control_client import ControlError
+from penstock.daemon.processes.control_client import ControlError
 
 from tests.harness.embedded import EmbeddedCluster
 from tests.harness.processes import wait_until

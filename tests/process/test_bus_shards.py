@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from penstock.daemon.bus import Bus, BusSettings
+from penstock.daemon.leases.bus import Bus, BusSettings
 from penstock.runtime.clock import monotonic
 from penstock.runtime.loop import Loop
 from penstock.wire.journal import JournalSlot

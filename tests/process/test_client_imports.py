@@ -27,4 +27,4 @@ def test_the_client_needs_nothing_but_msgpack() -> None:
 
 
 def test_a_daemon_module_would_be_noticed() -> None:
-    assert "crc32c" in loaded_by("import penstock.producer.core.batch")
+    assert "crc32c" in loaded_by("import penstock.producer.records.batch_builder")

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from penstock.daemon.core.backlog import Piece
-from penstock.daemon.core.entries import Lsn
-from penstock.daemon.core.model import PendingFrame, PendingSlice
-from penstock.daemon.core.parking import ParkedPart, ParkRequest
-from penstock.daemon.dead_letters import DeadLetterError, DeadLetters, list_letters, show_letter
+from penstock.daemon.deadletters.files import DeadLetterError, DeadLetters, list_letters, show_letter
+from penstock.daemon.leases.backlog import Piece
+from penstock.daemon.leases.refused_batches import ParkedPart, ParkRequest
+from penstock.daemon.ledger.entries import Lsn
+from penstock.daemon.ledger.slices import PendingFrame, PendingSlice
 from penstock.wire.frames import RefusedRecords
 
 from tests.fakes.segments import Row, slice_bytes

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 from penstock.config.direct import direct_settings
-from penstock.producer.core.arena import Arena, Sealed
-from penstock.producer.core.cluster import Cluster
-from penstock.producer.core.outcomes import Delivered, Failed, Failure, Kind, Outcome
-from penstock.producer.direct_thread import SenderThread
-from penstock.producer.metrics import Meters
+from penstock.producer.accumulator.chunk_store import Arena, Sealed
+from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Kind, Outcome
+from penstock.producer.direct.sender_thread import SenderThread
+from penstock.producer.metadata.cluster import Cluster
+from penstock.producer.telemetry.metrics import Meters
 from penstock.runtime.clock import monotonic
 
 from tests.fakes.segments import Row, slice_bytes

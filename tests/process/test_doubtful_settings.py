@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from penstock.producer.direct import DirectProducer
+from penstock.producer.direct.producer import DirectProducer
 
 NOBODY = "127.0.0.1:1"
 

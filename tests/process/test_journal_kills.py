@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from penstock.daemon import journals
+from penstock.daemon.leases import journals
 from penstock.runtime.host import boot_id
 from penstock.shards.journal import open_journal
 

@@ -11,11 +11,11 @@ from typing import Final
 import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from penstock.config.model import Kafka
-from penstock.producer.core.addresses import Address
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import State
-from penstock.producer.resolver import Resolver
-from penstock.producer.sockets import SocketOptions, control_options, produce_options
+from penstock.producer.network.addresses import Address
+from penstock.producer.network.connection_state import State
+from penstock.producer.network.resolver import Resolver
+from penstock.producer.network.socket_options import SocketOptions, control_options, produce_options
+from penstock.producer.protocol.backoff import Backoff
 
 from tests.fakes.network_client import LIMITS, Client, network_client, send_raw
 from tests.fakes.scripted_broker import Peer, ScriptedBroker, versions_body

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from time import monotonic
 
 import pytest
-from penstock.producer.core.requests import PartitionData, TopicData
-from penstock.producer.core.verdicts import Verdict, judge_produce
+from penstock.producer.protocol.error_codes import Verdict, judge_produce
+from penstock.producer.protocol.produce_request import PartitionData, TopicData
 
 from tests.harness.batches import numbered
 from tests.harness.embedded import EmbeddedCluster

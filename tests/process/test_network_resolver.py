@@ -6,8 +6,8 @@ from time import monotonic
 from typing import Final
 
 import pytest
-from penstock.producer.core.addresses import Address
-from penstock.producer.resolver import Resolver
+from penstock.producer.network.addresses import Address
+from penstock.producer.network.resolver import Resolver
 from penstock.runtime.loop import Loop
 
 _WAIT_S: Final = 10.0

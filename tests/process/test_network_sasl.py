@@ -10,12 +10,12 @@ from typing import Final
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 from penstock.api.errors import AuthenticationError
-from penstock.producer.core.authentication import Later, Mechanism, SaslRules
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import ConnectionLimits, State
-from penstock.producer.network import Connection
-from penstock.producer.sockets import Security
-from penstock.producer.tls import TlsContexts, TlsRules
+from penstock.producer.network.connection import Connection
+from penstock.producer.network.connection_state import ConnectionLimits, State
+from penstock.producer.network.socket_options import Security
+from penstock.producer.network.tls import TlsContexts, TlsRules
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.security.sasl import Later, Mechanism, SaslRules
 
 from tests.fakes.network_client import LIMITS, Client, network_client, send_raw
 from tests.fakes.scripted_broker import RANGES, Peer, ScriptedBroker

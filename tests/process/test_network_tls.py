@@ -14,10 +14,10 @@ from typing import Final, cast
 
 import pytest
 from penstock.config.model import Kafka
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.connections import ConnectionLimits, State
-from penstock.producer.sockets import Security, SocketOptions, control_options, produce_options
-from penstock.producer.tls import TlsContexts, TlsRules
+from penstock.producer.network.connection_state import ConnectionLimits, State
+from penstock.producer.network.socket_options import Security, SocketOptions, control_options, produce_options
+from penstock.producer.network.tls import TlsContexts, TlsRules
+from penstock.producer.protocol.backoff import Backoff
 
 from tests.fakes.network_client import LIMITS, Client, network_client, send_raw
 from tests.fakes.scripted_broker import Peer, ScriptedBroker

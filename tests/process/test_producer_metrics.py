@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 from penstock.api.errors import BrokerError, BufferExhaustedError, MetadataTimeoutError, RecordTooLargeError
 from penstock.producer import AsyncDirectProducer, DirectProducer
-from penstock.producer.core.metric_names import METRICS
-from penstock.producer.metric_names_shown import prometheus_name
-from penstock.producer.prometheus import Collector
+from penstock.producer.telemetry.catalogue import METRICS
+from penstock.producer.telemetry.exported_names import prometheus_name
+from penstock.producer.telemetry.prometheus import Collector
 from penstock.runtime.clock import monotonic
 from prometheus_client import CollectorRegistry, generate_latest
 

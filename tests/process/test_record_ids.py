@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from penstock.config import handover
 from penstock.config.model import Settings
-from penstock.daemon import identity as identity_file
-from penstock.daemon.core.entries import FrameEntry, SliceEntry
-from penstock.daemon.spool_report import show
-from penstock.daemon.startup import Started, start
+from penstock.daemon.ledger.entries import FrameEntry, SliceEntry
+from penstock.daemon.router.startup import Started, start
+from penstock.daemon.spool import identity as identity_file
+from penstock.daemon.spool.report import show
 from penstock.wire.record_ids import IdRow
 
 from tests.harness.embedded import EmbeddedCluster

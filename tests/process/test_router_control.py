@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from penstock.config import handover
-from penstock.daemon.control_client import ControlError, ask
+from penstock.daemon.processes.control_client import ControlError, ask
 
 from tests.harness.processes import wait_until
 from tests.harness.stack import Stack

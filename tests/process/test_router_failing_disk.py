@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from penstock.daemon.segment_files import segment_numbers, segment_path
+from penstock.daemon.spool.segment_files import segment_numbers, segment_path
 
 from tests.harness.embedded import EmbeddedCluster
 from tests.harness.raw_session import RawSession

@@ -5,8 +5,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from penstock.daemon.core.live import SessionState
-from penstock.daemon.listener import ListenError, inherited
+from penstock.daemon.sessions.listener import ListenError, inherited
+from penstock.daemon.sessions.session import SessionState
 from penstock.wire import frames
 from penstock.wire.frames import Ack, Acks, Code, Done, Refused
 
@@ -266,7 +266,7 @@ def test_no_session_is_taken_into_the_reserve_of_descriptors() -> None:
 
 
 def test_an_ack_too_long_for_a_message_is_sent_without_its_details() -> None:
-    from penstock.daemon.listener import encode_acks
+    from penstock.daemon.sessions.listener import encode_acks
 
     long = Ack(1, 2, [frames.Run(0, 5, 400_000, -1)], [0] * 400_000)
     short = Ack(2, 0)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from penstock.config.model import Settings
-from penstock.daemon.core.entries import ControlEntry, StampRowEntry
-from penstock.daemon.startup import Started, start
+from penstock.daemon.ledger.entries import ControlEntry, StampRowEntry
+from penstock.daemon.router.startup import Started, start
 from penstock.wire.messages import Row
 
 pytestmark = pytest.mark.process

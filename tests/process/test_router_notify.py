@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from penstock.daemon.identity import Identity
-from penstock.daemon.segment_files import segment_numbers
-from penstock.daemon.spool import Spool
+from penstock.daemon.spool.identity import Identity
+from penstock.daemon.spool.log import Spool
+from penstock.daemon.spool.segment_files import segment_numbers
 from penstock.runtime.notify import Notifier
 
 from tests.harness.processes import Deadline

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from penstock.daemon.segment_files import read_whole
+from penstock.daemon.spool.segment_files import read_whole
 
 BLOCK = 4096
 

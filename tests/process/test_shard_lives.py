@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from penstock.daemon import journals
-from penstock.daemon.core.cuts import from_slots
+from penstock.daemon.leases import journals
+from penstock.daemon.leases.batch_bounds import from_slots
 from penstock.runtime.host import boot_id
 from penstock.runtime.process import Exit
 from penstock.wire.messages import OPEN, Anchor, Cut, Hello, Nodes, Ping, Revoke, Row, Stop, Unreadable

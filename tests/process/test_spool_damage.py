@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from penstock.daemon.core.entries import CheckpointEntry, IncarnationEntry, StampRowEntry
-from penstock.daemon.core.entry_codec import Kind
-from penstock.daemon.core.model import NoSpaceError, SpoolFullError
-from penstock.daemon.core.segment_scan import ENTRIES_AT, ENTRY, scan
-from penstock.daemon.disk import Buffer, Disk
-from penstock.daemon.segment_files import segment_numbers, segment_path
-from penstock.daemon.spool import SpoolLimits
-from penstock.daemon.spool_directory import SpoolError
-from penstock.daemon.spool_report import show, verify
+from penstock.daemon.ledger.entries import CheckpointEntry, IncarnationEntry, StampRowEntry
+from penstock.daemon.ledger.entry_codec import Kind
+from penstock.daemon.ledger.segment_scan import ENTRIES_AT, ENTRY, scan
+from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
+from penstock.daemon.spool.directory import SpoolError
+from penstock.daemon.spool.disk import Buffer, Disk
+from penstock.daemon.spool.log import SpoolLimits
+from penstock.daemon.spool.report import show, verify
+from penstock.daemon.spool.segment_files import segment_numbers, segment_path
 from penstock.wire.messages import Row
 
 from tests.model.spool_world import INCARNATION, LIMITS, SpoolWorld

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from penstock.daemon.core.entries import StampRowEntry
-from penstock.daemon.core.segment_scan import HEADER_CRC
-from penstock.daemon.identity import Identity, IdentityFile, read_identity
-from penstock.daemon.segment_files import segment_numbers, segment_path
-from penstock.daemon.spool_directory import SpoolError
+from penstock.daemon.ledger.entries import StampRowEntry
+from penstock.daemon.ledger.segment_scan import HEADER_CRC
+from penstock.daemon.spool.directory import SpoolError
+from penstock.daemon.spool.identity import Identity, IdentityFile, read_identity
+from penstock.daemon.spool.segment_files import segment_numbers, segment_path
 from penstock.wire.messages import Row
 
 from tests.model.spool_world import SpoolWorld
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.process
 HOLDER = """
 import sys
 from pathlib import Path
-from penstock.daemon.identity import Identity
+from penstock.daemon.spool.identity import Identity
 held = Identity.open(Path(sys.argv[1]), allow_unsafe_filesystem=True)
 print("held", flush=True)
 sys.stdin.read()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from penstock.daemon.core.slice_rows import check_slice, read_rows
+from penstock.daemon.ledger.slice_rows import check_slice, read_rows
 
 from .spool_writer import ROOT, WRITER, recover
 

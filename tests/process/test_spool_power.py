@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from penstock.daemon.core.slice_rows import check_slice, read_rows
-from penstock.daemon.identity import read_identity
+from penstock.daemon.ledger.slice_rows import check_slice, read_rows
+from penstock.daemon.spool.identity import read_identity
 
 from .spool_writer import ROOT, WRITER, put_identity, recover
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from penstock.config.model import Kafka
-from penstock.producer.tls import TlsContexts, TlsError, TlsRules, make_context, tls_rules
+from penstock.producer.network.tls import TlsContexts, TlsError, TlsRules, make_context, tls_rules
 
 from tests.harness.certificates import Authority
 

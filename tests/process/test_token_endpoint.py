@@ -15,12 +15,12 @@ from typing import Final, NamedTuple, Self
 import pytest
 from penstock.api.errors import AuthenticationError
 from penstock.config.security import SecuritySettings
-from penstock.producer.core.authentication import Later
-from penstock.producer.core.backoff import Backoff
-from penstock.producer.core.tokens import RefreshWindow
-from penstock.producer.mechanisms import mechanism_for
-from penstock.producer.mechanisms.endpoint import Endpoint
-from penstock.producer.mechanisms.tokens import OAuthBearer, Timing, TokenEndpoint, TokenFile
+from penstock.producer.protocol.backoff import Backoff
+from penstock.producer.security.mechanisms import mechanism_for
+from penstock.producer.security.oauthbearer import OAuthBearer, Timing, TokenEndpoint, TokenFile
+from penstock.producer.security.sasl import Later
+from penstock.producer.security.token_endpoint import Endpoint
+from penstock.producer.security.tokens import RefreshWindow
 
 from tests.harness.certificates import EXPIRED, Authority
 from tests.harness.processes import wait_until

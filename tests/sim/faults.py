@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from penstock.broker.core.controller import CONTROLLER, PlacementError
-from penstock.broker.core.errors import ErrorCode
-from penstock.broker.core.faults import FailNext
-from penstock.broker.core.permissions import Grant, Operation, Resource
-from penstock.broker.core.topics import check_settings
+from penstock.broker.cluster.acls import Grant, Operation, Resource
+from penstock.broker.cluster.controller import CONTROLLER, PlacementError
+from penstock.broker.cluster.faults import FailNext
+from penstock.broker.log.error_codes import ErrorCode
+from penstock.broker.log.topics import check_settings
 
 from .network import NODES
 from .world import PLACES, World

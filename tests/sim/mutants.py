@@ -6,15 +6,15 @@ Each with seeds that found it last, which are tried first.
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from penstock.producer import links
-from penstock.producer.core import expiring, leases, settling
-from penstock.producer.core.expiry import Expired
-from penstock.producer.core.joined import Joined
-from penstock.producer.core.lease import Lease
-from penstock.producer.core.modes import Mode, Question
-from penstock.producer.core.placing import Placing
-from penstock.producer.core.queues import PartitionQueue
-from penstock.producer.core.sequencer import Partition
+from penstock.producer.accumulator.partition_queue import PartitionQueue
+from penstock.producer.delivery import delivery_timeout
+from penstock.producer.delivery.assignment import Placing
+from penstock.producer.delivery.deadlines import Expired
+from penstock.producer.delivery.in_process import Joined
+from penstock.producer.delivery.partition_state import Partition
+from penstock.producer.sender import broker_link, partitions, produce_response
+from penstock.producer.sender.idempotent import Lease
+from penstock.producer.sender.modes import Mode, Question
 
 from tests.harness.broker_mutants import Changes, Mutant
 
@@ -72,31 +72,31 @@ def cuts_are_made_anew_when_a_lease_comes_back(patch: Changes) -> None:
 @found_by(1, 2)
 def a_lost_connection_acknowledges(patch: Changes) -> None:
     def take(lease: Any, batch: Any, flight: Any, reason: str, *, now: float, chance: float) -> None:
-        outcome = links._written(flight)[0]._replace(index=lease.index)
-        settling.settle(lease, batch, flight, outcome, now=now, chance=chance)
+        outcome = broker_link._written(flight)[0]._replace(index=lease.index)
+        produce_response.settle(lease, batch, flight, outcome, now=now, chance=chance)
 
-    patch.swap(leases, "unanswered", take)
+    patch.swap(partitions, "unanswered", take)
 
 
 @found_by(17, 40)
 def one_acknowledgement_is_enough(patch: Changes) -> None:
-    begin = links.LinkRules.__init__
+    begin = broker_link.LinkRules.__init__
 
     def loosely(self: Any, **given: Any) -> None:
         begin(self, **{**given, "acks": 1})
 
-    patch.swap(links.LinkRules, "__init__", loosely)
+    patch.swap(broker_link.LinkRules, "__init__", loosely)
 
 
 @found_by(2, 6)
 def what_expires_was_never_sent(patch: Changes) -> None:
-    split = expiring.split
+    split = delivery_timeout.split
 
     def never(part: Any, end: int, sent_to: int) -> Expired:
         maybe, unsent = split(part, end, sent_to)
         return Expired((maybe[0], maybe[0]), (maybe[0], unsent[1]))
 
-    patch.swap(expiring, "split", never)
+    patch.swap(delivery_timeout, "split", never)
 
 
 @found_by(6, 8)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from penstock.broker.core.node import Limits, Peer
-from penstock.broker.core.outcomes import Wait
-from penstock.broker.core.ports import Moment
-from penstock.broker.core.replication import Cluster, Timing
-from penstock.broker.core.requests import Reply, Request, again, decode
+from penstock.broker.cluster.node import Limits, Peer
+from penstock.broker.cluster.responses import Wait
+from penstock.broker.log.ports import Moment
+from penstock.broker.replication.replicated_cluster import Cluster, Timing
+from penstock.broker.requests.dispatch import Reply, Request, again, decode
 from penstock.broker.storage import MemoryLogs
 from penstock.runtime.loop import READ, WRITE
 

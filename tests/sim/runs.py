@@ -3,8 +3,8 @@
 from random import Random
 from typing import NamedTuple
 
-from penstock.broker.core.codecs import Codec, decompress
-from penstock.producer.core.outcomes import Delivered, Failed, Kind
+from penstock.broker.log.decompression import Codec, decompress
+from penstock.producer.delivery.outcomes import Delivered, Failed, Kind
 
 from tests.fakes.model_broker import HEADER, read_values
 

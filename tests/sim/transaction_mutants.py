@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from penstock.producer.core.transaction_asks import EndTxn
-from penstock.producer.core.transaction_manager import TransactionManager
+from penstock.producer.transactions.manager import TransactionManager
+from penstock.producer.transactions.requests import EndTxn
 
 from tests.harness.broker_mutants import Changes, Mutant
 

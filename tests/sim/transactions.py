@@ -12,13 +12,13 @@ from random import Random
 from typing import Final, NamedTuple
 
 from penstock.api.errors import PenstockError
-from penstock.broker.core.batches import CONTROL_BIT, TRANSACTIONAL_BIT, read_head
-from penstock.broker.core.codecs import Codec, decompress
-from penstock.broker.core.controller import PlacementError
-from penstock.broker.core.faults import MarkerRule, Marking
-from penstock.broker.core.internal import TRANSACTIONS, partition_of
-from penstock.producer.core.transactions import FailedTransactionError, FailureKind, State
-from penstock.producer.transaction_engine import Transactions, Waiting
+from penstock.broker.cluster.controller import PlacementError
+from penstock.broker.cluster.faults import MarkerRule, Marking
+from penstock.broker.log.batches import CONTROL_BIT, TRANSACTIONAL_BIT, read_head
+from penstock.broker.log.decompression import Codec, decompress
+from penstock.broker.log.internal_topics import TRANSACTIONS, partition_of
+from penstock.producer.direct.transactions_thread import Transactions, Waiting
+from penstock.producer.transactions.states import FailedTransactionError, FailureKind, State
 
 from tests.fakes.model_broker import HEADER, read_values
 

@@ -11,14 +11,18 @@ from typing import NamedTuple
 
 from penstock.api.errors import PenstockError
 from penstock.config.direct import direct_settings
-from penstock.producer import coordinators, direct_thread, links, metadata, sockets
-from penstock.producer.core.arena import Arena, Sealed
-from penstock.producer.core.cluster import Cluster
-from penstock.producer.core.joined import Joined
-from penstock.producer.core.outcomes import Delivered, Failed, Failure, Outcome, Released
-from penstock.producer.core.placing import Notice
-from penstock.producer.metrics import Meters
-from penstock.producer.telemetry import InstanceId
+from penstock.producer.accumulator.chunk_store import Arena, Sealed
+from penstock.producer.delivery.assignment import Notice
+from penstock.producer.delivery.in_process import Joined
+from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Outcome, Released
+from penstock.producer.direct import sender_thread
+from penstock.producer.metadata import client
+from penstock.producer.metadata.cluster import Cluster
+from penstock.producer.network import socket_options
+from penstock.producer.sender import broker_link
+from penstock.producer.telemetry.metrics import Meters
+from penstock.producer.telemetry.push import InstanceId
+from penstock.producer.transactions import coordinators
 
 from tests.fakes.segments import Row, slice_bytes
 from tests.harness.broker_mutants import Changes
@@ -128,12 +132,12 @@ def on_simulated_time(net: Network) -> Iterator[None]:
             "random": SimpleNamespace(random=net.rng.random),
             "Loop": lambda: net.loop,
         }.items():
-            changes.swap(direct_thread, name, value)
-        system = type(sockets.OPERATING_SYSTEM)
+            changes.swap(sender_thread, name, value)
+        system = type(socket_options.OPERATING_SYSTEM)
         changes.swap(system, "now", lambda _self: net.now)
         changes.swap(system, "open", lambda _self, family: net.open(family))
-        changes.swap(links, "Resolver", lambda _loop: net.names)
-        changes.swap(metadata, "Resolver", lambda _loop: net.names)
+        changes.swap(broker_link, "Resolver", lambda _loop: net.names)
+        changes.swap(client, "Resolver", lambda _loop: net.names)
         changes.swap(coordinators, "Resolver", lambda _loop: net.names)
         yield
     finally:
@@ -183,7 +187,7 @@ class World:
         self.arena = Arena(1 << 14, 0)
         self.front = Front(self.arena)
         meters = Meters(self.settings, None, now=self.net.now)
-        self.engine = direct_thread._Engine(
+        self.engine = sender_thread._Engine(
             self.settings, self.front, self.arena, WAKE_FD, lambda: None, meters, InstanceId()
         )
         take = self.joined.take_notices

@@ -59,7 +59,7 @@ def test_a_password_comes_by_credential_and_stands_in_nobodys_environment(box: B
     )
     assert reader.returncode != 0, "its own user cannot read the file it came from"
     everywhere = box.run("sh", "-c", "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'").stdout
-    assert "penstock.daemon.router" in everywhere
+    assert "penstock.daemon.router.main" in everywhere
     assert PASSWORD not in everywhere
     assert PASSWORD not in box.journal("penstock")
     shown = (

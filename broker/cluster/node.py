@@ -1,0 +1,379 @@
+"""One node of the cluster: who it is, which topics there are, and the logs of the partitions it leads."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from ..groups.offsets_table import GroupTable
+from ..log import internal_topics
+from ..log.batches import Verify
+from ..log.error_codes import ErrorCode
+from ..log.partition_log import PartitionLog
+from ..log.ports import LogStore, Moment, TopicStore
+from ..log.topics import Topic, TopicRules
+from ..transactions.pending_ends import Endings
+from ..transactions.table import TransactionTable
+from .acls import Permissions
+from .faults import Faults, MarkerRules
+from .leadership import FixedPlacements, Placement, Placements
+from .quotas import Quotas
+
+NODES_MAX: Final = 1024
+PRODUCER_ID_BLOCK: Final = 1 << 20
+"""Producer ids of one start of one node."""
+
+STARTS_MAX: Final = 1 << 31
+NO_ID: Final = uuid.UUID(int=0)
+EVERYTHING: Final = 1 << 62
+
+
+class Peer(NamedTuple):
+    """A node and where clients reach it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class Limits(NamedTuple):
+    """What the operator chose."""
+
+    auto_create_topics: bool = False
+    default_partitions: int = 1
+    default_replicas: int = 1
+    log_bytes_max: int = 4 << 30
+    """All logs of this node together; above it, batches are refused."""
+
+    verify: Verify = Verify.RECORDS
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_check_interval_s: float = 600.0
+    offsets_max: int = 100_000
+    """Committed offsets kept."""
+
+    offsets_retention_ms: int = 604_800_000
+    """How long a group without members keeps an offset after its commit."""
+
+    transaction_version: int = 2
+    """2: what Kafka 4 has; 1: the same with the feature set back; 0: brokers before it, with the APIs that those have."""
+
+    transaction_timeout_max_ms: int = 900_000
+    transaction_check_interval_s: float = 10.0
+    """Between two looks at transactions that are open for too long."""
+
+    transactional_id_expiration_ms: int = 604_800_000
+    marker_delay_ms: int = 0
+    """From the end of a transaction to its markers; 0: they are written in the same moment, right after the answer."""
+
+    coordinator_load_ms: int = 0
+    """How long a new coordinator reads its log before it answers."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this is a broker as from 4.0 on, whatever version of the transaction protocol is finalised."""
+        return self.transaction_version > 0
+
+
+@dataclass(slots=True)
+class Partition:
+    """A replica on this node, and what the node believes of the others."""
+
+    topic: Topic
+    rules: TopicRules
+    log: PartitionLog
+    placement: Placement
+    diverged: bool = False
+    """A follower that has not yet compared its log with that of its leader."""
+
+    ends: dict[int, int] = field(default_factory=dict)
+    """As leader: how far the others have copied the log."""
+
+    caught_up: dict[int, float] = field(default_factory=dict)
+    """As leader: when the others last had all of it (seconds)."""
+
+    @property
+    def in_sync_wanted(self) -> int:
+        """How many in-sync replicas a batch with acks -1 needs: never more than there are replicas."""
+        return min(self.rules.min_insync_replicas, len(self.placement.replicas))
+
+    def advance(self) -> None:
+        """As leader: move the high watermark to what all in-sync replicas have, as long as there are enough of them."""
+        if len(self.placement.in_sync) < self.in_sync_wanted:
+            return
+        others = self.placement.in_sync
+        end = min((self.ends.get(other, 0) for other in others), default=0)
+        self.log.high_watermark = max(self.log.high_watermark, min(end, self.log.end_offset))
+
+
+class Neighbours(Protocol):
+    """Other nodes that a node reaches by itself."""
+
+    def leader(self, asking: Node, topic: Topic, index: int) -> Node | None:
+        """The node that leads a partition as `asking` knows, if it leads it by what it knows itself, and can be reached."""
+        ...
+
+
+class Alone:
+    """A node in a process of its own, which reaches itself only."""
+
+    def leader(self, asking: Node, topic: Topic, index: int) -> Node | None:
+        """The asking node, if it leads the partition."""
+        return None if isinstance(asking.partition(topic, index), ErrorCode) else asking
+
+
+class Node:
+    """The state of one broker process; what its requests do to it is in the modules beside this one."""
+
+    def __init__(
+        self,
+        node_id: int,
+        peers: tuple[Peer, ...],
+        *,
+        start: int,
+        limits: Limits,
+        topic_store: TopicStore,
+        log_store: LogStore,
+        moment: Moment,
+        placements: Placements | None = None,
+        logs: Mapping[tuple[uuid.UUID, int], PartitionLog] | None = None,
+        neighbours: Neighbours | None = None,
+        marker_rules: MarkerRules | None = None,
+    ) -> None:
+        """Take part as `node_id`; `start` is a number that no earlier start of this node used.
+
+        Without `placements` there is one replica of everything. `logs` were held by an earlier start; they were reloaded.
+        Without `neighbours` no other node is reached, as is good for a cluster of one. `marker_rules` may be shared by nodes.
+        """
+        self.peers = tuple(sorted(peers))
+        self.by_id = {peer.node_id: peer for peer in self.peers}
+        assert node_id in self.by_id
+        assert len(self.by_id) == len(self.peers)
+        assert 0 <= node_id < NODES_MAX
+        assert 0 <= start < STARTS_MAX
+        self.node_id = node_id
+        self.limits = limits
+        self.faults = Faults()
+        self.permissions = Permissions()
+        self.quotas = Quotas()
+        self.changes = 0
+        """Counts appends and moves of the high watermark; requests that wait look again when it moves."""
+
+        self.neighbours = neighbours or Alone()
+        self.marker_rules = marker_rules or MarkerRules()
+        self.transactions = TransactionTable()
+        self.endings = Endings()
+        self.groups = GroupTable()
+        self.placements: Placements = placements or FixedPlacements([peer.node_id for peer in self.peers])
+        self._topic_store = topic_store
+        self._log_store = log_store
+        self._topics: dict[str, Topic] = {}
+        self._ids: dict[uuid.UUID, Topic] = {}
+        self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+        self._logs = dict(logs or {})
+        self._next_producer_id = (start * NODES_MAX + node_id) * PRODUCER_ID_BLOCK
+        self._last_producer_id = self._next_producer_id + PRODUCER_ID_BLOCK - 1
+        self._next_expiry = moment.now + limits.producer_id_check_interval_s
+        self.next_transaction_check = moment.now + limits.transaction_check_interval_s
+        self._learn(moment)
+
+    @property
+    def cluster_id(self) -> str:
+        """The same on every node that was told the same peers."""
+        return "penstock-" + uuid.uuid5(NO_ID, repr(self.peers)).hex[:13]
+
+    # Topics
+
+    def refresh(self, moment: Moment) -> None:
+        """Learn of topics that other nodes made or deleted, and load the logs of the new ones."""
+        if self._topic_store.changed():
+            self._learn(moment)
+
+    def _learn(self, moment: Moment) -> None:
+        self._topics = {topic.name: topic for topic in self._topic_store.all()}
+        self._ids = {topic.id: topic for topic in self._topics.values()}
+        for key in [key for key in self._partitions if key[0] not in self._ids]:
+            gone = self._partitions.pop(key).topic
+            self._log_store.discard(gone)
+            self._forget(gone.name, key[1])
+        for topic in self._topics.values():
+            for index in range(topic.partitions):
+                self._place(topic, index, moment)
+        self.changes += 1
+
+    def _place(self, topic: Topic, index: int, moment: Moment) -> None:
+        """Hold a replica that was given to this node, in the role that was given to it, or let it go."""
+        placement = self.placements.placement(topic, index)
+        key = (topic.id, index)
+        if self.node_id not in placement.replicas:
+            if self._partitions.pop(key, None) is not None:
+                self._forget(topic.name, index)
+            return
+        known = self._partitions.get(key)
+        if known is None:
+            log = self._logs.pop(key, None) or self._load(topic, index, moment)
+            known = self._partitions[key] = Partition(topic, topic.rules, log, placement, diverged=True)
+            self._begin(known, index, moment)
+            return
+        moved = known.placement.epoch != placement.epoch or known.placement.leader != placement.leader
+        known.topic, known.rules, known.placement = topic, topic.rules, placement
+        if moved:
+            self._begin(known, index, moment)
+        elif placement.leader == self.node_id:
+            known.advance()
+
+    def _begin(self, partition: Partition, index: int, moment: Moment) -> None:
+        """Start to lead or to follow."""
+        leads = partition.placement.leader == self.node_id
+        partition.diverged = not leads
+        partition.ends.clear()
+        partition.caught_up = dict.fromkeys(partition.placement.replicas, moment.now)
+        if leads:
+            partition.log.begin_epoch(partition.placement.epoch)
+            partition.ends[self.node_id] = partition.log.end_offset
+            partition.advance()
+        self._take_over(partition, index, moment) if leads else self._forget(partition.topic.name, index)
+
+    def _take_over(self, partition: Partition, index: int, moment: Moment) -> None:
+        """Learn what the log of an internal topic says, to be the coordinator of what it tells of."""
+        name = partition.topic.name
+        if name not in internal_topics.NAMES:
+            return
+        ready_at = moment.now + self.limits.coordinator_load_ms / 1000
+        batches = partition.log.read(partition.log.start_offset, EVERYTHING, below=EVERYTHING)
+        if name == internal_topics.TRANSACTIONS:
+            self.transactions.load(index, batches, ready_at)
+        else:
+            self.groups.load(index, batches, ready_at)
+
+    def _forget(self, name: str, index: int) -> None:
+        if name == internal_topics.TRANSACTIONS:
+            self.transactions.forget(index)
+        elif name == internal_topics.OFFSETS:
+            self.groups.forget(index)
+
+    def _load(self, topic: Topic, index: int, moment: Moment) -> PartitionLog:
+        log = PartitionLog()
+        for data in self._log_store.load(topic, index):
+            log.add(data)
+        log.delete_before(self._log_store.start_offset(topic, index))
+        # What a store keeps was acknowledged by the only replica there is.
+        log.high_watermark = log.end_offset
+        log.reload(clean=False, wall_ms=moment.wall_ms, after_ms=self.limits.producer_id_expiration_ms)
+        return log
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return sorted(self._topics.values())
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic that bears this name now."""
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic of this id, if it was not deleted."""
+        return self._ids.get(topic_id)
+
+    def create_topic(
+        self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], moment: Moment, replicas: int = 1
+    ) -> Topic | None:
+        """Make a topic, or return None when there is one of that name; the broker's own topics are as the broker wants them.
+
+        Raises:
+            CutOffError: this node does not reach the controller.
+        """
+        if name in internal_topics.NAMES:
+            replicas = min(self.placements.replicas_max, internal_topics.REPLICAS_MAX)
+            partitions, settings = internal_topics.PARTITIONS, internal_topics.settings_of(name, replicas)
+        topic = self._topic_store.create(name, partitions, settings, replicas)
+        self.refresh(moment)
+        return topic
+
+    def alter_topic(self, topic: Topic, settings: tuple[tuple[str, str], ...], moment: Moment) -> bool:
+        """Give a topic other settings; False when it is gone."""
+        done = self._topic_store.alter(topic, settings)
+        self.refresh(moment)
+        return done
+
+    def delete_topic(self, topic: Topic, moment: Moment) -> bool:
+        """Delete a topic with its records; False when it is gone."""
+        done = self._topic_store.delete(topic)
+        self.refresh(moment)
+        return done
+
+    # Partitions
+
+    def leader(self, topic: Topic, partition: int) -> Peer | None:
+        """Who leads a partition, as far as this node knows; None when nobody does."""
+        return self.by_id.get(self.placements.placement(topic, partition).leader)
+
+    def partition(self, topic: Topic, index: int) -> Partition | ErrorCode:
+        """The partition, if it exists and this node leads it."""
+        found = self.replica(topic, index)
+        if isinstance(found, ErrorCode) or found.placement.leader == self.node_id:
+            return found
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def replica(self, topic: Topic, index: int) -> Partition | ErrorCode:
+        """The partition, if it exists and this node has a replica of it."""
+        if not 0 <= index < topic.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return self._partitions.get((topic.id, index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def find(self, key: tuple[uuid.UUID, int]) -> Partition | None:
+        """The replica of this topic id and partition, if this node has one."""
+        return self._partitions.get(key)
+
+    def held(self) -> Iterator[tuple[tuple[uuid.UUID, int], Partition]]:
+        """All replicas of this node, by topic id and partition."""
+        return iter(list(self._partitions.items()))
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` more bytes of log may be held."""
+        held = sum(partition.log.size for partition in self._partitions.values())
+        return held + size <= self.limits.log_bytes_max
+
+    def write(self, partition: Partition, index: int, data: bytes) -> None:
+        """Append a stored batch: to the store first, so that nothing is answered that a restart would forget."""
+        self._log_store.append(partition.topic, index, data)
+        partition.log.add(data)
+        if partition.placement.leader == self.node_id:
+            partition.ends[self.node_id] = partition.log.end_offset
+            partition.advance()
+            if partition.topic.name == internal_topics.TRANSACTIONS:
+                self.transactions.appended(index, data)
+            elif partition.topic.name == internal_topics.OFFSETS:
+                self.groups.appended(index, data)
+        self.changes += 1
+
+    def delete_before(self, partition: Partition, index: int, offset: int) -> None:
+        """Move the start of a log."""
+        self._log_store.keep_start(partition.topic, index, offset)
+        partition.log.delete_before(offset)
+        self.changes += 1
+
+    # Producers
+
+    def new_producer_id(self) -> int | None:
+        """Return an id that was never given before, or None when this start has used up its own."""
+        if self._next_producer_id > self._last_producer_id:
+            return None
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    def next_deadline(self) -> float:
+        """When `upkeep` has something to do."""
+        return self._next_expiry
+
+    def upkeep(self, moment: Moment) -> None:
+        """Forget producers whose last batch is too old, at the interval that was chosen."""
+        if moment.now < self._next_expiry:
+            return
+        self._next_expiry = moment.now + self.limits.producer_id_check_interval_s
+        self.expire_producers(moment, self.limits.producer_id_expiration_ms)
+
+    def expire_producers(self, moment: Moment, after_ms: int) -> None:
+        """Forget producers whose last batch is older than `after_ms`."""
+        for partition in self._partitions.values():
+            partition.log.producers.expire(wall_ms=moment.wall_ms, after_ms=after_ms)

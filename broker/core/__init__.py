@@ -1,1 +1,0 @@
-"""The broker's rules, without sockets, files or clocks."""

@@ -1,0 +1,417 @@
+"""One replica of a partition: its batches in order of their offsets, where leader epochs began, and its producers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Final, NamedTuple
+
+import crc32c
+
+from .batch_writer import Marker, read_marker
+from .batches import CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Head, read_head, unfold
+from .error_codes import ErrorCode, Refusal
+from .producer_state import PLAIN, Append, Duplicate, Kind, OutOfOrder, Plain, ProducerTable, StaleEpoch, Stored
+from .topics import TimestampType
+
+FIRST_EPOCH: Final = 0
+UNKNOWN_EPOCH: Final = -1
+TIDY_MIN: Final = 1_000
+"""Ends of transactions that are kept without looking at them."""
+
+OFFSET_BYTES: Final = 8
+EPOCH_AT: Final = 12
+EPOCH_BYTES: Final = 4
+ATTRIBUTES_AT: Final = 21
+MAX_TIMESTAMP_AT: Final = 35
+
+
+class Batch(NamedTuple):
+    """A stored batch: its bytes begin with its offset in the log."""
+
+    last_offset: int
+    base_offset: int
+    max_timestamp: int
+    data: bytes
+
+
+class Appended(NamedTuple):
+    """The batch is new; `data` is what the log keeps."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time: int
+    """Milliseconds; -1 on a topic with create time."""
+
+    data: bytes
+
+
+class Known(NamedTuple):
+    """The batch was in the log already."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time: int
+    """The stored batch's largest timestamp, whatever the topic's timestamp type."""
+
+
+class Ended(NamedTuple):
+    """A transaction of which records are in the log, and its end as well."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    commit: bool
+
+
+class Buried(NamedTuple):
+    """A batch that was deleted, and what it said if it was the end of a transaction."""
+
+    head: Head
+    marker: Marker | None
+
+
+class BrokenLogError(ValueError):
+    """A stored batch does not follow the one before it."""
+
+
+class EpochStart(NamedTuple):
+    """The first offset that a leader of this epoch wrote or would have written."""
+
+    epoch: int
+    start_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """The newest epoch of a log that is not newer than the one asked for, and the offset behind its last record."""
+
+    epoch: int
+    end_offset: int
+
+
+def stored_bytes(data: bytes, base_offset: int, append_time: int | None, epoch: int = FIRST_EPOCH) -> bytes:
+    """Return a checked batch as it is stored: with its offset, its leader's epoch, and `append_time` (ms) if the topic wants it."""
+    placed = bytearray(data)
+    placed[:OFFSET_BYTES] = base_offset.to_bytes(OFFSET_BYTES, "big")
+    placed[EPOCH_AT : EPOCH_AT + EPOCH_BYTES] = epoch.to_bytes(EPOCH_BYTES, "big")
+    if append_time is not None:
+        placed[ATTRIBUTES_AT + 1] |= TIMESTAMP_TYPE_BIT
+        placed[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = append_time.to_bytes(8, "big", signed=True)
+        checksum: int = crc32c.crc32c(memoryview(placed)[CRC_FROM:])
+        placed[CRC_FROM - 4 : CRC_FROM] = checksum.to_bytes(4, "big")
+    return bytes(placed)
+
+
+class PartitionLog:
+    """Batches and producer state of one replica.
+
+    `append` is split in two, so that the caller can write the bytes down between them: `place` decides, `add` keeps.
+    """
+
+    def __init__(self) -> None:
+        self._batches: list[Batch] = []
+        self._epochs: list[EpochStart] = []
+        self._loaded_to = 0
+        """Batches before this offset were there when the replica last started: it remembers the last of each producer."""
+
+        self._ended: list[Ended] = []
+        """In order of their ends; of the committed ones only those whose end may not be copied yet, and some more."""
+
+        self._tidy_at = TIDY_MIN
+
+        self._buried: list[Buried] = []
+        """Batches that were deleted and that a start learns of: they lie in the same file as others, or a snapshot tells of them."""
+
+        self.producers = ProducerTable()
+        self.start_offset = 0
+        self.high_watermark = 0
+        """All records before it are on every in-sync replica, as far as this replica knows; readers see no others."""
+
+        self.size = 0
+        """Bytes of all batches."""
+
+    @property
+    def end_offset(self) -> int:
+        """Offset of the next record."""
+        return max(self.start_offset, self._batches[-1].last_offset + 1 if self._batches else 0)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """All records before it are on every in-sync replica and in no open transaction."""
+        stable = self.high_watermark
+        opened = self.producers.first_open()
+        if opened is not None:
+            stable = min(stable, opened)
+        # The end of a transaction counts when it is copied.
+        for ended in reversed(self._ended):
+            if ended.marker_offset < self.high_watermark:
+                break
+            stable = min(stable, ended.first_offset)
+        return stable
+
+    def aborted(self, offset: int, end: int) -> list[Ended]:
+        """Aborted transactions that a reader of the records from `offset` to `end` must know."""
+        at = bisect_left(self._ended, offset, key=lambda one: one.marker_offset)
+        return [one for one in self._ended[at:] if not one.commit and one.first_offset < end]
+
+    # Leader epochs
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest epoch that the log knows of, or -1."""
+        return self._epochs[-1].epoch if self._epochs else UNKNOWN_EPOCH
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note that a leader of this epoch goes on from the end of the log."""
+        if epoch > self.last_epoch:
+            self._epochs.append(EpochStart(epoch, self.end_offset))
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd:
+        """Where an epoch ended; (-1, -1) when the log knows nothing as old or has not heard of one as new."""
+        if not self._epochs or epoch > self.last_epoch or epoch < 0:
+            return EpochEnd(UNKNOWN_EPOCH, -1)
+        if epoch < self._epochs[0].epoch:
+            return EpochEnd(epoch, self._epochs[0].start_offset)
+        at = bisect_right(self._epochs, epoch, key=lambda one: one.epoch) - 1
+        last = at == len(self._epochs) - 1
+        return EpochEnd(self._epochs[at].epoch, self.end_offset if last else self._epochs[at + 1].start_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that an offset was written in, or would be; -1 when the log does not know."""
+        at = bisect_right(self._epochs, offset, key=lambda one: one.start_offset) - 1
+        return self._epochs[at].epoch if at >= 0 else UNKNOWN_EPOCH
+
+    # Appending
+
+    def place(
+        self,
+        head: Head,
+        data: bytes,
+        kind: TimestampType,
+        *,
+        wall_ms: int,
+        epoch: int = FIRST_EPOCH,
+        belongs: Kind = PLAIN,
+    ) -> Appended | Known | Refusal:
+        """Decide on a checked batch; nothing changes until `add`."""
+        if head.producer_id >= 0:
+            known = self._by_producer(head, belongs)
+            if known is not None:
+                return known
+        return self.placed(head, data, kind, wall_ms=wall_ms, epoch=epoch)
+
+    def placed(self, head: Head, data: bytes, kind: TimestampType, *, wall_ms: int, epoch: int) -> Appended:
+        """Give a batch its place at the end of the log, whoever it is from; nothing changes until `add`."""
+        time = wall_ms if kind is TimestampType.LOG_APPEND else None
+        base = self.end_offset
+        last = base + head.last_offset_delta
+        return Appended(base, last, -1 if time is None else time, stored_bytes(data, base, time, epoch))
+
+    def _by_producer(self, head: Head, belongs: Kind) -> Known | Refusal | None:
+        sequences = (head.base_sequence, head.last_sequence)
+        verdict = self.producers.judge(head.producer_id, head.producer_epoch, *sequences, belongs)
+        match verdict:
+            case Append():
+                return None
+            case Duplicate(stored):
+                return Known(stored.base_offset, stored.last_offset, stored.timestamp)
+            case OutOfOrder(expected):
+                why = f"sequence {head.base_sequence}, expected {expected}"
+                return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, why, tells_log_start=True)
+            case StaleEpoch(current):
+                why = f"epoch {head.producer_epoch}, current {current}"
+                return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, why, tells_log_start=True)
+            case Plain():
+                why = "its producer has a transaction open, to which it does not belong"
+                return Refusal(ErrorCode.INVALID_TXN_STATE, why, tells_log_start=True)
+
+    def add(self, data: bytes) -> None:
+        """Keep a stored batch, which must begin at the end of the log (anywhere, if the log is empty).
+
+        Raises:
+            BrokenLogError: it does not.
+        """
+        head = read_head(data)
+        if not self._batches and self.end_offset == 0:
+            self.start_offset = head.base_offset
+        elif head.base_offset != self.end_offset:
+            raise BrokenLogError(f"a batch at offset {head.base_offset}, expected {self.end_offset}")
+        if head.leader_epoch > self.last_epoch:
+            self._epochs.append(EpochStart(head.leader_epoch, head.base_offset))
+        last = head.base_offset + head.last_offset_delta
+        self._batches.append(Batch(last, head.base_offset, head.max_timestamp, data))
+        self.size += len(data)
+        self._remember(head, _marker(head, data))
+
+    def _remember(self, head: Head, marker: Marker | None) -> None:
+        if head.producer_id < 0:
+            return
+        if marker is not None:
+            coordinator, time = marker.coordinator_epoch, head.max_timestamp
+            began = self.producers.ended(head.producer_id, head.producer_epoch, coordinator, time)
+            if began is not None:
+                self._note_end(Ended(head.producer_id, began, head.base_offset, marker.commit))
+            return
+        last = head.base_offset + head.last_offset_delta
+        stored = Stored(head.base_sequence, head.last_sequence, head.base_offset, last, head.max_timestamp)
+        transactional = bool(head.attributes & TRANSACTIONAL_BIT)
+        numbered = head.base_sequence >= 0
+        self.producers.appended(
+            head.producer_id, head.producer_epoch, stored, transactional=transactional, numbered=numbered
+        )
+
+    def _note_end(self, ended: Ended) -> None:
+        self._ended.append(ended)
+        if len(self._ended) >= self._tidy_at:
+            # Nobody asks for what was committed once its end is copied.
+            seen = self.high_watermark
+            self._ended = [one for one in self._ended if not one.commit or one.marker_offset >= seen]
+            self._tidy_at = 2 * len(self._ended) + TIDY_MIN
+
+    # Losing records and memory
+
+    def truncate(self, end: int) -> None:
+        """Cut off what begins at `end` or behind: it was never committed, or its leader was lost."""
+        end = max(end, self.start_offset)
+        # An epoch may have begun here without a record.
+        self._epochs = [one for one in self._epochs if one.start_offset < end]
+        if end >= self.end_offset:
+            return
+        at = bisect_left(self._batches, (end,))
+        cut = self._batches[at:]
+        self.size -= sum(len(batch.data) for batch in cut)
+        del self._batches[at:]
+        self.high_watermark = min(self.high_watermark, self.end_offset)
+        self._loaded_to = min(self._loaded_to, self.end_offset)
+        in_transactions = any(read_head(batch.data).attributes & TRANSACTIONAL_BIT for batch in cut)
+        if self.producers.cut(end) or in_transactions:
+            self._rebuild()
+
+    def restart_at(self, offset: int) -> None:
+        """Drop everything: the leader's log begins behind the end of this one."""
+        self._batches.clear()
+        self._epochs.clear()
+        self._buried.clear()
+        self._ended.clear()
+        self.producers = ProducerTable()
+        self.size = 0
+        self.start_offset = self.high_watermark = self._loaded_to = offset
+
+    def delete_before(self, offset: int, *, files: bool = False, leads: bool = True) -> None:
+        """Move the log's start; producers are remembered although their batches are gone.
+
+        With `files` whole files went, as by retention; else, as by DeleteRecords, the batches still lie where they were. A
+        file that follows has beside it what was known where it begins, also an empty one where this replica `leads`.
+        """
+        at = bisect_left(self._batches, (offset,))
+        gone = self._batches[:at]
+        del self._batches[:at]
+        self.size -= sum(len(batch.data) for batch in gone)
+        heads = [(read_head(batch.data), batch.data) for batch in gone]
+        self._buried += [Buried(head, _marker(head, data)) for head, data in heads if head.producer_id >= 0]
+        if files:
+            told = bool(self._batches) or leads
+            self._buried = list({one.head.producer_id: one for one in self._buried}.values()) if told else []
+        self.start_offset = max(self.start_offset, offset)
+        self._ended = [one for one in self._ended if one.marker_offset >= self.start_offset]
+        self.high_watermark = max(self.high_watermark, self.start_offset)
+
+    def reload(self, *, clean: bool, wall_ms: int, after_ms: int) -> None:
+        """Come back after the end of the process that held it, which it did in order if `clean`.
+
+        What a snapshot told that lies at or below the start of the log is not believed; an orderly end leaves one at the end.
+        """
+        if self.end_offset == self.start_offset:
+            self.producers = ProducerTable()
+            self._buried.clear()
+            self._ended.clear()
+        elif not clean:
+            self._loaded_to = self.end_offset
+            self._rebuild()
+        self._loaded_to = self.end_offset
+        self.producers.shrink_to_last()
+        self.producers.expire(wall_ms=wall_ms, after_ms=after_ms)
+
+    def _rebuild(self) -> None:
+        """Learn the producers from the batches that are left."""
+        self.producers = ProducerTable()
+        self._ended.clear()
+        shrunk = False
+        heads = ((read_head(batch.data), batch.data) for batch in self._batches)
+        for head, marker in (*self._buried, *((head, _marker(head, data)) for head, data in heads)):
+            if not shrunk and head.base_offset >= self._loaded_to:
+                self.producers.shrink_to_last()
+                shrunk = True
+            self._remember(head, marker)
+        if not shrunk:
+            self.producers.shrink_to_last()
+        self._ended = [one for one in self._ended if one.marker_offset >= self.start_offset]
+
+    # Reading
+
+    def read(self, offset: int, limit: int, *, below: int) -> list[bytes]:
+        """Return batches from the one that holds `offset` up to the offset `below`.
+
+        Together they have at most `limit` bytes, but there is at least one if the log has one.
+        """
+        found: list[bytes] = []
+        size = 0
+        # The list is in order of last offsets, which the tuples begin with.
+        for at in range(bisect_left(self._batches, (offset,)), len(self._batches)):
+            if self._batches[at].last_offset >= below:
+                break
+            data = self._batches[at].data
+            size += len(data)
+            if found and size > limit:
+                break
+            found.append(data)
+        return found
+
+    def size_from(self, offset: int, limit: int, *, below: int) -> int:
+        """Bytes from `offset` up to the offset `below`, counted no further than `limit`."""
+        size = 0
+        for at in range(bisect_left(self._batches, (offset,)), len(self._batches)):
+            if self._batches[at].last_offset >= below:
+                break
+            size += len(self._batches[at].data)
+            if size >= limit:
+                break
+        return size
+
+    def first_at(self, timestamp: int, *, below: int) -> tuple[int, int] | None:
+        """Offset and timestamp (ms) of the first record before the offset `below` that is not older than `timestamp`.
+
+        Raises:
+            CodecError, RecordError: a batch was stored unlooked at, and its records do not decode.
+        """
+        for batch in self._batches:
+            if batch.last_offset >= below:
+                break
+            if batch.max_timestamp >= timestamp:
+                for offset, time in _times(batch):
+                    if time >= timestamp:
+                        return offset, time
+        return None
+
+    def newest(self, *, below: int) -> tuple[int, int] | None:
+        """Offset and timestamp (ms) of the record before the offset `below` with the largest timestamp, the first of them.
+
+        Raises:
+            CodecError, RecordError: as `first_at`.
+        """
+        seen = [batch for batch in self._batches if batch.last_offset < below]
+        if not seen:
+            return None
+        batch = max(seen, key=lambda candidate: candidate.max_timestamp)
+        return max(_times(batch), key=lambda pair: (pair[1], -pair[0]))
+
+
+def _marker(head: Head, data: bytes) -> Marker | None:
+    return read_marker(data) if head.attributes & CONTROL_BIT else None
+
+
+def _times(batch: Batch) -> list[tuple[int, int]]:
+    head = read_head(batch.data)
+    if head.attributes & TIMESTAMP_TYPE_BIT:
+        return [(head.base_offset + delta, head.max_timestamp) for delta in range(head.records)]
+    seen = unfold(batch.data)
+    return [(head.base_offset + i, head.base_timestamp + record.timestamp_delta) for i, record in enumerate(seen)]

@@ -1,0 +1,428 @@
+"""A cluster of nodes in one place: what followers copy, who falls out of sync, who hears of what, and who dies.
+
+Followers copy at once whatever their leader has, unless they are held, paused, dead or cut off. So time passes only where a
+test lets it: sessions end, replicas fall behind, news is late.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final, NamedTuple
+
+from ..cluster.controller import CONTROLLER, Controller, Key, News, PlacementError
+from ..cluster.faults import MarkerRules
+from ..cluster.leadership import NO_LEADER
+from ..cluster.node import Limits, Node, Partition, Peer
+from ..cluster.responses import Wait
+from ..log.error_codes import ErrorCode
+from ..log.ports import LogStore, Moment
+from ..log.topics import Topic
+from ..requests.dispatch import Reply, Request, again, apply
+from ..requests.periodic_tasks import upkeep
+from ..requests.transaction_markers import coordinate
+from .follower_fetch import copy
+from .node_slots import Place
+
+ROUNDS_MAX: Final = 50
+"""Steps until nothing changes any more: a new decision at most begets a copy, that a wider in-sync set, that a decision."""
+
+WAITS_MAX: Final = 2
+"""Waits for other nodes that one request may have: for the coordinator's replicas, then for those of the partition."""
+
+
+class NoNodeError(ValueError):
+    """A node is not known, or not in the state that a command needs."""
+
+
+class Timing(NamedTuple):
+    """How long things take, in seconds."""
+
+    session_s: float = 9.0
+    """A node that the controller does not hear from for so long is taken for dead."""
+
+    lag_s: float = 30.0
+    """A follower that was not level with its leader for so long is not in sync (`replica.lag.time.max.ms`)."""
+
+    look_s: float = 0.1
+    """Between two looks at the clock, where nothing else happens."""
+
+
+class Cluster:
+    """Nodes with replicas, driven by requests, commands and the time that is told."""
+
+    def __init__(
+        self,
+        peers: tuple[Peer, ...],
+        *,
+        log_store: LogStore,
+        moment: Moment,
+        limits: Limits | None = None,
+        timing: Timing | None = None,
+        first_start: int = 0,
+    ) -> None:
+        """Start all nodes. `log_store` keeps nothing: logs live as long as the cluster."""
+        self.peers = peers
+        self.limits = limits or Limits(default_replicas=min(3, len(peers)))
+        self.timing = timing or Timing()
+        self.controller = Controller([peer.node_id for peer in peers])
+        self.marker_rules = MarkerRules()
+        self.changes = 0
+        """Moves when a request that waits may be done."""
+
+        self._log_store = log_store
+        self._cuts: set[frozenset[int]] = set()
+        self._next_look = moment.now
+        self.places: dict[int, Place] = {}
+        for peer in peers:
+            place = Place(News(self.controller, peer.node_id), None, start=first_start, heard_at=moment.now)
+            self.places[peer.node_id] = place
+            place.node = self._node(peer.node_id, place, moment)
+
+    def _node(self, node_id: int, place: Place, moment: Moment) -> Node:
+        return Node(
+            node_id,
+            self.peers,
+            start=place.start,
+            limits=self.limits,
+            topic_store=place.news,
+            log_store=self._log_store,
+            moment=moment,
+            placements=place.news,
+            logs=place.disk,
+            neighbours=self,
+            marker_rules=self.marker_rules,
+        )
+
+    # What the shells call
+
+    def node(self, node_id: int) -> Node:
+        """A running node.
+
+        Raises:
+            NoNodeError: it does not run.
+        """
+        node = self._place(node_id).node
+        if node is None:
+            raise NoNodeError(f"node {node_id} does not run")
+        return node
+
+    def serves(self, node_id: int) -> bool:
+        """Whether a node takes requests now."""
+        place = self._place(node_id)
+        return place.node is not None and not place.paused
+
+    def apply(self, node_id: int, request: Request, moment: Moment) -> Reply | Wait:
+        """Serve a request on a node that runs, let the others copy, and see whether it can be answered."""
+        self.settle(moment)
+        node = self.node(node_id)
+        own = self._own(node_id, moment)
+        outcome = apply(node, request, own)
+        self.settle(moment)
+        for _ in range(WAITS_MAX):
+            if isinstance(outcome, Wait) and outcome.pending is not None:
+                outcome = apply(node, again(request, outcome), own)
+                self.settle(moment)
+        return outcome
+
+    def leader(self, asking: Node, topic: Topic, index: int) -> Node | None:
+        """The node that leads a partition as `asking` knows, if it leads it by what it knows itself, and can be reached."""
+        peer = asking.leader(topic, index)
+        if peer is None or not self.serves(peer.node_id):
+            return None
+        if peer.node_id != asking.node_id and not self._reaches(asking.node_id, peer.node_id):
+            return None
+        found = self.node(peer.node_id)
+        return None if isinstance(found.partition(topic, index), ErrorCode) else found
+
+    def _own(self, node_id: int, moment: Moment) -> Moment:
+        """The time by a node's own clock."""
+        return moment._replace(wall_ms=moment.wall_ms + self._place(node_id).clock_ms)
+
+    def next_deadline(self) -> float:
+        """When `settle` has something to do though nothing happened (seconds)."""
+        return self._next_look
+
+    def upkeep(self, moment: Moment) -> None:
+        """Let the time do its work."""
+        self.settle(moment)
+        for node_id, place in self.places.items():
+            if place.node is not None and not place.paused:
+                upkeep(place.node, self._own(node_id, moment))
+
+    def settle(self, moment: Moment) -> None:
+        """Tell the news, copy the logs and decide, until nothing changes."""
+        self._next_look = moment.now + self.timing.look_s
+        before = self._state()
+        for _ in range(ROUNDS_MAX):
+            at = self._state()
+            self._sessions(moment)
+            self._spread_news(moment)
+            self._copy_all(moment)
+            self._judge_sync(moment)
+            self._end_transactions(moment)
+            if self._state() == at:
+                break
+        else:
+            raise AssertionError("the cluster does not come to rest")
+        if self._state() != before:
+            self.changes += 1
+
+    def _state(self) -> tuple[int, ...]:
+        versions = [place.news.image.version for place in self.places.values()]
+        counts = [place.node.changes if place.node else -1 for place in self.places.values()]
+        return (self.controller.version, *versions, *counts)
+
+    # One round
+
+    def _end_transactions(self, moment: Moment) -> None:
+        """Let every coordinator go on with the transactions that it ends."""
+        for node_id, place in self.places.items():
+            if place.node is not None and not place.paused:
+                coordinate(place.node, self._own(node_id, moment))
+
+    def _hears(self, node_id: int, place: Place) -> bool:
+        """Whether a node and the controller hear each other."""
+        return place.node is not None and not place.paused and self._reaches(node_id, CONTROLLER)
+
+    def _sessions(self, moment: Moment) -> None:
+        for node_id, place in self.places.items():
+            place.news.reaches_controller = self._reaches(node_id, CONTROLLER)
+            if self._hears(node_id, place):
+                place.heard_at = moment.now
+                self.controller.unfence(node_id)
+            elif moment.now - place.heard_at >= self.timing.session_s:
+                self.controller.fence(node_id)
+
+    def _spread_news(self, moment: Moment) -> None:
+        for node_id, place in self.places.items():
+            if not self._hears(node_id, place) or place.news.image.version == self.controller.version:
+                place.news_due = None
+                if place.node is not None and not place.paused:
+                    place.node.refresh(moment)
+                continue
+            if place.news_due is None:
+                place.news_due = moment.now + place.news_delay_s
+            if moment.now >= place.news_due and place.node is not None:
+                place.news_due = None
+                place.news.take()
+                place.node.refresh(moment)
+
+    def _copy_all(self, moment: Moment) -> None:
+        for node_id, place in self.places.items():
+            if place.node is None or place.paused or place.held:
+                continue
+            for key, partition in place.node.held():
+                leader = self._leader_of(node_id, key, partition)
+                if leader is not None:
+                    copy(place.node, partition, key[1], leader[0], leader[1], moment)
+
+    def _leader_of(self, node_id: int, key: Key, partition: Partition) -> tuple[Node, Partition] | None:
+        """The leader that a follower copies from: both must believe in the same epoch."""
+        leader_id = partition.placement.leader
+        if leader_id in {NO_LEADER, node_id} or not self.serves(leader_id) or not self._reaches(node_id, leader_id):
+            return None
+        leader = self.node(leader_id)
+        theirs = leader.find(key)
+        if theirs is None or theirs.placement[:2] != partition.placement[:2]:
+            return None
+        return leader, theirs
+
+    def _judge_sync(self, moment: Moment) -> None:
+        """Let every leader that reaches the controller say who is in sync."""
+        for node_id, place in self.places.items():
+            if place.node is None or not self._hears(node_id, place):
+                continue
+            for key, partition in place.node.held():
+                if partition.placement.leader == node_id:
+                    wanted = self._in_sync(node_id, partition, moment)
+                    if wanted != partition.placement.in_sync:
+                        self.controller.set_in_sync(key, partition.placement, wanted)
+
+    def _in_sync(self, node_id: int, partition: Partition, moment: Moment) -> tuple[int, ...]:
+        found: list[int] = []
+        for replica in partition.placement.replicas:
+            end = partition.ends.get(replica, -1)
+            if replica == node_id:
+                fits = True
+            elif replica in partition.placement.in_sync:
+                since = partition.caught_up.setdefault(replica, moment.now)
+                fits = end >= partition.log.end_offset or moment.now - since <= self.timing.lag_s
+            else:
+                epoch_began = partition.log.end_of_epoch(partition.placement.epoch - 1).end_offset
+                copies = moment.now - partition.caught_up.get(replica, moment.now) <= self.timing.lag_s
+                there = copies and replica in self.controller.live
+                fits = there and end >= max(partition.log.high_watermark, epoch_began)
+            if fits:
+                found.append(replica)
+        return tuple(found)
+
+    # Commands
+
+    def kill(self, node_id: int, moment: Moment) -> None:
+        """End a node as SIGKILL does: the controller learns of it when the session ends.
+
+        Raises:
+            NoNodeError: it does not run.
+        """
+        self._end(node_id, clean=False)
+        self.settle(moment)
+
+    def stop(self, node_id: int, moment: Moment) -> None:
+        """End a node in order: it hands its partitions over first.
+
+        Raises:
+            NoNodeError: it does not run.
+        """
+        _ = self.node(node_id)
+        if self._reaches(node_id, CONTROLLER):
+            self.controller.hand_over(node_id)
+            self.settle(moment)
+        self._end(node_id, clean=True)
+        if self._reaches(node_id, CONTROLLER):
+            self.controller.fence(node_id)
+        self.settle(moment)
+
+    def _end(self, node_id: int, *, clean: bool) -> None:
+        place = self._place(node_id)
+        place.disk = {key: partition.log for key, partition in self.node(node_id).held()}
+        place.node = None
+        place.paused = place.held = False
+        place.clean = clean
+        self.changes += 1
+
+    def start(self, node_id: int, moment: Moment, *, saved: bool = True) -> None:
+        """Start a node again, with its logs or, if not `saved`, with an empty disk.
+
+        Raises:
+            NoNodeError: it runs.
+        """
+        place = self._place(node_id)
+        if place.node is not None:
+            raise NoNodeError(f"node {node_id} runs")
+        place.start += 1
+        after_ms, wall_ms = self.limits.producer_id_expiration_ms, self._own(node_id, moment).wall_ms
+        for log in place.disk.values():
+            log.reload(clean=place.clean, wall_ms=wall_ms, after_ms=after_ms)
+        if not saved:
+            place.disk = {}
+        # A node that starts registers before it serves anybody; one that cannot, knows what it knew.
+        if self._reaches(node_id, CONTROLLER):
+            self.controller.fence(node_id)
+            place.news.take()
+        place.node = self._node(node_id, place, moment)
+        place.disk = {}
+        self.settle(moment)
+
+    def pause(self, node_id: int, moment: Moment, *, paused: bool = True) -> None:
+        """Stop a node like SIGSTOP, or let it go on.
+
+        Raises:
+            NoNodeError: it does not run.
+        """
+        _ = self.node(node_id)
+        self._place(node_id).paused = paused
+        self.settle(moment)
+        self.changes += 1
+
+    def hold(self, node_id: int, moment: Moment, *, held: bool = True) -> None:
+        """Let a node copy nothing, though it is there; or let it go on."""
+        self._place(node_id).held = held
+        self.settle(moment)
+
+    def cut(self, one: int, other: int, moment: Moment) -> None:
+        """Cut the way between two nodes, or a node and the controller (-1); clients reach everybody.
+
+        Raises:
+            NoNodeError: there is no such node.
+        """
+        for node_id in (one, other):
+            if node_id != CONTROLLER:
+                _ = self._place(node_id)
+        self._cuts.add(frozenset((one, other)))
+        self.settle(moment)
+
+    def heal(self, moment: Moment) -> None:
+        """Mend all ways."""
+        self._cuts.clear()
+        self.settle(moment)
+
+    def delay_news(self, node_id: int, seconds: float) -> None:
+        """Let a node hear of decisions so much later than the others, counted from now for those it has not heard of yet."""
+        place = self._place(node_id)
+        place.news_delay_s = seconds
+        place.news_due = None
+
+    def set_clock(self, node_id: int, ahead_ms: int) -> None:
+        """Let a node's time of day be ahead of the others', or behind; its monotonic clock is theirs."""
+        self._place(node_id).clock_ms = ahead_ms
+
+    def set_limits(self, limits: Limits) -> None:
+        """Give all nodes other limits, those to come as well."""
+        self.limits = limits
+        for place in self.places.values():
+            if place.node is not None:
+                place.node.limits = limits
+
+    def elect(self, topic: str, index: int, node_id: int, moment: Moment, *, unclean: bool = False) -> None:
+        """Make a node lead a partition.
+
+        Raises:
+            PlacementError: it may not, or there is no such topic.
+        """
+        self.controller.elect(self.key(topic, index), node_id, unclean=unclean)
+        self.settle(moment)
+
+    def reassign(self, topic: str, index: int, replicas: tuple[int, ...], moment: Moment) -> None:
+        """Put the replicas of a partition on these nodes.
+
+        Raises:
+            PlacementError: they cannot be there.
+        """
+        self.controller.reassign(self.key(topic, index), replicas)
+        self.settle(moment)
+
+    def recreate(self, topic: str, moment: Moment) -> None:
+        """Delete a topic and make it again under its name, with the same partitions, replicas and settings.
+
+        Raises:
+            PlacementError: there is none of that name.
+        """
+        old = self.controller.topic(topic)
+        replicas = len(self.controller.placements[old.id, 0].replicas)
+        _ = self.controller.delete(old)
+        self.settle(moment)
+        _ = self.controller.create(topic, old.partitions, old.settings, replicas)
+        self.settle(moment)
+
+    def expire_records(self, topic: str, index: int, offset: int, moment: Moment) -> None:
+        """Delete whole files of every running replica, as retention does: what lies before `offset`, no further than seen.
+
+        Raises:
+            PlacementError: there is no such partition.
+        """
+        key = self.key(topic, index)
+        for node_id, place in self.places.items():
+            partition = None if place.node is None else place.node.find(key)
+            if partition is not None:
+                log, leads = partition.log, partition.placement.leader == node_id
+                log.delete_before(min(offset, log.high_watermark), files=True, leads=leads)
+        self.settle(moment)
+
+    def key(self, topic: str, index: int) -> tuple[uuid.UUID, int]:
+        """A partition's key.
+
+        Raises:
+            PlacementError: there is no such partition.
+        """
+        found = self.controller.topic(topic)
+        if not 0 <= index < found.partitions:
+            raise PlacementError(f"{topic} has no partition {index}")
+        return found.id, index
+
+    def _place(self, node_id: int) -> Place:
+        if node_id not in self.places:
+            raise NoNodeError(f"no node {node_id}")
+        return self.places[node_id]
+
+    def _reaches(self, one: int, other: int) -> bool:
+        return frozenset((one, other)) not in self._cuts

@@ -1,0 +1,58 @@
+"""DescribeProducers: what a replica's own log knows of its producers, whether it leads or follows."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
+
+from ..cluster.acls import Operation, Resource
+from ..cluster.node import Node
+from ..cluster.responses import Answer, Call, Outcome
+from ..log.error_codes import ErrorCode
+
+DESCRIBE_PRODUCERS_KEY: Final = 61
+_Producers: TypeAlias = DescribeProducersResponse.TopicResponse.PartitionResponse
+
+
+def describe_producers(node: Node, request: DescribeProducersRequest, call: Call) -> Outcome:
+    """Serve DescribeProducers: what the logs of this node know of their producers."""
+    return Answer(
+        DescribeProducersResponse(
+            topics=[
+                DescribeProducersResponse.TopicResponse(
+                    name=entry.name,
+                    partitions=[_producers(node, entry.name, index, call) for index in entry.partition_indexes],
+                )
+                for entry in request.topics
+            ]
+        )
+    )
+
+
+def _producers(node: Node, name: str, index: int, call: Call) -> _Producers:
+    topic = node.topic(name)
+    found = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else node.replica(topic, index)
+    if not node.permissions.allow(call.client_id, Operation.READ, Resource.TOPIC, name):
+        found = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    fault = node.faults.for_partition(DESCRIBE_PRODUCERS_KEY, name, index)
+    if fault is not None:
+        found = fault.error
+    if isinstance(found, ErrorCode):
+        return _Producers(partition_index=index, error_code=found, error_message=None, active_producers=[])
+    return _Producers(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        active_producers=[
+            _Producers.ProducerState(
+                producer_id=producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=-1 if producer.open_from is None else producer.open_from,
+            )
+            for producer_id, producer in found.log.producers.snapshot()
+        ],
+    )

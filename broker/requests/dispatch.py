@@ -1,0 +1,327 @@
+"""From the bytes of a request to the bytes of its answer.
+
+A request that does not decode closes its connection, as does one of an API or version that is not offered; only ApiVersions
+is answered whatever its version, so that a client can find out what is offered.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Final, NamedTuple
+
+from kafka.protocol.admin.cluster import DescribeClusterRequest
+from kafka.protocol.admin.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from kafka.protocol.admin.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
+from kafka.protocol.admin.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.consumer import (
+    FetchRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+    SyncGroupRequest,
+)
+from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
+from kafka.protocol.metadata.metadata import MetadataRequest
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+
+from ..cluster import nulls
+from ..cluster.faults import CutAnswer, DelayAnswer
+from ..cluster.node import Node
+from ..cluster.responses import Answer, Call, HangUp, Outcome, Wait
+from ..log.error_codes import ErrorCode
+from ..log.ports import CutOffError, Moment
+from .admin import alter_configs, create_topics, delete_records, delete_topics, describe_configs
+from .coordinator import Written as Stored
+from .coordinator import finish as finish_stored
+from .describe_producers import describe_producers
+from .fetch import fetch, list_offsets, offset_for_leader_epoch
+from .group_offsets import offset_commit, offset_fetch, transactional_commit
+from .join_group import heartbeat, join, leave, sync
+from .metadata import describe_cluster, find_coordinator, init_producer_id, metadata
+from .produce import Written, finish, produce
+from .transaction_markers import coordinate
+from .transactions import add_offsets, add_partitions, describe_transactions, end_transaction, list_transactions
+
+HEAD: Final = struct.Struct(">hhi")
+API_VERSIONS_KEY: Final = 18
+DECODE_FAILURES: Final = (ValueError, TypeError, IndexError, OverflowError, MemoryError, struct.error)
+"""What kafka-python's decoders raise on bytes that are not a message; MisplacedNullError is a ValueError."""
+
+
+class Api(NamedTuple):
+    """An API and the versions of it that are offered."""
+
+    request: type[ApiMessage]
+    lowest: int
+    highest: int
+
+
+APIS: Final[dict[int, Api]] = {
+    0: Api(ProduceRequest, 3, 13),
+    1: Api(FetchRequest, 4, 16),
+    2: Api(ListOffsetsRequest, 1, 7),
+    3: Api(MetadataRequest, 0, 12),
+    8: Api(OffsetCommitRequest, 2, 9),
+    9: Api(OffsetFetchRequest, 1, 9),
+    10: Api(FindCoordinatorRequest, 0, 6),
+    11: Api(JoinGroupRequest, 0, 9),
+    12: Api(HeartbeatRequest, 0, 4),
+    13: Api(LeaveGroupRequest, 0, 5),
+    14: Api(SyncGroupRequest, 0, 5),
+    18: Api(ApiVersionsRequest, 0, 4),
+    19: Api(CreateTopicsRequest, 2, 7),
+    20: Api(DeleteTopicsRequest, 1, 6),
+    21: Api(DeleteRecordsRequest, 0, 2),
+    22: Api(InitProducerIdRequest, 0, 5),
+    23: Api(OffsetForLeaderEpochRequest, 2, 4),
+    24: Api(AddPartitionsToTxnRequest, 0, 3),
+    25: Api(AddOffsetsToTxnRequest, 0, 4),
+    26: Api(EndTxnRequest, 0, 5),
+    28: Api(TxnOffsetCommitRequest, 0, 5),
+    32: Api(DescribeConfigsRequest, 1, 4),
+    44: Api(IncrementalAlterConfigsRequest, 0, 1),
+    60: Api(DescribeClusterRequest, 0, 1),
+    61: Api(DescribeProducersRequest, 0, 0),
+    65: Api(DescribeTransactionsRequest, 0, 0),
+    66: Api(ListTransactionsRequest, 0, 1),
+}
+
+BEFORE_TRANSACTIONS_2: Final = {0: 11, 26: 4, 28: 4}
+"""Highest versions of brokers that do not know version 2 of the transaction protocol."""
+
+FEATURE: Final = "transaction.version"
+FEATURE_MAX: Final = 2
+
+
+class Request(NamedTuple):
+    """One request of one connection."""
+
+    api: int
+    version: int
+    correlation_id: int
+    arrived: float
+    """Seconds, of the clock that `Moment.now` reads."""
+
+    body: ApiMessage | None
+    """None: ApiVersions of a version that is not offered."""
+
+    client_id: str = ""
+    pending: object = None
+    """What a `Wait` said was done already."""
+
+
+class RequestError(ValueError):
+    """The bytes are not a request that this broker serves."""
+
+
+class Reply(NamedTuple):
+    """What goes to the client; no bytes if it wants none."""
+
+    data: bytes
+    close: bool = False
+    """Close the connection behind them."""
+
+    why: str = ""
+    """Why something is kept back."""
+
+    mute_s: float = 0.0
+    """Take nothing more from this connection for so long (seconds)."""
+
+
+class Delayed(NamedTuple):
+    """An answer that is kept back."""
+
+    reply: Reply
+    until: float
+    """Seconds."""
+
+
+def decode(data: bytes, *, arrived: float) -> Request:
+    """Read a request, without the four bytes of its length in front.
+
+    Raises:
+        RequestError: whatever else the bytes are.
+    """
+    if len(data) < HEAD.size:
+        raise RequestError("shorter than a request header")
+    key, version, correlation_id = HEAD.unpack_from(data)
+    api = APIS.get(key)
+    if api is None:
+        raise RequestError(f"API {key} is not offered")
+    if not api.lowest <= version <= api.highest:
+        if key == API_VERSIONS_KEY:
+            return Request(key, 0, correlation_id, arrived, None)
+        raise RequestError(f"API {key} version {version} is not offered")
+    try:
+        body = api.request.decode(data, version=version, header=True)
+        nulls.check(body, version)
+    except DECODE_FAILURES as error:
+        raise RequestError(f"API {key} version {version} does not decode: {error!r}") from error
+    return Request(key, version, correlation_id, arrived, body, body.header.client_id or "")
+
+
+def apply(node: Node, request: Request, moment: Moment) -> Reply | Wait:
+    """Serve a request, or say until when it waits; it is then given in again, with what the `Wait` says is done already."""
+    if isinstance(request.pending, Delayed):
+        kept = request.pending
+        return kept.reply if moment.now >= kept.until else Wait(kept.until, kept)
+    node.refresh(moment)
+    if request.body is not None and request.version > highest(node, request.api):
+        return Reply(b"", close=True, why=f"API {request.api} version {request.version} is not offered")
+    try:
+        outcome = _serve(node, request, moment)
+    except CutOffError:
+        # As a real one: it forwards the request, and hears nothing until the way is free again.
+        return Wait(math.inf)
+    # The answer is made before the transaction is ended in its partitions.
+    coordinate(node, moment)
+    match outcome:
+        case Wait():
+            return outcome
+        case HangUp(why):
+            return Reply(b"", close=True, why=why)
+        case Answer(response, mute_s):
+            return _reply(node, request, response, moment, mute_s)
+        case _:
+            return Reply(b"")
+
+
+def again(request: Request, wait: Wait) -> Request:
+    """The request as it is to be given in the next time."""
+    return request._replace(pending=wait.pending)
+
+
+def _reply(node: Node, request: Request, response: ApiMessage, moment: Moment, mute_s: float) -> Reply | Wait:
+    response.API_VERSION = request.version
+    response.with_header(request.correlation_id)
+    data = response.encode(header=True, framed=True)
+    match node.faults.for_answer(request.api):
+        case None:
+            return Reply(data, mute_s=mute_s)
+        case CutAnswer() as cut:
+            return Reply(data[: cut.keep], close=cut.close, why="on command")
+        case DelayAnswer() as delay:
+            until = moment.now + delay.seconds
+            return Wait(until, Delayed(Reply(data, mute_s=mute_s), until))
+        case _:
+            return Reply(data * 2, why="on command, twice", mute_s=mute_s)
+
+
+def _serve(node: Node, request: Request, moment: Moment) -> Outcome:
+    call = Call(request.version, request.client_id, request.arrived, moment)
+    if isinstance(request.pending, Stored):
+        return finish_stored(node, call, request.pending)
+    match request.body:
+        case None:
+            return Answer(_versions(node, ErrorCode.UNSUPPORTED_VERSION))
+        case ProduceRequest() as body:
+            written = request.pending
+            return finish(node, body, call, written) if isinstance(written, Written) else produce(node, body, call)
+        case FetchRequest() as body:
+            return fetch(node, body, call)
+        case MetadataRequest() as body:
+            return metadata(node, body, call)
+        case ListOffsetsRequest() as body:
+            return list_offsets(node, body, call)
+        case InitProducerIdRequest() as body:
+            return init_producer_id(node, body, call)
+        case ApiVersionsRequest():
+            return Answer(_versions(node, ErrorCode.NONE))
+        case FindCoordinatorRequest() as body:
+            return find_coordinator(node, body, call)
+        case OffsetForLeaderEpochRequest() as body:
+            return offset_for_leader_epoch(node, body, call)
+        case DescribeProducersRequest() as body:
+            return describe_producers(node, body, call)
+        case OffsetCommitRequest() as body:
+            return offset_commit(node, body, call)
+        case OffsetFetchRequest() as body:
+            return offset_fetch(node, body, call)
+        case body:
+            return _coordinate(node, body, call, request.pending)
+
+
+def _coordinate(node: Node, body: ApiMessage, call: Call, pending: object) -> Outcome:
+    match body:
+        case JoinGroupRequest():
+            return join(node, body, call, pending)
+        case SyncGroupRequest():
+            return sync(node, body, call)
+        case HeartbeatRequest():
+            return heartbeat(node, body, call)
+        case LeaveGroupRequest():
+            return leave(node, body, call)
+        case AddPartitionsToTxnRequest():
+            return add_partitions(node, body, call)
+        case AddOffsetsToTxnRequest():
+            return add_offsets(node, body, call)
+        case EndTxnRequest():
+            return end_transaction(node, body, call)
+        case TxnOffsetCommitRequest():
+            return transactional_commit(node, body, call)
+        case DescribeTransactionsRequest():
+            return describe_transactions(node, body, call)
+        case ListTransactionsRequest():
+            return list_transactions(node, body, call)
+        case _:
+            return _administer(node, body, call)
+
+
+def _administer(node: Node, body: ApiMessage, call: Call) -> Outcome:
+    match body:
+        case CreateTopicsRequest():
+            return create_topics(node, body, call)
+        case DeleteTopicsRequest():
+            return delete_topics(node, body, call)
+        case DeleteRecordsRequest():
+            return delete_records(node, body, call)
+        case DescribeConfigsRequest():
+            return describe_configs(node, body, call)
+        case IncrementalAlterConfigsRequest():
+            return alter_configs(node, body, call)
+        case DescribeClusterRequest():
+            return describe_cluster(node, body)
+        case _:
+            raise AssertionError(f"{type(body).__name__} is offered and not served")
+
+
+def highest(node: Node, key: int) -> int:
+    """The highest version of an API that a node offers."""
+    offered = APIS[key].highest
+    return offered if node.limits.transaction_version else min(offered, BEFORE_TRANSACTIONS_2.get(key, offered))
+
+
+def _versions(node: Node, error: ErrorCode) -> ApiVersionsResponse:
+    answer = ApiVersionsResponse(
+        error_code=error,
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=api.lowest, max_version=highest(node, key))
+            for key, api in APIS.items()
+        ],
+    )
+    level = node.limits.transaction_version
+    if level:
+        supported = ApiVersionsResponse.SupportedFeatureKey(name=FEATURE, min_version=0, max_version=FEATURE_MAX)
+        final = ApiVersionsResponse.FinalizedFeatureKey(name=FEATURE, max_version_level=level, min_version_level=level)
+        answer.supported_features = [supported]
+        answer.finalized_features_epoch = 1
+        answer.finalized_features = [final]
+    return answer

@@ -1,0 +1,264 @@
+"""Reading: Fetch, ListOffsets and OffsetForLeaderEpoch."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+from ..cluster.acls import Operation, Resource
+from ..cluster.node import Node, Partition
+from ..cluster.responses import Answer, Call, Outcome, Wait
+from ..log.batches import read_head
+from ..log.decompression import CodecError
+from ..log.error_codes import ErrorCode
+from ..log.partition_log import PartitionLog
+from ..log.records import RecordError
+from ..log.topics import Topic
+
+FETCH_KEY: Final = 1
+LIST_OFFSETS_KEY: Final = 2
+EPOCH_KEY: Final = 23
+BY_ID: Final = 13
+"""First version of Fetch that names topics by their id."""
+
+LATEST: Final = -1
+READ_COMMITTED: Final = 1
+"""Isolation level of a client that wants to see no open and no aborted transactions."""
+
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+FETCH_BYTES_MAX: Final = 57_671_680
+"""Largest Fetch answer, whatever the client asks for (Kafka's `fetch.max.bytes`)."""
+
+_TopicAnswer: TypeAlias = FetchResponse.FetchableTopicResponse
+_PartitionAnswer: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
+_Aborted: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
+_Offset: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
+_EpochEnd: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
+
+
+def fetch(node: Node, request: FetchRequest, call: Call) -> Outcome:
+    """Serve a Fetch, or have it wait until `min_bytes` are there or `max_wait_ms` have passed since it arrived.
+
+    Sessions are never opened: every request names all its partitions.
+    """
+    if request.session_id != 0:
+        return Answer(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[]))
+    deadline = call.arrived + max(request.max_wait_ms, 0) / 1000
+    if call.moment.now < deadline and not _enough(node, request, call):
+        return Wait(deadline)
+    room = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
+    answers: list[_TopicAnswer] = []
+    first = True
+    for entry in request.topics:
+        parts: list[_PartitionAnswer] = []
+        for part in entry.partitions:
+            found = _find(node, _topic(node, entry, call.version), part.partition, part.current_leader_epoch, call)
+            isolated = request.isolation_level == READ_COMMITTED
+            answer, size = _read(node, found, part, room=room, first=first, isolated=isolated)
+            room -= size
+            first = first and size == 0
+            parts.append(answer)
+        answers.append(_TopicAnswer(topic=entry.topic, topic_id=entry.topic_id, partitions=parts))
+    return Answer(FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=answers))
+
+
+def _topic(node: Node, entry: FetchRequest.FetchTopic, version: int) -> Topic | None:
+    return node.topic_by_id(entry.topic_id) if version >= BY_ID else node.topic(entry.topic)
+
+
+def _enough(node: Node, request: FetchRequest, call: Call) -> bool:
+    """Whether there is something to say at once: enough bytes, or any error."""
+    wanted: int = min(request.min_bytes, request.max_bytes)
+    size = 0
+    for entry in request.topics:
+        topic = _topic(node, entry, call.version)
+        for part in entry.partitions:
+            found = _find(node, topic, part.partition, part.current_leader_epoch, call)
+            if isinstance(found, ErrorCode) or _out_of_range(found.log, part.fetch_offset):
+                return True
+            below = _end(found.log, isolated=request.isolation_level == READ_COMMITTED)
+            size += found.log.size_from(part.fetch_offset, wanted - size, below=below)
+            if size >= wanted:
+                return True
+    return size >= wanted
+
+
+def _end(log: PartitionLog, *, isolated: bool) -> int:
+    """Where the log ends for a reader."""
+    return log.last_stable_offset if isolated else log.high_watermark
+
+
+def _out_of_range(log: PartitionLog, offset: int) -> bool:
+    return not log.start_offset <= offset <= max(log.high_watermark, log.start_offset)
+
+
+def _find(node: Node, topic: Topic | None, index: int, epoch: int, call: Call) -> Partition | ErrorCode:
+    """The partition that is to be read, if this node leads it and the client believes in the same leader epoch (-1: none)."""
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not node.permissions.allow(call.client_id, Operation.READ, Resource.TOPIC, topic.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _led(node, topic, index, epoch)
+
+
+def _led(node: Node, topic: Topic, index: int, epoch: int) -> Partition | ErrorCode:
+    replica = node.replica(topic, index)
+    if isinstance(replica, ErrorCode):
+        return replica
+    if epoch > replica.placement.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if 0 <= epoch < replica.placement.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return node.partition(topic, index)
+
+
+def _described(node: Node, name: str, index: int, epoch: int, call: Call) -> Partition | ErrorCode:
+    """The partition whose offsets are asked for, as `_find`."""
+    if not node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = node.topic(name)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else _led(node, topic, index, epoch)
+
+
+def _read(
+    node: Node,
+    found: Partition | ErrorCode,
+    part: FetchRequest.FetchTopic.FetchPartition,
+    *,
+    room: int,
+    first: bool,
+    isolated: bool,
+) -> tuple[_PartitionAnswer, int]:
+    """The answer for one partition, and how many bytes of records are in it."""
+    if not isinstance(found, ErrorCode):
+        fault = node.faults.for_partition(FETCH_KEY, found.topic.name, part.partition)
+        found = fault.error if fault is not None else found
+    if isinstance(found, ErrorCode):
+        failed = _PartitionAnswer(
+            partition_index=part.partition, error_code=found, high_watermark=-1, aborted_transactions=None, records=b""
+        )
+        return failed, 0
+    log = found.log
+    records: list[bytes] = []
+    error = ErrorCode.NONE
+    if _out_of_range(log, part.fetch_offset):
+        error = ErrorCode.OFFSET_OUT_OF_RANGE
+    elif room > 0 or first:
+        limit = min(room, max(part.partition_max_bytes, 0))
+        records = log.read(part.fetch_offset, limit, below=_end(log, isolated=isolated))
+        # Only the first batch of an answer may be larger than what was asked for.
+        if not first and records and len(records[0]) > room:
+            records = []
+    data = b"".join(records)
+    answer = _PartitionAnswer(
+        partition_index=part.partition,
+        error_code=error,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.start_offset,
+        aborted_transactions=_aborted(log, part.fetch_offset, records) if isolated else None,
+        records=data,
+    )
+    return answer, len(data)
+
+
+def _aborted(log: PartitionLog, offset: int, records: list[bytes]) -> list[_Aborted]:
+    """What the reader of these batches must leave out."""
+    end = offset
+    if records:
+        last = read_head(records[-1])
+        end = last.base_offset + last.last_offset_delta + 1
+    found = log.aborted(offset, end)
+    return [_Aborted(producer_id=one.producer_id, first_offset=one.first_offset) for one in found]
+
+
+def list_offsets(node: Node, request: ListOffsetsRequest, call: Call) -> Outcome:
+    """Serve ListOffsets: first, last, by time, and the newest record."""
+    isolated = request.isolation_level == READ_COMMITTED
+    return Answer(
+        ListOffsetsResponse(
+            topics=[
+                ListOffsetsResponse.ListOffsetsTopicResponse(
+                    name=entry.name,
+                    partitions=[_offset(node, entry.name, part, call, isolated=isolated) for part in entry.partitions],
+                )
+                for entry in request.topics
+            ]
+        )
+    )
+
+
+def _offset(
+    node: Node,
+    name: str,
+    part: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
+    call: Call,
+    *,
+    isolated: bool,
+) -> _Offset:
+    index = part.partition_index
+    found = _described(node, name, index, part.current_leader_epoch, call)
+    fault = node.faults.for_partition(LIST_OFFSETS_KEY, name, index)
+    if fault is not None:
+        found = fault.error
+    if isinstance(found, ErrorCode):
+        return _Offset(partition_index=index, error_code=found, timestamp=-1, offset=-1, leader_epoch=-1)
+    try:
+        place = _place(found.log, part.timestamp, _end(found.log, isolated=isolated))
+    except (CodecError, RecordError):
+        place = ErrorCode.CORRUPT_MESSAGE
+    if isinstance(place, ErrorCode):
+        return _Offset(partition_index=index, error_code=place, timestamp=-1, offset=-1, leader_epoch=-1)
+    offset, time = place or (-1, -1)
+    epoch = -1
+    if place:
+        epoch = found.placement.epoch if part.timestamp == LATEST else found.log.epoch_at(offset)
+    return _Offset(partition_index=index, error_code=ErrorCode.NONE, timestamp=time, offset=offset, leader_epoch=epoch)
+
+
+def _place(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int] | ErrorCode | None:
+    """Offset and timestamp of what a ListOffsets timestamp means; None when there is no such record."""
+    if timestamp == LATEST:
+        return end, -1
+    if timestamp == EARLIEST:
+        return log.start_offset, -1
+    if timestamp == MAX_TIMESTAMP:
+        return log.newest(below=end)
+    return log.first_at(timestamp, below=end) if timestamp >= 0 else ErrorCode.UNSUPPORTED_VERSION
+
+
+def offset_for_leader_epoch(node: Node, request: OffsetForLeaderEpochRequest, call: Call) -> Outcome:
+    """Serve OffsetForLeaderEpoch: where an epoch ended in this leader's log."""
+    return Answer(
+        OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                    topic=entry.topic,
+                    partitions=[_epoch_end(node, entry.topic, part, call) for part in entry.partitions],
+                )
+                for entry in request.topics
+            ]
+        )
+    )
+
+
+def _epoch_end(
+    node: Node, name: str, part: OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition, call: Call
+) -> _EpochEnd:
+    found = _described(node, name, part.partition, part.current_leader_epoch, call)
+    fault = node.faults.for_partition(EPOCH_KEY, name, part.partition)
+    if fault is not None:
+        found = fault.error
+    if isinstance(found, ErrorCode):
+        return _EpochEnd(error_code=found, partition=part.partition, leader_epoch=-1, end_offset=-1)
+    epoch, end = found.log.end_of_epoch(part.leader_epoch)
+    return _EpochEnd(error_code=ErrorCode.NONE, partition=part.partition, leader_epoch=epoch, end_offset=end)

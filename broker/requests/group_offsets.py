@@ -1,0 +1,324 @@
+"""Offsets of groups: commits from inside and outside of transactions, and what was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
+from kafka.protocol.producer import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+from ..cluster.acls import Operation, Resource
+from ..cluster.node import Node
+from ..cluster.responses import Answer, Call, Outcome, Wait
+from ..groups.membership import Phase
+from ..groups.offsets_table import Committed, Place, encoded
+from ..log import internal_topics
+from ..log.batch_writer import Writer, internal_batch
+from ..log.error_codes import ErrorCode
+from ..log.ports import Moment
+from ..transactions.states import Identity
+from .coordinator import WRITE_S, Home, Written, append, finish, home_of, write
+from .transaction_verification import NOT_NOW, Verifying, ask
+
+OFFSET_COMMIT_KEY: Final = 8
+OFFSET_FETCH_KEY: Final = 9
+TXN_OFFSET_COMMIT_KEY: Final = 28
+MANY_GROUPS: Final = 8
+"""First OffsetFetch version that asks for several groups."""
+
+STABLE: Final = 7
+"""First OffsetFetch version that can ask for offsets that no open transaction will change."""
+
+WITH_EPOCH: Final = 6
+"""First OffsetCommit version that tells a leader epoch."""
+
+ADDS_BY_ITSELF: Final = 5
+"""First TxnOffsetCommit version that adds the group's offsets to the transaction (KIP-890)."""
+
+ABORTABLE_BY_NAME: Final = 4
+"""First TxnOffsetCommit version that knows TRANSACTION_ABORTABLE."""
+
+WITH_MEMBER: Final = 3
+"""First TxnOffsetCommit version that names the member of the group."""
+
+INSTANCES: Final = 7
+"""First OffsetCommit version that names instances."""
+
+FORBIDDEN: Final = frozenset({ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
+"""Errors of a request as a whole, whatever else is wrong with its partitions."""
+
+METADATA_BYTES_MAX: Final = 4_096
+_Committed: TypeAlias = OffsetCommitResponse.OffsetCommitResponseTopic
+_InTransaction: TypeAlias = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_One: TypeAlias = OffsetFetchResponse.OffsetFetchResponseTopic
+_Group: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
+
+
+class Found(NamedTuple):
+    """What is answered of a partition."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+    error: ErrorCode
+
+
+def _commits(
+    node: Node, request: OffsetCommitRequest | TxnOffsetCommitRequest, call: Call, *, epochs: bool
+) -> tuple[dict[Place, Committed], dict[tuple[str, int], ErrorCode]]:
+    """What a request commits, and the errors of what it cannot."""
+    wanted: dict[Place, Committed] = {}
+    errors: dict[tuple[str, int], ErrorCode] = {}
+    for entry in request.topics:
+        for part in entry.partitions:
+            key = (entry.name, part.partition_index)
+            place = Place(request.group_id, *key)
+            errors[key] = _unfit(node, place, part.committed_metadata, call)
+            if errors[key] is ErrorCode.NONE:
+                epoch = part.committed_leader_epoch if epochs else -1
+                wanted[place] = Committed(part.committed_offset, epoch, part.committed_metadata, call.moment.wall_ms)
+    return wanted, errors
+
+
+def _unfit(node: Node, place: Place, metadata: str | None, call: Call) -> ErrorCode:
+    if not node.permissions.allow(call.client_id, Operation.READ, Resource.TOPIC, place.topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = node.topic(place.topic)
+    if topic is None or not 0 <= place.partition < topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len((metadata or "").encode()) > METADATA_BYTES_MAX:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _has_room(node: Node, home: Home, wanted: Iterable[Place]) -> bool:
+    new = [place for place in wanted if node.groups.get(home.index, place) is None]
+    return not new or len(node.groups) + len(new) <= node.limits.offsets_max
+
+
+def _home(node: Node, api: int, group: str, call: Call, *, operation: Operation) -> Home | ErrorCode:
+    fault = node.faults.for_partition(api, group, -1)
+    if fault is not None:
+        return fault.error
+    if not node.permissions.allow(call.client_id, operation, Resource.GROUP, group):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return home_of(node, internal_topics.OFFSETS, group, call.moment.now)
+
+
+def _stranger(
+    node: Node, home: Home, group: str, member: str, instance: str | None, generation: int, *, in_transaction: bool
+) -> ErrorCode:
+    """Why a commit does not belong to the generation of its group, or NONE."""
+    known = node.groups.group(home.index, group)
+    if known is None or not known.members:
+        if generation < 0:
+            return ErrorCode.NONE
+        exists = node.groups.exists(home.index, group) or not node.limits.is_new
+        return ErrorCode.UNKNOWN_MEMBER_ID if exists else ErrorCode.ILLEGAL_GENERATION
+    if generation < 0 and not member and instance is None:
+        return ErrorCode.NONE if in_transaction else ErrorCode.UNKNOWN_MEMBER_ID
+    error = known.error_of(member, instance, generation)
+    if error is ErrorCode.NONE and known.phase is Phase.SYNCING and not in_transaction:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return error
+
+
+def offset_commit(node: Node, request: OffsetCommitRequest, call: Call) -> Outcome:
+    """Serve OffsetCommit, of a member or from outside of any group."""
+    wanted, errors = _commits(node, request, call, epochs=call.version >= WITH_EPOCH)
+
+    def told(error: ErrorCode) -> OffsetCommitResponse:
+        part = _Committed.OffsetCommitResponsePartition
+        parts = _by_topic({key: error if error in FORBIDDEN else found or error for key, found in errors.items()})
+        return OffsetCommitResponse(
+            topics=[
+                _Committed(name=name, partitions=[part(partition_index=index, error_code=code) for index, code in told])
+                for name, told in parts.items()
+            ]
+        )
+
+    home = _home(node, OFFSET_COMMIT_KEY, request.group_id, call, operation=Operation.READ)
+    if isinstance(home, ErrorCode):
+        return Answer(told(home))
+    instance = request.group_instance_id if call.version >= INSTANCES else None
+    who = (request.member_id, instance, request.generation_id_or_member_epoch)
+    error = _stranger(node, home, request.group_id, *who, in_transaction=False)
+    if error is not ErrorCode.NONE:
+        return Answer(told(error))
+    if not wanted:
+        return Answer(told(ErrorCode.NONE))
+    if not _has_room(node, home, wanted):
+        return Answer(told(ErrorCode.KAFKA_STORAGE_ERROR))
+    pairs = [encoded(place, committed) for place, committed in wanted.items()]
+    end = write(node, home, pairs, call.moment.wall_ms)
+    if end is None:
+        return Answer(told(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return finish(node, call, Written(told(ErrorCode.NONE), home, end, told))
+
+
+def _by_topic(errors: dict[tuple[str, int], ErrorCode]) -> dict[str, list[tuple[int, ErrorCode]]]:
+    found: dict[str, list[tuple[int, ErrorCode]]] = {}
+    for (name, index), error in errors.items():
+        found.setdefault(name, []).append((index, error))
+    return found
+
+
+def transactional_commit(node: Node, request: TxnOffsetCommitRequest, call: Call) -> Outcome:
+    """Serve TxnOffsetCommit: offsets that count when the transaction of their producer is committed."""
+    wanted, errors = _commits(node, request, call, epochs=call.version >= 2)
+
+    def told(error: ErrorCode) -> TxnOffsetCommitResponse:
+        part = _InTransaction.TxnOffsetCommitResponsePartition
+        parts = _by_topic({key: error if error in FORBIDDEN else found or error for key, found in errors.items()})
+        return TxnOffsetCommitResponse(
+            topics=[
+                _InTransaction(
+                    name=name, partitions=[part(partition_index=index, error_code=code) for index, code in told]
+                )
+                for name, told in parts.items()
+            ]
+        )
+
+    if not node.permissions.allow(call.client_id, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+        return Answer(told(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    home = _home(node, TXN_OFFSET_COMMIT_KEY, request.group_id, call, operation=Operation.READ)
+    if isinstance(home, ErrorCode):
+        return Answer(told(home))
+    if not wanted:
+        return Answer(told(ErrorCode.NONE))
+    member = ("", None, -1)
+    if call.version >= WITH_MEMBER:
+        member = (request.member_id, request.group_instance_id, request.generation_id)
+    stranger = _stranger(node, home, request.group_id, *member, in_transaction=True)
+    if stranger is not ErrorCode.NONE:
+        return Answer(told(stranger))
+    if not _has_room(node, home, wanted):
+        return Answer(told(ErrorCode.KAFKA_STORAGE_ERROR))
+    error = _in_transaction(node, home, request, call)
+    if error is None and call.moment.now < call.arrived + WRITE_S:
+        return Wait(call.arrived + WRITE_S, Verifying())
+    if error is not ErrorCode.NONE:
+        return Answer(told(error or ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    pairs = [encoded(place, committed) for place, committed in wanted.items()]
+    who = Writer(request.producer_id, request.producer_epoch)
+    data = internal_batch(pairs, call.moment.wall_ms, who)
+    end = append(node, home.partition, home.index, data, call.moment.wall_ms)
+    if end is None:
+        return Answer(told(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return finish(node, call, Written(told(ErrorCode.NONE), home, end, told))
+
+
+def _in_transaction(node: Node, home: Home, request: TxnOffsetCommitRequest, call: Call) -> ErrorCode | None:
+    """What the coordinator of the transaction says of the group's offsets; None: its replicas are not that far."""
+    who = Identity(request.producer_id, request.producer_epoch)
+    known = home.partition.log.producers.get(who.producer_id)
+    if known is not None and who.epoch < known.epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if home.partition.log.producers.has_open(*who):
+        return ErrorCode.NONE
+    key = (internal_topics.OFFSETS, home.index)
+    error = ask(node, request.transactional_id, who, key, call, adds=call.version >= ADDS_BY_ITSELF)
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_BY_NAME:
+        return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS and call.version >= ADDS_BY_ITSELF:
+        return error
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if error in NOT_NOW else error
+
+
+def offset_fetch(node: Node, request: OffsetFetchRequest, call: Call) -> Outcome:
+    """Serve OffsetFetch: -1 where nothing was committed."""
+    stable = call.version >= STABLE and request.require_stable
+    if call.version >= MANY_GROUPS:
+        return Answer(
+            OffsetFetchResponse(groups=[_group(node, asked, call, stable=stable) for asked in request.groups])
+        )
+    wanted = None if request.topics is None else {entry.name: entry.partition_indexes for entry in request.topics}
+    error, found = _found(node, request.group_id, wanted, call, stable=stable)
+    part = _One.OffsetFetchResponsePartition
+    topics = [
+        _One(
+            name=name,
+            partitions=[
+                part(
+                    partition_index=told.partition,
+                    committed_offset=told.offset,
+                    committed_leader_epoch=told.leader_epoch,
+                    metadata=told.metadata,
+                    error_code=told.error,
+                )
+                for told in parts
+            ],
+        )
+        for name, parts in found.items()
+    ]
+    return Answer(OffsetFetchResponse(topics=topics, error_code=error))
+
+
+def _group(node: Node, asked: OffsetFetchRequest.OffsetFetchRequestGroup, call: Call, *, stable: bool) -> _Group:
+    wanted = None if asked.topics is None else {entry.name: entry.partition_indexes for entry in asked.topics}
+    error, found = _found(node, asked.group_id, wanted, call, stable=stable)
+    kind = _Group.OffsetFetchResponseTopics
+    topics = [
+        kind(
+            name=name,
+            partitions=[
+                kind.OffsetFetchResponsePartitions(
+                    partition_index=told.partition,
+                    committed_offset=told.offset,
+                    committed_leader_epoch=told.leader_epoch,
+                    metadata=told.metadata,
+                    error_code=told.error,
+                )
+                for told in parts
+            ],
+        )
+        for name, parts in found.items()
+    ]
+    return _Group(group_id=asked.group_id, topics=topics, error_code=error)
+
+
+def _found(
+    node: Node, group: str, wanted: dict[str, list[int]] | None, call: Call, *, stable: bool
+) -> tuple[ErrorCode, dict[str, list[Found]]]:
+    """What is answered by topic; `wanted` None means all that the group ever committed."""
+    home = _home(node, OFFSET_FETCH_KEY, group, call, operation=Operation.DESCRIBE)
+    if isinstance(home, ErrorCode):
+        return home, {}
+    if wanted is None:
+        wanted = {}
+        for place in node.groups.of(home.index, group):
+            if node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.TOPIC, place.topic):
+                wanted.setdefault(place.topic, []).append(place.partition)
+    found = {
+        name: [_one(node, home, Place(group, name, index), call, stable=stable) for index in indexes]
+        for name, indexes in wanted.items()
+    }
+    return ErrorCode.NONE, found
+
+
+def _one(node: Node, home: Home, place: Place, call: Call, *, stable: bool) -> Found:
+    if not node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.TOPIC, place.topic):
+        return Found(place.partition, -1, -1, "", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if stable and node.groups.unstable(home.index, place):
+        return Found(place.partition, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    known = node.groups.get(home.index, place)
+    if known is None:
+        return Found(place.partition, -1, -1, "", ErrorCode.NONE)
+    return Found(place.partition, known.offset, known.leader_epoch, known.metadata, ErrorCode.NONE)
+
+
+def expire(node: Node, moment: Moment) -> None:
+    """Forget offsets of groups without members: by their own commit, or all together by when the last member left."""
+    for index, place, committed in list(node.groups.all()):
+        group = node.groups.group(index, place.group)
+        if group is not None and group.members:
+            continue
+        since = committed.at_ms if group is None or group.emptied_ms is None else group.emptied_ms
+        if moment.wall_ms - since >= node.limits.offsets_retention_ms:
+            home = home_of(node, internal_topics.OFFSETS, place.group, moment.now)
+            if not isinstance(home, ErrorCode) and not node.groups.unstable(index, place):
+                _ = write(node, home, [encoded(place, None)], moment.wall_ms)

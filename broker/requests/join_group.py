@@ -1,0 +1,217 @@
+"""Requests of consumers that share partitions: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.consumer import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+from ..cluster.acls import Operation, Resource
+from ..cluster.node import Node
+from ..cluster.responses import Answer, Call, Outcome, Wait
+from ..groups.membership import Group, Member, Phase
+from ..log import internal_topics
+from ..log.error_codes import ErrorCode
+from .coordinator import home_of
+
+JOIN_KEY: Final = 11
+HEARTBEAT_KEY: Final = 12
+LEAVE_KEY: Final = 13
+SYNC_KEY: Final = 14
+NAMED_FIRST: Final = 4
+"""First JoinGroup version whose consumers are given a name and asked to come back with it (KIP-394)."""
+
+BY_SEVERAL: Final = 3
+"""First LeaveGroup version that names several members."""
+
+SESSION_MS_MIN: Final = 1_000
+SESSION_MS_MAX: Final = 1_800_000
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A consumer that waits for the next generation."""
+
+    name: str
+    generation: int
+
+
+def _group(node: Node, api: int, name: str, call: Call, *, create: bool = False) -> Group | ErrorCode:
+    fault = node.faults.for_partition(api, name, -1)
+    if fault is not None:
+        return fault.error
+    if not node.permissions.allow(call.client_id, Operation.READ, Resource.GROUP, name):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if not name:
+        return ErrorCode.INVALID_GROUP_ID
+    home = home_of(node, internal_topics.OFFSETS, name, call.moment.now)
+    if isinstance(home, ErrorCode):
+        return home
+    found = node.groups.group(home.index, name, create=create)
+    return ErrorCode.UNKNOWN_MEMBER_ID if found is None else found
+
+
+def join(node: Node, request: JoinGroupRequest, call: Call, pending: object) -> Outcome:
+    """Serve JoinGroup: it waits until all members asked, or the time for that is up."""
+    group = _group(node, JOIN_KEY, request.group_id, call, create=True)
+    if isinstance(group, ErrorCode):
+        return Answer(_not_joined(group, request.member_id))
+    if isinstance(pending, Joining):
+        return _go_on(group, pending, call)
+    error, name = _joins(group, request, call)
+    if error is not ErrorCode.NONE:
+        return Answer(_not_joined(error, name))
+    member = Member(
+        name,
+        request.group_instance_id if call.version >= 5 else None,
+        request.session_timeout_ms / 1000,
+        (request.rebalance_timeout_ms if call.version >= 1 else request.session_timeout_ms) / 1000,
+        [(one.name, bytes(one.metadata)) for one in request.protocols],
+        call.moment.now,
+    )
+    before = group.generation
+    group.protocol_type = request.protocol_type
+    group.join(member, call.moment.now)
+    node.changes += 1
+    return _go_on(group, Joining(name, before), call)
+
+
+def _joins(group: Group, request: JoinGroupRequest, call: Call) -> tuple[ErrorCode, str]:
+    """Whether a consumer may join, and under which name."""
+    name, instance = request.member_id, request.group_instance_id if call.version >= 5 else None
+    if not SESSION_MS_MIN <= request.session_timeout_ms <= SESSION_MS_MAX:
+        return ErrorCode.INVALID_SESSION_TIMEOUT, name
+    if not group.fits(request.protocol_type, [(one.name, b"") for one in request.protocols]):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, name
+    if name:
+        known = name in group.members or name in group.expected
+        fenced = group.error_of(name, instance) is ErrorCode.FENCED_INSTANCE_ID
+        error = ErrorCode.FENCED_INSTANCE_ID if fenced else ErrorCode.UNKNOWN_MEMBER_ID
+        return (ErrorCode.NONE if known and not fenced else error), name
+    name = f"{instance or call.client_id}-{call.moment.wall_ms:x}-{len(group.members) + len(group.expected)}"
+    holder = group.holder(instance)
+    if holder is not None:
+        del group.members[holder.name]
+    elif instance is None and call.version >= NAMED_FIRST:
+        group.expected.add(name)
+        return ErrorCode.MEMBER_ID_REQUIRED, name
+    return ErrorCode.NONE, name
+
+
+def _go_on(group: Group, joining: Joining, call: Call) -> Outcome:
+    _ = group.complete_if_all(call.moment.now)
+    if joining.name not in group.members:
+        return Answer(_not_joined(ErrorCode.UNKNOWN_MEMBER_ID, joining.name))
+    if group.generation == joining.generation:
+        return Wait(group.deadline, joining)
+    leads = group.leader == joining.name
+    told = [
+        JoinGroupResponse.JoinGroupResponseMember(
+            member_id=one.name, group_instance_id=one.instance, metadata=one.metadata(group.protocol)
+        )
+        for one in group.members.values()
+        if leads
+    ]
+    return Answer(
+        JoinGroupResponse(
+            error_code=ErrorCode.NONE,
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            leader=group.leader,
+            member_id=joining.name,
+            members=told,
+        )
+    )
+
+
+def _not_joined(error: ErrorCode, name: str) -> ApiMessage:
+    return JoinGroupResponse(
+        error_code=error, generation_id=-1, protocol_type=None, protocol_name="", leader="", member_id=name, members=[]
+    )
+
+
+def sync(node: Node, request: SyncGroupRequest, call: Call) -> Outcome:
+    """Serve SyncGroup: the leader says who gets what, the others wait for that."""
+    group = _group(node, SYNC_KEY, request.group_id, call)
+    if isinstance(group, ErrorCode):
+        return Answer(_synced(group))
+    name = request.member_id
+    error = group.error_of(name, request.group_instance_id if call.version >= 3 else None, request.generation_id)
+    if error is ErrorCode.NONE and group.phase is Phase.JOINING:
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+    if error is not ErrorCode.NONE:
+        return Answer(_synced(error))
+    if group.phase is Phase.SYNCING and name == group.leader:
+        group.assign({one.member_id: bytes(one.assignment) for one in request.assignments}, call.moment.now)
+        node.changes += 1
+    if group.phase is Phase.SYNCING:
+        member = group.members[name]
+        return Wait(member.heard_at + member.session_s)
+    return Answer(
+        SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            assignment=group.members[name].assignment,
+        )
+    )
+
+
+def _synced(error: ErrorCode) -> ApiMessage:
+    return SyncGroupResponse(error_code=error, protocol_type=None, protocol_name=None, assignment=b"")
+
+
+def heartbeat(node: Node, request: HeartbeatRequest, call: Call) -> Outcome:
+    """Serve Heartbeat."""
+    group = _group(node, HEARTBEAT_KEY, request.group_id, call)
+    if isinstance(group, ErrorCode):
+        return Answer(HeartbeatResponse(error_code=group))
+    instance = request.group_instance_id if call.version >= 3 else None
+    error = group.error_of(request.member_id, instance, request.generation_id)
+    if error is ErrorCode.NONE:
+        group.members[request.member_id].heard_at = call.moment.now
+        error = ErrorCode.REBALANCE_IN_PROGRESS if group.phase is Phase.JOINING else ErrorCode.NONE
+    return Answer(HeartbeatResponse(error_code=error))
+
+
+def leave(node: Node, request: LeaveGroupRequest, call: Call) -> Outcome:
+    """Serve LeaveGroup, of one member or of several."""
+    group = _group(node, LEAVE_KEY, request.group_id, call)
+    if group is ErrorCode.UNKNOWN_MEMBER_ID:
+        group = Group()  # nobody was ever in it
+    if isinstance(group, ErrorCode):
+        return Answer(LeaveGroupResponse(error_code=group, members=[]))
+    if call.version < BY_SEVERAL:
+        return Answer(LeaveGroupResponse(error_code=_left(node, group, request.member_id, None, call), members=[]))
+    told = [
+        LeaveGroupResponse.MemberResponse(
+            member_id=one.member_id,
+            group_instance_id=one.group_instance_id,
+            error_code=_left(node, group, one.member_id, one.group_instance_id, call),
+        )
+        for one in request.members
+    ]
+    return Answer(LeaveGroupResponse(error_code=ErrorCode.NONE, members=told))
+
+
+def _left(node: Node, group: Group, name: str, instance: str | None, call: Call) -> ErrorCode:
+    holder = group.holder(instance)
+    if not name and holder is not None:
+        name = holder.name
+    error = group.error_of(name, instance)
+    if error is ErrorCode.NONE:
+        group.leave(name, call.moment.now, call.moment.wall_ms)
+        node.changes += 1
+    return error

@@ -1,0 +1,142 @@
+"""Produce requests of transactional producers: what the coordinator says of their partitions, before any log is looked at."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from kafka.protocol.producer import ProduceRequest
+
+from ..cluster.acls import Operation, Resource
+from ..cluster.node import Node
+from ..cluster.responses import Call, Wait
+from ..log import internal_topics
+from ..log.batches import TRANSACTIONAL_BIT, Head, read_head
+from ..log.error_codes import ErrorCode, Refusal
+from ..log.producer_state import Kind
+from ..transactions.states import Identity, Key
+from .coordinator import WRITE_S
+from .transaction_coordinator import Stored, add, holds, settled
+
+ADDS_BY_ITSELF: Final = 12
+"""First Produce version that adds its partitions to the transaction (KIP-890)."""
+
+ABORTABLE_BY_NAME: Final = 11
+"""First Produce version that knows TRANSACTION_ABORTABLE."""
+
+NOT_NOW: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+"""What a producer of an early version is told as NOT_ENOUGH_REPLICAS, which it sends again after."""
+
+
+class Verifying(NamedTuple):
+    """A request of which nothing is done yet: the coordinator's replicas do not know its partitions."""
+
+
+Verified = dict[Key, Refusal]
+"""Partitions that are not in their producer's transaction, by topic and index; a batch of any other may be looked at."""
+
+
+def head_of(data: bytes) -> Head | None:
+    """The head of a batch, whatever is wrong with it."""
+    try:
+        return read_head(data)
+    except struct.error:
+        return None
+
+
+def is_transactional(data: bytes) -> bool:
+    """Whether a batch says that it is part of a transaction."""
+    head = head_of(data)
+    return head is not None and bool(head.attributes & TRANSACTIONAL_BIT)
+
+
+def kind_of(head: Head, version: int) -> Kind:
+    """How a batch of this Produce version belongs to a transaction."""
+    transactional = bool(head.attributes & TRANSACTIONAL_BIT)
+    return Kind(transactional, from_zero=transactional and version >= ADDS_BY_ITSELF)
+
+
+def may_write(node: Node, request: ProduceRequest, call: Call) -> bool:
+    """Whether the client may write in the name of its transactional id, if it says that it does."""
+    entries = [part for entry in request.topic_data for part in entry.partition_data]
+    if not any(is_transactional(bytes(part.records or b"")) for part in entries):
+        return True
+    name = request.transactional_id
+    return name is not None and node.permissions.allow(call.client_id, Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+
+
+def verify(node: Node, request: ProduceRequest, parts: dict[Key, bytes], call: Call) -> Verified | Wait:
+    """Ask the coordinator for the partitions (led by this node) whose transactions their logs do not know of."""
+    refused: Verified = {}
+    waiting: list[Key] = []
+    for key, data in parts.items():
+        head = head_of(data)
+        topic = node.topic(key[0])
+        partition = None if topic is None else node.partition(topic, key[1])
+        if head is None or partition is None or isinstance(partition, ErrorCode):
+            continue
+        if not head.attributes & TRANSACTIONAL_BIT or head.producer_id < 0:
+            continue
+        producers = partition.log.producers
+        # Brokers before 4.0 do not look at the epoch here.
+        epoch = head.producer_epoch if node.limits.is_new else None
+        if producers.has_open(head.producer_id, epoch):
+            continue
+        known_of = producers.get(head.producer_id)
+        if node.limits.is_new and known_of is not None and head.producer_epoch < known_of.epoch:
+            refused[key] = Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, f"current epoch {known_of.epoch}")
+            continue
+        producers.asked(head.producer_id, head.producer_epoch, head.base_sequence)
+        who = Identity(head.producer_id, head.producer_epoch)
+        error = ask(node, str(request.transactional_id), who, key, call, adds=call.version >= ADDS_BY_ITSELF)
+        if error is None:
+            waiting.append(key)
+        elif error is not ErrorCode.NONE:
+            refused[key] = Refusal(_told(error, call.version), "the coordinator of the transaction says so")
+    deadline = call.arrived + WRITE_S
+    if waiting and call.moment.now < deadline:
+        return Wait(deadline, Verifying())
+    late = Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "the coordinator's replicas are too slow")
+    return refused | dict.fromkeys(waiting, late)
+
+
+def ask(node: Node, transactional_id: str, who: Identity, key: Key, call: Call, *, adds: bool) -> ErrorCode | None:
+    """Ask the coordinator, on whatever node it is, about a partition; None: its replicas are not that far."""
+    topic = node.topic(internal_topics.TRANSACTIONS)
+    index = internal_topics.partition_of(transactional_id)
+    there = None if topic is None else node.neighbours.leader(node, topic, index)
+    if topic is None or there is None:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    known = there.transactions.get(index, transactional_id)
+    if known is not None and known.identity == who and key in known.partitions:
+        home = there.partition(topic, index)
+        if not isinstance(home, ErrorCode) and home.log.high_watermark < there.transactions.end_of(transactional_id):
+            return None
+    if not adds:
+        return holds(there, transactional_id, who, key, call.moment.now)
+    found = add(there, transactional_id, who, frozenset({key}), 2, call.moment)
+    match found:
+        case Stored(_, at, _):
+            return ErrorCode.NONE if settled(there, at, transactional_id) else None
+        case ErrorCode():
+            return found
+        case _:
+            return ErrorCode.NONE
+
+
+def _told(error: ErrorCode, version: int) -> ErrorCode:
+    """A coordinator's error, as a Produce request of a version is told of it."""
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_BY_NAME:
+        return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS and version >= ADDS_BY_ITSELF:
+        return error
+    return ErrorCode.NOT_ENOUGH_REPLICAS if error in NOT_NOW else error

@@ -1,0 +1,208 @@
+"""What the router tells of its books: which minutes are due, as which records, and when one is told for the last time.
+
+Rounds: one begins when it is due, tells every minute that changed since it was last told, and ends with a heartbeat. Records
+are made when they are about to be spooled, so that each counts what lies before it in the log, and all of that (AUD-3). Whoever spools
+them says so (`spooled`); what was not is told another time.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ...wire.audit_records import CLOSED, MINUTE_MS, RUNNING, AuditRecord, Heartbeat, Hole, Intake, Outcome, Range
+from ...wire.record_ids import incarnation_text
+from ..ledger.audit_counts import Books
+from ..ledger.audit_rows import Minute, MinuteKey
+from ..ledger.entries import RefusedEntry
+
+SETTLED_AFTER_S: Final = 1.0
+"""A minute that is settled is told so long after the round before, where that is sooner than the next."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """Records for one frame, in order; `refusals` go into the log before it."""
+
+    records: list[AuditRecord] = field(default_factory=list[AuditRecord])
+    refusals: list[RefusedEntry] = field(default_factory=list[RefusedEntry])
+    told: list["_Told"] = field(default_factory=list["_Told"])
+    is_last: bool = False
+    """It ends its round."""
+
+
+class _Told(NamedTuple):
+    """A minute, and what a draft says of it. `is_final`: nothing more will come of it."""
+
+    minute: Minute
+    totals: tuple[int, ...]
+    outcomes: dict[int, tuple[int, int]]
+    is_final: bool
+
+
+class Statements:
+    """Owner of the rounds and of the versions. `now` is CLOCK_MONOTONIC seconds."""
+
+    def __init__(self, books: Books, *, host: str, starts: int, interval_s: float) -> None:
+        """`starts`: of this spool's router, this one included; versions of a later start are higher."""
+        self._books = books
+        self._host = host
+        self._version = starts << 32
+        self._interval_s = interval_s
+        self._queue: deque[Minute] = deque()
+        self._in_round = False
+        self._closing = False
+        self._last_at: float | None = None
+
+    @property
+    def in_round(self) -> bool:
+        """A round has begun, and its heartbeat is not spooled."""
+        return self._in_round
+
+    def due_at(self) -> float:
+        """When the next round should begin."""
+        if self._last_at is None:
+            return 0.0
+        wait_s = min(self._interval_s, SETTLED_AFTER_S) if self._books.settled else self._interval_s
+        return self._last_at + wait_s
+
+    def begin(self, now: float) -> None:
+        """A round begins: what is settled first, then what changed."""
+        books = self._books
+        self._last_at = now
+        self._in_round = True
+        self._queue = deque(dict.fromkeys((*books.settled, *books.touched, *books.current())))
+
+    def begin_closing(self, now: float) -> bool:
+        """The last round. False: something is pending, so that nothing can be closed."""
+        if any(minute.pending for minute in self._books.minutes.values()):
+            return False
+        self._closing = True
+        self.begin(now)
+        return True
+
+    def draft(self, *, sent_ms: int, minutes_max: int, bytes_max: int) -> Draft:
+        """The next records of the round, of so many minutes and about so many bytes at most."""
+        draft = Draft()
+        nbytes = 0
+        while self._queue and minutes_max > 0 and nbytes < bytes_max:
+            minute = self._queue.popleft()
+            minutes_max -= 1
+            if self._books.minutes.get(minute.key) is not minute:
+                continue
+            nbytes += self._draft_minute(draft, minute, sent_ms)
+        if not self._queue:
+            draft.records.append(self._heartbeat(sent_ms, {told.minute.key for told in draft.told if told.is_final}))
+            draft.is_last = True
+        return draft
+
+    def spooled(self, draft: Draft) -> None:
+        """The draft's records are in the log, behind what they count."""
+        books = self._books
+        for minute, totals, outcomes, is_final in draft.told:
+            minute.told = totals
+            minute.refused_in_log = sum(minute.refused.values())
+            minute.told_outcomes.update(outcomes)
+            if is_final:
+                books.forget(minute)
+            else:
+                books.touched.pop(minute, None)
+        if draft.is_last:
+            self._in_round = False
+
+    def not_spooled(self, draft: Draft) -> None:
+        """There was no room. The round ends; what it did not tell is told in the next."""
+        self._queue.clear()
+        self._in_round = False
+        for told in draft.told:
+            self._books.touched[told.minute] = None
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def _draft_minute(self, draft: Draft, minute: Minute, sent_ms: int) -> int:
+        """About how many bytes were added."""
+        books = self._books
+        is_final = minute in books.settled
+        totals = _totals(minute)
+        outcomes: dict[int, tuple[int, int]] = {}
+        nbytes = 0
+        if totals != minute.told:
+            refused = sum(minute.refused.values())
+            if refused != minute.refused_in_log:
+                draft.refusals.append(RefusedEntry(*minute.key, sorted(minute.refused.items())))
+            draft.records.append(self._intake(minute, sent_ms))
+            nbytes += 300 + 40 * sum(1 + len(span.lost) for span in minute.spans)
+        for seat, row in sorted(minute.outcomes.items()):
+            if minute.told_outcomes.get(seat) == (row.delivered, row.batches):
+                continue
+            outcomes[seat] = (row.delivered, row.batches)
+            draft.records.append(
+                Outcome(
+                    incarnation_text(books.incarnation),
+                    self._host,
+                    self._next_version(),
+                    sent_ms,
+                    seat,
+                    *minute.key,
+                    row.delivered,
+                    row.nbytes,
+                    row.batches,
+                    row.resent,
+                )
+            )
+            nbytes += 250
+        draft.told.append(_Told(minute, totals, outcomes, is_final))
+        return nbytes
+
+    def _intake(self, minute: Minute, sent_ms: int) -> Intake:
+        return Intake(
+            incarnation_text(self._books.incarnation),
+            self._host,
+            self._next_version(),
+            sent_ms,
+            *minute.key,
+            ids=minute.ids,
+            accepted=minute.accepted,
+            bytes=minute.nbytes,
+            refused=dict(sorted(minute.refused.items())),
+            ranges=tuple(
+                sorted(Range(span.index, span.first, span.end, span.settled, span.offset_end) for span in minute.spans)
+            ),
+            holes=tuple(
+                sorted(
+                    Hole(span.index, part.first, part.end, part.reason) for span in minute.spans for part in span.lost
+                )
+            ),
+        )
+
+    def _heartbeat(self, sent_ms: int, final: Iterable[MinuteKey]) -> Heartbeat:
+        """`final`: minutes told for the last time before it, in the same frame."""
+        books = self._books
+        told = set(final)
+        closed_before = books.minute * MINUTE_MS
+        open_minutes = [key.minute for key in books.minutes if key not in told]
+        return Heartbeat(
+            incarnation_text(books.incarnation),
+            self._host,
+            self._next_version(),
+            sent_ms,
+            books.era,
+            closed_before,
+            closed_before if self._closing else min([closed_before, *(minute * MINUTE_MS for minute in open_minutes)]),
+            CLOSED if self._closing else RUNNING,
+            self._interval_s,
+        )
+
+    def _next_version(self) -> int:
+        self._version += 1
+        return self._version
+
+
+def _totals(minute: Minute) -> tuple[int, ...]:
+    """What changes when the minute does."""
+    settled = lost = offsets = 0
+    for span in minute.spans:
+        settled += span.settled
+        offsets += span.offset_end
+        lost += sum(part.end - part.first for part in span.lost)
+    return minute.accepted, minute.nbytes, settled, lost, offsets, sum(minute.refused.values()), minute.ids

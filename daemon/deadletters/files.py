@@ -1,0 +1,279 @@
+"""Records that Kafka refused for good, kept for people: one file for each parked group, mode 0600, in a folder of mode 0700.
+
+A file is JSON lines. The first line tells of the group::
+
+    {"version": 1, "partition_number": 7, "topic": "t", "partition": 0, "code": 10, "error": "MESSAGE_TOO_LARGE",
+     "message": "…", "unsure": false, "wall_ms": 1, "ordinals": [[first, count, text], …],
+     "frames": [{"client_id": "a", "seq": 3, "refused": [[first index, count, text], …]}, …]}
+
+and each further line of one record: ordinal, timestamp_ms, client_id, seq, index (its place in the frame), key, value, headers
+(base64; null where there is none), or "unreadable" with what was wrong in their place. The name follows from spool, partition
+and first ordinal: a group that is parked again after a crash replaces itself. A file is written beside its place, synced,
+renamed, and the folder synced, before anything says that the group is parked. Files stay until a person removes them.
+"""
+
+import base64
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from ...runtime.clock import wall_ms
+from ...wire.errors import FrameError
+from ...wire.frames import Code, RefusedRecords
+from ..leases.refused_batches import ParkedPart, ParkRequest
+from ..ledger.slice_rows import SliceRow, check_slice, read_rows
+from ..ledger.slices import PendingFrame, PendingSlice
+from ..sessions.acks import indexes
+from ..spool.disk import Disk
+
+VERSION: Final = 1
+_SUFFIX: Final = ".jsonl"
+_NAME: Final = re.compile(r"[0-9a-f]{16}-[0-9]+-[0-9]+")
+
+ReadSlice = Callable[[int, int, int], bytes]
+"""Segment, offset, length -> bytes; raises OSError."""
+
+
+class DeadLetterError(Exception):
+    """There is no letter of this name, or it cannot be read. The text says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One parked group, without its records."""
+
+    name: str
+    wall_ms: int
+    topic: str
+    partition: int
+    code: int
+    error: str
+    message: str
+    unsure: bool
+    records: int
+    ordinals: list[tuple[int, int, str]]
+    frames: list[tuple[str | None, int, list[tuple[int, int, str]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRecord:
+    """One record of a letter. `unreadable`: why key, value and headers are missing."""
+
+    ordinal: int
+    client_id: str | None
+    seq: int
+    index: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    unreadable: str | None
+
+
+class DeadLetters:
+    """The folder, and an index of whose records lie in it. `spool_id` is `Identity.spool_id`."""
+
+    def __init__(self, directory: Path, spool_id: str, *, disk: Disk | None = None) -> None:
+        self._directory = directory
+        self._spool_id = spool_id
+        self._disk = disk or Disk()
+        self._refused: dict[tuple[str, int], list[RefusedRecords]] = {}
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for letter in list_letters(directory):
+            if letter.name.startswith(spool_id):
+                self._note(letter)
+
+    def park(self, request: ParkRequest, read_slice: ReadSlice) -> str:
+        """Keep the records of a request; they are on disk when this returns. The letter's name.
+
+        Raises:
+            OSError: they could not be written; nothing is parked.
+        """
+        first = request.pieces[0].first
+        name = f"{self._spool_id}-{request.partition}-{first}"
+        records = [record for part in request.parts for record in _records(request, part, read_slice)]
+        letter = Letter(
+            name=name,
+            wall_ms=wall_ms(),
+            topic=request.topic,
+            partition=request.index,
+            code=request.code,
+            error=request.error,
+            message=request.message,
+            unsure=request.unsure,
+            records=len(records),
+            ordinals=[(piece.first, piece.count, piece.text) for piece in request.pieces],
+            frames=_frames(request),
+        )
+        lines = [_letter_line(letter, request.partition), *(_record_line(record) for record in records)]
+        self._store(name, "".join(lines).encode())
+        self._note(letter)
+        return name
+
+    def lookup(self, client_id: str, seq: int) -> tuple[RefusedRecords, ...]:
+        """Which records of a frame lie here; none for most frames. Fits `Sessions.parked`."""
+        return tuple(self._refused.get((client_id, seq), ()))
+
+    def restore(self, frames: Iterable[PendingFrame]) -> None:
+        """Recovered frames learn which of their records were parked before the start."""
+        for frame in frames:
+            if frame.client_id is not None:
+                frame.refused = list(self.lookup(frame.client_id, frame.seq))
+
+    def _note(self, letter: Letter) -> None:
+        for client_id, seq, refused in letter.frames:
+            if client_id is not None:
+                known = self._refused.setdefault((client_id, seq), [])
+                found = {RefusedRecords(first, count, Code.PARKED, text) for first, count, text in refused}
+                known[:] = sorted({*known, *found})
+
+    def _store(self, name: str, data: bytes) -> None:
+        temporary = self._directory / f"{name}.tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            with os.fdopen(fd, "wb", closefd=False) as file:
+                file.write(data)
+            self._disk.sync(fd)
+        finally:
+            os.close(fd)
+        temporary.replace(self._directory / (name + _SUFFIX))
+        folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._disk.sync_directory(folder)
+        finally:
+            os.close(folder)
+
+
+def list_letters(directory: Path) -> list[Letter]:
+    """All letters of a folder, oldest first. Files that are none are passed over."""
+    letters: list[Letter] = []
+    for path in directory.glob("*" + _SUFFIX):
+        try:
+            with path.open("rb") as file:
+                letters.append(_letter(path.stem, file.readline()))
+        except (OSError, DeadLetterError):
+            continue
+    return sorted(letters, key=lambda letter: (letter.wall_ms, letter.name))
+
+
+def show_letter(directory: Path, name: str) -> tuple[Letter, list[DeadRecord]]:
+    """One letter with its records.
+
+    Raises:
+        DeadLetterError: there is none of this name, or it cannot be read.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise DeadLetterError(f"{name!r} is not the name of a dead letter")
+    try:
+        first, *lines = (directory / (name + _SUFFIX)).read_bytes().splitlines()
+    except (OSError, ValueError) as error:
+        raise DeadLetterError(f"there is no readable dead letter {name} in {directory}") from error
+    return _letter(name, first), [_record(name, line) for line in lines]
+
+
+def _records(request: ParkRequest, part: ParkedPart, read_slice: ReadSlice) -> list[DeadRecord]:
+    piece, frame = part.slice, part.slice.frame
+    rows: list[SliceRow] = []
+    unreadable: str | None = None
+    try:
+        data = read_slice(piece.segment, piece.offset, piece.length)
+        _ = check_slice(data, request.topic, request.index)
+        rows = read_rows(data)[part.index : part.index + part.count]
+    except (OSError, FrameError) as error:
+        # The group is parked all the same: what cannot be read can never be sent.
+        unreadable = str(error)
+    places = _places(piece, request.index)
+    return [
+        DeadRecord(
+            ordinal=piece.first + at,
+            client_id=frame.client_id,
+            seq=frame.seq,
+            index=places[at],
+            timestamp_ms=rows[at - part.index].timestamp_ms if rows else None,
+            key=rows[at - part.index].key if rows else None,
+            value=rows[at - part.index].value if rows else None,
+            headers=rows[at - part.index].headers if rows else [],
+            unreadable=unreadable,
+        )
+        for at in range(part.index, part.index + part.count)
+    ]
+
+
+def _places(piece: PendingSlice, index: int) -> list[int]:
+    """The place in the frame of each record of a slice."""
+    if piece.frame.partitions is None:
+        return list(range(piece.count))
+    return [place for place, partition in enumerate(indexes(piece.frame.partitions)) if partition == index]
+
+
+def _frames(request: ParkRequest) -> list[tuple[str | None, int, list[tuple[int, int, str]]]]:
+    """Whose records they are: (client id, seq, ranges of places in the frame)."""
+    found: dict[tuple[str | None, int], list[tuple[int, int, str]]] = {}
+    for part in request.parts:
+        frame = part.slice.frame
+        ranges = found.setdefault((frame.client_id, frame.seq), [])
+        for place in _places(part.slice, request.index)[part.index : part.index + part.count]:
+            if ranges and ranges[-1][0] + ranges[-1][1] == place and ranges[-1][2] == part.text:
+                ranges[-1] = (ranges[-1][0], ranges[-1][1] + 1, part.text)
+            else:
+                ranges.append((place, 1, part.text))
+    return [(client_id, seq, ranges) for (client_id, seq), ranges in found.items()]
+
+
+def _letter_line(letter: Letter, number: int) -> str:
+    fields = asdict(letter)
+    del fields["name"]
+    fields["frames"] = [{"client_id": who, "seq": seq, "refused": refused} for who, seq, refused in letter.frames]
+    return json.dumps({"version": VERSION, "partition_number": number, **fields}) + "\n"
+
+
+def _record_line(record: DeadRecord) -> str:
+    fields = asdict(record)
+    fields["key"], fields["value"] = _text(record.key), _text(record.value)
+    fields["headers"] = [[name, _text(content)] for name, content in record.headers]
+    return json.dumps(fields) + "\n"
+
+
+def _letter(name: str, line: bytes) -> Letter:
+    try:
+        fields = cast("dict[str, Any]", json.loads(line))
+        return Letter(
+            name=name,
+            wall_ms=fields["wall_ms"],
+            topic=fields["topic"],
+            partition=fields["partition"],
+            code=fields["code"],
+            error=fields["error"],
+            message=fields["message"],
+            unsure=fields["unsure"],
+            records=fields["records"],
+            ordinals=[(first, count, text) for first, count, text in fields["ordinals"]],
+            frames=[
+                (frame["client_id"], frame["seq"], [(first, count, text) for first, count, text in frame["refused"]])
+                for frame in fields["frames"]
+            ],
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DeadLetterError(f"the dead letter {name} cannot be read: {error}") from error
+
+
+def _record(name: str, line: bytes) -> DeadRecord:
+    try:
+        fields = cast("dict[str, Any]", json.loads(line))
+        fields["key"], fields["value"] = _bytes(fields["key"]), _bytes(fields["value"])
+        fields["headers"] = [(header, _bytes(content)) for header, content in fields["headers"]]
+        return DeadRecord(**fields)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DeadLetterError(f"a record of the dead letter {name} cannot be read: {error}") from error
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)

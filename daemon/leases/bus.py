@@ -1,0 +1,411 @@
+"""The router's end of the bus: one ROUTER socket, a pair of hop sequences for each shard, and the certainty of their deaths.
+
+Every message of a shard is checked against its pair (HOP-1) and handed on; what is said goes out in `flush`, which the router
+calls after it has written its log, so that a hop acknowledgement always stands for something written (HOP-2). A shard is dead
+when its pidfd is readable, never before (LSE-4): then its journal is read and its leases end. Shards that break the hop, fall
+silent or are to be killed are killed through their pidfd.
+"""
+
+import os
+import select
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+import zmq
+
+from ...runtime.clock import monotonic
+from ...runtime.host import boot_id
+from ...runtime.logs import get
+from ...runtime.loop import READ, Loop
+from ...wire.errors import FrameError
+from ...wire.journal import JournalSlot
+from ...wire.messages import (
+    MESSAGE_BYTES_MAX,
+    Envelope,
+    Hello,
+    Ping,
+    RouterMessage,
+    ShardMessage,
+    Stop,
+    Welcome,
+    decode,
+    encode,
+)
+from . import journals
+
+PING_S: Final = 0.5
+"""Said to every shard at least so often."""
+REFUSED_S: Final = 2.0
+"""A shard that was told to leave has so long."""
+_MESSAGES_PER_ROUND: Final = 256
+_READS_AT_END: Final = 64
+_HANDSHAKE_MS: Final = 2_000
+_QUEUE_MAX: Final = 100_000
+_PARTS: Final = 2
+
+
+class ShardEvents(Protocol):
+    """Told in the order things happened; `Leases` is one."""
+
+    def shard_greeted(self, seat: int, now: float) -> None: ...
+    def shard_ready(self, seat: int, now: float) -> None: ...
+    def shard_failing(self, seat: int, now: float) -> None: ...
+    def shard_dead(self, seat: int, slots: Iterable[JournalSlot], now: float, *, facts: bool) -> None: ...
+    def message(self, seat: int, message: ShardMessage, now: float) -> None: ...
+
+
+class BusSettings(NamedTuple):
+    """`start`: the router's start number, above 0. `expiration_ms`: E."""
+
+    path: Path
+    journal_dir: Path
+    seats: int
+    start: int
+    spool_id: str
+    settings_digest: str
+    expiration_ms: int
+    silence_ms: int
+
+
+class PairState(Enum):
+    """A shard process, from its first word to its end."""
+
+    GREETED = "greeted"
+    READY = "ready"
+    REFUSED = "refused"
+    """Not ours to keep: told to leave, never told to the leases."""
+    DYING = "dying"
+    """Killed, and not reaped."""
+    LOCKED = "locked"
+    """Reaped, but its journal is still locked: a fault, nothing of it is granted."""
+
+
+@dataclass(slots=True, eq=False)
+class Pair:
+    """One shard process and the hop numbers in both directions."""
+
+    identity: bytes
+    seat: int
+    shard_start: int
+    pid: int
+    pidfd: int
+    heard_at: float
+    state: PairState = PairState.GREETED
+    router_start: int = 0
+    processed: int = -1
+    acked: int = -1
+    next_seq: int = 0
+    said_at: float = 0.0
+    journal: Path | None = None
+    kill_at: float | None = None
+    leaving: bool = False
+    """Told to stop: that it cannot be reached any more is no fault."""
+    queue: list[RouterMessage] = field(default_factory=list)
+
+
+class Bus:
+    """See the module."""
+
+    def __init__(self, loop: Loop, settings: BusSettings, events: ShardEvents) -> None:
+        """Bind.
+
+        Raises:
+            OSError: the directory cannot be made.
+            zmq.ZMQError: the socket cannot be bound.
+        """
+        self._loop = loop
+        self._settings = settings
+        self._events = events
+        self._boot = boot_id()
+        self._pairs: dict[bytes, Pair] = {}
+        self._seats: dict[int, Pair] = {}
+        self._removable: list[Path] = []
+        settings.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        settings.path.parent.chmod(0o700)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        for option, value in (
+            (zmq.ROUTER_MANDATORY, 1),
+            (zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX),
+            (zmq.HANDSHAKE_IVL, _HANDSHAKE_MS),
+            (zmq.SNDHWM, _QUEUE_MAX),
+            (zmq.RCVHWM, _QUEUE_MAX),
+            (zmq.LINGER, 0),
+        ):
+            self._socket.setsockopt(option, value)
+        self._socket.bind(f"ipc://{settings.path}")
+        loop.add_zmq(self._socket, self._read)
+
+    def take_digest(self, digest: str) -> None:
+        """Shards that greet from now on must have been started with these settings."""
+        self._settings = self._settings._replace(settings_digest=digest)
+
+    def pids(self) -> dict[int, int]:
+        """Seat -> pid of the shards that are here."""
+        return {seat: pair.pid for seat, pair in self._seats.items()}
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def flush(self, outbox: list[tuple[int, RouterMessage]], now: float) -> None:
+        """Send and empty the outbox, acknowledge what was processed, ping who heard nothing. After the log was written, and
+        after `kill`: what was not recorded of a broken shard must not be acknowledged to it."""
+        for path in self._removable:
+            journals.remove(path)
+        self._removable.clear()
+        for pair in list(self._pairs.values()):
+            for message in pair.queue:
+                self._say(pair, message, now)
+            pair.queue.clear()
+        for seat, message in outbox:
+            holder = self._seats.get(seat)
+            if holder is not None and holder.state is PairState.READY:
+                self._say(holder, message, now)
+        outbox.clear()
+        for pair in list(self._pairs.values()):
+            here = pair.state in {PairState.GREETED, PairState.READY} and pair.kill_at is None
+            if here and now >= pair.said_at + PING_S:
+                self._say(pair, Ping(), now)
+
+    def tick(self, now: float) -> None:
+        """Kill who is silent or was told to leave; look again at journals that ought to be free."""
+        silence_s = self._settings.silence_ms / 1000
+        for pair in list(self._pairs.values()):
+            if pair.state is PairState.LOCKED:
+                self._reaped(pair, now)
+            elif pair.kill_at is not None:
+                if now >= pair.kill_at:
+                    pair.kill_at = None
+                    self._signal(pair)
+            elif pair.state is not PairState.DYING and now >= pair.heard_at + silence_s and not self._has_input():
+                self.kill(pair.seat, f"silent for {silence_s:.0f} s", now)
+
+    def next_deadline(self) -> float | None:
+        """When `tick` or `flush` is to be called again."""
+        silence_s = self._settings.silence_ms / 1000
+        deadlines: list[float] = []
+        for pair in self._pairs.values():
+            if pair.kill_at is not None:
+                deadlines.append(pair.kill_at)
+            elif pair.state in {PairState.GREETED, PairState.READY}:
+                deadlines.append(min(pair.said_at + PING_S, pair.heard_at + silence_s))
+            elif pair.state is PairState.LOCKED:
+                deadlines.append(pair.heard_at + 1.0)
+        return min(deadlines, default=None)
+
+    def kill(self, seat: int, reason: str, now: float) -> None:
+        """End a shard. Its leases end when it is reaped."""
+        pair = self._seats.get(seat)
+        if pair is None or pair.state not in {PairState.GREETED, PairState.READY}:
+            return
+        get().error("shard_killed", seat=seat, pid=pair.pid, reason=reason)
+        pair.state = PairState.DYING
+        self._events.shard_failing(seat, now)
+        self._signal(pair)
+
+    def close(self) -> None:
+        """Unbind. Shards see the router's end by its pidfd."""
+        self._loop.remove_zmq(self._socket)
+        self._socket.close()
+        self._context.term()
+        for pair in self._pairs.values():
+            if pair.state is not PairState.LOCKED:
+                self._loop.remove(pair.pidfd)
+            os.close(pair.pidfd)
+        self._settings.path.unlink(missing_ok=True)
+
+    def _has_input(self) -> bool:
+        events = self._socket.getsockopt(zmq.EVENTS)
+        assert isinstance(events, int)
+        return bool(events & zmq.POLLIN)
+
+    def _say(self, pair: Pair, message: RouterMessage, now: float) -> None:
+        envelope = Envelope(self._settings.start, pair.shard_start, pair.next_seq, pair.processed)
+        try:
+            self._socket.send_multipart([pair.identity, encode(envelope, message)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            # Unreachable or a full queue: a peer that cannot be told something is no peer.
+            if pair.leaving:
+                pair.kill_at = now + REFUSED_S if pair.kill_at is None else pair.kill_at
+            elif pair.state is not PairState.REFUSED:
+                self.kill(pair.seat, f"cannot be told anything: {error}", now)
+            return
+        pair.next_seq += 1
+        pair.said_at = now
+        pair.leaving = pair.leaving or isinstance(message, Stop)
+
+    @staticmethod
+    def _signal(pair: Pair) -> None:
+        try:
+            signal.pidfd_send_signal(pair.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # its pidfd is readable, or will be at once
+
+    # --- what shards say ---------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        now = monotonic()
+        for _ in range(_MESSAGES_PER_ROUND):
+            try:
+                parts = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._take(parts, now)
+
+    def _take(self, parts: list[bytes], now: float) -> None:
+        pair = self._pairs.get(parts[0])
+        if pair is None:
+            self._stranger(parts, now)
+            return
+        if pair.state is PairState.REFUSED:
+            return
+        fault = self._check(pair, parts, now)
+        if fault is not None:
+            self.kill(pair.seat, fault, now)
+
+    def _check(self, pair: Pair, parts: list[bytes], now: float) -> str | None:
+        """Process one message of a known shard. Returns what is wrong with it."""
+        if len(parts) != _PARTS:
+            return f"a message of {len(parts)} parts"
+        try:
+            envelope, message = decode(parts[1])
+        except FrameError as error:
+            return f"it said something that is no message: {error}"
+        if envelope.shard_start != pair.shard_start:
+            return f"a message of shard start {envelope.shard_start}, not {pair.shard_start}"
+        if envelope.router_start not in {pair.router_start, self._settings.start}:
+            return f"a message for router start {envelope.router_start}"
+        if envelope.seq != pair.processed + 1:
+            return f"message {envelope.seq} follows {pair.processed}"
+        if not pair.acked <= envelope.ack < pair.next_seq:
+            return f"acknowledgement {envelope.ack} outside {pair.acked} to {pair.next_seq - 1}"
+        pair.router_start, pair.acked, pair.heard_at = envelope.router_start, envelope.ack, now
+        pair.processed = envelope.seq
+        if isinstance(message, Hello):
+            return self._named(pair, message, now)
+        if not isinstance(message, ShardMessage):
+            return f"it said {type(message).__name__}, which is ours to say"
+        if pair.state is PairState.READY or pair.state is PairState.DYING:
+            self._events.message(pair.seat, message, now)
+            return None
+        return None if isinstance(message, Ping) else f"{type(message).__name__} before its journal is named"
+
+    def _named(self, pair: Pair, hello: Hello, now: float) -> str | None:
+        """The second HELLO: the journal is there, locked, and this process's own."""
+        if pair.state is not PairState.GREETED or (hello.seat, hello.pid) != (pair.seat, pair.pid):
+            return "a HELLO out of place"
+        if not hello.journal or "/" in hello.journal or hello.journal.startswith("."):
+            return f"{hello.journal!r} is not the name of a journal"
+        path = self._settings.journal_dir / hello.journal
+        header = journals.header_of(path)
+        if header is None or (header.pid, header.shard_start, header.router_start) != (
+            pair.pid,
+            pair.shard_start,
+            self._settings.start,
+        ):
+            return f"{hello.journal} is not its journal"
+        if not journals.is_locked(path):
+            return f"{hello.journal} is not locked"
+        pair.journal = path
+        pair.state = PairState.READY
+        get().info("shard_ready", seat=pair.seat, pid=pair.pid)
+        self._events.shard_ready(pair.seat, now)
+        return None
+
+    def _stranger(self, parts: list[bytes], now: float) -> None:
+        """Somebody new: only a first HELLO makes a pair."""
+        if len(parts) != _PARTS:
+            return
+        try:
+            envelope, hello = decode(parts[1])
+        except FrameError as error:
+            get().warning("stranger_on_the_bus", fault=str(error))
+            return
+        if not isinstance(hello, Hello) or envelope.seq != 0 or envelope.router_start != 0 or hello.journal:
+            return
+        identity = f"shard-{hello.seat}-{envelope.shard_start}".encode()
+        if identity != parts[0] or not 0 <= hello.seat < self._settings.seats:
+            get().warning("shard_refused", seat=hello.seat, reason="no such seat, or not under its own name")
+            return
+        self._greet(identity, envelope, hello, now)
+
+    def _greet(self, identity: bytes, envelope: Envelope, hello: Hello, now: float) -> None:
+        holder = self._seats.get(hello.seat)
+        if holder is not None and _has_ended(holder.pidfd):
+            # The supervisor may be quicker than our loop: the end of the old one comes first.
+            self._drain_and_reap(holder, now)
+            holder = self._seats.get(hello.seat)
+        try:
+            pidfd = os.pidfd_open(hello.pid)
+        except OSError as error:
+            get().warning("shard_refused", seat=hello.seat, pid=hello.pid, reason=f"no such process: {error}")
+            return
+        pair = Pair(identity, hello.seat, envelope.shard_start, hello.pid, pidfd, now, processed=envelope.seq)
+        self._pairs[identity] = pair
+        self._loop.add(pidfd, READ, partial(self._ended, pair))
+        settings = self._settings
+        if holder is not None:
+            self._refuse(pair, f"seat {hello.seat} is held by process {holder.pid}", Stop(0), now)
+            return
+        welcome = Welcome(os.getpid(), hello.seat, settings.settings_digest, settings.spool_id, settings.expiration_ms)
+        if hello.settings_digest != settings.settings_digest:
+            self._refuse(pair, "it was started with other settings", welcome, now)
+            return
+        pair.queue.append(welcome)
+        self._seats[hello.seat] = pair
+        self._events.shard_greeted(hello.seat, now)
+
+    @staticmethod
+    def _refuse(pair: Pair, reason: str, word: RouterMessage, now: float) -> None:
+        get().error("shard_refused", seat=pair.seat, pid=pair.pid, reason=reason)
+        pair.state = PairState.REFUSED
+        pair.queue.append(word)
+        pair.kill_at = now + REFUSED_S
+
+    # --- their deaths ------------------------------------------------------------------------------------------------
+
+    def _ended(self, pair: Pair, _events: int) -> None:
+        self._drain_and_reap(pair, monotonic())
+
+    def _drain_and_reap(self, pair: Pair, now: float) -> None:
+        """Its pidfd is readable. What it said and was received counts first."""
+        for _ in range(_READS_AT_END):
+            if not self._has_input():
+                break
+            self._read()
+        if self._pairs.get(pair.identity) is pair:
+            self._loop.remove(pair.pidfd)
+            self._reaped(pair, now)
+
+    def _reaped(self, pair: Pair, now: float) -> None:
+        path = pair.journal or journals.of_shard(self._settings.journal_dir, pair.shard_start)
+        if path is not None and journals.is_locked(path):
+            if pair.state is not PairState.LOCKED:
+                get().error("journal_still_locked", seat=pair.seat, pid=pair.pid, journal=path.name)
+                if self._seats.get(pair.seat) is pair:
+                    self._events.shard_failing(pair.seat, now)
+            pair.state, pair.heard_at, pair.kill_at = PairState.LOCKED, now, None
+            return
+        os.close(pair.pidfd)
+        del self._pairs[pair.identity]
+        if self._seats.get(pair.seat) is pair:
+            del self._seats[pair.seat]
+            dead = journals.read(path, self._boot) if path is not None else None
+            slots, facts = (dead.slots, dead.facts) if dead is not None else ([], True)
+            if pair.leaving and pair.state is not PairState.DYING:
+                get().info("shard_left", seat=pair.seat, pid=pair.pid)
+            else:
+                get().warning("shard_died", seat=pair.seat, pid=pair.pid, cuts=len(slots), facts=facts)
+            self._events.shard_dead(pair.seat, slots, now, facts=facts)
+        if path is not None:
+            self._removable.append(path)
+
+
+def _has_ended(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))

@@ -1,0 +1,184 @@
+"""Hands references of synced slices to the shards that hold their partitions, within the credit of each node (HOP-3).
+
+A lane is one shard's connection to one node: its credit, and the leases with something to hand out. A lane whose credit is
+used up costs nothing until more comes.
+
+Credit comes back when the shard has made batches of what it was handed, which it does not do for a partition that cannot send.
+So none may hold more than a quarter of what it leaves: one that is stuck keeps a fifth of the lane at most, the next a fifth
+of the rest, and about twenty of them leave room for the others (DRN-4).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from ...wire.messages import NARROW, OPEN, RouterMessage, SliceRef, Slices
+from ..ledger.entries import Lsn
+from .lease import Lease
+
+REFS_MAX: Final = 4_096
+"""References in one message: about 256 KB of it."""
+TURN_BYTES: Final = 256 << 10
+"""What one partition may take of a lane's credit before the next one's turn, and what it may hold in any case: a batch should
+come together."""
+_SHARES: Final = 4
+
+Send = Callable[[int, RouterMessage], None]
+TellPace = Callable[[Lease, str], None]
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Bytes of references: `total` accepted by the shard, `used` handed out, both since its HELLO. `ready`: leases with slices to
+    hand out; `sated`: those of them that hold their share, until some of theirs ends or credit comes."""
+
+    seat: int
+    node: int
+    total: int = 0
+    used: int = 0
+    ready: dict[int, Lease] = field(default_factory=dict)
+    sated: dict[int, Lease] = field(default_factory=dict)
+
+
+class _Turn(Enum):
+    """Why a lease's turn ended."""
+
+    OVER = auto()
+    """It had its turn, or nothing more that is synced."""
+    NO_CREDIT = auto()
+    """The lane's."""
+    SATED = auto()
+    """It holds its share."""
+
+
+class HandOut:
+    """All lanes."""
+
+    def __init__(self, send: Send, tell_pace: TellPace) -> None:
+        self._send = send
+        self._tell_pace = tell_pace
+        self._lanes: dict[tuple[int, int], Lane] = {}
+        self.slices = 0
+        self.bytes = 0
+
+    def lane(self, seat: int, node: int) -> Lane:
+        """The lane of a shard to a node."""
+        found = self._lanes.get((seat, node))
+        if found is None:
+            found = self._lanes[seat, node] = Lane(seat, node)
+        return found
+
+    def credit(self, seat: int, node: int, total: int) -> None:
+        """The shard accepts more. Totals only rise: an older message changes nothing."""
+        lane = self.lane(seat, node)
+        if total > lane.total:
+            lane.total = total
+            lane.ready |= lane.sated
+            lane.sated.clear()
+
+    def forget(self, seat: int) -> None:
+        """The shard is gone, and its credit with it."""
+        for key in [key for key in self._lanes if key[0] == seat]:
+            del self._lanes[key]
+
+    def ready(self, lease: Lease) -> None:
+        """The lease is held and may have something to hand out."""
+        if lease.backlog.waiting:
+            lane = self.lane(lease.seat, lease.node)
+            _ = lane.sated.pop(lease.number, None)
+            lane.ready[lease.number] = lease
+
+    def eased(self, lease: Lease) -> None:
+        """Some of what it held has ended."""
+        lane = self._lanes.get((lease.seat, lease.node))
+        if lane is not None and lane.sated.pop(lease.number, None) is not None:
+            lane.ready[lease.number] = lease
+
+    def drop(self, lease: Lease) -> None:
+        """The lease ends, or moves to another node."""
+        lane = self._lanes.get((lease.seat, lease.node))
+        if lane is not None:
+            _ = lane.ready.pop(lease.number, None)
+            _ = lane.sated.pop(lease.number, None)
+
+    def run(self, synced: Lsn, old_before_ms: int) -> None:
+        """Hand out what is synced and has credit. Slices with timestamps older than `old_before_ms` are announced by pace
+        NARROW."""
+        for lane in self._lanes.values():
+            if lane.ready and lane.used < lane.total:
+                self._serve(lane, synced, old_before_ms)
+
+    def _serve(self, lane: Lane, synced: Lsn, old_before_ms: int) -> None:
+        refs: list[SliceRef] = []
+        ready = lane.ready
+        progress = True
+        while progress and ready:
+            progress = False
+            # Whoever was served goes behind those that were not: with little credit everybody has his turn.
+            for number in list(ready):
+                lease = ready.pop(number)
+                before = lane.used
+                turn = self._take(lane, lease, synced, old_before_ms, refs)
+                progress = progress or lane.used > before
+                if lease.backlog.waiting:
+                    (lane.sated if turn is _Turn.SATED else ready)[number] = lease
+                if turn is _Turn.NO_CREDIT:
+                    progress = False
+                    break
+        self._flush(lane.seat, refs)
+
+    def _take(self, lane: Lane, lease: Lease, synced: Lsn, old_before_ms: int, refs: list[SliceRef]) -> _Turn:
+        """Move slices of one lease into `refs`."""
+        backlog = lease.backlog
+        waiting, number, generation = backlog.waiting, lease.number, lease.generation
+        used, total, turn_end = lane.used, lane.total, lane.used + TURN_BYTES
+        held, turn, count = backlog.handed_bytes, _Turn.OVER, 0
+        while waiting and used < turn_end:
+            head = waiting[0]
+            length = head.length
+            if head.lsn > synced:
+                break
+            if used + length > total:
+                turn = _Turn.NO_CREDIT
+                break
+            if (
+                held + length > max((total - used) // _SHARES, TURN_BYTES)
+                and held
+                # What was cut before is sent as it was cut, and a trial wants all that it names.
+                and head.first >= lease.inherited_end
+                and not backlog.narrowed
+            ):
+                turn = _Turn.SATED
+                break
+            if head.max_ts < old_before_ms:
+                self._announce_old(lane, lease, head.first + head.count, refs)
+            _ = waiting.popleft()
+            used += length
+            held += length
+            count += 1
+            first, records = head.first, head.count
+            refs.append(
+                SliceRef(
+                    number, generation, head.segment, head.offset, length, first, records, head.created_ms, head.max_ts
+                )
+            )
+            lease.handed_end = first + records
+            if len(refs) >= REFS_MAX:
+                self._flush(lane.seat, refs)
+        self.slices += count
+        self.bytes += used - lane.used
+        lane.used = used
+        backlog.handed_bytes = held
+        return turn
+
+    def _announce_old(self, lane: Lane, lease: Lease, end: int, refs: list[SliceRef]) -> None:
+        lease.narrow_through = end
+        if lease.pace == OPEN:
+            self._flush(lane.seat, refs)
+            self._tell_pace(lease, NARROW)
+
+    def _flush(self, seat: int, refs: list[SliceRef]) -> None:
+        if refs:
+            self._send(seat, Slices(refs.copy()))
+            refs.clear()

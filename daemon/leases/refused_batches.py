@@ -1,0 +1,85 @@
+"""What becomes of a refused batch: which ordinals are parked, and the stamp rows behind them (10.2, IDN-5, IDN-6)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...producer.protocol.error_codes import error_name
+from ...producer.records import sequence_ranges
+from ...wire.messages import Refused, Row
+from ..ledger.partition_state import PartitionState
+from ..ledger.slices import PendingSlice
+from .backlog import Backlog, Piece
+from .states import Park
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedPart:
+    """Records [index, index + count) of a slice."""
+
+    slice: PendingSlice
+    index: int
+    count: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParkRequest:
+    """Records to copy into the dead letters, synced, before `Leases.parked` is told. `unsure`: they may be in Kafka too."""
+
+    partition: int
+    topic: str
+    index: int
+    code: int
+    error: str
+    message: str
+    unsure: bool
+    pieces: list[Piece]
+    parts: list[ParkedPart]
+
+
+def request(state: PartitionState, errand: Park, backlog: Backlog) -> ParkRequest:
+    """What is to be parked for a refusal."""
+    refused = errand.refused
+    pieces = _pieces(refused, unsure=errand.unsure)
+    parts = [part for piece in pieces for part in _parts(backlog.unresolved, piece)]
+    error = error_name(refused.code)
+    return ParkRequest(
+        state.number, state.topic, state.index, refused.code, error, refused.message, errand.unsure, pieces, parts
+    )
+
+
+def rows_from(state: PartitionState, parked: Iterable[Piece], producer_id: int, epoch: int) -> tuple[Row, list[Row]]:
+    """The row that begins an epoch at the first ordinal left, and one behind every hole after it."""
+    holes = [*((hole.first, hole.end) for hole in state.holes), *((p.first, p.first + p.count) for p in parked)]
+    return sequence_ranges.rows_from(state.mark, holes, producer_id, epoch)
+
+
+def _pieces(refused: Refused, *, unsure: bool) -> list[Piece]:
+    """The listed records, or all of the batch when none is listed; neighbours with one text together."""
+    name = error_name(refused.code)
+    tail = "; an earlier attempt may have written it" if unsure else ""
+    # Where the batch may be in the log, its unlisted records must not be sent again either.
+    listed = [] if unsure else sorted(set(refused.record_errors))
+    if not listed:
+        text = f"{name}: {refused.message}{tail}" if refused.message else name + tail
+        return [Piece(refused.first, refused.count, text)]
+    pieces: list[Piece] = []
+    for index, message in listed:
+        text = f"{name}: {message or refused.message}"
+        ordinal = refused.first + index
+        if pieces and pieces[-1].text == text and pieces[-1].first + pieces[-1].count == ordinal:
+            pieces[-1] = Piece(pieces[-1].first, pieces[-1].count + 1, text)
+        elif not pieces or pieces[-1].first + pieces[-1].count <= ordinal:
+            pieces.append(Piece(ordinal, 1, text))
+    return pieces
+
+
+def _parts(slices: Iterable[PendingSlice], piece: Piece) -> list[ParkedPart]:
+    parts: list[ParkedPart] = []
+    for candidate in slices:
+        if candidate.first >= piece.first + piece.count:
+            break
+        first, end = max(candidate.first, piece.first), min(candidate.end, piece.first + piece.count)
+        if end > first:
+            parts.append(ParkedPart(candidate, first - candidate.first, end - first, piece.text))
+    return parts

@@ -1,0 +1,270 @@
+"""What shards report of their batches, and what follows (10.1): acknowledged, refused, stuck.
+
+Nothing here drops data: a slice ends only by an acknowledgement that covers it, or parked in the dead letters.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ...producer.protocol.error_codes import Verdict, error_name, judge_produce
+from ...wire.ids import NO_OFFSET
+from ...wire.messages import FIRST, OPEN, Anchor, Cut, DoneItem, Gap, Halt, Hint, Refused, Revoked, Unreadable
+from ..ledger.entries import AckedEntry, CutsEntry
+from .backlog import Proof
+from .batch_bounds import over
+from .grants import Grants
+from .lease import Leader, Lease
+from .states import HOLDING, Block, BlockedBy, LeaseState, Locate, Park, Relocate, Stand
+from .table import LeaseTable
+
+PACE_AGAIN_S: Final = 60.0
+"""A shard may have narrowed its pace by a clock a little ahead of ours: while acknowledgements come, it is told the pace
+again at least so often."""
+
+_Reported = DoneItem | Refused | Hint | Revoked | Gap | Halt | Unreadable
+
+
+class Outcomes:
+    """Applies one shard's reports to the lease table."""
+
+    def __init__(self, table: LeaseTable, grants: Grants, parks_refused: Callable[[str], bool]) -> None:
+        self._table = table
+        self._grants = grants
+        self._parks = parks_refused
+
+    def _lease(self, seat: int, report: _Reported) -> Lease | None:
+        """The lease a report is about; None: it is of an older generation, and dropped."""
+        lease = self._table.leases.get(report.partition)
+        if lease is None or report.generation != lease.generation or lease.seat != seat or lease.state not in HOLDING:
+            self._table.counters["stale_messages"] += 1
+            return None
+        return lease
+
+    # --- acknowledged ------------------------------------------------------------------------------------------------
+
+    def done(self, seat: int, items: Iterable[DoneItem]) -> None:
+        """Batches are in the log, and with each everything older of its partition. One entry a partition."""
+        table = self._table
+        entries: dict[int, AckedEntry] = {}
+        leases: dict[int, Lease] = {}
+        for item in items:
+            lease = self._lease(seat, item)
+            if lease is None:
+                continue
+            before = entries.get(item.partition)
+            durable = lease.durable
+            end, mark = item.first + item.count, before.mark if before is not None else durable.mark
+            if end <= mark:
+                table.counters["stale_messages"] += 1
+                continue
+            if item.count <= 0 or item.first < mark or end > lease.handed_end:
+                table.fault(seat, f"DONE {item} of {durable.topic}-{durable.index} beyond {mark}..{lease.handed_end}")
+                break
+            anchor = before.anchor if before is not None else durable.anchor
+            if anchor is not None and 0 <= item.base_offset <= anchor.base_offset:
+                self._below_anchor(lease, item, anchor)
+                continue
+            if lease.uncertain and not self._proves(lease, item):
+                continue
+            if lease.unsure_through > mark:
+                table.possible_duplicates(lease, mark, lease.unsure_through, "its producer state may have been lost")
+                lease.unsure_through = 0
+            entries[item.partition] = self._entry(lease, item, anchor, before)
+            leases[item.partition] = lease
+            table.advance(lease, end, Proof(item.first, item.count, item.base_offset, item.log_append_ms))
+        for number, entry in entries.items():
+            self._acked(leases[number], entry)
+
+    def _proves(self, lease: Lease, item: DoneItem) -> bool:
+        """In an uncertain range a success tells where the log ends only if the broker still had our state, which the log start
+        in the same answer shows (LOC-2)."""
+        anchor = lease.durable.anchor
+        if anchor is not None and 0 <= item.log_start <= anchor.base_offset:
+            return True
+        text = "a batch was taken by a broker that may have forgotten those before it"
+        self._stand_still(lease, BlockedBy.CUTS_UNKNOWN, text, lease.durable.mark, lease.unsettled_end, retry=False)
+        return False
+
+    def _entry(self, lease: Lease, item: DoneItem, anchor: Anchor | None, before: AckedEntry | None) -> AckedEntry:
+        base = item.base_offset
+        if base == NO_OFFSET and anchor is not None:
+            # It lies behind the last one: the older offset errs on the safe side wherever the log start is compared.
+            base = anchor.base_offset
+        time_ms = item.log_append_ms if item.log_append_ms >= 0 else item.time_ms
+        new = Anchor(base, time_ms, self._table.wall_ms(), item.leader_epoch)
+        return AckedEntry(
+            lease.number,
+            item.first + item.count,
+            new,
+            item.log_start,
+            lease.seat,
+            (0 if before is None else before.batches) + 1,
+            (0 if before is None else before.resent) + max(item.attempts - 1, 0),
+            NO_OFFSET if item.base_offset == NO_OFFSET else item.base_offset + item.count,
+        )
+
+    def _acked(self, lease: Lease, entry: AckedEntry) -> None:
+        table, durable = self._table, lease.durable
+        before = durable.anchor
+        place = table.record(entry)
+        table.counters["acked_entries"] += 1
+        if durable.mark > entry.mark:
+            table.advance(lease, durable.mark, None)
+        if before is None:
+            lease.anchor_lsn = place
+        table.progress(lease)
+        if lease.search is not None:
+            lease.search = None
+            self._widen(lease)
+        # By a log start above the old anchor the shard may have gone to FIRST by itself.
+        moved = before is not None and durable.log_start > before.base_offset
+        if lease.pace != OPEN or moved or table.now - lease.pace_told_at >= PACE_AGAIN_S:
+            lease.pace_told_at = table.now
+            table.paces_awaited.append((place, lease.generation, lease))
+            if lease.pace == FIRST or before is None:
+                table.await_sync(place)
+
+    def _widen(self, lease: Lease) -> None:
+        """A trial was taken: its batch is the end of the log, or was when it was written. What follows goes after it."""
+        lease.backlog.widen(lease.handed_end)
+        if lease.state is LeaseState.HELD:
+            self._table.handout.ready(lease)
+
+    def paces(self) -> None:
+        """Synced acknowledgements allow a wider pace: tell it. At FIRST the shard waits for this message."""
+        table = self._table
+        due = [wait for wait in table.paces_awaited if wait[0] <= table.synced]
+        if not due:
+            return
+        table.paces_awaited = [wait for wait in table.paces_awaited if wait[0] > table.synced]
+        for _, generation, lease in due:
+            if lease.state is LeaseState.HELD and lease.generation == generation:
+                table.tell_pace_now(lease, self._grants.renewed_pace(lease))
+
+    def _below_anchor(self, lease: Lease, item: DoneItem, anchor: Anchor) -> None:
+        """Not a success: the topic was made again, or the brokers lost what they had acknowledged."""
+        text = f"acknowledged at offset {item.base_offset}, not above {anchor.base_offset} of an older batch"
+        durable, row = lease.durable, lease.row
+        assert row is not None
+        # The shard takes it for resolved and forgets its cut; here it is not.
+        layers = [*lease.open_cuts(), Cut(item.first, item.count, row.epoch)]
+        cuts = over(layers, durable.rows, durable.mark).cuts
+        _ = self._table.record(CutsEntry(lease.number, cuts, durable.cuts_are_facts, durable.unknown_through))
+        self._table.stale_topics.add(durable.topic)
+        self._stand_still(lease, BlockedBy.OFFSET, text, item.first, item.first + item.count, retry=False)
+
+    # --- refused -----------------------------------------------------------------------------------------------------
+
+    def refused(self, seat: int, refused: Refused) -> None:
+        """The oldest unresolved batch was refused."""
+        lease = self._lease(seat, refused)
+        if lease is None:
+            return
+        table, durable = self._table, lease.durable
+        end = refused.first + refused.count
+        listed = all(0 <= index < refused.count for index, _ in refused.record_errors)
+        if refused.first != durable.mark or refused.count <= 0 or end > lease.handed_end or not listed:
+            table.fault(seat, f"REFUSED {refused.first}+{refused.count} where the oldest is {durable.mark}")
+            return
+        table.counters["refusals"] += 1
+        text = f"{error_name(refused.code)}: {refused.message}" if refused.message else error_name(refused.code)
+        verdict = judge_produce(refused.code, record_count=1, log_start=-1).verdict
+        content = verdict is Verdict.REFUSED_CONTENT
+        if lease.uncertain:
+            # Its records may be in the log in other cuts.
+            self._stand_still(lease, BlockedBy.AMBIGUOUS, text, refused.first, end, retry=True)
+        elif not content and not (verdict is Verdict.REFUSED_LIFTABLE and self._parks(durable.topic)):
+            why = BlockedBy.REFUSED if verdict is Verdict.REFUSED_LIFTABLE else BlockedBy.AMBIGUOUS
+            self._stand_still(lease, why, text, refused.first, end, retry=True)
+        elif not refused.ambiguous:
+            self._call_back(lease, Park(refused, unsure=False))
+        elif content and lease.pace == FIRST:
+            # No later batch can prove anything here (BRK-4): said as it is.
+            self._call_back(lease, Park(refused, unsure=True))
+        else:
+            self._stand_still(lease, BlockedBy.AMBIGUOUS, text, refused.first, end, retry=True)
+
+    # --- stuck -------------------------------------------------------------------------------------------------------
+
+    def gap(self, seat: int, gap: Gap) -> None:
+        """A whole backward probe was refused: what Kafka acknowledged may be lost, or its leader is deposed."""
+        lease = self._lease(seat, gap)
+        if lease is None:
+            return
+        self._table.counters["gaps"] += 1
+        text = f"the leader of epoch {gap.leader_epoch} refuses every unresolved batch: {gap.error}"
+        if not lease.uncertain:
+            self._table.stale_topics.add(lease.durable.topic)
+            self._stand_still(lease, BlockedBy.GAP, text, lease.durable.mark, lease.sent_end, retry=True)
+        elif lease.search is None or lease.search.refused(lease.backlog.end):
+            # Not where the log ends, or not any more: a batch taken before may have been recognised, not appended (LOC-3).
+            self._call_back(lease, Locate())
+        else:
+            self._table.stale_topics.add(lease.durable.topic)
+            self._stand_still(lease, BlockedBy.GAP, text, lease.durable.mark, lease.unsettled_end, retry=False)
+
+    def halt(self, seat: int, halt: Halt) -> None:
+        """The shard cannot go on with this partition."""
+        lease = self._lease(seat, halt)
+        if lease is None:
+            return
+        self._table.counters["halts"] += 1
+        self._table.stale_topics.add(lease.durable.topic)
+        epoch = halt.code >= 0 and judge_produce(halt.code, record_count=1, log_start=-1).verdict is Verdict.EPOCH
+        why = BlockedBy.EPOCH if epoch else BlockedBy.HALTED
+        text = f"{error_name(halt.code)}: {halt.message}" if halt.code > 0 else halt.message
+        self._stand_still(lease, why, text, lease.durable.mark, lease.sent_end, retry=not epoch)
+
+    def unreadable(self, seat: int, report: Unreadable) -> None:
+        """A slice could not be read, or its checksum is wrong: nothing of it was sent."""
+        lease = self._lease(seat, report)
+        if lease is not None:
+            self._table.counters["unreadable"] += 1
+            text = f"segment {report.segment:016x} at {report.offset}: {report.what}"
+            end = report.first + report.count
+            self._stand_still(lease, BlockedBy.UNREADABLE, text, report.first, end, retry=True)
+
+    def _stand_still(self, lease: Lease, why: BlockedBy, text: str, first: int, end: int, *, retry: bool) -> None:
+        self._call_back(lease, Block(why, text, first, end, retry=retry))
+
+    def _call_back(self, lease: Lease, errand: Park | Block | Locate) -> None:
+        """A report that crossed our REVOKE still counts: the next holder could only find it out again, less surely."""
+        if lease.state is LeaseState.HELD or isinstance(lease.errand, Relocate | None):
+            self._table.recall(lease, errand)
+        elif isinstance(lease.errand, Stand) and isinstance(errand, Park):
+            lease.errand = errand
+
+    # --- given back --------------------------------------------------------------------------------------------------
+
+    def hint(self, seat: int, hint: Hint) -> None:
+        """A newer leader, or only that metadata is stale."""
+        lease = self._lease(seat, hint)
+        if lease is not None:
+            self._table.stale_topics.add(lease.durable.topic)
+            if hint.leader >= 0:
+                self._grants.hint(lease, Leader(hint.leader, hint.leader_epoch))
+
+    def revoked(self, seat: int, revoked: Revoked) -> None:
+        """A lease came back, with everything of it that may have been sent and is unresolved."""
+        lease = self._lease(seat, revoked)
+        if lease is None:
+            return
+        durable = lease.durable
+        row = lease.row
+        for cut in revoked.cuts:
+            inside = durable.mark <= cut.first and cut.count > 0 and cut.first + cut.count <= lease.sent_end
+            if not inside or row is None:
+                self._table.fault(seat, f"REVOKED with {cut} beyond {durable.mark}..{lease.sent_end}")
+                return
+        if lease.state is LeaseState.DYING:
+            # Its journal says the same, and nothing is granted before it is reaped.
+            return
+        if lease.state is LeaseState.HELD:
+            # The shard stops by its own will.
+            self._table.handout.drop(lease)
+            lease.move(LeaseState.RECALLED)
+        self._give_back(lease, [*lease.open_cuts(), *revoked.cuts], facts=True)
+
+    def _give_back(self, lease: Lease, layers: list[Cut], *, facts: bool) -> None:
+        found = over(layers, lease.durable.rows, lease.durable.mark)
+        self._table.returned(lease, found.cuts, facts=facts and found.certain)

@@ -1,0 +1,173 @@
+"""The rows of the books: what was given out and what became of it, by topic and minute. `daemon/ledger/audit_counts.py` fills them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .entries import MinuteSnapshot, RangeSnapshot
+
+
+class MinuteKey(NamedTuple):
+    """`minute` counts minutes since 1970 of accept times, `era` how often the accept clock was followed back."""
+
+    topic: str
+    minute: int
+    era: int
+
+
+class LostPart(NamedTuple):
+    """Ordinals [first, end) that are never sent, and why."""
+
+    first: int
+    end: int
+    reason: str
+
+
+@dataclass(slots=True)
+class ShardTotals:
+    """What one shard reported."""
+
+    delivered: int = 0
+    nbytes: int = 0
+    batches: int = 0
+    resent: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """Ordinals [first, end) of a partition, given out in one minute. Those below `settled` are resolved; `given` of its `nbytes`
+    were counted to shards, or as lost. `offset_end`: behind what Kafka acknowledged of it, -1: not known."""
+
+    number: int
+    index: int
+    first: int
+    end: int
+    settled: int
+    minute: "Minute"
+    offset_end: int = -1
+    nbytes: int = 0
+    given: int = 0
+    lost: list[LostPart] = field(default_factory=list[LostPart])
+
+    def lose(self, first: int, end: int, reason: str) -> None:
+        """These are never sent. What is known to be lost stays lost for its first reason."""
+        pieces = list(self.lost)
+        at = max(first, self.first)
+        end = min(end, self.end)
+        for known in self.lost:
+            if known.end > at and known.first < end:
+                if known.first > at:
+                    pieces.append(LostPart(at, known.first, reason))
+                at = known.end
+        if at < end:
+            pieces.append(LostPart(at, end, reason))
+        self.lost = _joined(pieces)
+
+    def lost_within(self, first: int, end: int) -> int:
+        """How many of the ordinals [first, end) are lost."""
+        return sum(max(0, min(part.end, end) - max(part.first, first)) for part in self.lost)
+
+
+@dataclass(slots=True, eq=False)
+class Minute:
+    """One topic's minute. `ids` False: some of its records carry no id. `unsettled`: once it is over, spans with something pending.
+    `packed`: its snapshot as bytes, where that has not changed since. `told`: what was last told of it."""
+
+    key: MinuteKey
+    ids: bool = True
+    spans: list[Span] = field(default_factory=list[Span])
+    refused: dict[str, int] = field(default_factory=dict[str, int])
+    outcomes: dict[int, ShardTotals] = field(default_factory=dict[int, ShardTotals])
+    refused_in_log: int = 0
+    unsettled: int = 0
+    packed: bytes | None = None
+    told: tuple[object, ...] | None = None
+    told_outcomes: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+
+    @property
+    def accepted(self) -> int:
+        return sum(span.end - span.first for span in self.spans)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(span.nbytes for span in self.spans)
+
+    @property
+    def pending(self) -> int:
+        """Records that are neither delivered nor lost, or lie behind one that is not."""
+        return sum(span.end - span.settled for span in self.spans)
+
+    def count_unsettled(self) -> int:
+        """To be done when it is over."""
+        self.unsettled = sum(span.settled < span.end for span in self.spans)
+        return self.unsettled
+
+    @property
+    def weight(self) -> int:
+        """What it counts for against the limit."""
+        return 1 + len(self.spans)
+
+    def refuse(self, reason: str, records: int) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + records
+
+    def snapshot(self) -> MinuteSnapshot:
+        """Everything but what was told."""
+        return MinuteSnapshot(
+            self.key.topic,
+            self.key.minute,
+            self.key.era,
+            self.ids,
+            list(self.refused.items()),
+            [_span_snapshot(span) for span in self.spans],
+            [(seat, row.delivered, row.nbytes, row.batches, row.resent) for seat, row in self.outcomes.items()],
+        )
+
+    @classmethod
+    def restored(cls, snapshot: MinuteSnapshot) -> "Minute":
+        """As it was when the snapshot was taken; what was told of it is not known."""
+        found = cls(MinuteKey(snapshot.topic, snapshot.minute, snapshot.era), ids=snapshot.ids)
+        found.refused = dict(snapshot.refused)
+        found.refused_in_log = sum(found.refused.values())
+        found.outcomes = {seat: ShardTotals(*totals) for seat, *totals in snapshot.outcomes}
+        found.spans = [_span(part, found) for part in snapshot.ranges]
+        return found
+
+
+def _joined(parts: Iterable[LostPart]) -> list[LostPart]:
+    joined: list[LostPart] = []
+    for part in sorted(parts):
+        last = joined[-1] if joined else None
+        if last is not None and last.end == part.first and last.reason == part.reason:
+            joined[-1] = last._replace(end=part.end)
+        else:
+            joined.append(part)
+    return joined
+
+
+def _span_snapshot(span: Span) -> RangeSnapshot:
+    return RangeSnapshot(
+        span.number,
+        span.index,
+        span.first,
+        span.end,
+        span.settled,
+        span.offset_end,
+        span.nbytes,
+        span.given,
+        [(part.first, part.end, part.reason) for part in span.lost],
+    )
+
+
+def _span(part: RangeSnapshot, minute: Minute) -> Span:
+    return Span(
+        part.partition,
+        part.index,
+        part.first,
+        part.end,
+        part.settled,
+        minute,
+        part.offset_end,
+        part.nbytes,
+        part.given,
+        [LostPart(*lost) for lost in part.holes],
+    )

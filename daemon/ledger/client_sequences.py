@@ -1,0 +1,212 @@
+"""Which sequences of each durable client id were taken, refused, or are pending. This makes resends harmless.
+
+Anonymous clients have no state here. What is durable follows from the FRAME entries (each names the sequence taken before it,
+so a refused sequence shows as a gap) and from the SESSION entries of checkpoints.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from ...wire.frames import Code, RefusedRecords
+from .entries import FrameEntry, SessionEntry
+from .slices import PendingFrame
+
+NOTHING_TAKEN: Final = -1
+KEPT_AFTER_START_MS: Final = 3_600_000
+"""However old the wall clock says a client id is, it is kept so long after a start: the clock may have jumped."""
+
+
+class Standing(Enum):
+    """What is known of a sequence that a client sends."""
+
+    NEW = auto()
+    """Never taken."""
+    PENDING = auto()
+    """Taken, and its end or answer is outstanding."""
+    DONE_BEFORE = auto()
+    """Taken and delivered; its slices have left the spool."""
+    REFUSED_BEFORE = auto()
+    """Refused when it first came: nothing of it is anywhere."""
+    PARKED = auto()
+    """Taken and ended; some of its records lie in the dead letters."""
+    LIMIT = auto()
+    """Taking it would make more gaps than are kept: the client must greet again and say from where it still resends."""
+
+
+class Verdict(NamedTuple):
+    """`frame` for PENDING, `refused` for PARKED."""
+
+    standing: Standing
+    frame: PendingFrame | None = None
+    refused: tuple[RefusedRecords, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """`gaps_max`: ranges of refused sequences kept per client id. `retention_ms`: a client id with nothing pending that has
+    been away for so long is forgotten."""
+
+    clients_max: int = 100_000
+    gaps_max: int = 65_536
+    retention_ms: int = 7 * 86_400_000
+
+
+@dataclass(slots=True, eq=False)
+class ClientState:
+    """One durable client id. `gaps`: inclusive ranges below `high` that were not taken, ascending. `last_seen_ms` is
+    CLOCK_MONOTONIC of this boot (it may lie before it: negative)."""
+
+    client_id: str
+    uid: int
+    last_seen_ms: int
+    high: int = NOTHING_TAKEN
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    pending: dict[int, PendingFrame] = field(default_factory=dict)
+    connected: bool = False
+
+
+def _nothing_parked(_client_id: str, _seq: int) -> tuple[RefusedRecords, ...]:
+    return ()
+
+
+class Sessions:
+    """All durable client ids. `parked` tells which records of a frame lie in the dead letters."""
+
+    def __init__(
+        self,
+        limits: SessionLimits | None = None,
+        *,
+        parked: Callable[[str, int], tuple[RefusedRecords, ...]] = _nothing_parked,
+    ) -> None:
+        self._limits = limits or SessionLimits()
+        self.parked = parked
+        self.by_id: dict[str, ClientState] = {}
+
+    def hello(self, client_id: str, uid: int, unanswered_from: int | None, *, now_ms: int) -> ClientState | Code:
+        """The state of a client id that greets, or why it may not. Gaps below `unanswered_from` are forgotten: the client has
+        an answer for those. A client that does not say keeps the newest half of the gaps once they are at their limit."""
+        state = self.by_id.get(client_id)
+        if state is None:
+            if len(self.by_id) >= self._limits.clients_max:
+                return Code.LIMIT
+            state = self.by_id[client_id] = ClientState(client_id, uid, now_ms)
+        if state.uid != uid:
+            return Code.CLIENT_ID_IN_USE_BY_ANOTHER_USER
+        state.last_seen_ms = now_ms
+        state.connected = True
+        if unanswered_from is not None:
+            state.gaps = [(max(first, unanswered_from), last) for first, last in state.gaps if last >= unanswered_from]
+        elif len(state.gaps) >= self._limits.gaps_max:
+            state.gaps = state.gaps[len(state.gaps) // 2 + 1 :]
+        return state
+
+    def left(self, state: ClientState, *, now_ms: int) -> None:
+        """The connection of this client id ended (not when another one took over)."""
+        state.connected = False
+        state.last_seen_ms = now_ms
+
+    def judge(self, state: ClientState, seq: int) -> Verdict:
+        """What to do with a frame of this sequence (SES-3)."""
+        if seq > state.high:
+            if seq > state.high + 1 and len(state.gaps) >= self._limits.gaps_max:
+                return Verdict(Standing.LIMIT)
+            return Verdict(Standing.NEW)
+        frame = state.pending.get(seq)
+        if frame is not None:
+            return Verdict(Standing.PENDING, frame)
+        if _in_ranges(state.gaps, seq):
+            return Verdict(Standing.REFUSED_BEFORE)
+        refused = self.parked(state.client_id, seq)
+        return Verdict(Standing.PARKED, None, refused) if refused else Verdict(Standing.DONE_BEFORE)
+
+    def took(self, state: ClientState, frame: PendingFrame, previous: int) -> None:
+        """A frame was judged NEW and its entry is in the log; `previous` is what that entry says."""
+        assert previous == state.high, f"frame after {previous}, but {state.high} was taken last"
+        assert frame.seq > state.high, f"sequence {frame.seq} of {state.client_id} is not new"
+        _raise_high(state, frame.seq)
+        state.pending[frame.seq] = frame
+
+    def ended(self, frame: PendingFrame) -> None:
+        """Nothing of the frame is pending any more; a resend is answered from what is known."""
+        if frame.client_id is not None:
+            ended = self.by_id[frame.client_id].pending.pop(frame.seq, None)
+            assert ended is frame, f"frame {frame.seq} of {frame.client_id} was not pending"
+
+    def expire(self, *, now_ms: int) -> list[SessionEntry]:
+        """Forget who has been away too long (SES-7). The entries go into the log, so that a replay forgets them too."""
+        over = now_ms - self._limits.retention_ms
+        gone = [
+            state
+            for state in self.by_id.values()
+            if state.last_seen_ms <= over and not state.pending and not state.connected
+        ]
+        for state in gone:
+            del self.by_id[state.client_id]
+        return [SessionEntry(state.client_id, state.uid, NOTHING_TAKEN, [], 0) for state in gone]
+
+    def apply(self, entry: FrameEntry | SessionEntry, *, now_ms: int, wall_ms: int) -> None:
+        """Fold what recovery reads. Pending frames are put back with `restore` once their end is known to be open."""
+        if isinstance(entry, SessionEntry):
+            self._apply_session(entry, now_ms=now_ms, wall_ms=wall_ms)
+        elif entry.client_id is not None:
+            state = self.by_id.get(entry.client_id)
+            if state is None:
+                state = ClientState(entry.client_id, entry.uid, self._seen(entry.wall_ms, now_ms, wall_ms))
+                self.by_id[entry.client_id] = state
+            if entry.seq > state.high:
+                state.high = max(state.high, entry.previous)
+                _raise_high(state, entry.seq)
+                state.last_seen_ms = max(state.last_seen_ms, self._seen(entry.wall_ms, now_ms, wall_ms))
+
+    def restore(self, frame: PendingFrame) -> None:
+        """A recovered frame is pending."""
+        if frame.client_id is not None:
+            self.by_id[frame.client_id].pending[frame.seq] = frame
+
+    def snapshot(self, *, now_ms: int, wall_ms: int) -> list[SessionEntry]:
+        """All client ids of which anything was taken, for a checkpoint."""
+        return [
+            SessionEntry(
+                state.client_id,
+                state.uid,
+                state.high,
+                list(state.gaps),
+                wall_ms - (0 if state.connected else now_ms - state.last_seen_ms),
+            )
+            for state in self.by_id.values()
+            if state.high != NOTHING_TAKEN
+        ]
+
+    def _apply_session(self, entry: SessionEntry, *, now_ms: int, wall_ms: int) -> None:
+        if entry.high == NOTHING_TAKEN:
+            self.by_id.pop(entry.client_id, None)
+            return
+        seen = self._seen(entry.last_seen_ms, now_ms, wall_ms)
+        self.by_id[entry.client_id] = ClientState(
+            entry.client_id, entry.uid, seen, entry.high, [(first, last) for first, last in entry.gaps]
+        )
+
+    def _seen(self, seen_wall_ms: int, now_ms: int, wall_ms: int) -> int:
+        """A wall time of the past as CLOCK_MONOTONIC of now, whatever the wall clock did meanwhile."""
+        longest = max(self._limits.retention_ms - KEPT_AFTER_START_MS, 0)
+        return now_ms - min(max(wall_ms - seen_wall_ms, 0), longest)
+
+
+def _raise_high(state: ClientState, seq: int) -> None:
+    if seq > state.high + 1:
+        state.gaps.append((state.high + 1, seq - 1))
+    state.high = seq
+
+
+def _in_ranges(ranges: list[tuple[int, int]], seq: int) -> bool:
+    """Whether a sequence lies in one of ascending inclusive ranges."""
+    low, high = 0, len(ranges)
+    while low < high:
+        middle = (low + high) // 2
+        if ranges[middle][1] < seq:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(ranges) and ranges[low][0] <= seq

@@ -1,0 +1,340 @@
+"""Recovery's fold: entries of all segments, oldest first, become tables, pending frames and pending slices.
+
+What the live router asserts is mended here instead, because it may only show what the disk did: a frame written twice (after
+a failed sync) counts once, where its last copy lies; ordinals that nothing holds any more become holes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, TypeVar, assert_never
+
+from ...wire.audit_records import PARKED, QUARANTINED
+from ...wire.frames import Run
+from ...wire.slices import HEADER_BYTES
+from .audit_counts import Books
+from .client_sequences import Sessions
+from .entries import (
+    AckedEntry,
+    CheckpointEntry,
+    ControlEntry,
+    CutsEntry,
+    FrameEntry,
+    GrantedEntry,
+    IncarnationEntry,
+    Lsn,
+    ParkedEntry,
+    PartitionEntry,
+    RefusedEntry,
+    SessionEntry,
+    StampRowEntry,
+    segment_of,
+)
+from .entry_codec import SpoolEntry, SyncedEntry, VoidEntry
+from .partition_state import Hole, Ledger, PartitionState
+from .slices import PendingFrame, PendingSlice
+
+_T = TypeVar("_T")
+_ALIVE_EVERY: Final = 4_096
+_PRUNE_FROM: Final = 65_536
+
+
+class LostRange(NamedTuple):
+    """Ordinals from the mark on that no frame holds any more; they are holes now."""
+
+    partition: int
+    first: int
+    count: int  # type: ignore[assignment]
+
+
+class Replayed(NamedTuple):
+    """What the log says. `slices` in the order of the log, hence of ordinals in each partition."""
+
+    frames: list[PendingFrame]
+    slices: list[PendingSlice]
+    lost: list[LostRange]
+
+
+class _Taken(NamedTuple):
+    place: Lsn
+    entry: FrameEntry
+    payload_at: int
+
+
+class _Missing(NamedTuple):
+    """Sequences of a client that were taken and are not seen: (after, through]."""
+
+    client_id: str
+    after: int
+    through: int
+
+
+class Replay:
+    """Feed segments oldest first: `segment`, then `add` for each entry; at the end `finish`.
+
+    `mended` counts entries that did not fit; it stays 0 for a log that nothing happened to. `differences` counts checkpoints
+    that are not what the entries before them say.
+    """
+
+    def __init__(self, sessions: Sessions, *, now_ms: int, wall_ms: int, books: Books | None = None) -> None:
+        self.ledger = Ledger(books)
+        self.sessions = sessions
+        self.mended = 0
+        self.differences = 0
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._continuous = False
+        self._is_again = False
+        self._were_kept = False
+        self._taken: dict[tuple[int, int], _Taken] = {}
+        self._prune_from = _PRUNE_FROM
+        self._missing: list[_Missing] = []
+
+    def segment(self, *, continuous: bool, rewrites: bool = False) -> None:
+        """The next segment begins. `continuous`: nothing is missing between the last one and this one, so its checkpoint
+        tells nothing new. `rewrites`: its checkpoint counts what was written again behind it, up to a VOID."""
+        self._continuous = continuous
+        self._is_again = rewrites or (self._is_again and continuous)
+
+    def add(self, place: Lsn, entry: SpoolEntry, payload_at: int) -> None:
+        """The next entry; for a frame `payload_at` is where its payload begins in the segment."""
+        match entry:
+            case FrameEntry():
+                self._frame(_Taken(place, entry, payload_at))
+            case CheckpointEntry():
+                self._checkpoint(entry)
+            case SessionEntry():
+                self.sessions.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
+            case RefusedEntry():
+                # Written again behind a checkpoint that lacks its minute, it speaks of one that was told for the last time.
+                if not self._is_again:
+                    self.ledger.apply(entry)
+            case IncarnationEntry():
+                self.ledger.apply(entry)
+            case VoidEntry():
+                self._is_again = False
+            case SyncedEntry():
+                pass
+            case _:
+                self._control(entry)
+
+    def prune(self) -> None:
+        """Forget frames that are resolved; call it now and then to stay small. Does so when there are twice as many as it left
+        the last time: of a large backlog nearly all stay, and looking at all of them once a segment would take for ever."""
+        if len(self._taken) >= self._prune_from:
+            self._prune()
+            self._prune_from = max(_PRUNE_FROM, 2 * len(self._taken))
+
+    def _prune(self) -> None:
+        self._taken = {key: taken for key, taken in self._taken.items() if self._open(taken.entry)}
+
+    def finish(self, *, power_cut: bool, alive: Callable[[], None] = lambda: None) -> Replayed:
+        """Everything was fed: what is pending, and what is lost. After a power cut every ordinal from the marks on may have been
+        sent in cuts that nobody remembers (11.4), unless no stamp row ever allowed to send. `alive`
+        is called now and then."""
+        self._prune()
+        frames: list[PendingFrame] = []
+        slices: list[PendingSlice] = []
+        for taken in telling(sorted(self._taken.values(), key=lambda taken: taken.place), alive):
+            frame, parts = self._pending(taken)
+            if parts:
+                frames.append(frame)
+                slices.extend(parts)
+        lost = self._lose(slices)
+        if lost:
+            self._refuse_missing()
+        for frame in frames:
+            self.sessions.restore(frame)
+        for state in self.ledger.by_number.values():
+            if power_cut and state.rows and state.next_ordinal > state.mark:
+                state.cuts_are_facts = False
+                state.unknown_through = state.next_ordinal - 1
+        if self._were_kept and self.ledger.books is None:
+            # Whoever keeps books again knows less of this minute than was told of it.
+            self.ledger.era += 1
+        return Replayed(frames, slices, lost)
+
+    def _checkpoint(self, entry: CheckpointEntry) -> None:
+        self._were_kept = entry.books is not None
+        if self._continuous:
+            if self.ledger.snapshot() != entry.partitions:
+                self.differences += 1
+            return
+        self.ledger.apply(entry)
+        self.sessions.by_id.clear()
+        for session in entry.sessions:
+            self.sessions.apply(session, now_ms=self._now_ms, wall_ms=self._wall_ms)
+
+    def _frame(self, taken: _Taken) -> None:
+        entry = taken.entry
+        key = (entry.slices[0].partition, entry.slices[0].first)
+        states = [self.ledger.by_number.get(part.partition) for part in entry.slices]
+        if None in states:
+            # Its PARTITION entry is lost; a later checkpoint may know the partition.
+            self.mended += 1
+            self._taken[key] = taken
+            return
+        parts = list(zip(entry.slices, (state for state in states if state is not None), strict=True))
+        if all(part.first + part.count <= state.next_ordinal for part, state in parts):
+            self._taken[key] = taken
+            return
+        self._taken[key] = taken
+        if entry.incarnation not in {0, self.ledger.incarnation}:
+            # The entry that began it is lost; its frames have it too.
+            self.mended += 1
+            self.ledger.apply(IncarnationEntry(entry.incarnation))
+        self.ledger.accept_ms, self.ledger.era = entry.wall_ms, entry.era
+        if self.ledger.books is not None:
+            self.ledger.books.tick(entry.wall_ms, entry.era)
+        for part, state in parts:
+            if part.first != state.next_ordinal:
+                self.mended += 1
+            self.ledger.reach(
+                state,
+                part.first + part.count,
+                part.length - HEADER_BYTES,
+                counted=not entry.is_own,
+                ids=entry.incarnation != 0,
+            )
+        if entry.client_id is not None:
+            known = self.sessions.by_id.get(entry.client_id)
+            high = -1 if known is None else known.high
+            if entry.previous > high:
+                self._missing.append(_Missing(entry.client_id, high, entry.previous))
+        self.sessions.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
+
+    def _control(self, entry: ControlEntry) -> None:
+        if isinstance(entry, PartitionEntry):
+            self._partition(entry)
+            return
+        assert not isinstance(entry, CheckpointEntry | SessionEntry | IncarnationEntry | RefusedEntry)
+        state = self.ledger.by_number.get(entry.partition)
+        if state is None:
+            self.mended += 1
+            return
+        match entry:
+            case AckedEntry():
+                self._reach(state, entry.mark)
+                if entry.mark >= state.mark:
+                    self.ledger.apply(entry)
+            case ParkedEntry():
+                self._reach(state, max((first + count for first, count in entry.ordinals), default=0))
+                self.ledger.lose(entry.partition, _from(state.mark, entry.ordinals), PARKED)
+            case GrantedEntry():
+                if entry.leader_epoch < 0 or entry.leader_epoch >= state.leader_epoch:
+                    self.ledger.apply(entry)
+            case CutsEntry():
+                self._reach(state, max((cut.first + cut.count for cut in entry.cuts), default=0))
+                self.ledger.apply(entry._replace(cuts=[cut for cut in entry.cuts if cut.first >= state.mark]))
+            case StampRowEntry():
+                if entry.row.start >= state.mark:
+                    self.ledger.apply(entry)
+            case _:
+                assert_never(entry)
+
+    def _partition(self, entry: PartitionEntry) -> None:
+        place = (entry.topic, entry.index)
+        numbered, placed = self.ledger.by_number.get(entry.partition), self.ledger.by_place.get(place)
+        if (None if numbered is None else (numbered.topic, numbered.index)) in {None, place} and placed is numbered:
+            self.ledger.apply(entry)
+        else:
+            self.mended += 1
+
+    def _reach(self, state: PartitionState, ordinal: int) -> None:
+        """An entry speaks of ordinals below this one, so they were given out even if their frames are not seen."""
+        if ordinal > state.next_ordinal:
+            self.mended += 1
+            self.ledger.reach(state, ordinal)
+
+    def _open(self, entry: FrameEntry) -> bool:
+        return any(not self._resolved(part.partition, part.first, part.count) for part in entry.slices)
+
+    def _resolved(self, partition: int, first: int, count: int) -> bool:
+        state = self.ledger.by_number.get(partition)
+        if state is None:
+            return False
+        return first + count <= state.mark or any(
+            hole.first <= first and first + count <= hole.end for hole in state.holes
+        )
+
+    def _pending(self, taken: _Taken) -> tuple[PendingFrame, list[PendingSlice]]:
+        entry = taken.entry
+        created_ms = self._now_ms - max(self._wall_ms - entry.wall_ms, 0)
+        frame = PendingFrame(
+            client_id=entry.client_id,
+            uid=entry.uid,
+            seq=entry.seq,
+            level=entry.level,
+            count=entry.count,
+            nbytes=sum(part.length for part in entry.slices),
+            lsn=taken.place,
+            created_ms=created_ms,
+            partitions=entry.partitions,
+            slices_left=0,
+        )
+        slices: list[PendingSlice] = []
+        for part in entry.slices:
+            state = self.ledger.by_number.get(part.partition)
+            if state is None:
+                continue
+            if part.first + part.count > state.next_ordinal:
+                # A router that could not read this partition's entries began it anew behind this frame, and told of the loss.
+                self.mended += 1
+                continue
+            if self._resolved(part.partition, part.first, part.count):
+                if part.first + part.count <= state.mark:
+                    frame.runs.append(Run(state.index, -1, part.count, -1))
+                continue
+            slices.append(
+                PendingSlice(
+                    partition=part.partition,
+                    first=part.first,
+                    count=part.count,
+                    segment=segment_of(taken.place),
+                    offset=taken.payload_at + part.offset,
+                    length=part.length,
+                    max_ts=part.max_ts,
+                    created_ms=created_ms,
+                    lsn=taken.place,
+                    frame=frame,
+                )
+            )
+        frame.slices_left = len(slices)
+        return frame, slices
+
+    def _lose(self, slices: list[PendingSlice]) -> list[LostRange]:
+        """Ordinals from the mark on that neither a slice nor a hole covers."""
+        covered: dict[int, list[Hole]] = {}
+        for part in slices:
+            covered.setdefault(part.partition, []).append(Hole(part.first, part.count))
+        lost: list[LostRange] = []
+        for number, state in self.ledger.by_number.items():
+            at = state.mark
+            missing: list[Hole] = []
+            for known in [*sorted([*covered.get(number, ()), *state.holes]), Hole(state.next_ordinal, 0)]:
+                if known.first > at:
+                    missing.append(Hole(at, known.first - at))
+                at = max(at, known.end)
+            if missing:
+                self.ledger.lose(number, missing, QUARANTINED)
+                lost.extend(LostRange(number, *hole) for hole in missing)
+        return lost
+
+    def _refuse_missing(self) -> None:
+        """Frames that are lost for good were not delivered: a resend is told that they are not in Kafka."""
+        for client_id, after, through in self._missing:
+            state = self.sessions.by_id.get(client_id)
+            if state is not None:
+                state.gaps = sorted([*state.gaps, (after + 1, through)])
+
+
+def telling(items: Iterable[_T], alive: Callable[[], None]) -> Iterator[_T]:
+    """The same items, `alive` called every few thousand of them."""
+    for place, item in enumerate(items):
+        if place % _ALIVE_EVERY == 0:
+            alive()
+        yield item
+
+
+def _from(mark: int, ordinals: list[tuple[int, int]]) -> list[Hole]:
+    """The parts of some ranges that are not below the mark."""
+    clipped = [Hole(max(first, mark), first + count - max(first, mark)) for first, count in ordinals]
+    return [hole for hole in clipped if hole.count > 0]

@@ -1,0 +1,140 @@
+"""Tells leases and routing what the metadata client finds out: nodes, leaders, topics that grow, vanish or come back."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from ...config.model import Kafka
+from ...producer.metadata.client import Metadata
+from ...producer.metadata.cluster import ClusterChange
+from ...producer.metadata.describe_configs import TopicSettings
+from ...runtime.loop import Loop
+from ..leases.ownership import Leases
+from ..ledger.partition_state import Ledger
+from ..sessions.routing import Routing
+from .partition_load import Loads
+from .topics import KnownTopics
+
+EXPIRATION_MS: Final = 24 * 3_600_000
+"""`producer.id.expiration.ms` where brokers may not be asked: Kafka's default."""
+
+
+def ask_brokers(
+    loop: Loop,
+    kafka: Kafka,
+    leases: Leases,
+    changes: list[ClusterChange],
+    rng: Callable[[], float],
+    *,
+    on_producer_id: Callable[[int, int], None],
+) -> Metadata:
+    """The router's metadata client; `changes` is what a `ClusterFollower` is given. Topics with records or leases are never idle."""
+    return Metadata(
+        loop,
+        kafka,
+        on_change=changes.append,
+        rng=rng,
+        on_producer_id=on_producer_id,
+        in_use=leases.topics_in_use,
+    )
+
+
+class ClusterFollower:
+    """`changes` is filled by the metadata client and emptied here, once a round."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        topics: KnownTopics,
+        routing: Routing,
+        leases: Leases,
+        changes: list[ClusterChange],
+        *,
+        kafka: Kafka,
+    ) -> None:
+        self._metadata = metadata
+        self._topics = topics
+        self._routing = routing
+        self._leases = leases
+        self._changes = changes
+        self._adaptive = kafka.partitioner_adaptive_partitioning_enable and kafka.partitioner_class is None
+        self._loads = Loads(
+            leases,
+            batch_bytes=kafka.batch_size,
+            availability_timeout_ms=kafka.partitioner_availability_timeout_ms,
+        )
+        self._settings: dict[str, TopicSettings] = {}
+        self._expiration_ms = EXPIRATION_MS
+
+    def recover(self, ledger: Ledger) -> None:
+        """Ask for what the spool knows; nothing older than what it recorded is believed (HO-16)."""
+        epochs: dict[str, dict[int, int]] = {}
+        ids: dict[str, bytes] = {}
+        for (topic, index), state in ledger.by_place.items():
+            ids[topic] = state.topic_id
+            if state.leader_epoch >= 0:
+                epochs.setdefault(topic, {})[index] = state.leader_epoch
+        for topic, topic_id in ids.items():
+            self._metadata.seed(topic, topic_id or None, epochs.get(topic, {}))
+            self._metadata.want(topic)
+
+    def apply(self, now: float) -> bool:
+        """What has changed since the last round. True when something has."""
+        if not self._changes:
+            return False
+        changes, self._changes[:] = list(self._changes), []
+        for change in changes:
+            self._apply(change, now)
+        return True
+
+    def _apply(self, change: ClusterChange, now: float) -> None:
+        # Nodes first: a leader counts only where its node is known.
+        nodes_changed = bool(change.nodes_added or change.nodes_moved or change.nodes_gone)
+        if nodes_changed:
+            self._leases.nodes(self._topics.nodes(), now)
+        topics = {*change.topics_added, *change.topics_grown, *change.topics_recovered}
+        topics.update(replaced.name for replaced in change.topics_replaced)
+        topics.update(topic for topic, _ in change.leaders)
+        for topic in sorted(topics):
+            told = self._topics.leaders(topic)
+            if told is not None:
+                self._leases.leaders(topic, told[0], told[1], now)
+            self._learn(topic)
+        if nodes_changed:
+            # Who leads is the same, but not whether it can be reached, and in which rack.
+            for known in list(self._routing.routes()):
+                self._learn(known.topic)
+        for topic in change.topics_dropped:
+            route = self._routing.find(topic)
+            if route is not None:
+                route.idle = True
+        for topic in change.topics_missing:
+            self._leases.topic_gone(topic, now)
+            route = self._routing.find(topic)
+            if route is not None:
+                route.gone = self._topics.error(topic)
+
+    def _learn(self, topic: str) -> None:
+        """Of topics that frames went to; others are learnt with their first frame."""
+        if self._routing.find(topic) is not None:
+            facts = self._topics.facts(topic)
+            if facts is not None:
+                _ = self._routing.learn(facts)
+
+    def learn_loads(self, now: float) -> None:
+        """How much waits for each partition, for the choice of those that keyless records go to."""
+        self._loads.look(now)
+        for route in self._routing.routes():
+            route.look(partial(self._loads.waiting, route.leaders, route.states), adaptive=self._adaptive)
+
+    def learn_settings(self) -> None:
+        """Settings of topics come some time after the topics; the brokers' expiration too."""
+        for route in self._routing.routes():
+            settings = self._metadata.topic_settings(route.topic)
+            if settings is not None and self._settings.get(route.topic) != settings:
+                self._settings[route.topic] = settings
+                self._learn(route.topic)
+        expiration_ms = self._metadata.producer_id_expiration_ms
+        if expiration_ms is not None and expiration_ms != self._expiration_ms:
+            self._expiration_ms = expiration_ms
+            self._leases.expiration_known(expiration_ms)

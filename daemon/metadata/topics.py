@@ -1,0 +1,94 @@
+"""Topics as the router's cores want to know them, out of what the metadata client knows."""
+
+from ...producer.accumulator.partitioners import leaders_of
+from ...producer.metadata.client import Metadata
+from ...producer.protocol.error_codes import INVALID_TOPIC, TopicVerdict, error_name, judge_topic
+from ...wire.frames import PartitionInfo
+from ...wire.messages import Node
+from ..sessions.routing import TopicFacts
+
+
+class KnownTopics:
+    """Reads `metadata`; owns nothing."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    def want(self, topic: str) -> None:
+        self._metadata.want(topic)
+
+    def facts(self, topic: str) -> TopicFacts | None:
+        """What is known of a topic that exists."""
+        view = self._metadata.topic(topic)
+        if (
+            view is None
+            or self.error(topic) is not None
+            or sorted(view.partitions) != list(range(view.partition_count))
+        ):
+            return None
+        settings = self._metadata.topic_settings(topic)
+        return TopicFacts(
+            topic,
+            view.topic_id or b"",
+            view.partition_count,
+            leaders_of(self._metadata.cluster, view),
+            min(len(found.replicas) for found in view.partitions.values()),
+            None if settings is None else settings.message_bytes_max,
+            None if settings is None else settings.min_insync_replicas,
+        )
+
+    def error(self, topic: str) -> str | None:
+        """That brokers said, more than once, that the topic does not exist."""
+        if self._metadata.topic_error(topic) is None:
+            return None
+        found = self._metadata.cluster.topic(topic)
+        if found is None or judge_topic(found.code) is not TopicVerdict.MISSING:
+            return None
+        return f"topic {topic} does not exist ({error_name(found.code)}), and allow_auto_create_topics is off"
+
+    def forbidden(self, topic: str) -> str | None:
+        """That brokers do not let us see the topic."""
+        found = self._metadata.cluster.topic(topic)
+        if found is None or judge_topic(found.code) is not TopicVerdict.REFUSED:
+            return None
+        return f"topic {topic} may not be described by us ({error_name(found.code)})"
+
+    def forget(self, topic: str) -> None:
+        """Do not ask for the topic until somebody wants it."""
+        self._metadata.forget(topic)
+
+    def invalid(self, topic: str) -> str | None:
+        """That a broker said that no topic may have this name."""
+        found = self._metadata.cluster.topic(topic)
+        if found is None or found.code != INVALID_TOPIC:
+            return None
+        return f"no topic may be named {topic} ({error_name(found.code)})"
+
+    def trouble(self, topic: str) -> str | None:
+        """What stands in the way of knowing the topic, in words."""
+        found = self._metadata.topic_error(topic)
+        if found is not None:
+            return f"brokers answer {found}"
+        return self._metadata.problems.get("brokers")
+
+    def partitions(self, topic: str) -> list[PartitionInfo] | None:
+        view = self._metadata.topic(topic)
+        if view is None or self.error(topic) is not None:
+            return None
+        return [
+            PartitionInfo(index, found.leader, list(found.replicas), list(found.isr))
+            for index, found in sorted(view.partitions.items())
+        ]
+
+    def leaders(self, topic: str) -> tuple[bytes, list[tuple[int, int, int]]] | None:
+        """Topic id, and (index, leader or -1, leader epoch) of every partition."""
+        view = self._metadata.topic(topic)
+        if view is None:
+            return None
+        rows = [(index, found.leader, found.leader_epoch) for index, found in sorted(view.partitions.items())]
+        return view.topic_id or b"", rows
+
+    def nodes(self) -> list[Node]:
+        """All brokers; budgets are filled in by whoever deals them."""
+        nodes = self._metadata.cluster.nodes.values()
+        return [Node(found.node, found.host, found.port, found.rack, 0) for found in nodes]

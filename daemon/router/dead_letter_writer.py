@@ -1,0 +1,66 @@
+"""Brings what Kafka refuses for good into the dead letters. Until a letter is on disk its partition stands still."""
+
+from collections import Counter
+from typing import Final
+
+from ...config.model import Settings
+from ...runtime import logs
+from ...wire.frames import RefusedRecords
+from ..deadletters.files import DeadLetters
+from ..leases.ownership import Leases
+from ..leases.refused_batches import ParkRequest
+from .startup import Started
+
+AGAIN_S = 1.0
+"""A letter that could not be written is tried again after so long: the disk may have room by then."""
+
+
+class Parking:
+    """The dead letters, and the requests that wait for the disk."""
+
+    def __init__(self, settings: Settings, started: Started) -> None:
+        self._letters = DeadLetters(settings.dead_letter_dir, started.identity.spool_id)
+        self._letters.restore(started.recovered.frames)
+        self._spool = started.spool
+        self._leases: Leases = started.leases
+        self._waiting: list[ParkRequest] = []
+        self._again_at = 0.0
+        self.records: Final[Counter[str]] = Counter()
+        """Records written to dead letters since the start, by Kafka's error."""
+        self._log = logs.get()
+
+    def lookup(self, client_id: str, seq: int) -> tuple[RefusedRecords, ...]:
+        """Which records of a frame were parked."""
+        return self._letters.lookup(client_id, seq)
+
+    def park(self, now: float) -> None:
+        """Write what was asked for; the leases are told of what is on disk."""
+        self._waiting += self._leases.park_requests
+        self._leases.park_requests.clear()
+        if now < self._again_at:
+            return
+        while self._waiting:
+            request = self._waiting[0]
+            try:
+                letter = self._letters.park(request, self._spool.read_slice)
+            except OSError as error:
+                self._log.error(
+                    "dead_letter_not_written", topic=request.topic, partition=request.index, reason=str(error)
+                )
+                self._again_at = now + AGAIN_S
+                return
+            del self._waiting[0]
+            records = sum(piece.count for piece in request.pieces)
+            self.records[request.error] += records
+            self._log.warning(
+                "records_parked",
+                topic=request.topic,
+                partition=request.index,
+                records=records,
+                error=request.error,
+                letter=letter,
+            )
+            self._leases.parked(request, letter, now)
+
+    def next_deadline(self) -> float | None:
+        return self._again_at if self._waiting else None

@@ -1,0 +1,446 @@
+"""The router process: `python -I -m penstock.daemon.router.main --settings PATH`. Makes all parts and runs the round.
+
+The order inside a round is the promise (`docs/design/internals.md`): apply, write, sync, hand out, send. Nothing is answered or
+said to a shard before the entries it follows from are written; nothing is handed out before it is synced.
+"""
+
+import argparse
+import gc
+import random
+import signal
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import zmq
+from crc32c import crc32c
+from pydantic import ValidationError
+
+from ...config import handover
+from ...config.model import Settings
+from ...producer.metadata.cluster import ClusterChange
+from ...producer.records.batch_builder import SlowChecksumError, self_check
+from ...runtime import logs
+from ...runtime.clock import monotonic, thread_seconds, wall_ms
+from ...runtime.loop import READ, Loop
+from ...runtime.notify import Notifier
+from ...runtime.process import Exit, has_lost_parent, refuse_optimised, take_journal, tie_to_parent
+from ...runtime.starts import count_start
+from ..audit.session import Rooms
+from ..leases.bus import Bus
+from ..leases.journals import JournalError
+from ..ledger.entries import Lsn
+from ..metadata.cluster_follower import EXPIRATION_MS, ClusterFollower, ask_brokers
+from ..metadata.topics import KnownTopics
+from ..sessions.acks import Answers, SyncProof, WriteProof
+from ..sessions.intake import Intake
+from ..sessions.listener import Listener, ListenError, descriptors_max, inherited
+from ..spool.directory import SpoolError
+from ..spool.frame_store import FrameStore, SpoolBrokenError
+from .assembly import new_audit, new_counts, new_routing
+from .backpressure import Room
+from .commands import Verbs
+from .control import Control
+from .dead_letter_writer import Parking
+from .lifecycle import Lifecycle, Phase
+from .limits import bus_settings, intake_limits, listener_limits
+from .shutdown import Ending
+from .startup import Started, start
+
+COALESCE_S: Final = 0.001
+"""Syncs and hand-outs begin at least so far apart: at rest nothing waits for it, under load each carries more."""
+COALESCE_MUCH_S: Final = 0.003
+"""The same for syncs while much is moved: a sync costs the same whatever it covers."""
+SLOW_S: Final = 0.005
+"""What no frame waits for (questions to brokers, silent shards, time limits) is looked at so often at most, and once more after
+the last round that passed it over."""
+_SECOND: Final = 1.0
+_COLLECT_EVERY: Final = (50_000, 20, 20)
+_EXPIRE_EVERY_S: Final = 60.0
+
+
+class Router:
+    """All parts, and the round."""
+
+    def __init__(self, settings: Settings, settings_path: Path, started: Started, listener_fd_limit: int) -> None:
+        self.settings = settings
+        self.settings_path = settings_path
+        self.digest = handover.digest(settings)
+        self.started = started
+        self.identity, self.spool, recovered, self.leases, _ = started
+        self.ledger, self.sessions = recovered.ledger, recovered.sessions
+        self.store = FrameStore(self.spool)
+        self.counts = new_counts(started)
+        self.loop = Loop()
+        self.lifecycle = Lifecycle(settings.timeouts.drain_ms / 1_000)
+        self.notifier = Notifier.from_environment()
+        self.began = monotonic()
+        self._log = logs.get()
+        self._producer_id_asked = False
+        self._sync_again_at = self._hand_out_again_at = 0.0
+        self._sync_is_due = self._hand_out_is_due = False
+        self._slow_at = self._slow_ran_at = self._second_at = self._expire_at = 0.0
+        self._topics_changed = False
+        self._moved_bytes = 0
+        self._exit = Exit.OK
+        chance = random.Random()  # noqa: S311 - jitter and sticky partitions
+        changes: list[ClusterChange] = []
+        self.metadata = ask_brokers(
+            self.loop, settings.kafka, self.leases, changes, chance.random, on_producer_id=self._producer_id
+        )
+        self.topics = KnownTopics(self.metadata)
+        self.answers = Answers(self.counts)
+        self.routing = new_routing(settings, started, self.store, chance)
+        self.cluster = ClusterFollower(
+            self.metadata, self.topics, self.routing, self.leases, changes, kafka=settings.kafka
+        )
+        self.cluster.recover(self.ledger)
+        self.intake = self._new_intake()
+        self.audit = new_audit(settings, started, Rooms(self.intake, self.store, self.topics))
+        self.room = Room(self.store, self.intake)
+        self.parking = Parking(settings, started)
+        self.sessions.parked = self.parking.lookup
+        self.listener = Listener(
+            self.loop,
+            inherited(settings.socket_path),
+            self.intake,
+            self.answers,
+            listener_limits(settings),
+            descriptors=listener_fd_limit,
+        )
+        self.bus = Bus(self.loop, bus_settings(settings, self.identity, EXPIRATION_MS), self.leases)
+        self.ending = Ending(self.lifecycle, self.leases, self.bus, lambda: self.pending_records, self._tell_closing)
+        self.control = Control(self.loop, settings.control_path, Verbs(self).table())
+        self.spool.on_relocated = self._relocated
+        self._mark_synced(self.spool.synced_through)
+        self.loop.add(self.spool.sync_fd, READ, self._sync_ended)
+
+    def _new_intake(self) -> Intake:
+        return Intake(
+            sessions=self.sessions,
+            ledger=self.ledger,
+            routing=self.routing,
+            answers=self.answers,
+            store=self.store,
+            topics=self.topics,
+            delivery=self.leases,
+            limits=intake_limits(self.settings),
+            checksum=crc32c,
+            counts=self.counts,
+        )
+
+    def run(self) -> Exit:
+        """Serve until stopped. The exit code says why."""
+        self.loop.on_signals(self._signalled, signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+        self.loop.add_upkeep(self.round)
+        self.lifecycle.recovered()
+        self.listener.accept(wanted=True)
+        self.notifier.ready("serving")
+        self._log.info("router_ready", socket=str(self.settings.socket_path), start=self.identity.start)
+        # What was made so far lives as long as the process: the collector need not look at it again. Frames and slices make no
+        # cycles, so it need not look at every few hundred of them either.
+        _ = gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_COLLECT_EVERY)
+        try:
+            self.loop.run()
+        except AssertionError as error:
+            # Nothing more is answered, written or said: what was, was right.
+            self._log.critical("router_broken", what=str(error), exc_info=True)
+            return Exit.BROKEN
+        except (SpoolBrokenError, SpoolError) as error:
+            self._log.critical("spool_failed", reason=str(error))
+            self._exit = Exit.SPOOL
+        self._close()
+        return self._exit
+
+    @property
+    def pending_records(self) -> int:
+        """Records of clients that are not at their end."""
+        return self.leases.pending_records - self.counts.own_pending
+
+    def stop(self, *, drain: bool) -> None:
+        """Begin an orderly stop: no new connections or frames, then everything is delivered, called back, synced."""
+        if self.ending.begin(monotonic(), drain=drain):
+            self.notifier.stopping("draining")
+            self.listener.accept(wanted=False)
+            self.intake.draining = True
+
+    def take_settings(self, settings: Settings) -> None:
+        """What may change while we run has changed. Shards that start from now on must have been given the same."""
+        self.settings = settings
+        handover.write(settings, self.settings_path)
+        self.digest = handover.digest(settings)
+        self.bus.take_digest(self.digest)
+        self.intake.take_limits(intake_limits(settings))
+        self.listener.take_limits(listener_limits(settings))
+        self.lifecycle.take_drain(settings.timeouts.drain_ms / 1_000)
+        logs.configure("router", level=settings.log_level)
+        self._log.info("settings_reloaded", digest=self.digest)
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGUSR2:
+            self._end_synced("signal")
+        elif has_lost_parent():
+            # Nobody will start what is missing, and a new launcher wants the spool.
+            self._exit = Exit.PARENT_GONE
+            self._end_synced("the launcher has gone")
+        else:
+            self.stop(drain=True)
+
+    def _end_synced(self, reason: str) -> None:
+        """End at once, with everything taken on disk; leases end with the process."""
+        self.store.write()
+        while self.spool.syncing or self.spool.start_sync():
+            _ = self.store.finish_sync()
+        self.loop.stop()
+        self._log.info("router_ends", reason=reason)
+
+    def _sync_ended(self, _events: int) -> None:
+        self._mark_synced(self.store.finish_sync())
+
+    def _mark_synced(self, through: Lsn) -> None:
+        self.room.freed()
+        self.answers.synced(SyncProof(through), now_ms=int(monotonic() * 1_000))
+        # The leases ask whether an entry lies at or below a mark; the spool's mark is the first place that is not covered.
+        self.leases.synced(Lsn(through - 1))
+
+    def _relocated(self, moved: Mapping[Lsn, Lsn]) -> None:
+        self._log.error("sync_failed", entries_written_again=len(moved))
+        self.leases.relocate(moved, self.spool.segments)
+
+    def _tell_closing(self, now: float) -> bool:
+        """Everything of clients is delivered: have the audit say so. True while that is worth waiting for."""
+        return self.audit is not None and self.audit.closing(now, wall_ms(), self.metadata.reachable_since)
+
+    def _producer_id(self, producer_id: int, _epoch: int) -> None:
+        self._producer_id_asked = False
+        if self.identity.producer_id is None:
+            self.identity.set_producer_id(producer_id)
+        self.leases.producer_id_known(producer_id)
+
+    # --- the round ---------------------------------------------------------------------------------------------------
+
+    def round(self, now: float) -> float | None:
+        """Everything behind the events, in the order that the promise needs."""
+        now_ms = int(now * 1_000)
+        self._apply(now, now_ms)
+        self.store.write()
+        self.answers.written(WriteProof(self.spool.written_through), now_ms=now_ms)
+        self._end_slices(now_ms)
+        self._sync(now)
+        self._hand_out(now)
+        self._send(now)
+        if self.ending.step(now):
+            self.loop.stop()
+        self._now_and_then(now)
+        taken_bytes = self.counts.taken_bytes
+        self.loop.moved(taken_bytes - self._moved_bytes)
+        self._moved_bytes = taken_bytes
+        return self._next_deadline(now)
+
+    def _apply(self, now: float, now_ms: int) -> None:
+        """What follows from the events, and from time, up to what has to be written."""
+        if now >= self._slow_at or now >= self._slow_ran_at + SLOW_S:
+            self._slow_ran_at = now
+            self.metadata.tick(now)
+            self.bus.tick(now)
+            self.parking.park(now)
+            if self.audit is not None:
+                self.audit.tick(now, wall_ms())
+        if self.cluster.apply(now):
+            self._topics_changed = True
+        room = self.room.is_there(now)
+        if self.intake.held:
+            self.listener.resume(self.intake.due(now, topics_changed=self._topics_changed, room=room))
+        self._topics_changed = False
+        if self.answers.readable:
+            self.listener.resume(self.answers.readable)
+            self.answers.readable.clear()
+        self.listener.read_on(now)
+        self.leases.tick(now)
+        if self.leases.wants_producer_id and not self._producer_id_asked:
+            self._producer_id_asked = True
+            self.metadata.request_producer_id()
+        if self.leases.ended:
+            self._answer_ended(now_ms)
+
+    def _answer_ended(self, now_ms: int) -> None:
+        """Slices that are at their end, by an entry that this round writes."""
+        by_number, routing = self.ledger.by_number, self.routing
+        for ended in self.leases.ended:
+            state = by_number[ended.slice.partition]
+            route = routing.find(state.topic)
+            weak = route is None or route.weak
+            if self.answers.slice_ended(ended, state.index, weak=weak, now_ms=now_ms):
+                self.sessions.ended(ended.slice.frame)
+
+    def _end_slices(self, _now_ms: int) -> None:
+        """After the write: the segments of ended slices hold less."""
+        ended = self.leases.ended
+        if ended:
+            by = Lsn(self.spool.written_through - 1)
+            for segment, slices in Counter([one.slice.segment for one in ended]).items():
+                self.spool.segments.resolved(segment, by, slices)
+            ended.clear()
+
+    def _sync(self, now: float) -> None:
+        spool = self.spool
+        if spool.syncing or not spool.unsynced:
+            return
+        since = spool.unsynced_since
+        waited_s = 0.0 if since is None else now - since
+        wanted = self.answers.wants_sync or self.leases.wants_sync
+        self._sync_is_due = wanted and now < self._sync_again_at
+        if self._sync_is_due:
+            return
+        if wanted or waited_s * 1_000 >= self.settings.spool.sync_interval_ms:
+            _ = spool.start_sync()
+            self._sync_again_at = now + (COALESCE_MUCH_S if self.loop.moves_much else COALESCE_S)
+
+    def _hand_out(self, now: float) -> None:
+        """References go out in few messages: each costs a wake-up on both sides."""
+        self._hand_out_is_due = now < self._hand_out_again_at
+        if not self._hand_out_is_due:
+            before = self.leases.handed_out_slices
+            self.leases.hand_out(now)
+            if self.leases.handed_out_slices != before:
+                self._hand_out_again_at = now + COALESCE_S
+
+    def _send(self, now: float) -> None:
+        leases = self.leases
+        for seat, reason in leases.kill:
+            self.bus.kill(seat, reason, now)
+        leases.kill.clear()
+        self.bus.flush(leases.outbox, now)
+        self.listener.send(now)
+        for notice in leases.notices:
+            self._log.warning(
+                notice.event,
+                topic=notice.topic,
+                partition=notice.index,
+                first=notice.first,
+                end=notice.end,
+                what=notice.text,
+            )
+        leases.notices.clear()
+        if leases.stale_topics:
+            leases.stale_topics.clear()
+            self.metadata.refresh()
+
+    def _now_and_then(self, now: float) -> None:
+        self.room.look(now)
+        if now >= self._second_at:
+            self._second_at = now + _SECOND
+            self.cluster.learn_settings()
+            self.cluster.learn_loads(now)
+            pending = self.pending_records
+            alarms = len(self.leases.alarms)
+            self.notifier.status(f"{pending} records pending" + (f", {alarms} partitions blocked" if alarms else ""))
+        if now >= self._expire_at:
+            self._expire_at = now + _EXPIRE_EVERY_S
+            for entry in self.sessions.expire(now_ms=int(now * 1_000)):
+                _ = self.store.append(entry)
+
+    def _next_deadline(self, now: float) -> float | None:
+        if self._slow_ran_at == now:
+            self._slow_at = self._slow_deadline(now)
+        slow_at = self._slow_at if self._slow_ran_at == now else min(self._slow_at, self._slow_ran_at + SLOW_S)
+        due = [slow_at, self.leases.next_deadline(), self.intake.next_deadline(), self.lifecycle.next_deadline()]
+        if self.spool.unsynced_since is not None and not self.spool.syncing:
+            due.append(self.spool.unsynced_since + self.settings.spool.sync_interval_ms / 1_000)
+        if self.listener.has_more:
+            due.append(now)
+        if self._sync_is_due:
+            due.append(self._sync_again_at)
+        if self._hand_out_is_due:
+            due.append(self._hand_out_again_at)
+        return min(at for at in due if at is not None)
+
+    def _slow_deadline(self, now: float) -> float:
+        """When something is due that no frame waits for."""
+        due = [
+            self.metadata.next_deadline(),
+            self.bus.next_deadline(),
+            self.listener.upkeep(now),
+            self.parking.next_deadline(),
+            None if self.audit is None else self.audit.next_deadline(now),
+            self.room.next_deadline(),
+            self.notifier.feed(now),
+            self._second_at,
+        ]
+        return min(at for at in due if at is not None)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        """Let go of everything; the spool last, with the clean mark when the stop was orderly."""
+        clean = self.lifecycle.phase is Phase.ENDED and self.leases.all_returned and self._exit is Exit.OK
+        self.listener.close()
+        self.control.close()
+        self.metadata.close()
+        self.loop.remove(self.spool.sync_fd)
+        try:
+            self.spool.close(clean=clean)
+        except (OSError, SpoolError) as error:
+            self._log.critical("spool_failed", reason=str(error))
+            self._exit = Exit.SPOOL
+        self.bus.close()
+        self.identity.close()
+        self.notifier.close()
+        self._log.info("router_ended", clean=clean, pending=self.pending_records)
+
+
+def serve(settings: Settings, settings_path: Path) -> Exit:
+    """Recover and run. Every expected failure is one clear log line and its exit code."""
+    log = logs.get()
+    try:
+        self_check(thread_seconds)
+        descriptors = descriptors_max()
+        inherited(settings.socket_path).close()
+        with Notifier.from_environment() as notifier:
+            started = start(settings, lambda: notifier.working(monotonic(), "recovering the spool"))
+    except (ListenError, SlowChecksumError) as error:
+        log.critical("router_cannot_start", reason=str(error))
+        return Exit.CONFIGURATION
+    except (SpoolError, JournalError, SpoolBrokenError) as error:
+        log.critical("router_cannot_start", reason=str(error))
+        return Exit.SPOOL
+    except OSError as error:
+        log.critical("router_cannot_start", reason=f"{error.filename or settings.data_dir}: {error.strerror}")
+        return Exit.SPOOL
+    try:
+        router = Router(settings, settings_path, started, descriptors)
+    except (OSError, zmq.ZMQError) as error:
+        log.critical("router_cannot_start", reason=str(error))
+        return Exit.FAILED
+    return router.run()
+
+
+def main() -> None:
+    """The process."""
+    parser = argparse.ArgumentParser(prog="penstock.daemon.router.main")
+    parser.add_argument("--settings", type=Path, required=True, help="settings.json as the launcher wrote it")
+    arguments = parser.parse_args()
+    refuse_optimised()
+    take_journal()
+    try:
+        settings = handover.read(arguments.settings)
+    except (OSError, ValidationError) as error:
+        logs.configure("router")
+        logs.get().critical("router_cannot_start", reason=f"{arguments.settings} cannot be read: {error}")
+        sys.exit(Exit.CONFIGURATION)
+    logs.configure("router", level=settings.log_level)
+    for caution in settings.kafka.cautions():
+        logs.get().warning("doubtful_setting", what=f"kafka.{caution}")
+    tie_to_parent()
+    count_start(settings.runtime_dir, "router")
+    sys.exit(serve(settings, arguments.settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""An orderly stop: no new frames, what there is goes out, every lease is called back, the shards end, then the router."""
+
+from collections.abc import Callable
+from typing import Final
+
+from ...runtime import logs
+from ..leases.bus import Bus
+from ..leases.ownership import Leases
+from .lifecycle import Lifecycle, Phase
+
+_SHARD_STOP_MS: Final = 2_000
+
+
+class Ending:
+    """Takes the lifecycle through its phases once a stop has begun."""
+
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        leases: Leases,
+        bus: Bus,
+        pending: Callable[[], int],
+        tell_closing: Callable[[float], bool],
+    ) -> None:
+        """`pending`: records of clients that are left. `tell_closing`: asked when there are none, again and again; True while
+        what it says of them should go out, too."""
+        self._lifecycle = lifecycle
+        self._leases = leases
+        self._bus = bus
+        self._pending = pending
+        self._tell_closing = tell_closing
+        self._leaving: set[int] = set()
+
+    def begin(self, now: float, *, drain: bool) -> bool:
+        """A stop was asked for. False when one is under way."""
+        if not self._lifecycle.stop(now=now, drain=drain):
+            return False
+        logs.get().info("router_stopping", pending=self._pending())
+        self._leases.flush_all()
+        return True
+
+    def step(self, now: float) -> bool:
+        """Behind every round. True when the router may end."""
+        before = self._lifecycle.phase
+        if before is Phase.RUNNING:
+            return False
+        # Shards that were told to stop end by themselves, once they know that what they gave back is written.
+        held = len(self._leaving.intersection(self._bus.pids().values())) + (not self._leases.all_returned)
+        pending = self._pending()
+        if before is Phase.DRAINING and not pending and not self._lifecycle.is_over(now):
+            pending = int(self._tell_closing(now))
+        phase = self._lifecycle.step(now=now, pending=pending, held=held)
+        if phase is Phase.REVOKING and before is not phase:
+            self._leaving = set(self._bus.pids().values())
+            self._leases.stop(_SHARD_STOP_MS, now)
+            self._bus.flush(self._leases.outbox, now)
+        return phase is Phase.ENDED

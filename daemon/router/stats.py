@@ -1,0 +1,307 @@
+"""What `/stats` and `penstock status` show, as plain maps and lists.
+
+Top level: `router` (pid, start, phase, uptime_s), `records` (the sums of `daemon/ledger/counters.py`; `received` = `refused` + `pending` +
+`delivered` + `parked` + `expired` + `quarantined`), `acks`, `sessions`, `spool`, `topics` (backlog by partition), `leases`
+(counters, and every partition's state), `alarms`, `nodes`, `shards`, `shards_past` (totals of those that ended), `metadata`, `processes` (name, pid, cpu_us, memory_bytes,
+descriptors). Times that are waits are in ms, `since` in s ago.
+"""
+
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ...runtime.starts import restarts
+from ...wire.messages import Load
+from ...wire.record_ids import incarnation_text
+from ..leases.ownership import LeaseView
+from ..ledger.counters import ACK_BUCKETS_MS
+from ..sessions.session import Session, SessionState
+
+if TYPE_CHECKING:
+    from .main import Router
+
+_LEVELS: Final = ("accepted", "spooled", "delivered")
+_TICK_US: Final = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_NOW: Final = {"rss_max_bytes", "descriptors", "segments_open", "buffer_bytes", "journal_slots_free"}
+"""What shards tell that is no total."""
+_SESSIONS_SHOWN: Final = 1_000
+_READY: Final = "ready"
+
+Shown = dict[str, object]
+
+
+def stats(router: "Router", now: float) -> Shown:
+    """Everything, as of now."""
+    views = router.leases.views()
+    return {
+        "router": {
+            "pid": os.getpid(),
+            "start": str(router.identity.start),
+            "spool_id": router.identity.spool_id,
+            "phase": router.lifecycle.phase.value,
+            "uptime_s": round(now - router.began, 3),
+            "settings_digest": router.digest,
+        },
+        "records": records(router),
+        "acks": _acks(router),
+        "sessions": _sessions(router),
+        "spool": _spool(router, now),
+        "topics": _topics(views),
+        "leases": {"counters": dict(router.leases.counters), "partitions": [_lease(view, now) for view in views]},
+        "alarms": [
+            {
+                "topic": alarm.topic,
+                "partition": alarm.index,
+                "why": alarm.why.value,
+                "text": alarm.text,
+                "first": alarm.first,
+                "end": alarm.end,
+                "since_s": round(now - alarm.since, 1),
+            }
+            for alarm in router.leases.alarms.values()
+        ],
+        "nodes": _nodes(router),
+        "shards": _shards(router),
+        "shards_past": {"counters": {name: n for name, n in router.leases.past.items() if name not in _NOW}},
+        "metadata": {
+            "connected": router.metadata.connected_to is not None,
+            "problems": dict(router.metadata.problems),
+            "round_trip_us": router.metadata.round_trip_us,
+            "producer_id": router.identity.producer_id,
+        },
+        "audit": _audit(router, now),
+        "security": _security(router),
+        "processes": _processes(router),
+        "restarts": restarts(router.settings.runtime_dir),
+    }
+
+
+def _audit(router: "Router", now: float) -> Shown:
+    """How the telling goes. `records` are the router's own, which the sums of `records` above leave out."""
+    audit, counts = router.audit, router.counts
+    if audit is None:
+        return {"enabled": False, "state": "off", "trouble": None}
+    books = audit.books
+    return {
+        "enabled": True,
+        "topic": router.settings.audit.topic,
+        "state": audit.state.value,
+        "trouble": audit.trouble,
+        "incarnation": incarnation_text(books.incarnation),
+        "era": books.era,
+        "minutes": len(books.minutes),
+        "minutes_settled": len(books.settled),
+        "ranges": books.weight - len(books.minutes),
+        "unsettled_s": audit.unsettled_s(),
+        "dropped_minutes": books.dropped_minutes,
+        "refused_untold": books.refused_untold,
+        "rounds": audit.rounds,
+        "round_age_s": None if audit.told_at is None else round(now - audit.told_at, 3),
+        "no_room": audit.no_room,
+        "too_large": audit.too_large,
+        "records": {
+            "recovered": counts.own_recovered,
+            "taken": counts.own_taken,
+            "delivered": counts.own_delivered,
+            "parked": counts.own_parked,
+            "pending": counts.own_pending,
+        },
+    }
+
+
+def _security(router: "Router") -> Shown:
+    """What connections to brokers are, and what was switched off that protects them. No names of users, no paths."""
+    kafka = router.settings.kafka
+    return {
+        "protocol": kafka.security_protocol,
+        "mechanism": kafka.sasl_mechanism if kafka.uses_sasl else None,
+        "insecure": list(kafka.insecure()),
+    }
+
+
+def records(router: "Router") -> Shown:
+    """Where every record is. `pending` is the lease table's count, the rest is counted where frames are answered."""
+    counts = router.counts
+    return {
+        "received": counts.received,
+        "recovered": counts.recovered,
+        "taken": counts.taken,
+        "taken_frames": counts.taken_frames,
+        "taken_bytes": counts.taken_bytes,
+        "resent": counts.resent,
+        "refused": sum(counts.refused.values()),
+        "refused_by_code": {str(code): count for code, count in counts.refused.items()},
+        "refused_frames_by_code": {str(code): count for code, count in counts.refused_frames.items()},
+        "pending": router.pending_records,
+        "delivered": counts.delivered,
+        "parked": counts.parked,
+        "expired": counts.expired,
+        "quarantined": counts.quarantined,
+        "possible_duplicates": router.leases.counters.get("possible_duplicates", 0),
+        "dead_letters_by_error": dict(router.parking.records),
+    }
+
+
+def _acks(router: "Router") -> Shown:
+    counts = router.counts
+    shown: Shown = {
+        level: {
+            "count": counts.acks[number],
+            "waits_ms": counts.waits[number].total_ms,
+            "buckets": [
+                [bound, count] for bound, count in zip(ACK_BUCKETS_MS, counts.waits[number].buckets, strict=False)
+            ],
+            "above": counts.waits[number].buckets[-1],
+        }
+        for number, level in enumerate(_LEVELS)
+    }
+    shown["weak"] = counts.weak_acks
+    return shown
+
+
+def _sessions(router: "Router") -> Shown:
+    sessions = list(router.listener.sessions)
+    counts = router.counts
+    return {
+        "open": len(sessions),
+        "opened": counts.sessions_opened,
+        "refused": dict(counts.sessions_refused),
+        "ended": {str(reason): count for reason, count in counts.sessions_ended.items()},
+        "held": len(router.intake.held),
+        "client_ids": len(router.sessions.by_id),
+        "list": [
+            _session(session) for session in sessions[:_SESSIONS_SHOWN] if session.state is not SessionState.CLOSED
+        ],
+    }
+
+
+def _session(session: Session) -> Shown:
+    return {
+        "number": session.number,
+        "client_id": None if session.client is None else session.client.client_id,
+        "uid": session.peer.uid,
+        "pid": session.peer.pid,
+        "state": session.state.name.lower(),
+        "unanswered_frames": len(session.unanswered),
+        "unanswered_records": session.credit.records,
+        "unanswered_bytes": session.credit.nbytes,
+        "held_for": None if session.hold is None else session.hold.why.name.lower(),
+        "held_topic": None if session.hold is None else session.hold.topic,
+    }
+
+
+def _spool(router: "Router", now: float) -> Shown:
+    spool = router.spool
+    oldest_ms = spool.segments.oldest_ms()
+    report = router.started.recovered.report
+    return {
+        "bytes": spool.bytes_used,
+        "bytes_max": int(router.settings.spool.bytes_max),
+        "segments": len(spool.segments.by_number),
+        "pending_slices": spool.segments.pending,
+        "oldest_s": 0.0 if oldest_ms is None else round(now - oldest_ms / 1_000, 3),
+        "unsynced_bytes": spool.unsynced_bytes,
+        "unsynced_records": spool.unsynced_records,
+        "has_spare": spool.has_spare,
+        "corrupt_entries": report.corrupt_entries,
+        "lost_records": sum(lost.count for lost in report.lost),
+        "torn_bytes": report.torn_bytes,
+        "new_identity": router.identity.new_identity_reason,
+    }
+
+
+def _topics(views: list[LeaseView]) -> Shown:
+    topics: dict[str, dict[str, object]] = {}
+    for view in views:
+        topic = topics.setdefault(view.topic, {"pending": 0, "partitions": {}})
+        pending = view.next_ordinal - view.mark
+        assert isinstance(topic["pending"], int), "a sum"
+        topic["pending"] += pending
+        partitions = topic["partitions"]
+        assert isinstance(partitions, dict), "a map"
+        partitions[str(view.index)] = pending
+    return dict(topics)
+
+
+def _lease(view: LeaseView, now: float) -> Shown:
+    return {
+        "topic": view.topic,
+        "partition": view.index,
+        "state": view.state,
+        "seat": view.seat,
+        "node": view.node,
+        "generation": view.generation,
+        "pace": view.pace,
+        "mark": view.mark,
+        "next_ordinal": view.next_ordinal,
+        "slices": view.slices,
+        "oldest_s": round(now - view.oldest_ms / 1_000, 3) if view.oldest_ms >= 0 else 0.0,
+    }
+
+
+def _nodes(router: "Router") -> list[Shown]:
+    """The brokers, with what the shards that serve them say."""
+    said: dict[int, Shown] = {}
+    for seat, load in router.leases.loads.items():
+        for node in load.nodes:
+            # Where lanes divide a broker, a shard with nothing to send has no connection: one that is connected counts.
+            if said.get(node.node, {}).get("state") != _READY:
+                said[node.node] = {"seat": seat, **node._asdict()}
+    return [
+        {"node": found.node, "host": found.host, "port": found.port, **said.get(found.node, {})}
+        for found in router.topics.nodes()
+    ]
+
+
+def _shards(router: "Router") -> list[Shown]:
+    pids, loads = router.bus.pids(), router.leases.loads
+    return [
+        {
+            "seat": seat,
+            "pid": pids.get(seat),
+            "counters": dict(loads[seat].counters) if seat in loads else {},
+            "partitions": [part._asdict() for part in loads[seat].partitions] if seat in loads else [],
+        }
+        for seat in range(router.settings.shards)
+    ]
+
+
+def _processes(router: "Router") -> list[Shown]:
+    shards = [
+        _shard_process(seat, pid, router.leases.loads.get(seat)) for seat, pid in sorted(router.bus.pids().items())
+    ]
+    return [own_process(), *shards]
+
+
+def own_process() -> Shown:
+    """The router's own use of the machine."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "name": "router",
+        "pid": os.getpid(),
+        "cpu_us": int((usage.ru_utime + usage.ru_stime) * 1e6),
+        "memory_bytes": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES,
+        "descriptors": sum(1 for _ in Path("/proc/self/fd").iterdir()),
+    }
+
+
+def _shard_process(seat: int, pid: int, load: Load | None) -> Shown:
+    """By the kernel's word where it gives it, else by the shard's own, which is up to a second old."""
+    told = {} if load is None else load.counters
+    cpu_us, memory_bytes = told.get("cpu_us", 0), told.get("rss_max_bytes", 0)
+    try:
+        # The name in parentheses may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        cpu_us = (int(fields[11]) + int(fields[12])) * _TICK_US
+        memory_bytes = int(fields[21]) * _PAGE_BYTES
+    except OSError:
+        pass
+    return {
+        "name": f"shard-{seat}",
+        "pid": pid,
+        "cpu_us": cpu_us,
+        "memory_bytes": memory_bytes,
+        "descriptors": told.get("descriptors", 0),
+    }

@@ -1,0 +1,320 @@
+"""When a frame is answered, and with what. An ack at a level can only be made from the value that proves it.
+
+`accepted` needs a write that took the frame's entry, `spooled` a sync that covers it, `delivered` the brokers' word for all of
+its slices. Answers are gathered per session and round; the listener sends what `touched` names.
+"""
+
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final, NamedTuple, assert_never
+
+from ...wire.frames import FLAG_WEAK, Ack, Code, Detail, Level, RefusedRecords, Run, done, refused
+from ...wire.ids import NO_OFFSET, NO_TIME
+from ..ledger.counters import Counts
+from ..ledger.entries import Lsn
+from ..ledger.slices import PendingFrame, SliceEnded
+from .session import FLUSHES_MAX, OpenFlush, Session, SessionState
+
+TEXT_CHARS_MAX: Final = 500
+
+
+class WriteProof(NamedTuple):
+    """`write` returned: everything staged before it is in the page cache."""
+
+    through: Lsn
+
+
+class SyncProof(NamedTuple):
+    """A sync ended well: everything before this place is on disk."""
+
+    through: Lsn
+
+
+class BrokerProof(NamedTuple):
+    """Every ordinal of the frame is resolved, by brokers under acks=all or by a refusal for good."""
+
+    frame: PendingFrame
+
+
+Proof = WriteProof | SyncProof | BrokerProof
+
+
+def acknowledge(frame: PendingFrame, proof: Proof, detail: Detail) -> Ack:
+    """The answer that `proof` allows for `frame`."""
+    match proof:
+        case WriteProof(through):
+            assert frame.lsn < through, "the frame is not written"
+            return Ack(frame.seq, Level.ACCEPTED)
+        case SyncProof(through):
+            assert frame.lsn < through, "the frame is not synced"
+            return Ack(frame.seq, Level.SPOOLED)
+        case BrokerProof(proved):
+            assert proved is frame, "the proof is another frame's"
+            assert frame.slices_left == 0, "slices are open"
+            return _delivered(frame, detail)
+        case _:
+            assert_never(proof)
+
+
+class Answers:
+    """Owed answers of all sessions. `touched`: sessions with something to send; `readable`: those whose credit is there
+    again; `ended`: frames that need no answer any more because all of their slices are at their end."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+        self._unwritten: list[PendingFrame] = []
+        self._unsynced: deque[PendingFrame] = deque()
+        self._written = WriteProof(Lsn(0))
+        self._synced = SyncProof(Lsn(0))
+        self.touched: dict[Session, None] = {}
+        self.readable: list[Session] = []
+
+    @property
+    def wants_sync(self) -> bool:
+        """A frame at `spooled` waits."""
+        return bool(self._unsynced)
+
+    def owe(self, session: Session, frame: PendingFrame, *, now_ms: int) -> None:
+        """The frame was taken now, or is attached to the connection that sent it again."""
+        frame.session = session
+        session.opened(frame.seq)
+        session.credit.take(frame.nbytes, frame.count)
+        match frame.level:
+            case Level.ACCEPTED:
+                if frame.lsn < self._written.through:
+                    self._answer(frame, self._written, now_ms)
+                else:
+                    self._unwritten.append(frame)
+            case Level.SPOOLED:
+                if frame.lsn < self._synced.through:
+                    self._answer(frame, self._synced, now_ms)
+                elif not frame.answered:
+                    self._unsynced.append(frame)
+            case _:
+                pass  # `slice_ended` answers
+
+    def written(self, proof: WriteProof, *, now_ms: int) -> None:
+        """The round's write is made."""
+        self._written = proof
+        if self._unwritten:
+            frames, self._unwritten = self._unwritten, []
+            for frame in frames:
+                self._answer(frame, proof, now_ms)
+
+    def synced(self, proof: SyncProof, *, now_ms: int) -> None:
+        """A sync ended well."""
+        self._synced = proof
+        unsynced = self._unsynced
+        while unsynced and unsynced[0].lsn < proof.through:
+            self._answer(unsynced.popleft(), proof, now_ms)
+
+    def slice_ended(self, ended: SliceEnded, index: int, *, weak: bool, now_ms: int) -> bool:
+        """One slice is at its end; `index` is its partition's in the topic. True when its frame is too."""
+        frame = ended.slice.frame
+        assert frame.slices_left > 0, "a slice ended twice"
+        frame.slices_left -= 1
+        parked = 0
+        if frame.level == Level.DELIVERED:
+            frame.weak = frame.weak or weak
+            frame.runs.extend(ended.runs)
+        if ended.parked:
+            parked = sum(count for _, count, _ in ended.parked)
+            if frame.level == Level.DELIVERED:
+                frame.refused.extend(_refused_records(frame, index, ended.parked))
+        if frame.is_own:
+            self._counts.own_parked += parked
+            self._counts.own_delivered += ended.slice.count - parked
+        else:
+            self._counts.parked += parked
+            self._counts.delivered += ended.slice.count - parked
+        if frame.slices_left:
+            return False
+        if frame.level == Level.DELIVERED and not frame.answered:
+            self._answer(frame, BrokerProof(frame), now_ms)
+        return True
+
+    def known(self, session: Session, ack: Ack) -> None:
+        """A frame that came again and is at its end."""
+        session.acks.append(ack)
+        self.touched[session] = None
+
+    def refuse(self, session: Session, seq: int, code: str, text: str, *, records: int = 0) -> None:
+        """Nothing of the frame was taken and nothing will be. `records`: how many it held, 0 where that cannot be told."""
+        self._counts.refused[code] += records
+        self._counts.refused_frames[code] += 1
+        self.tell(session, refused(seq, Code(code), text[:TEXT_CHARS_MAX], _retry_ms(code)))
+
+    def flush(self, session: Session, seq: int) -> bool:
+        """Answer `seq` when all that is open now is answered. False when too many of these wait already."""
+        if not session.unanswered:
+            self.tell(session, done(seq))
+            return True
+        if len(session.flushes) >= FLUSHES_MAX:
+            return False
+        session.flushes.append(OpenFlush(seq, session.place + 1, len(session.unanswered)))
+        return True
+
+    def tell(self, session: Session, message: bytes) -> None:
+        """Any other message."""
+        session.messages.append(message)
+        session.messages_bytes += len(message)
+        self.touched[session] = None
+
+    def welcome(self, session: Session, message: bytes) -> None:
+        """The first message of a session."""
+        session.welcome = message
+        self.touched[session] = None
+
+    def gone(self, session: Session) -> None:
+        """The connection ended: nothing is owed on it any more."""
+        session.unanswered.clear()
+        session.flushes.clear()
+        session.acks.clear()
+        self.touched.pop(session, None)
+
+    def _answer(self, frame: PendingFrame, proof: Proof, now_ms: int) -> None:
+        session = frame.session
+        frame.answered = True
+        if not isinstance(session, Session) or session.state is SessionState.CLOSED:
+            frame.session = None
+            return
+        frame.session = None
+        place = session.unanswered.pop(frame.seq, None)
+        if place is None:
+            return
+        ack = acknowledge(frame, proof, session.detail)
+        session.acks.append(ack)
+        self.touched[session] = None
+        if session.credit.give(frame.nbytes, frame.count):
+            self.readable.append(session)
+        counts = self._counts
+        counts.acks[frame.level] += 1
+        counts.weak_acks += ack.flags & FLAG_WEAK
+        counts.waits[frame.level].add(now_ms - frame.created_ms)
+        if session.flushes:
+            _count_down(session, place)
+
+
+def _count_down(session: Session, place: int) -> None:
+    """A frame was answered: FLUSHes behind it wait for one less."""
+    flushes = session.flushes
+    for flush in flushes:
+        flush.left -= place < flush.place
+    while flushes and flushes[0].left == 0:
+        session.messages.append(done(flushes.popleft().seq))
+
+
+def _delivered(frame: PendingFrame, detail: Detail) -> Ack:
+    refused = _told_once(frame.refused)
+    # An offset proves that something arrived, whatever a dead letter says.
+    nothing = sum(entry.count for entry in refused) == frame.count and all(run.offset < 0 for run in frame.runs)
+    runs = _merged(frame.runs) if detail is not Detail.NONE else None
+    if runs and refused:
+        runs = _in_step(frame, runs, refused)
+    return Ack(
+        frame.seq,
+        None if nothing else Level.DELIVERED,
+        runs,
+        _partitions(frame) if detail is Detail.RECORDS else None,
+        refused or None,
+        FLAG_WEAK if frame.weak else 0,
+    )
+
+
+def _told_once(entries: list[RefusedRecords]) -> list[RefusedRecords]:
+    """Each record once, in order. A frame recovered with records in the dead letters hears of them twice: the letter's words,
+    which come first, are the better ones."""
+    ordered = sorted(entries)
+    if all(left.first + left.count <= right.first for left, right in pairwise(ordered)):
+        return ordered
+    words: dict[int, RefusedRecords] = {}
+    for entry in entries:
+        for place in range(entry.first, entry.first + entry.count):
+            _ = words.setdefault(place, entry)
+    found: list[RefusedRecords] = []
+    for place in sorted(words):
+        last, entry = found[-1] if found else None, words[place]
+        if last is not None and (last.first + last.count, last.code, last.text) == (place, entry.code, entry.text):
+            found[-1] = last._replace(count=last.count + 1)
+        else:
+            found.append(entry._replace(first=place, count=1))
+    return found
+
+
+def _in_step(frame: PendingFrame, runs: list[Run], refused: list[RefusedRecords]) -> list[Run]:
+    """Runs count a partition's records without the refused ones. After a restart what lies below an ack mark may be of either
+    kind; where the counts show that, the partition's offsets would go to the wrong records, and none is told."""
+    if frame.partitions is None:
+        records = Counter({runs[0].partition: frame.count - sum(entry.count for entry in refused)})
+    else:
+        places = indexes(frame.partitions)
+        records = Counter(places)
+        for entry in refused:
+            records.subtract(places[entry.first : entry.first + entry.count])
+    told: Counter[int] = Counter()
+    for run in runs:
+        told[run.partition] += run.count
+    wrong = [partition for partition in told if told[partition] != records[partition]]
+    unknown = [Run(partition, NO_OFFSET, records[partition], NO_TIME) for partition in wrong if records[partition] > 0]
+    return sorted([*(run for run in runs if run.partition not in wrong), *unknown], key=_partition_of)
+
+
+def _merged(runs: list[Run]) -> list[Run]:
+    """Runs by partition, each in record order, neighbours that touch as one."""
+    if len(runs) < 2:
+        return runs
+    merged: list[Run] = []
+    for run in sorted(runs, key=_partition_of):
+        last = merged[-1] if merged else None
+        if last is not None and _touches(last, run):
+            merged[-1] = last._replace(count=last.count + run.count)
+        else:
+            merged.append(run)
+    return merged
+
+
+def _partition_of(run: Run) -> int:
+    return run.partition
+
+
+def _touches(left: Run, right: Run) -> bool:
+    if left.partition != right.partition or left.timestamp_ms != right.timestamp_ms:
+        return False
+    return right.offset == (left.offset + left.count if left.offset >= 0 else left.offset)
+
+
+def _partitions(frame: PendingFrame) -> list[int]:
+    """Each record's partition. A frame with one slice does not keep them."""
+    if frame.partitions is not None:
+        return indexes(frame.partitions)
+    return [frame.runs[0].partition] * frame.count if frame.runs else []
+
+
+def indexes(partitions: bytes) -> list[int]:
+    """What a frame entry keeps of each record's partition, as numbers."""
+    numbers = array("i", partitions)
+    assert numbers.itemsize == 4, "a C int is not 32 bits here"
+    return numbers.tolist()
+
+
+def _refused_records(frame: PendingFrame, index: int, parked: Iterable[tuple[int, int, str]]) -> list[RefusedRecords]:
+    """From places in the slice to places in the frame, as ranges."""
+    if frame.partitions is None:
+        return [RefusedRecords(first, count, Code.PARKED, text) for first, count, text in parked]
+    places = [place for place, partition in enumerate(indexes(frame.partitions)) if partition == index]
+    found: list[RefusedRecords] = []
+    for first, count, text in parked:
+        for place in places[first : first + count]:
+            last = found[-1] if found else None
+            if last is not None and last.first + last.count == place and last.text == text:
+                found[-1] = last._replace(count=last.count + 1)
+            else:
+                found.append(RefusedRecords(place, 1, Code.PARKED, text))
+    return found
+
+
+def _retry_ms(code: str) -> int | None:
+    """When it may be worth trying again: only for what passes by itself."""
+    return {Code.BUSY: 1_000, Code.NO_SPACE: 5_000, Code.DRAINING: 1_000}.get(Code(code))

@@ -1,0 +1,258 @@
+"""One client's socket and its bytes: what came and is not taken yet, what is owed and not written yet.
+
+Buffers for reading come from a pool and go back when nothing is left in them; a rest that is small is kept by itself, so that
+many slow clients cost what they sent and no more.
+"""
+
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from ...runtime.loop import GONE, READ, WRITE, Loop
+from ...wire.frames import LENGTH
+from .session import Session
+
+READ_BYTES: Final = 512 << 10
+_KEEP_BUFFER_FROM: Final = READ_BYTES // 16
+_POOL_MAX: Final = 16
+
+
+class BufferPool:
+    """Buffers of two sizes: for usual reads, and for one message of the largest size."""
+
+    def __init__(self, message_bytes_max: int) -> None:
+        self._large_bytes = max(message_bytes_max, READ_BYTES)
+        self._free: dict[int, list[bytearray]] = {READ_BYTES: [], self._large_bytes: []}
+
+    def take(self, nbytes: int) -> bytearray:
+        """A buffer of at least `nbytes`."""
+        size = READ_BYTES if nbytes <= READ_BYTES else self._large_bytes
+        assert nbytes <= size, "a message over the limit was let through"
+        free = self._free[size]
+        return free.pop() if free else bytearray(size)
+
+    def give(self, buffer: bytearray) -> None:
+        free = self._free[len(buffer)]
+        if len(free) < _POOL_MAX:
+            free.append(buffer)
+
+
+class Client:
+    """One accepted socket. It is read unless it is held, its answers pile up, or its input has ended."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        session: Session,
+        on_event: "Callable[[Client, int], None]",
+        pool: BufferPool,
+        *,
+        now: float,
+    ) -> None:
+        self.session = session
+        self.opened = now
+        self.buffer: bytearray | None = None
+        self.start = 0
+        self.end = 0
+        self.partial_since: float | None = None
+        self.paused = False
+        self.paused_for_answers = False
+        self.input_ended = False
+        self.lost = False
+        self.last_write = now
+        self.unread_answers = 0
+        self._loop = loop
+        self._sock = sock
+        self._pool = pool
+        self._tail = b""
+        self._out: list[bytes | memoryview] = []
+        self._stopped_at: float | None = None
+        self._on_event = on_event
+        self._interest = READ
+        self._watched = True
+        loop.add(sock.fileno(), READ, self._event)
+
+    def _event(self, events: int) -> None:
+        self._on_event(self, events)
+
+    @property
+    def reading(self) -> bool:
+        return not (self.paused or self.paused_for_answers or self.input_ended)
+
+    # --- input -------------------------------------------------------------------------------------------------------
+
+    def read(self, now: float) -> int:
+        """Read once, as much as there is room for; how many bytes came. Sets `input_ended` at the end."""
+        buffer = self._room()
+        with memoryview(buffer) as view:
+            try:
+                count = self._sock.recv_into(view[self.end :])
+            except BlockingIOError:
+                return 0
+            except OSError:
+                # A reset: the client closed with answers unread.
+                self.lost = True
+                count = 0
+        if not count:
+            self.input_ended = True
+            self._set_interest()
+            return 0
+        self.end += count
+        if self.partial_since is None:
+            self.partial_since = now
+        return count
+
+    def _room(self) -> bytearray:
+        """The buffer, with room behind `end` for the rest of the message that begins at `start`."""
+        self.unpack()
+        buffer = self.buffer
+        if buffer is None:
+            buffer = self.buffer = self._pool.take(READ_BYTES)
+            self.start = self.end = 0
+            return buffer
+        held = self.end - self.start
+        needed = READ_BYTES
+        if held >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(buffer, self.start)
+            needed = LENGTH.size + size
+        if needed > len(buffer):
+            larger = self._pool.take(needed)
+            larger[:held] = memoryview(buffer)[self.start : self.end]
+            self._pool.give(buffer)
+            self.buffer = buffer = larger
+            self.start, self.end = 0, held
+        elif self.start + needed > len(buffer) or self.end == len(buffer):
+            buffer[:held] = buffer[self.start : self.end]
+            self.start, self.end = 0, held
+        return buffer
+
+    def unpack(self) -> None:
+        """Put a rest that was kept by itself back into a buffer."""
+        if self._tail:
+            self.buffer = self._pool.take(max(READ_BYTES, len(self._tail)))
+            self.start, self.end = 0, len(self._tail)
+            self.buffer[: self.end] = self._tail
+            self._tail = b""
+
+    def advance(self, after: int, now: float) -> None:
+        """Everything before `after` is taken."""
+        if after != self.start:
+            self.partial_since = now
+        self.start = after
+        rest = self.end - after
+        if not rest:
+            self.partial_since = None
+        if rest < _KEEP_BUFFER_FROM:
+            self._give_buffer(keep=rest)
+
+    def _give_buffer(self, *, keep: int) -> None:
+        if self.buffer is not None:
+            self._tail = bytes(self.buffer[self.start : self.start + keep])
+            self._pool.give(self.buffer)
+            self.buffer = None
+            self.start = self.end = 0
+
+    def hold(self, at: int, now: float) -> None:
+        """Keep the message that begins at `at` and stop reading until `resume`."""
+        self.start = at
+        self.paused = True
+        self._stopped(now)
+
+    def resume(self, now: float) -> None:
+        """Read on. The clock of the message that is underway stood still."""
+        self.paused = False
+        self.unpack()
+        self._started(now)
+
+    def pause_for_answers(self, now: float) -> None:
+        """Read no more before the client reads."""
+        if not self.paused_for_answers:
+            self.paused_for_answers = True
+            self._stopped(now)
+
+    def resume_after_answers(self, now: float) -> None:
+        self.paused_for_answers = False
+        self._started(now)
+
+    def _stopped(self, now: float) -> None:
+        if self._stopped_at is None:
+            self._stopped_at = now
+        self._set_interest()
+
+    def _started(self, now: float) -> None:
+        if not self.reading and not self.input_ended:
+            return
+        if self._stopped_at is not None and self.partial_since is not None:
+            self.partial_since += now - self._stopped_at
+        self._stopped_at = None
+        self._set_interest()
+
+    def end_input(self) -> None:
+        """Read nothing more, ever; what was read and not taken is dropped."""
+        self.input_ended = True
+        self.paused = False
+        self.partial_since = None
+        self._give_buffer(keep=0)
+        self._tail = b""
+        self._set_interest()
+
+    # --- output ------------------------------------------------------------------------------------------------------
+
+    def queue(self, message: bytes, now: float) -> None:
+        if not self._out:
+            self.last_write = now
+        self._out.append(message)
+        self.unread_answers += len(message)
+
+    def write(self, now: float) -> bool:
+        """Write what the socket takes. False when there is nobody to write to."""
+        if not self._out:
+            return True
+        pending = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        try:
+            sent = self._sock.send(pending)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return False
+        if sent:
+            self.last_write = now
+        self.unread_answers -= sent
+        self._out = [memoryview(pending)[sent:]] if self.unread_answers else []
+        self._set_interest()
+        return True
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def _set_interest(self) -> None:
+        wanted = (READ if self.reading else 0) | (WRITE if self._out else 0)
+        if not self._watched:
+            if not self.lost or not self.reading:
+                return
+            self._loop.add(self._sock.fileno(), wanted, self._event)
+            self._watched = True
+        elif wanted != self._interest:
+            self._loop.modify(self._sock.fileno(), wanted)
+        self._interest = wanted
+
+    def lose(self) -> None:
+        """The other end is gone while a frame is held: watch no more (the kernel would report the end without pause), and
+        read what is left when the frame was taken."""
+        self.lost = True
+        if self._watched:
+            self._loop.remove(self._sock.fileno())
+            self._watched = False
+
+    def close(self) -> None:
+        """Let go of the socket and the buffers."""
+        if self._watched:
+            self._loop.remove(self._sock.fileno())
+            self._watched = False
+        self._give_buffer(keep=0)
+        self._sock.close()
+
+
+def is_gone(events: int) -> bool:
+    """Both directions are closed."""
+    return bool(events & GONE)

@@ -1,0 +1,419 @@
+"""The sockets of applications: accept, read, write, time limits, peer credentials. What messages mean is `daemon/sessions/intake.py`'s.
+
+The listening socket outlives this process: it comes as descriptor 3 and is never closed or unlinked here. Reads are large and
+many messages are looked for at once; a message that is not whole is kept, one that may not be taken yet is offered again when
+its session is resumed. Nothing here is done per record.
+"""
+
+import os
+import resource
+import socket
+import stat
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ...producer.kernel import frames as kernel
+from ...runtime import logs
+from ...runtime.clock import monotonic, wall_ms
+from ...runtime.loop import READ, Loop
+from ...wire import frames
+from ...wire.errors import FrameError
+from ...wire.frames import Code
+from .acks import Answers
+from .connection import BufferPool, Client, is_gone
+from .flow_control import Credit
+from .intake import Intake
+from .session import Peer, Session, SessionState
+
+LISTENING_FD: Final = 3
+NOBODY_UID: Final = 65_534
+DESCRIPTORS_RESERVED: Final = 64
+_PEER: Final = struct.Struct("3i")
+_ROUND_BYTES: Final = 2 << 20
+_READ_ON_FROM: Final = 32 << 10
+_ACCEPTS_PER_ROUND: Final = 64
+_ACCEPT_AGAIN_S: Final = 0.25
+_LOOK_EVERY_S: Final = 0.2
+_LAST_WORD_S: Final = 1.0
+"""A client that was told that its session is over has so long to hear it."""
+
+
+class ListenError(Exception):
+    """Descriptor 3 is not what it must be. The text says what was found."""
+
+
+class ListenerLimits(NamedTuple):
+    """What `config.Limits` says about sessions, in the units used here."""
+
+    frame_bytes_max: int
+    sessions_max: int
+    sessions_per_uid_max: int
+    unanswered_bytes_max: int
+    unanswered_records_max: int
+    unread_answers_bytes_max: int
+    first_message_s: float
+    message_s: float
+
+
+def inherited(path: Path, fd: int = LISTENING_FD) -> socket.socket:
+    """The listening socket that the launcher put at `fd`.
+
+    Raises:
+        ListenError: it is not a listening Unix stream socket bound to `path`.
+    """
+    try:
+        mode = os.fstat(fd).st_mode
+    except OSError:
+        raise ListenError(f"descriptor {fd} is not open: the router is started by `penstock run`") from None
+    if not stat.S_ISSOCK(mode):
+        raise ListenError(f"descriptor {fd} is not a socket: the router is started by `penstock run`")
+    found = socket.socket(fileno=os.dup(fd))
+    if found.family != socket.AF_UNIX or found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) != 1:
+        raise ListenError(f"descriptor {fd} is not a listening Unix socket")
+    if found.getsockname() != str(path):
+        raise ListenError(f"descriptor {fd} is bound to {found.getsockname()!r}, the settings say {str(path)!r}")
+    found.setblocking(False)
+    os.set_inheritable(found.fileno(), False)
+    return found
+
+
+def descriptors_max() -> int:
+    """The limit of descriptors, after it was raised as far as allowed."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+class Listener:
+    """All client connections of the router."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        listening: socket.socket,
+        intake: Intake,
+        answers: Answers,
+        limits: ListenerLimits,
+        *,
+        descriptors: int,
+    ) -> None:
+        self._loop = loop
+        self._listening = listening
+        self._intake = intake
+        self._answers = answers
+        self._limits = limits
+        self._descriptors = descriptors
+        self._clients: dict[Session, Client] = {}
+        self._per_uid: dict[int, int] = {}
+        self._pool = BufferPool(limits.frame_bytes_max + frames.LENGTH.size)
+        self._numbers = 0
+        self._accepting = False
+        self._accept_wanted = False
+        self._accept_at: float | None = None
+        self._look_at = 0.0
+        self._again: dict[Client, bool] = {}
+        """Whose rest of the buffer is to be offered in the next round; True: also what is held."""
+        self._room_this_round = _ROUND_BYTES
+        self._log = logs.get()
+
+    @property
+    def sessions(self) -> Iterable[Session]:
+        return self._clients.keys()
+
+    def take_limits(self, limits: ListenerLimits) -> None:
+        """Other limits; credit and buffers of open sessions stay as they are."""
+        self._limits = limits._replace(frame_bytes_max=self._limits.frame_bytes_max)
+
+    def accept(self, wanted: bool) -> None:
+        """Begin or end to take connections. Those that come meanwhile wait in the kernel's queue."""
+        self._accept_wanted = wanted
+        self._watch(wanted)
+
+    def resume(self, sessions: Iterable[Session]) -> None:
+        """Read on: these sessions may have been held."""
+        for session in sessions:
+            client = self._clients.get(session)
+            if client is not None and client.paused:
+                self._again[client] = True
+
+    def read_on(self, now: float) -> None:
+        """Offer messages again that had to wait; called once a round, before the write."""
+        if not self._again:
+            return
+        self._intake.tell_time(now, wall_ms())
+        again, self._again = self._again, {}
+        for client, held_too in again.items():
+            if client.session not in self._clients:
+                continue
+            if client.paused and held_too:
+                client.resume(now)
+            if not client.paused:
+                self._feed(client, now)
+
+    @property
+    def has_more(self) -> bool:
+        """Another round is wanted at once."""
+        return bool(self._again)
+
+    def upkeep(self, now: float) -> float | None:
+        """Time limits, and accepting again after descriptors ran short. Returns when to be called next."""
+        if self._accept_at is not None and now >= self._accept_at:
+            self._accept_at = None
+            self._watch(self._accept_wanted)
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_EVERY_S
+            for client in list(self._clients.values()):
+                self._look(client, now)
+        due = [self._look_at] if self._clients else []
+        if self._accept_at is not None:
+            due.append(self._accept_at)
+        return min(due, default=None)
+
+    def send(self, now: float) -> None:
+        """Hand out what the round's answers are, as far as the sockets take it."""
+        self._room_this_round = _ROUND_BYTES
+        touched, self._answers.touched = self._answers.touched, {}
+        for session in touched:
+            client = self._clients.get(session)
+            if client is None:
+                continue
+            if session.welcome:
+                client.queue(session.welcome, now)
+                session.welcome = b""
+            if session.acks:
+                client.queue(encode_acks(session.acks, self._limits.frame_bytes_max), now)
+                session.acks.clear()
+            for message in session.messages:
+                client.queue(message, now)
+            session.messages.clear()
+            session.messages_bytes = 0
+            self._write(client, now)
+
+    def close(self) -> None:
+        """Close every session; the listening socket stays as it is."""
+        self.accept(wanted=False)
+        for client in list(self._clients.values()):
+            self._drop(client, "stopped")
+
+    # --- accepting ---------------------------------------------------------------------------------------------------
+
+    def _watch(self, wanted: bool) -> None:
+        if wanted and not self._accepting and self._accept_at is None:
+            self._loop.add(self._listening.fileno(), READ, self._accept)
+            self._accepting = True
+        elif not wanted and self._accepting:
+            self._loop.remove(self._listening.fileno())
+            self._accepting = False
+
+    def _accept(self, _events: int) -> None:
+        now = monotonic()
+        for _ in range(_ACCEPTS_PER_ROUND):
+            try:
+                found, _ = self._listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # ECONNABORTED and the like concern one connection, EMFILE and ENFILE all of them: wait in either case.
+                self._log.warning("accept_failed", error=str(error))
+                self._pause_accepting(now)
+                return
+            if found.fileno() >= self._descriptors - DESCRIPTORS_RESERVED:
+                self._turn_away(found, "descriptors", "the daemon is short of file descriptors")
+                self._pause_accepting(now)
+                return
+            self._admit(found, now)
+
+    def _pause_accepting(self, now: float) -> None:
+        self._watch(wanted=False)
+        self._accept_at = now + _ACCEPT_AGAIN_S
+
+    def _admit(self, found: socket.socket, now: float) -> None:
+        found.setblocking(False)
+        peer = Peer._make(_PEER.unpack(found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)))
+        limits = self._limits
+        if peer.uid == NOBODY_UID:
+            self._turn_away(found, "peer", "the kernel cannot name your user: it is outside this user namespace", peer)
+        elif len(self._clients) >= limits.sessions_max:
+            self._turn_away(found, "sessions_max", f"all {limits.sessions_max} sessions are taken", peer)
+        elif self._per_uid.get(peer.uid, 0) >= limits.sessions_per_uid_max:
+            text = f"your user has {limits.sessions_per_uid_max} sessions, which is its limit"
+            self._turn_away(found, "sessions_per_uid_max", text, peer)
+        else:
+            self._numbers += 1
+            credit = Credit(limits.unanswered_bytes_max, limits.unanswered_records_max)
+            session = Session(self._numbers, peer, credit)
+            client = Client(self._loop, found, session, self._event, self._pool, now=now)
+            self._clients[session] = client
+            self._per_uid[peer.uid] = self._per_uid.get(peer.uid, 0) + 1
+            self._intake.counts.sessions_opened += 1
+
+    def _turn_away(self, found: socket.socket, reason: str, text: str, peer: Peer | None = None) -> None:
+        self._intake.counts.sessions_refused[reason] += 1
+        self._log.warning(
+            "session_refused", reason=reason, uid=peer.uid if peer else None, pid=peer.pid if peer else None
+        )
+        code = Code.NOT_ALLOWED if reason == "peer" else Code.LIMIT
+        try:
+            found.setblocking(False)
+            found.send(frames.refused(None, code, text, 1_000 if code is Code.LIMIT else None))
+        except OSError:
+            pass  # it is gone already
+        finally:
+            found.close()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _event(self, client: Client, events: int) -> None:
+        now = monotonic()
+        self._intake.tell_time(now, wall_ms())
+        if client.unread_answers:
+            self._write(client, now)
+            if client.session not in self._clients:
+                return
+        if not client.reading:
+            if is_gone(events):
+                self._lost(client)
+            return
+        while True:
+            taken = client.read(now)
+            self._room_this_round -= taken
+            if client.input_ended and is_gone(events):
+                client.lost = True
+            self._feed(client, now)
+            # A sender that outruns us has filled the socket again by now: more in one round costs less for each. With many
+            # such senders each is read once.
+            more = taken >= _READ_ON_FROM and self._room_this_round > 0
+            if not more or not client.reading or client.session not in self._clients:
+                return
+
+    def _feed(self, client: Client, now: float) -> None:
+        """Offer the whole messages of the buffer, in order, until one is held or the session ends."""
+        client.unpack()
+        buffer, session = client.buffer, client.session
+        error: FrameError | None = None
+        if buffer is not None:
+            try:
+                found, after = kernel.find_messages(buffer, client.start, client.end, self._limits.frame_bytes_max)
+            except FrameError as raised:
+                found, after, error = self._before(client), client.end, raised
+            for start, end in found:
+                if session.messages_bytes > self._limits.unread_answers_bytes_max:
+                    # Short questions can have long answers: these first.
+                    client.advance(start - frames.LENGTH.size, now)
+                    client.pause_for_answers(now)
+                    return
+                if not self._intake.message(session, buffer, start, end, now):
+                    if session.hold is not None:
+                        client.hold(start - frames.LENGTH.size, now)
+                        return
+                    break
+            client.advance(after, now)
+        if error is not None and session.state in {SessionState.GREETING, SessionState.OPEN}:
+            self._intake.end(session, Code.PROTOCOL, str(error))
+        self._after_feed(client)
+
+    def _before(self, client: Client) -> list[tuple[int, int]]:
+        """The whole messages before a length that is wrong: they count."""
+        assert client.buffer is not None, "a length was read"
+        found: list[tuple[int, int]] = []
+        place = client.start
+        while True:
+            (size,) = frames.LENGTH.unpack_from(client.buffer, place)
+            start = place + frames.LENGTH.size
+            if not 0 < size <= self._limits.frame_bytes_max:
+                return found
+            found.append((start, start + size))
+            place = start + size
+
+    def _after_feed(self, client: Client) -> None:
+        """The session may have ended in one way or another."""
+        session = client.session
+        if session.state is SessionState.CLOSED:
+            client.end_input()
+            self._answers.touched[session] = None
+        elif client.input_ended or session.state is SessionState.LEAVING:
+            client.end_input()
+            if client.lost:
+                self._drop(client, "gone")
+                return
+            self._intake.leave(session)
+            self._answers.touched[session] = None
+
+    def _lost(self, client: Client) -> None:
+        """Both directions are closed. A frame that is held is still taken when its time comes, and what follows it."""
+        if client.session.hold is not None:
+            client.lose()
+        else:
+            self._drop(client, "gone")
+
+    # --- writing and ending ------------------------------------------------------------------------------------------
+
+    def _write(self, client: Client, now: float) -> None:
+        session = client.session
+        if not client.write(now):
+            self._drop(client, "gone")
+            return
+        unread, unread_max = client.unread_answers, self._limits.unread_answers_bytes_max
+        if session.state is SessionState.CLOSED:
+            if not unread:
+                self._drop(client, str(session.end_code or "ended"))
+        elif session.state is SessionState.LEAVING and session.owes_nothing and not unread:
+            self._drop(client, "left")
+        elif unread > unread_max:
+            client.pause_for_answers(now)
+        elif client.paused_for_answers and unread * 2 <= unread_max:
+            client.resume_after_answers(now)
+            _ = self._again.setdefault(client, False)
+
+    def _look(self, client: Client, now: float) -> None:
+        """Time limits of one connection."""
+        session, limits = client.session, self._limits
+        silent_s = now - client.last_write if client.unread_answers else 0.0
+        if session.state is SessionState.CLOSED and silent_s > _LAST_WORD_S:
+            self._drop(client, str(session.end_code or "ended"))
+        elif client.paused_for_answers and silent_s > limits.message_s:
+            self._drop(client, Code.ANSWERS_UNREAD)
+        elif session.state is SessionState.GREETING and now - client.opened > limits.first_message_s:
+            self._end(client, f"no whole message within {limits.first_message_s:g} s of the connection")
+        elif client.reading and client.partial_since is not None and now - client.partial_since > limits.message_s:
+            self._end(client, f"a message was not whole within {limits.message_s:g} s of its first byte")
+
+    def _end(self, client: Client, text: str) -> None:
+        self._intake.end(client.session, Code.TOO_SLOW, text)
+        client.end_input()
+        self._answers.touched[client.session] = None
+
+    def _drop(self, client: Client, reason: str) -> None:
+        session = client.session
+        if self._clients.pop(session, None) is None:
+            return
+        self._again.pop(client, None)
+        client.close()
+        left = self._per_uid[session.peer.uid] - 1
+        if left:
+            self._per_uid[session.peer.uid] = left
+        else:
+            del self._per_uid[session.peer.uid]
+        self._intake.gone(session)
+        self._intake.counts.sessions_ended[reason] += 1
+        if self._accept_at is not None:
+            self._accept_at = 0.0
+
+
+def encode_acks(acks: list[frames.Ack], frame_bytes_max: int) -> bytes:
+    """All acks in as few messages as their limit allows. One that is too long for any message loses its details."""
+    whole = frames.acks(acks)
+    if len(whole) <= frame_bytes_max + frames.LENGTH.size:
+        return whole
+    if len(acks) > 1:
+        half = len(acks) // 2
+        return encode_acks(acks[:half], frame_bytes_max) + encode_acks(acks[half:], frame_bytes_max)
+    ack = acks[0]
+    if ack.partitions is not None:
+        return encode_acks([ack._replace(partitions=None)], frame_bytes_max)
+    if ack.runs is not None:
+        return encode_acks([ack._replace(runs=None)], frame_bytes_max)
+    refused = [entry._replace(text="") for entry in ack.refused or ()]
+    return frames.acks([ack._replace(refused=refused)])

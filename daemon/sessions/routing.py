@@ -1,0 +1,173 @@
+"""What is known of the topics that frames go to: how many partitions, how large a record may be, which partition is sticky.
+
+Partitions are numbered in the ledger, all of a topic at once, when its first frame comes: so a restarted router knows the
+count and takes frames for it while Kafka is unreachable.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ...producer.accumulator.partitioners import BATCH_HEADER_BYTES, Keyless, Leader, Queue, choices_of
+from ...wire import slices
+from ...wire.record_ids import ADDED_BYTES_MAX
+from ..ledger.partition_state import Ledger, PartitionState
+from ..ledger.slices import Log
+
+KEYLESS_LOOKS: Final = 30
+"""A topic without keyless frames is looked at so often before its loads are let go of: with thousands of partitions a look costs
+milliseconds."""
+
+
+class TopicFacts(NamedTuple):
+    """What brokers said of a topic. None: not known. `leaders`: of the partitions that have one."""
+
+    topic: str
+    topic_id: bytes
+    partition_count: int
+    leaders: tuple[Leader, ...]
+    replicas_min: int
+    message_bytes_max: int | None
+    in_sync_min: int | None
+
+
+class Waiting(NamedTuple):
+    """What waits for a partition that has a leader. `late`: its node could not be sent to for longer than
+    `partitioner.availability.timeout.ms`; `full`: its shard said lately that no open batch has room (BIP-9)."""
+
+    partition: int
+    batches: int
+    late: bool
+    full: bool
+
+
+@dataclass(slots=True)
+class Route:
+    """One topic. `states` and `checksums` (of each partition's prefix) by partition index. `sticky`: where records without a key
+    go; `rack`: where leaders are preferred, "" anywhere."""
+
+    topic: str
+    states: list[PartitionState]
+    checksums: list[int]
+    sticky: Keyless
+    record_bytes_max: int
+    rack: str = ""
+    leaders: tuple[Leader, ...] = ()
+    full: frozenset[int] = frozenset()
+    looks_due: int = 0
+    """So many more times its loads are worth looking at; every keyless frame renews it."""
+    weak: bool = True
+    gone: str | None = None
+    """What a live broker said when it did not know the topic any more."""
+    ids: bool = False
+    """Its records carry the id header: sizes leave room for it."""
+    idle: bool = False
+    """Brokers are not asked for it any more, because nothing came for so long."""
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.states)
+
+    def keyless(self, nbytes: int) -> None:
+        """So many record bytes of one frame went to the sticky partition."""
+        self.looks_due = KEYLESS_LOOKS
+        sticky = self.sticky
+        size = nbytes + BATCH_HEADER_BYTES if sticky.fresh else nbytes
+        sticky.appended(size, all_batches_full=sticky.partition in self.full)
+
+    def learn(self, leaders: tuple[Leader, ...]) -> None:
+        """Who leads what; loads are told anew after it."""
+        self.leaders = leaders
+        self.sticky.learn(choices_of(self.partition_count, leaders, rack=self.rack))
+
+    def look(self, waiting: Callable[[], Sequence[Waiting]], *, adaptive: bool) -> None:
+        """See what waits, if keyless frames came of late; the last look takes everything back."""
+        if self.looks_due:
+            self.looks_due -= 1
+            self.loads(waiting() if self.looks_due else (), adaptive=adaptive)
+
+    def loads(self, waiting: Sequence[Waiting], *, adaptive: bool) -> None:
+        """What waits, as far as it is known. It weighs the choice once every partition has been written to (ADP-1); a node that
+        takes nothing is left out before that, too."""
+        self.full = frozenset(each.partition for each in waiting if each.full)
+        queues: list[Queue] | None = None
+        weighs = all(state.next_ordinal for state in self.states) or any(each.late for each in waiting)
+        if adaptive and weighs and len(waiting) == len(self.leaders):
+            queues = [Queue(each.partition, each.batches, each.late) for each in waiting]
+        self.sticky.learn(choices_of(self.partition_count, self.leaders, queues, self.rack))
+
+
+class Routing:
+    """Routes by topic."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        log: Log,
+        *,
+        checksum: Callable[[bytes, int], int],
+        keyless: Callable[[], Keyless],
+        record_bytes_max: int,
+        ids_of: Callable[[str], bool],
+        rack: str = "",
+    ) -> None:
+        """`keyless` makes what chooses partitions for one topic; `ids_of` tells whether a topic's records carry the id header."""
+        self._ledger = ledger
+        self._log = log
+        self._checksum = checksum
+        self._keyless = keyless
+        self._record_bytes_max = record_bytes_max
+        self._ids_of = ids_of
+        self._rack = rack
+        self._routes: dict[str, Route] = {}
+        self._recover()
+
+    def find(self, topic: str) -> Route | None:
+        """None: nothing is known of the topic."""
+        return self._routes.get(topic)
+
+    def learn(self, facts: TopicFacts) -> Route:
+        """Brokers answered. A topic never shrinks here: partitions that are numbered keep their records."""
+        route = self._routes.get(facts.topic)
+        if route is None:
+            route = self._routes[facts.topic] = self._new(facts.topic)
+        for index in range(route.partition_count, facts.partition_count):
+            entry = self._ledger.new_partition_entry(facts.topic, facts.topic_id, index)
+            _ = self._log.append(entry)
+            self._ledger.apply(entry)
+            self._add(route, self._ledger.by_place[facts.topic, index])
+        if facts.message_bytes_max is not None:
+            route.record_bytes_max = self._room(min(self._record_bytes_max, facts.message_bytes_max), ids=route.ids)
+        route.gone = None
+        in_sync = facts.in_sync_min or 0
+        route.weak = min(in_sync, facts.replicas_min) < 2
+        route.learn(facts.leaders)
+        return route
+
+    def routes(self) -> Iterable[Route]:
+        return self._routes.values()
+
+    def _recover(self) -> None:
+        """Routes of the topics that the spool knows."""
+        places = sorted(self._ledger.by_place)
+        for topic, index in places:
+            route = self._routes.get(topic)
+            if route is None:
+                route = self._routes[topic] = self._new(topic)
+            assert index == route.partition_count, "a topic's partitions are numbered without gaps"
+            self._add(route, self._ledger.by_place[topic, index])
+        for route in self._routes.values():
+            route.learn(())
+
+    def _new(self, topic: str) -> Route:
+        ids = self._ids_of(topic)
+        return Route(topic, [], [], self._keyless(), self._room(self._record_bytes_max, ids=ids), self._rack, ids=ids)
+
+    @staticmethod
+    def _room(record_bytes_max: int, *, ids: bool) -> int:
+        """What a client may send: what is accepted can be sent with the header, too."""
+        return max(record_bytes_max - ADDED_BYTES_MAX, 0) if ids else record_bytes_max
+
+    def _add(self, route: Route, state: PartitionState) -> None:
+        route.states.append(state)
+        route.checksums.append(self._checksum(slices.crc_prefix(route.topic, state.index), 0))

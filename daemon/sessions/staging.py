@@ -1,0 +1,109 @@
+"""A frame that fits becomes ordinals, sealed slices, one entry of the log, and slices that wait for delivery."""
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from ...producer.kernel.frames import Scattered, SliceRows
+from ...wire import slices
+from ..ledger.accept_clock import AcceptClock
+from ..ledger.entries import FrameEntry, SliceEntry
+from ..ledger.partition_state import Ledger
+from ..ledger.slices import FramePlace, PendingFrame, PendingSlice
+from .ports import Clock, Delivery, FrameStore, Sender
+from .routing import Route
+
+_CRC: Final = struct.Struct("<I")
+
+
+class Staging:
+    """Owner of the accept clock. Whether a frame is to be taken is `daemon/sessions/intake.py`'s."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: FrameStore,
+        delivery: Delivery,
+        checksum: Callable[[bytes | bytearray | memoryview, int], int],
+    ) -> None:
+        self._ledger = ledger
+        self._store = store
+        self._delivery = delivery
+        self._checksum = checksum
+        era, accept_ms = ledger.era, ledger.accept_ms
+        if ledger.books is not None:
+            era, accept_ms = max((era, accept_ms), ledger.books.clock)
+        self.accepting = AcceptClock(accept_ms, era)
+
+    def stage(
+        self,
+        route: Route,
+        scattered: Scattered,
+        sender: Sender,
+        nbytes: int,
+        unflushed: dict[int, int],
+        clock: Clock,
+    ) -> PendingFrame:
+        """Number the records, seal the slices, stage the entry, and have its slices delivered. `nbytes`: of the message;
+        `unflushed`: the ordinal behind the last one of each partition goes there.
+
+        Raises:
+            NoSpaceError: the disk is full. Nothing was taken.
+            SpoolFullError: the spool is at its limit. Nothing was taken.
+        """
+        accept_ms = self.accepting.read(clock.wall_ms)
+        entries = self._seal(route, scattered.slices, accept_ms)
+        # One slice says for itself where all records went.
+        partitions = scattered.partitions if len(entries) > 1 else None
+        entry = FrameEntry(
+            *sender,
+            accept_ms,
+            scattered.count,
+            partitions,
+            entries,
+            self._ledger.incarnation if route.ids else 0,
+            self.accepting.steps_back,
+        )
+        place = self._store.append_frame(entry, [rows.data for rows in scattered.slices], created_ms=clock.mono_ms)
+        self._ledger.apply(entry)
+        frame = PendingFrame(
+            entry.client_id,
+            entry.uid,
+            entry.seq,
+            entry.level,
+            scattered.count,
+            nbytes,
+            place.lsn,
+            clock.mono_ms,
+            partitions,
+            len(entries),
+        )
+        self._push(unflushed, frame, entries, place)
+        return frame
+
+    def _seal(self, route: Route, slices_rows: list[SliceRows], accept_ms: int) -> list[SliceEntry]:
+        """Fill the slices' headers; a checksum comes last, as it covers the rest."""
+        states, prefixes, checksum = route.states, route.checksums, self._checksum
+        ids = slices.RECORD_IDS if route.ids and self._ledger.incarnation else 0
+        pack_header, pack_crc, header_bytes = slices.HEADER.pack_into, _CRC.pack_into, slices.HEADER_BYTES
+        entries: list[SliceEntry] = []
+        at = 0
+        for index, count, flags, base_ts, max_ts, data in slices_rows:
+            state = states[index]
+            first, length = state.next_ordinal, len(data)
+            flags |= ids  # noqa: PLW2901
+            rows = length - header_bytes
+            pack_header(data, 0, 0, slices.VERSION, flags, 0, first, count, rows, accept_ms, base_ts, max_ts)
+            pack_crc(data, 0, checksum(memoryview(data)[slices.CRC_FROM :], prefixes[index]))
+            entries.append(SliceEntry(state.number, first, count, max_ts, at, length))
+            at += length
+        return entries
+
+    def _push(
+        self, unflushed: dict[int, int], frame: PendingFrame, entries: list[SliceEntry], place: FramePlace
+    ) -> None:
+        push = self._delivery.push
+        segment, created_ms, lsn = place.segment, frame.created_ms, place.lsn
+        for (partition, first, count, max_ts, _, length), offset in zip(entries, place.offsets, strict=True):
+            push(PendingSlice(partition, first, count, segment, offset, length, max_ts, created_ms, lsn, frame))
+            unflushed[partition] = first + count

@@ -1,0 +1,433 @@
+"""The identity file: which spool this is, whose, how often it was started, and under which producer id it sends.
+
+`<spool>/identity` has two slots of 4096 bytes, written in turn and in place, so that a full disk cannot keep a router from
+starting. A slot is one line of JSON, filled up with spaces::
+
+    [serial, crc, {fields}]    crc: CRC-32C over the fields as JSON without spaces, keys sorted; the higher serial counts
+
+    version        1
+    spool          random 63 bits, for the life of the spool; part of every checksum in its segments
+    starts         raised at every start of the router
+    machine_id     /etc/machine-id ("" where there is none)
+    boot_id        of the last start that finished its recovery
+    device, inode  of the directory
+    born           when the directory was made, ns since 1970; null where the file system does not tell
+    file_inode     of this file
+    file_born      when this file was made
+    producer_id    null until the brokers gave one
+    reason         why a new producer id is needed, or was and its stamp rows may not be on disk; else null
+    clean          written by an orderly stop, taken back by the next start once it has recovered
+    segment        number of the segment that the last start began, -1 before the first: it, or a later one, is always there
+    incarnation    random 48 bits, never 0, under which records are numbered from now on (`wire/record_ids.py`); made with the
+                   reason for a new producer id, and at the first start of a program that knows of it
+
+A crash inside a write leaves a slot whose checksum is wrong: the other one counts, as before. A write is synced before anything
+it says is used.
+"""
+
+import errno
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+
+from crc32c import crc32c
+
+from ...runtime.host import boot_id
+from ...wire.errors import FrameError
+from ...wire.record_ids import INCARNATION_BITS
+from ..ledger import segment_scan
+from .birth_time import born_ns
+from .directory import Claim, SpoolError, claim
+from .disk import Disk
+from .files import write_whole
+from .segment_files import is_segment_file, read_range, segment_numbers, segment_path
+
+NAME: Final = "identity"
+VERSION: Final = 1
+_SLOTS: Final = 2
+_SLOT_BYTES: Final = 4096
+_MACHINE_ID: Final = Path("/etc/machine-id")
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityFile:
+    """The file's content."""
+
+    version: int
+    spool: int
+    starts: int
+    machine_id: str
+    boot_id: str
+    device: int
+    inode: int
+    producer_id: int | None
+    reason: str | None
+    clean: bool
+    segment: int
+    incarnation: int
+    born: int | None = None
+    file_inode: int | None = None
+    file_born: int | None = None
+
+
+class Identity:
+    """One start of one spool. Holds the directory's lock until `close`.
+
+    `start`: this router's start number, above 0 and unlike any other. `new_identity_reason`: why a new producer id must be
+    asked for before anything is sent (IDN-9), None if the old one goes on. `power_cut`: the machine went down without an
+    orderly stop, so cuts are hints and an unsynced tail may be torn. `was_clean`: the last stop was orderly.
+    """
+
+    def __init__(self, claimed: Claim, file: IdentityFile, serial: int, *, power_cut: bool, disk: Disk) -> None:
+        self.was_clean = file.clean
+        self.claim = claimed
+        self._file = file
+        self._serial = serial
+        self._disk = disk
+        self.power_cut = power_cut
+        self.boot_id = boot_id().hex()
+        self.start = file.starts << 32 | secrets.randbits(32)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        allow_unsafe_filesystem: bool = False,
+        restored: bool = False,
+        disk: Disk | None = None,
+    ) -> "Identity":
+        """Lock the directory, and begin a start of the spool in it: the raised start number is on disk when this returns.
+
+        Raises:
+            SpoolError: the directory cannot be had, or the file is of a version this program does not know.
+        """
+        disk = disk or Disk()
+        claimed = claim(directory, allow_unsafe_filesystem=allow_unsafe_filesystem, disk=disk)
+        try:
+            return cls._begin(claimed, restored=restored, disk=disk)
+        except SpoolError:
+            claimed.close()
+            raise
+
+    @classmethod
+    def _begin(cls, claimed: Claim, *, restored: bool, disk: Disk) -> "Identity":
+        found = os.fstat(claimed.descriptor)
+        here = IdentityFile(
+            version=VERSION,
+            spool=secrets.randbits(63),
+            starts=1,
+            machine_id=_first_line(_MACHINE_ID),
+            boot_id="",
+            device=found.st_dev,
+            inode=found.st_ino,
+            born=born_ns(claimed.descriptor),
+            producer_id=None,
+            reason="the spool is new",
+            clean=False,
+            segment=-1,
+            incarnation=_new_incarnation(),
+        )
+        serial, stored = _load(claimed.path)
+        power_cut = False
+        if stored is not None:
+            here = _with_file(here, claimed.path)
+            reason = "told to be restored" if restored else _copied(stored, here) or _emptied(stored, claimed.path)
+            # An identity that is new for the same reason as at the last start numbers on where that one stopped.
+            incarnation = stored.incarnation if reason is None else 0
+            reason = reason or stored.reason
+            here = replace(
+                here,
+                spool=stored.spool,
+                starts=stored.starts + 1,
+                boot_id=stored.boot_id,
+                clean=stored.clean,
+                segment=stored.segment,
+                incarnation=incarnation or here.incarnation,
+                producer_id=None if reason else stored.producer_id,
+                reason=reason,
+            )
+            power_cut = stored.boot_id != boot_id().hex() and not stored.clean
+        else:
+            spool = _number_in_segments(claimed.path)
+            if spool is not None:
+                here = replace(here, spool=spool, reason="the identity file was missing or damaged")
+                power_cut = True
+        identity = cls(claimed, here, serial, power_cut=power_cut, disk=disk)
+        identity._store(here)
+        return identity
+
+    @property
+    def spool(self) -> int:
+        """The spool's number."""
+        return self._file.spool
+
+    @property
+    def spool_id(self) -> str:
+        """The spool's number as text."""
+        return f"{self._file.spool:016x}"
+
+    @property
+    def starts(self) -> int:
+        return self._file.starts
+
+    @property
+    def producer_id(self) -> int | None:
+        """The id to send under; None: ask for one first."""
+        return self._file.producer_id
+
+    @property
+    def new_identity_reason(self) -> str | None:
+        return self._file.reason
+
+    @property
+    def segment(self) -> int:
+        """Number of the segment that the start before this one began."""
+        return self._file.segment
+
+    @property
+    def incarnation(self) -> int:
+        """Under which records are numbered from now on."""
+        return self._file.incarnation
+
+    def recovered(self, segment: int) -> None:
+        """What recovery concluded from the last stop is on disk, in this segment: from now on a new stop counts.
+
+        Raises:
+            SpoolError: it could not be stored.
+        """
+        self._store(replace(self._file, boot_id=self.boot_id, clean=False, segment=segment))
+
+    def set_producer_id(self, producer_id: int) -> None:
+        """The brokers gave an id; it is on disk when this returns. The reason stays until `settle`: a start that finds one
+        asks for yet another id, because nobody knows which partitions use this one.
+
+        Raises:
+            SpoolError: it could not be stored; it must not be used.
+        """
+        self._store(replace(self._file, producer_id=producer_id))
+
+    @property
+    def unsettled(self) -> bool:
+        """There is a new id, and its stamp rows may not be on disk."""
+        return self._file.producer_id is not None and self._file.reason is not None
+
+    def settle(self) -> None:
+        """Every stamp row under the new id is on disk: it is the spool's from now on. The spool calls this.
+
+        Raises:
+            SpoolError: it could not be stored.
+        """
+        self._store(replace(self._file, reason=None))
+
+    def renew(self, reason: str) -> None:
+        """The spool cannot be trusted to be as new as what the brokers saw: ask for another id (IDN-9).
+
+        Raises:
+            SpoolError: it could not be stored.
+        """
+        self._store(replace(self._file, producer_id=None, reason=reason, incarnation=_new_incarnation()))
+
+    def mark_clean(self) -> None:
+        """An orderly stop: every cut is in the spool, and everything is synced.
+
+        Raises:
+            SpoolError: it could not be stored.
+        """
+        self._store(replace(self._file, clean=True))
+
+    def close(self) -> None:
+        """Let another router have the directory."""
+        self.claim.close()
+
+    def _store(self, file: IdentityFile) -> None:
+        path = self.claim.path / NAME
+        self._serial += 1
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                file = _of_file(file, fd)
+                slot = _slot(self._serial, file)
+                is_new = os.fstat(fd).st_size == 0
+                if is_new:
+                    self._disk.allocate(fd, _SLOTS * _SLOT_BYTES)
+                _ = write_whole(self._disk, fd, [slot], self._serial % _SLOTS * _SLOT_BYTES)
+                self._disk.sync(fd)
+            finally:
+                os.close(fd)
+            if is_new:
+                self._disk.sync_directory(self.claim.descriptor)
+        except OSError as error:
+            raise SpoolError(
+                f"{path} cannot be written: {error.strerror}; free some space, or mend the disk"
+            ) from error
+        self._file = file
+
+
+def _slot(serial: int, file: IdentityFile) -> bytes:
+    fields = asdict(file)
+    slot = json.dumps([serial, crc32c(_canonical(fields)), fields]).encode().ljust(_SLOT_BYTES - 1) + b"\n"
+    assert len(slot) == _SLOT_BYTES, "the identity does not fit its slot"
+    return slot
+
+
+def _of_file(file: IdentityFile, descriptor: int) -> IdentityFile:
+    """With what tells the file that it is written to from a copy."""
+    return replace(file, file_inode=os.fstat(descriptor).st_ino, file_born=born_ns(descriptor))
+
+
+def _with_file(file: IdentityFile, directory: Path) -> IdentityFile:
+    """The same of the file that is there."""
+    try:
+        descriptor = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise SpoolError(f"{directory / NAME} cannot be read: {error.strerror}") from error
+    try:
+        return _of_file(file, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _new_incarnation() -> int:
+    return secrets.randbelow((1 << INCARNATION_BITS) - 1) + 1
+
+
+def read_identity(directory: Path) -> IdentityFile:
+    """What the identity file says, without a claim on the directory.
+
+    Raises:
+        FileNotFoundError: there is no spool.
+        OSError: the file cannot be read, or is of another version.
+    """
+    try:
+        stored = _load(directory).file
+    except SpoolError as error:
+        raise OSError(errno.EINVAL, str(error)) from error
+    if stored is None:
+        raise FileNotFoundError(errno.ENOENT, "there is no spool here, or its identity file is damaged")
+    return stored
+
+
+class _Stored(NamedTuple):
+    """`file` None: there is none, or none that can be read."""
+
+    serial: int
+    file: IdentityFile | None
+
+
+def _load(directory: Path) -> _Stored:
+    path = directory / NAME
+    try:
+        data = read_range(path, 0, min(path.stat().st_size, _SLOTS * _SLOT_BYTES))
+    except FileNotFoundError:
+        return _Stored(0, None)
+    except OSError as error:
+        raise SpoolError(f"{path} cannot be read: {error.strerror}") from error
+    best = _Stored(0, None)
+    for start in range(0, len(data), _SLOT_BYTES):
+        serial, fields = _read_slot(data[start : start + _SLOT_BYTES])
+        if fields is None or serial <= best.serial:
+            continue
+        if fields.get("version") != VERSION:
+            raise SpoolError(
+                f"the spool in {directory} has version {fields.get('version')!r}, this program knows version {VERSION}: use the "
+                "program that wrote it, or another data_dir"
+            )
+        best = _Stored(serial, _checked(fields))
+    return best
+
+
+def _read_slot(data: bytes) -> tuple[int, dict[str, object] | None]:
+    """Serial and fields of a slot; None where its checksum or shape is wrong."""
+    try:
+        serial, crc, fields = json.loads(data)
+        whole = isinstance(serial, int) and isinstance(fields, dict) and crc == crc32c(_canonical(fields))
+    except (ValueError, TypeError, RecursionError):
+        return 0, None
+    return (serial, cast("dict[str, object]", fields)) if whole else (0, None)
+
+
+def _canonical(fields: object) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _checked(stored: dict[str, object]) -> IdentityFile | None:
+    numbers = [stored.get(name) for name in ("spool", "starts", "device", "inode", "segment")]
+    numbers.append(stored.get("incarnation", 0))
+    texts = [stored.get(name) for name in ("machine_id", "boot_id")]
+    producer_id, reason, clean = stored.get("producer_id"), stored.get("reason"), stored.get("clean")
+    # Programs before these fields wrote none of them.
+    marks = [stored.get(name) for name in ("born", "file_inode", "file_born")]
+    if not all(type(number) is int for number in numbers) or not all(type(text) is str for text in texts):
+        return None
+    if not all(mark is None or type(mark) is int for mark in marks):
+        return None
+    if not isinstance(producer_id, int | None) or not isinstance(reason, str | None) or not isinstance(clean, bool):
+        return None
+    spool, starts, device, inode, segment, incarnation = cast("list[int]", numbers)
+    machine_id, boot_id = cast("list[str]", texts)
+    return IdentityFile(
+        VERSION,
+        spool,
+        starts,
+        machine_id,
+        boot_id,
+        device,
+        inode,
+        producer_id,
+        reason,
+        clean,
+        segment,
+        incarnation,
+        *cast("list[int | None]", marks),
+    )
+
+
+def _copied(stored: IdentityFile, here: IdentityFile) -> str | None:
+    """Why the directory is not the one the file was written in (IDN-9 b)."""
+    if stored.machine_id != here.machine_id:
+        return "the spool was copied from another machine"
+    if stored.inode != here.inode:
+        return "the spool directory was copied or restored: its inode is another one"
+    # The number of a directory that was deleted is soon another one's.
+    if _differ(stored.born, here.born):
+        return "the spool directory was copied or restored: it was made at another time"
+    if _differ(stored.file_inode, here.file_inode) or _differ(stored.file_born, here.file_born):
+        return "the files of the spool were copied or restored: its identity is in another file"
+    # Numbers of devices without a disk of their own (overlay, btrfs) are given out anew at every boot.
+    if stored.device != here.device and os.major(here.device) != 0:
+        return "the spool directory was copied or restored: it lies on another device"
+    return None
+
+
+def _differ(stored: int | None, here: int | None) -> bool:
+    """Whether both are known, and not the same."""
+    return stored is not None and here is not None and stored != here
+
+
+def _emptied(stored: IdentityFile, directory: Path) -> str | None:
+    if stored.producer_id is not None and not segment_numbers(directory):
+        return "the spool was emptied"
+    return None
+
+
+def _number_in_segments(directory: Path) -> int | None:
+    """The spool's number as its newest readable segment has it."""
+    for number in reversed(segment_numbers(directory)):
+        path = segment_path(directory, number)
+        if is_segment_file(path):
+            try:
+                return segment_scan.read_segment_header(read_range(path, 0, segment_scan.ENTRIES_AT)).spool
+            except (FrameError, OSError):
+                continue
+    return None
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").split("\n", 1)[0].strip()
+    except OSError:
+        return ""

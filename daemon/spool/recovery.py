@@ -1,0 +1,291 @@
+"""Reads all segments at start: cuts what a crash tore, sets aside what the disk damaged, and feeds the rest to the fold.
+
+What is found, and what it means:
+
+* The beginning of an entry, and nothing but zeros behind it, at the end of the newest segment: a write that a kill cut short.
+  It is cut off.
+* After a power cut, damage at or behind the last place known to be synced, with whole entries behind it: pages of one unsynced
+  tail reached the disk in another order than they were written. The log ends at the damage: nothing behind it was answered at
+  `spooled` or handed out. The rest is moved to `quarantine/`.
+* What a failed sync made the router write again in full is passed over where it lay first.
+* Any other damage was synced, or lies in memory that no power cut touched: the disk or a person did it. The bytes are copied to
+  `quarantine/`, counted, and the entries around them stand. Ordinals that are lost by it become holes. Where no later
+  checkpoint says what was lost, a new identity is needed: the next ordinal may have been given out before (IDN-9 d).
+
+Nothing with content is deleted here, and no damage stops the start; only a version that is not known does. A crash during recovery leaves
+files that the next recovery reads the same way: whole segments are moved, newest first, before the damaged one is cut.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from ...wire.errors import FrameError
+from ..ledger.audit_counts import Books
+from ..ledger.client_sequences import Sessions
+from ..ledger.entries import Lsn, lsn
+from ..ledger.entry_codec import Kind, SyncedEntry, unpack
+from ..ledger.partition_state import Ledger
+from ..ledger.replay import LostRange, Replay, telling
+from ..ledger.segment_scan import ENTRIES_AT, ENTRY, Damage, EntryHeaders, read_segment_header
+from ..ledger.slices import PendingFrame, PendingSlice
+from .directory import SpoolError
+from .disk import Disk
+from .segment_files import Quarantine, is_segment_file, segment_numbers, segment_path, sync_file, truncate
+from .segment_reader import Segment, SegmentReader
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery met, for the log, `status` and metrics."""
+
+    segments: int = 0
+    entries: int = 0
+    nbytes: int = 0
+    torn_bytes: int = 0
+    dropped_bytes: int = 0
+    corrupt_entries: int = 0
+    corrupt_bytes: int = 0
+    quarantine_full: bool = False
+    foreign_files: list[str] = field(default_factory=list)
+    mended: int = 0
+    differences: int = 0
+    lost: list[LostRange] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Recovered:
+    """The router's state as the spool has it. `slices` are pending, in ordinal order within each partition; each names its
+    frame, and `frames` are all that have some. `uncertain`: synced entries are missing so that the next ordinals cannot be
+    trusted; a new identity is needed (IDN-9 d). `unsynced_from`: the first entry that no sync is known to cover, None if there
+    is none."""
+
+    ledger: Ledger
+    sessions: Sessions
+    frames: list[PendingFrame]
+    slices: list[PendingSlice]
+    report: RecoveryReport
+    uncertain: bool
+    unsynced_from: Lsn | None
+
+
+class SegmentEnd(NamedTuple):
+    """A segment that stays."""
+
+    number: int
+    end: int
+
+
+class Recovery:
+    """One run over a spool directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        spool: int,
+        sessions: Sessions,
+        quarantine: Quarantine,
+        *,
+        power_cut: bool,
+        now_ms: int,
+        wall_ms: int,
+        disk: Disk,
+        alive: Callable[[], None],
+        books: Books | None = None,
+    ) -> None:
+        """`alive` is called again and again while it runs: a large spool takes longer than a watchdog waits."""
+        self._directory = directory
+        self._spool = spool
+        self._quarantine = quarantine
+        self._power_cut = power_cut
+        self._disk = disk
+        self._alive = alive
+        self._report = RecoveryReport()
+        self._replay = Replay(sessions, now_ms=now_ms, wall_ms=wall_ms, books=books)
+        self._ends: list[SegmentEnd] = []
+        self._void: list[SegmentEnd] = []
+        self._uncertain = False
+        self._gap_before = False
+        self._start_before = 0
+        self._unsynced: deque[Lsn] = deque()
+
+    def run(self) -> tuple[Recovered, list[SegmentEnd]]:
+        """Everything that is in the directory.
+
+        Raises:
+            SpoolError: a segment is of an unknown version, or the directory cannot be read.
+        """
+        try:
+            numbers = self._own_segments()
+            reader = SegmentReader(self._directory, self._spool, numbers)
+            for place, number in enumerate(numbers):
+                self._alive()
+                if reader.is_void(number):
+                    truncate(segment_path(self._directory, number), 0, self._disk)
+                    self._void.append(SegmentEnd(number, 0))
+                elif not self._feed(reader, number, numbers[place + 1 :]):
+                    break
+            for end in [*self._ends, *self._void]:
+                self._alive()
+                # What the last router wrote may be in the page cache only, and will be handed out.
+                sync_file(segment_path(self._directory, end.number), self._disk)
+        except OSError as error:
+            raise SpoolError(f"the spool in {self._directory} cannot be read: {error}") from error
+        done = self._replay.finish(power_cut=self._power_cut, alive=self._alive)
+        self._report.mended = self._replay.mended
+        self._report.differences = self._replay.differences
+        self._report.lost = done.lost
+        recovered = Recovered(
+            self._replay.ledger,
+            self._replay.sessions,
+            done.frames,
+            done.slices,
+            self._report,
+            self._uncertain,
+            self._unsynced[0] if self._unsynced else None,
+        )
+        return recovered, sorted([*self._ends, *self._void])
+
+    def _own_segments(self) -> list[int]:
+        """Numbers of the segments of this spool; other files that look like some are moved away."""
+        numbers: list[int] = []
+        for number in segment_numbers(self._directory):
+            path = segment_path(self._directory, number)
+            if is_segment_file(path) and not self._is_foreign(path):
+                numbers.append(number)
+            else:
+                self._report.foreign_files.append(path.name)
+                _ = self._quarantine.take(path)
+        return numbers
+
+    def _is_foreign(self, path: Path) -> bool:
+        with path.open("rb") as file:
+            start = file.read(ENTRIES_AT)
+        try:
+            header = read_segment_header(start)
+        except FrameError as error:
+            if error.code == "version":
+                raise SpoolError(
+                    f"{path} has {error}: use the program that wrote it, or another data_dir; nothing was changed"
+                ) from error
+            return False  # damaged, perhaps: its entries tell
+        return header.spool != self._spool or f"{header.segment:016x}" != path.stem
+
+    def _feed(self, reader: SegmentReader, number: int, later: list[int]) -> bool:
+        """Fold one segment; False: the log ends in it."""
+        segment = reader.read(number)
+        found = segment.scan
+        damages = reader.damages(segment, is_last=not later)
+        cut = self._end_of_log(reader, segment, damages, later) if damages else None
+        if cut is not None:
+            self._fold(segment, cut, damaged=False)
+            self._drop(reader, segment, cut, later)
+            return False
+        for damage in damages:
+            self._set_aside(segment, damage)
+        end = 0 if segment.header_is_bad and not found.entries else found.end
+        self._fold(segment, end, damaged=bool(damages))
+        if segment.path.stat().st_size > end and not self._report.quarantine_full:
+            truncate(segment.path, end, self._disk)
+        self._ends.append(SegmentEnd(number, end))
+        return True
+
+    def _end_of_log(
+        self, reader: SegmentReader, segment: Segment, damages: list[Damage], later: list[int]
+    ) -> int | None:
+        """Where a crash tore the log's unsynced end; None: the damage has another cause."""
+        if self._power_cut:
+            synced = reader.known_synced(segment)
+            return next((damage.start for damage in damages if lsn(segment.number, damage.start) >= synced), None)
+        if len(damages) > 1 or segment.scan.torn is None or not all(reader.is_blank(number) for number in later):
+            return None
+        return segment.scan.torn.start if self._is_short_write(segment, segment.scan.torn) else None
+
+    def _is_short_write(self, segment: Segment, torn: Damage) -> bool:
+        """Whether a write that a kill cut short leaves this: the beginning of an entry, and nothing behind it."""
+        if torn.end - torn.start < ENTRY.size:
+            return True
+        header = EntryHeaders(self._spool, segment.number).read(segment.data, torn.start)
+        return header is not None and torn.end < torn.start + ENTRY.size + header[1]
+
+    def _fold(self, segment: Segment, end: int, *, damaged: bool) -> None:
+        before = self._ends[-1] if self._ends else None
+        whole = (
+            before is not None
+            and not self._gap_before
+            and segment.follows(lsn(before.number, before.end), self._start_before)
+        )
+        self._start_before = 0 if segment.header is None else segment.header.router_start
+        self._replay.segment(continuous=whole, rewrites=segment.rewrites)
+        checkpoint = False
+        before_entries = self._report.entries
+        for raw in telling(segment.scan.entries, self._alive):
+            if raw.offset >= end:
+                break
+            try:
+                entry, payload = unpack(raw.kind, raw.body)
+            except FrameError:
+                damaged = True
+                self._set_aside(segment, Damage(raw.offset, raw.offset + ENTRY.size + len(raw.body)))
+                continue
+            checkpoint = checkpoint or raw.kind == Kind.CHECKPOINT
+            place = lsn(segment.number, raw.offset)
+            self._replay.add(place, entry, raw.offset + ENTRY.size + payload)
+            self._report.entries += 1
+            self._unsynced.append(place)
+            if isinstance(entry, SyncedEntry):
+                while self._unsynced and self._unsynced[0] < entry.through:
+                    self._unsynced.popleft()
+        self._gap_before = damaged
+        # What was lost here, or before a checkpoint that is lost too, may have given out ordinals and stamps.
+        missing = self._uncertain or (not whole and self._report.entries > before_entries)
+        self._uncertain = damaged or (missing and not checkpoint)
+        self._replay.prune()
+        self._report.segments += 1
+        self._report.nbytes += end
+
+    def _set_aside(self, segment: Segment, damage: Damage) -> None:
+        self._report.corrupt_entries += 1
+        self._report.corrupt_bytes += damage.end - damage.start
+        view = memoryview(segment.data)[damage.start : damage.end]
+        if not self._quarantine.copy(segment.number, damage.start, view):
+            self._report.quarantine_full = True
+
+    def _drop(self, reader: SegmentReader, segment: Segment, cut: int, later: list[int]) -> None:
+        """The log ends at `cut`: whatever lies behind it was never synced."""
+        for number in reversed(later):
+            path = segment_path(self._directory, number)
+            if reader.is_blank(number):
+                path.unlink()
+                continue
+            self._report.dropped_bytes += path.stat().st_size
+            _ = self._quarantine.take(path)
+        whole_behind = segment.scan.end - cut
+        if whole_behind > 0:
+            self._report.dropped_bytes += whole_behind
+            if not self._quarantine.copy(segment.number, cut, memoryview(segment.data)[cut : segment.scan.end]):
+                self._report.quarantine_full = True
+        if segment.scan.torn is not None:
+            self._report.torn_bytes += segment.scan.torn.end - segment.scan.torn.start
+        truncate(segment.path, cut, self._disk)
+        self._ends.append(SegmentEnd(segment.number, cut))
+
+
+def directory_numbers(directory: Path, quarantine: Quarantine) -> int:
+    """The highest segment number that was ever used here, as far as files tell; -1: none."""
+    return max([*segment_numbers(directory), *quarantine.numbers()], default=-1)
+
+
+def sync_names(directory: int, disk: Disk) -> None:
+    """Make moves and cuts durable.
+
+    Raises:
+        SpoolError: they are not.
+    """
+    try:
+        disk.sync_directory(directory)
+    except OSError as error:
+        raise SpoolError(f"the spool directory cannot be synced: {os.strerror(error.errno or 0)}") from error

@@ -1,0 +1,191 @@
+"""Brings what a run has found to the driver, as much of it as a report shows: the worst first, what is left out is counted."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ...wire import audit_records
+from ..hours import MINUTES
+from ..report.data import (
+    Duplicate,
+    HoleRange,
+    HostMinutes,
+    HourRow,
+    IncarnationState,
+    LeftOut,
+    MinutePoint,
+    MissingClass,
+    MissingRange,
+    Place,
+    Status,
+    TopicMinutes,
+)
+from .result_rows import INTERVALS_MISSED, Findings, Moment
+from .scope import Scope
+
+ROWS_MAX: Final = 100_000
+"""Rows of `audit_report`, and incarnations, that the driver takes; the tables have all."""
+POINTS_MAX: Final = 50_000
+"""Points over time that the driver takes, of topics and of hosts; where there would be more, a point is of several minutes."""
+STEPS: Final = (1, 5, 15, 60)
+_COUNTS: Final = ("expected", "distinct", "pending", "late", "lost", "duplicated")
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Fields of `ReportData` of the same names."""
+
+    exit_code: int
+    rows: tuple[HourRow, ...]
+    missing: tuple[MissingRange, ...]
+    duplicates: tuple[Duplicate, ...]
+    holes: tuple[HoleRange, ...]
+    step_minutes: int
+    topics: tuple[TopicMinutes, ...]
+    hosts: tuple[HostMinutes, ...]
+    incarnations: tuple[IncarnationState, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+class Result(NamedTuple):
+    """Frames that are written, too."""
+
+    rows: DataFrame
+    missing: DataFrame
+    """Runs."""
+    found: Findings
+
+
+def gather(result: Result, scope: Scope, wanted: DataFrame, at: Moment, named_max: int) -> Gathered:
+    """Everything the report shows of the frames."""
+    left: list[LeftOut] = []
+    severity = _rank("status", [str(status) for status in Status])
+    rows = _first(
+        result.rows.orderBy(severity.desc(), "topic", "hour", "incarnation"), ROWS_MAX, "hours of topics", left
+    )
+    newest = result.found.books.newest
+    hosts_frame = (
+        newest.where("incarnation is not null").groupBy("incarnation").agg(F.max_by("host", "version").alias("host"))
+    )
+    hosts = {row.incarnation: row.host for row in hosts_frame.limit(ROWS_MAX).collect()}
+    classes = _rank("class", [str(each) for each in MissingClass])
+    missing = result.missing.orderBy(classes.desc(), "topic", "hour", "incarnation", "origin", "first")
+    doubled = result.found.duplicates.orderBy("topic", "hour", "incarnation", "origin", "ordinal")
+    holes = result.found.books.holes.join(F.broadcast(wanted), ["topic", "hour"], "left_semi")
+    step = _step(scope, len(hosts))
+    by_topic, by_host = _points(result.found, step, hosts_frame)
+    return Gathered(
+        exit_code=max((Status(row.status).exit_code for row in rows), default=0),
+        rows=tuple(_hour_row(row) for row in rows),
+        missing=tuple(_missing(row, hosts) for row in _first(missing, named_max, "ranges of missing ids", left)),
+        duplicates=tuple(_duplicate(row, hosts) for row in _first(doubled, named_max, "ids that landed twice", left)),
+        holes=tuple(
+            _hole(row, hosts)
+            for row in _first(
+                holes.orderBy("topic", "hour", "incarnation", "origin", "first"), named_max, "holes", left
+            )
+        ),
+        step_minutes=step,
+        topics=tuple(TopicMinutes(name, tuple(found)) for name, found in by_topic.items()),
+        hosts=tuple(HostMinutes(name, tuple(found)) for name, found in by_host.items()),
+        incarnations=_incarnations(result.found.books.heartbeats, hosts, at),
+        left_out=(*scope.left_out, *left),
+    )
+
+
+def _rank(column: str, order: list[str]) -> Column:
+    return F.array_position(F.lit(order), F.col(column))
+
+
+def _first(frame: DataFrame, most: int, what: str, left: list[LeftOut]) -> list[Any]:
+    """The first rows; whether there are more is noted in `left`."""
+    found = frame.limit(most + 1).collect()
+    if len(found) > most:
+        left.append(LeftOut(what, most, frame.count()))
+    return found[:most]
+
+
+def _hour_row(row: Any) -> HourRow:  # noqa: ANN401 - Spark's rows have what was selected
+    return HourRow(
+        **{name: getattr(row, name) for name in ("topic", "hour", "incarnation", "host")},
+        status=Status(row.status),
+        **{name: getattr(row, name) for name in ("accepted", "holes", "expected", "landed", "recovered", "foreign")},
+        **{name: getattr(row, name) for name in _COUNTS[1:]},
+        latency_p50_s=row.latency_p50_s,
+        latency_p99_s=row.latency_p99_s,
+        doubts=tuple(row.doubts),
+    )
+
+
+def _missing(row: Any, hosts: Mapping[str, str]) -> MissingRange:  # noqa: ANN401 - as above
+    return MissingRange(
+        *(row.topic, row.hour, row.incarnation, hosts.get(row.incarnation, "")),
+        *(row.origin, row.first, row.end, MissingClass(row["class"]), row.evidence),
+    )
+
+
+def _duplicate(row: Any, hosts: Mapping[str, str]) -> Duplicate:  # noqa: ANN401 - as above
+    return Duplicate(
+        *(row.topic, row.hour, row.incarnation, hosts.get(row.incarnation, "")),
+        *(row.origin, row.ordinal, tuple(Place(*place) for place in row.places)),
+    )
+
+
+def _hole(row: Any, hosts: Mapping[str, str]) -> HoleRange:  # noqa: ANN401 - as above
+    return HoleRange(
+        *(row.topic, row.hour, row.incarnation, hosts.get(row.incarnation, "")),
+        *(row.origin, row.first, row.end, row.reason),
+    )
+
+
+def _step(scope: Scope, hosts: int) -> int:
+    """Minutes of a point, so that neither topics nor hosts have too many."""
+    by_topic = sum(len(hours) for hours in scope.hours.values())
+    hours = max(by_topic, hosts * len(scope.all_hours()))
+    return next((step for step in STEPS if hours * (MINUTES // step) <= POINTS_MAX), STEPS[-1])
+
+
+_Series = dict[str, list[MinutePoint]]
+
+
+def _points(found: Findings, step: int, hosts: DataFrame) -> tuple[_Series, _Series]:
+    """Points of each topic and of each host, sorted by time."""
+    at = (F.floor(F.col("minute") / step) * step).alias("at")
+    span = F.col("end") - F.col("first")
+    key = ("topic", "incarnation", at)
+    judged = found.judged.groupBy(*key).agg(F.sum("expected").alias("expected"), F.sum("distinct").alias("distinct"))
+    missing = found.missing.groupBy(*key).agg(
+        *(F.sum(F.when(F.col("class") == str(each), span)).alias(str(each)) for each in MissingClass)
+    )
+    doubled = found.duplicates.groupBy(*key).agg(F.sum(F.col("copies") - 1).alias("duplicated"))
+    united = judged.unionByName(missing, allowMissingColumns=True).unionByName(doubled, allowMissingColumns=True)
+    named = united.join(F.broadcast(hosts), "incarnation", "left").withColumn("host", F.coalesce("host", F.lit("")))
+    topic, host, minute = F.col("topic"), F.col("host"), F.col("at")
+    summed = named.groupingSets([[topic, minute], [host, minute]], topic, host, minute).agg(
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS)
+    )
+    by_topic: _Series = {}
+    by_host: _Series = {}
+    for row in summed.orderBy("topic", "host", "at").collect():
+        series = by_host if row.topic is None else by_topic
+        name = row.host if row.topic is None else row.topic
+        series.setdefault(name, []).append(MinutePoint(row["at"], *(row[count] for count in _COUNTS)))
+    return by_topic, by_host
+
+
+def _incarnations(heartbeats: DataFrame, hosts: Mapping[str, str], at: Moment) -> tuple[IncarnationState, ...]:
+    found: list[IncarnationState] = []
+    beats = {row.incarnation: row for row in heartbeats.limit(ROWS_MAX).collect()}
+    for incarnation in sorted(hosts):
+        beat = beats.get(incarnation)
+        if beat is None:
+            found.append(IncarnationState(incarnation, hosts[incarnation], "silent"))
+            continue
+        patience = max(at.heartbeat_stale_ms, beat.interval_s * INTERVALS_MISSED * 1_000)
+        silent = beat.state != audit_records.CLOSED and at.now_ms - beat.sent_at > patience
+        state = "silent" if silent else beat.state
+        found.append(IncarnationState(incarnation, hosts[incarnation], state, beat.sent_at, beat.settled_before))
+    return tuple(found)

@@ -1,0 +1,139 @@
+"""Compares books with landed ids, bucket by bucket: which of a range's ids are there, which are not, which are in no range."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from .bitmaps import Bits, Span, first_ordinal, judge, landed_bits
+from .columns import ID, by_bucket
+
+RANGE: Final = 0
+HOLE: Final = 1
+COUNTED: Final = "range"
+MISSING: Final = "missing"
+STRAY: Final = "stray"
+_PIECE: Final = ("piece", "first", "end", "minute", "settled_end", "offset_end", "sent_at", "wanted")
+JUDGED: Final = """kind string, topic string, incarnation string, origin int, bucket bigint, minute bigint,
+    first bigint, end bigint, expected bigint, distinct bigint, recovered bigint,
+    settled_end bigint, offset_end bigint, sent_at bigint"""
+"""`range`: a range, as far as it lies in one bucket, with its counts. `missing`: expected ids that have not landed. `stray`: landed
+ids in no range. `first` and `end` are theirs, the last three columns the range's."""
+
+
+def pieces(ranges: DataFrame, holes: DataFrame) -> DataFrame:
+    """Ranges and holes, cut by buckets. `ranges` has `wanted`: those to be judged; the others only say which ids are known."""
+    kept = [*ID, "bucket", *_PIECE]
+    whole = by_bucket(ranges).withColumn("piece", F.lit(RANGE))
+    lacking = {name: F.lit(None).cast("bigint") for name in ("settled_end", "offset_end")}
+    gaps = by_bucket(holes).withColumns({"piece": F.lit(HOLE), "wanted": F.lit(False), **lacking})
+    return whole.select(*kept).unionByName(gaps.select(*kept))
+
+
+def asked(cut: DataFrame, landed: DataFrame) -> DataFrame:
+    """What there is to be judged, of `pieces` and buckets of landed ids."""
+    books = cut.groupBy(*ID, "bucket").agg(
+        F.collect_list(F.struct(*_PIECE)).alias("pieces"), F.max("wanted").alias("wanted")
+    )
+    both = books.join(landed, [*ID, "bucket"], "full_outer").where(F.col("wanted") | F.col("ids").isNotNull())
+    return both.select(*ID, "bucket", "ids", "words", "pieces")
+
+
+def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Buckets in, `JUDGED` out."""
+    for batch in batches:
+        found = _Found()
+        columns = [batch.column(name).to_pylist() for name in (*ID, "bucket", "ids")]
+        words, spans = _words_of(batch.column("words")), _pieces_of(batch.column("pieces"))
+        for topic, incarnation, origin, bucket, ids in zip(*columns, strict=True):
+            bits = landed_bits(*next(words), ids or 0)
+            found.judge((topic, incarnation, origin, bucket), bits, next(spans))
+        yield found.batch()
+
+
+class _Piece(NamedTuple):
+    """A range or a hole; the fields are those of `_PIECE`."""
+
+    piece: int
+    first: int
+    end: int
+    minute: int
+    settled_end: int
+    offset_end: int
+    sent_at: int
+    wanted: bool
+
+
+_Words = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+def _words_of(column: "pa.ListArray[Any]") -> Iterator[_Words]:
+    """The words of each row: their places, and their bits."""
+    flat = column.flatten()
+    places, bits = (flat.field(place).to_numpy(zero_copy_only=False) for place in (0, 1))
+    start = 0
+    for count in column.value_lengths().to_pylist():
+        end = start + (count or 0)
+        yield places[start:end], bits[start:end]
+        start = end
+
+
+def _pieces_of(column: "pa.ListArray[Any]") -> Iterator[list[_Piece]]:
+    """The pieces of each row. Field by field: structs one by one cost four times as much."""
+    flat = column.flatten()
+    fields = [flat.field(place).to_pylist() for place in range(len(_PIECE))]
+    start = 0
+    for count in column.value_lengths().to_pylist():
+        end = start + (count or 0)
+        yield [_Piece(*each) for each in zip(*(field[start:end] for field in fields), strict=True)]
+        start = end
+
+
+class _Found:
+    """The rows that a batch gives."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+
+    def judge(self, place: tuple[str, str, int, int], bits: Bits, found: list[_Piece]) -> None:
+        """One bucket."""
+        ranges = [piece for piece in found if piece.piece == RANGE]
+        answer = judge(
+            bits,
+            first_ordinal(place[-1]),
+            [Span(piece.first, piece.end) for piece in ranges],
+            [Span(piece.first, piece.end) for piece in found if piece.piece == HOLE],
+        )
+        for piece, counted in zip(ranges, answer.ranges, strict=True):
+            if not piece.wanted:
+                continue
+            facts = (piece.settled_end, piece.offset_end, piece.sent_at)
+            counts = (counted.expected, counted.distinct, counted.recovered)
+            self._rows.append((COUNTED, *place, piece.minute, piece.first, piece.end, *counts, *facts))
+            for first, end in counted.missing:
+                self._rows.append((MISSING, *place, piece.minute, first, end, end - first, 0, 0, *facts))
+        for first, end in answer.strays:
+            self._rows.append((STRAY, *place, None, first, end, None, None, None, None, None, None))
+
+    def batch(self) -> pa.RecordBatch:
+        """All of them."""
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(ARROW)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(values, kind) for values, kind in zip(columns, ARROW.types, strict=True)], schema=ARROW
+        )
+
+
+ARROW: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("incarnation", pa.string()),
+        ("origin", pa.int32()),
+        *((name, pa.int64()) for name in ("bucket", "minute", "first", "end", "expected", "distinct", "recovered")),
+        *((name, pa.int64()) for name in ("settled_end", "offset_end", "sent_at")),
+    ]
+)

@@ -1,0 +1,135 @@
+"""What the last audit found, as a Prometheus text file for the node exporter's textfile collector.
+
+Gauges all: an audit looks again at every hour that is not sealed, so that figures fall when what was late arrives.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from ...runtime.metrics import Metric
+from ..report.data import HourRow, ReportData, Status
+from ..report.verdict import Books, books
+from ..report.wording import hour_minute
+
+TOPICS_MAX: Final = 1_000
+OTHERS: Final = "(others)"
+"""Label of all topics together that are beyond `TOPICS_MAX`; no topic can be called so."""
+
+_RECORDS: Final[tuple[tuple[str, str, str], ...]] = (
+    ("accepted", "accepted", "Records that daemons accepted in the hours looked at."),
+    ("holes", "holes", "Of these, records that will never be sent: parked, expired, aborted, damaged in the spool."),
+    ("expected", "expected", "Records that must be in the tables: accepted without holes."),
+    ("arrived", "distinct", "Records of these that are in the tables."),
+    ("lost", "lost", "Records that are lost. 0, or look at the report."),
+    ("late", "late", "Records in Kafka that `land` has not read yet."),
+    ("pending", "pending", "Records that are still in a spool."),
+    ("duplicated", "duplicated", "Rows beyond the first of a record id. `seal` removes them."),
+    ("recovered", "recovered", "Records that a daemon had given up and that landed after all."),
+    ("foreign", "foreign", "Rows without a record id, from other producers."),
+    ("counted", "counted", "Records accepted without ids (`audit = false`); in none of the others but `foreign`."),
+)
+"""Last part of the metric's name, the counter it is taken from, the text."""
+
+METRICS: Final[tuple[Metric, ...]] = (
+    *(Metric(f"penstock_audit_records_{name}", "gauge", ("topic",), text) for name, _, text in _RECORDS),
+    Metric(
+        "penstock_audit_completeness_ratio", "gauge", ("topic",), "Arrived of expected; 1 where nothing was expected."
+    ),
+    Metric("penstock_audit_topic_hours", "gauge", ("status",), "Hours of topics, by their worst status."),
+    Metric(
+        "penstock_audit_oldest_incomplete_timestamp_seconds",
+        "gauge",
+        ("topic",),
+        "Begin of the oldest hour that is not complete; absent where all are.",
+    ),
+    Metric(
+        "penstock_audit_latency_seconds",
+        "gauge",
+        ("topic", "quantile"),
+        "From accept to landed in the newest hour that has rows: the worst of its daemons.",
+    ),
+    Metric(
+        "penstock_audit_incarnations", "gauge", ("state",), "Daemons by what they last said: running, closed, silent."
+    ),
+    Metric(
+        "penstock_audit_exit_code", "gauge", (), "Exit code of the run: 0, 10 late, 11 unknown, 12 duplicated, 13 lost."
+    ),
+    Metric("penstock_audit_last_run_timestamp_seconds", "gauge", (), "When the audit ran. Alert when it is old."),
+    Metric("penstock_audit_run_seconds", "gauge", (), "How long it took."),
+)
+"""What the file has."""
+
+
+def text(data: ReportData) -> str:
+    """The file's content."""
+    registry = CollectorRegistry()
+    gauges = {metric.name: Gauge(metric.name, metric.text, metric.labels, registry=registry) for metric in METRICS}
+    for topic, rows in _by_topic(data.rows).items():
+        _tell_topic(gauges, topic, rows)
+    hours = _hours(data.rows)
+    for status in Status:
+        count = sum(1 for found in hours.values() if found is status)
+        gauges["penstock_audit_topic_hours"].labels(status=status.value).set(count)
+    for state in ("running", "closed", "silent"):
+        count = sum(1 for incarnation in data.incarnations if incarnation.state == state)
+        gauges["penstock_audit_incarnations"].labels(state=state).set(count)
+    gauges["penstock_audit_exit_code"].set(data.exit_code)
+    gauges["penstock_audit_last_run_timestamp_seconds"].set(data.ran_at_ms / 1000)
+    gauges["penstock_audit_run_seconds"].set(data.took_s)
+    return generate_latest(registry).decode()
+
+
+def _tell_topic(gauges: Mapping[str, Gauge], topic: str, rows: list[HourRow]) -> None:
+    sums = books(rows)
+    for name, counter, _ in _RECORDS:
+        gauges[f"penstock_audit_records_{name}"].labels(topic=topic).set(getattr(sums, counter))
+    ratio = sums.distinct / sums.expected if sums.expected else 1.0
+    gauges["penstock_audit_completeness_ratio"].labels(topic=topic).set(ratio)
+    incomplete = [
+        minute
+        for row in rows
+        if row.status not in {Status.COMPLETE, Status.COUNTED} and (minute := hour_minute(row.hour)) is not None
+    ]
+    if incomplete:
+        gauges["penstock_audit_oldest_incomplete_timestamp_seconds"].labels(topic=topic).set(min(incomplete) * 60)
+    for quantile, value in _latency(rows).items():
+        gauges["penstock_audit_latency_seconds"].labels(topic=topic, quantile=quantile).set(value)
+
+
+def _latency(rows: Iterable[HourRow]) -> dict[str, float]:
+    measured = [row for row in rows if row.latency_p50_s is not None and row.latency_p99_s is not None]
+    if not measured:
+        return {}
+    newest = max(row.hour for row in measured)
+    last = [row for row in measured if row.hour == newest]
+    return {"0.5": max(row.latency_p50_s or 0.0 for row in last), "0.99": max(row.latency_p99_s or 0.0 for row in last)}
+
+
+def _by_topic(rows: Iterable[HourRow]) -> dict[str, list[HourRow]]:
+    """Rows by topic; beyond `TOPICS_MAX` topics the least troubled, and of these the smallest, go together."""
+    found: dict[str, list[HourRow]] = defaultdict(list)
+    for row in rows:
+        found[row.topic].append(row)
+    if len(found) <= TOPICS_MAX:
+        return dict(sorted(found.items()))
+
+    def need(topic: str) -> tuple[int, int, str]:
+        sums: Books = books(found[topic])
+        return -max(row.status.rank for row in found[topic]), -sums.accepted, topic
+
+    ordered = sorted(found, key=need)
+    kept = {topic: found[topic] for topic in sorted(ordered[: TOPICS_MAX - 1])}
+    return kept | {OTHERS: [row for topic in ordered[TOPICS_MAX - 1 :] for row in found[topic]]}
+
+
+def _hours(rows: Iterable[HourRow]) -> dict[tuple[str, str], Status]:
+    """The worst status of each hour of a topic."""
+    worst: dict[tuple[str, str], Status] = {}
+    for row in rows:
+        place = (row.topic, row.hour)
+        if place not in worst or row.status.rank > worst[place].rank:
+            worst[place] = row.status
+    return worst

@@ -1,0 +1,155 @@
+"""The rows of `audit_report`: one a topic, hour and incarnation, with its verdict."""
+
+from functools import reduce
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ...wire import audit_records
+from ..report.data import MissingClass, Status
+from . import schemas
+from .columns import HOURLY, hour_end_ms, hour_of_minute, moment_text, number
+from .totals import Books
+
+DOUBTS_MAX: Final = 20
+"""Sentences that one row keeps."""
+INTERVALS_MISSED: Final = 3
+"""A heartbeat is not old before so many should have come."""
+_SUMS: Final = (
+    *("accepted", "holes", "expected", "landed", "distinct", "pending", "late", "lost"),
+    *("duplicated", "recovered", "foreign", "unknown", "ahead", "unsettled", "with_ids", "without_ids"),
+)
+
+
+class Findings(NamedTuple):
+    """What the steps before have found, of the wanted hours."""
+
+    books: Books
+    judged: DataFrame
+    """`audit_judge.JUDGED`, rows of ranges."""
+    missing: DataFrame
+    duplicates: DataFrame
+    strays: DataFrame
+    doubts: DataFrame
+    census: DataFrame
+    latencies: DataFrame
+
+
+class Moment(NamedTuple):
+    """When, and how old a heartbeat may be."""
+
+    now_ms: int
+    heartbeat_stale_ms: int
+
+
+def rows(found: Findings, wanted: DataFrame, at: Moment) -> DataFrame:
+    """All columns of `schemas.REPORT` but `run` and `run_at`. `wanted`: topic and hour of those asked for."""
+    facts = _facts(found, wanted).groupBy(*HOURLY)
+    summed = facts.agg(
+        *(F.coalesce(F.sum(name), F.lit(0)).cast("bigint").alias(name) for name in _SUMS),
+        F.array_sort(F.array_distinct(F.flatten(F.collect_list("doubts")))).alias("doubts"),
+    )
+    beats = found.books.heartbeats.drop("host", "version")
+    hosts = found.books.newest.groupBy("incarnation").agg(F.max_by("host", "version").alias("host"))
+    known = (
+        summed.join(F.broadcast(beats), "incarnation", "left")
+        .join(F.broadcast(hosts), "incarnation", "left")
+        .join(found.latencies, list(HOURLY), "left")
+    )
+    over = F.coalesce(F.col("state") == audit_records.CLOSED, F.lit(False))
+    closed = over | F.coalesce(F.col("closed_before") >= hour_end_ms(F.col("hour")), F.lit(False))
+    # Of a daemon that is gone nothing waits any more, whatever its books had open: what has not landed is lost.
+    said = known.withColumns({"closed": closed, "settled": (F.col("unsettled") == 0) | over})
+    doubted = said.withColumn(
+        "doubts", F.slice(F.concat(F.array_compact(F.array(*_doubts(at))), F.col("doubts")), 1, DOUBTS_MAX)
+    )
+    return doubted.select(*(_column(name) for name in schemas.REPORT.names if name not in {"run", "run_at"}))
+
+
+def _column(name: str) -> Column:
+    match name:
+        case "host":
+            return F.coalesce("host", F.lit("")).alias(name)
+        case "status":
+            return _status().alias(name)
+        case _:
+            return F.col(name)
+
+
+def _doubts(at: Moment) -> list[Column]:
+    """What the heartbeat and the landed rows say against a verdict."""
+    stale = F.greatest(F.lit(at.heartbeat_stale_ms), F.col("interval_s") * INTERVALS_MISSED * 1_000)
+    silent = ~F.col("closed") & (F.lit(at.now_ms) - F.col("sent_at") > stale)
+    own = F.col("incarnation") != ""
+    return [
+        F.when(own & F.col("sent_at").isNull(), F.lit("no heartbeat of this incarnation is known")),
+        F.when(own & silent, F.concat(F.lit("no heartbeat since "), moment_text(F.col("sent_at")))),
+        F.when(
+            F.col("unknown") > 0, F.concat(number(F.col("unknown")), F.lit(" landed rows have ids that no book knows"))
+        ),
+    ]
+
+
+def _status() -> Column:
+    """The worst that is true of the row."""
+    waits = (F.col("pending") + F.col("late") + F.col("ahead") > 0) | ~F.col("closed") | ~F.col("settled")
+    only_counted = (F.col("incarnation") == "") | ((F.col("without_ids") > 0) & (F.col("with_ids") == 0))
+    return (
+        F.when(only_counted, str(Status.COUNTED))
+        .when(F.col("lost") > 0, str(Status.LOST))
+        .when(F.col("duplicated") > 0, str(Status.DUPLICATED))
+        .when(F.size("doubts") > 0, str(Status.UNKNOWN))
+        .when(waits, str(Status.LATE))
+        .otherwise(str(Status.COMPLETE))
+    )
+
+
+def _facts(found: Findings, wanted: DataFrame) -> DataFrame:
+    """Counts from everywhere, each row with some of the columns."""
+    hour = hour_of_minute(F.col("minute")).alias("hour")
+    asked = F.broadcast(wanted)
+    judged = found.judged.groupBy("topic", hour, "incarnation").agg(
+        *(F.sum(name).alias(name) for name in ("expected", "distinct", "recovered"))
+    )
+    span = F.col("end") - F.col("first")
+    missing = found.missing.groupBy(*HOURLY).agg(
+        *(F.sum(F.when(F.col("class") == str(each), span)).alias(str(each)) for each in MissingClass)
+    )
+    doubled = found.duplicates.groupBy(*HOURLY).agg(F.sum(F.col("copies") - 1).alias("duplicated"))
+    rows = found.census.groupBy("topic", "hour", F.coalesce("incarnation", F.lit("")).alias("incarnation")).agg(
+        F.sum(F.when(F.col("incarnation").isNotNull(), F.col("rows"))).alias("landed"),
+        F.sum(F.when(F.col("incarnation").isNull(), F.col("rows"))).alias("foreign"),
+    )
+    doubts = found.doubts.join(asked, ["topic", "hour"], "left_semi").groupBy(*HOURLY)
+    frames = [
+        _taken(found.books, asked),
+        judged,
+        missing,
+        doubled,
+        found.strays,
+        rows,
+        # So many at most: a wild set of books has one for each of its records.
+        doubts.agg(F.slice(F.array_sort(F.collect_set("doubt")), 1, DOUBTS_MAX).alias("doubts")),
+    ]
+    united = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    return united.withColumn("doubts", F.coalesce("doubts", F.array().cast("array<string>")))
+
+
+def _taken(books: Books, asked: DataFrame) -> DataFrame:
+    """What the router's book says; of records without ids also what is expected and pending, which nothing else can say."""
+    key = ["incarnation", "topic", "minute", "era"]
+    delivered = books.outcomes.groupBy(*key).agg(F.sum("delivered").alias("sent"))
+    both = books.intakes.join(asked, ["topic", "hour"], "left_semi").join(delivered, key, "left")
+    uncounted = ~F.col("ids")
+    expected = F.col("accepted") - F.col("holed")
+    open_yet = F.greatest(expected - F.coalesce("sent", F.lit(0)), F.lit(0))
+    return both.groupBy(*HOURLY).agg(
+        F.sum("accepted").alias("accepted"),
+        F.sum("holed").alias("holes"),
+        F.sum("unsettled").alias("unsettled"),
+        F.sum(F.when(uncounted, expected)).alias("expected"),
+        F.sum(F.when(uncounted, open_yet)).alias("pending"),
+        F.count_if("ids").alias("with_ids"),
+        F.count_if(uncounted).alias("without_ids"),
+    )

@@ -1,0 +1,84 @@
+"""Which hours of which topics a run looks at."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from ..hours import HourRange
+from ..report.data import LeftOut
+from ..tables import Tables
+from .totals import Books
+
+SEALS: Final = "seals"
+SEALED: Final = ("sealed", "sealed-with-gaps")
+_SEALS: Final = StructType(
+    [StructField(name, StringType()) for name in ("topic", "hour", "status")]
+    + [StructField("generation", IntegerType())]
+)
+Hours = Mapping[str, Iterable[str]]
+"""By topic."""
+
+
+class Scope(NamedTuple):
+    """What is looked at."""
+
+    hours: dict[str, list[str]]
+    """Of each topic, sorted."""
+    sealed: int
+    """Hours of topics that were left out because they are sealed."""
+    left_out: tuple[LeftOut, ...]
+
+    def all_hours(self) -> list[str]:
+        """Of any topic."""
+        return sorted({hour for hours in self.hours.values() for hour in hours})
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """`topic` and `hour`, one row each."""
+        rows = [(topic, hour) for topic, hours in self.hours.items() for hour in hours]
+        columns = [pa.array([row[place] for row in rows], pa.string()) for place in (0, 1)]
+        return spark.createDataFrame(pa.table(columns, names=["topic", "hour"]))
+
+
+def booked_hours(books: Books, topics: Iterable[str]) -> dict[str, set[str]]:
+    """Hours of which the audit topic speaks, by topic."""
+    found: dict[str, set[str]] = {}
+    for topic, hour in books.intakes.where(F.col("topic").isin(*topics)).select("topic", "hour").distinct().collect():
+        found.setdefault(topic, set()).add(hour)
+    return found
+
+
+def sealed_hours(tables: Tables) -> dict[str, set[str]]:
+    """Hours whose newest seal holds, by topic."""
+    if not tables.exists(SEALS):
+        return {}
+    newest = (
+        tables.table(SEALS, _SEALS)
+        .read()
+        .groupBy("topic", "hour")
+        .agg(F.max_by("status", "generation").alias("status"))
+    )
+    found: dict[str, set[str]] = {}
+    for topic, hour in newest.where(F.col("status").isin(*SEALED)).select("topic", "hour").collect():
+        found.setdefault(topic, set()).add(hour)
+    return found
+
+
+def scope(there: Hours, sealed: Mapping[str, set[str]], asked: HourRange | None, hours_max: int) -> Scope:
+    """The hours of a run: those asked for, sealed or not; or else all that are not sealed, of each topic the newest."""
+    hours: dict[str, list[str]] = {}
+    left: list[LeftOut] = []
+    skipped = 0
+    for topic, found in there.items():
+        if asked is not None:
+            hours[topic] = asked.chosen(found)
+            continue
+        open_yet = sorted(set(found) - sealed.get(topic, set()))
+        skipped += len(set(found)) - len(open_yet)
+        hours[topic] = open_yet[-hours_max:]
+        if len(open_yet) > hours_max:
+            left.append(LeftOut(f"unsealed hours of topic {topic}", hours_max, len(open_yet)))
+    return Scope(hours, skipped, tuple(left))

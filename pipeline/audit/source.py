@@ -1,0 +1,133 @@
+"""What the audit asks of Kafka and of `land`'s checkpoints: the audit topic, how far `land` has read, where the logs begin and end.
+
+The order of the questions is part of the proof. How far `land` is, and what Kafka has deleted, is asked before the tables' versions
+are fixed: what is below has its row in them by then. The audit topic is read after that, and the ends of the logs last: they must
+not be older than the acknowledgements that they are compared with.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol, cast
+
+from kafka.protocol.consumer.offsets import OffsetSpec
+from kafka.structs import TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+
+from ...config.pipeline import PipelineSettings
+from ...config.pipeline_kafka import connector_options
+from ...runtime import logs
+from ..kafka_admin import KafkaNotAskedError, KafkaUnreachableError, Offsets, asking
+from ..land.checkpoint import Checkpoint
+from ..land.lag_group import positions
+
+TIMEOUT_S: Final = 30.0
+
+
+class Source(Protocol):
+    """What is not in the tables. Partitions that nothing is known of are left out of the answers."""
+
+    def landed_to(self) -> Offsets:
+        """Offsets that `land` reads next; everything below is in the tables."""
+        ...
+
+    def log_starts(self) -> Offsets:
+        """First offsets that Kafka still has."""
+        ...
+
+    def records(self) -> DataFrame:
+        """The audit topic: `key` and `value`, both binary."""
+        ...
+
+    def records_most(self) -> int | None:
+        """So many records the audit topic has at most; None: that is not known."""
+        ...
+
+    def log_ends(self) -> Offsets:
+        """Offsets behind the last record that Kafka has."""
+        ...
+
+
+class KafkaSource:
+    """The brokers and checkpoints of the settings."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: PipelineSettings,
+        *,
+        group: Callable[[PipelineSettings], Offsets] = positions,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._group = group
+
+    def landed_to(self) -> Offsets:
+        """By the checkpoint, where there is one: the group is shared by all pipelines with its prefix, and another one may be ahead."""
+        found = {topic: self._checkpointed(topic) for topic in self._settings.topics}
+        if None in found.values():
+            committed = self._group(self._settings)
+            return {topic: committed.get(topic, {}) if ends is None else ends for topic, ends in found.items()}
+        return {topic: ends for topic, ends in found.items() if ends is not None}
+
+    def _checkpointed(self, topic: str) -> Mapping[int, int] | None:
+        """The end of the last batch that Spark has noted: both commits are made by then. None when no checkpoint can be found."""
+        checkpoint = Checkpoint(self._spark, f"{self._settings.checkpoints.rstrip('/')}/land/{topic}")
+        if checkpoint.query_id() is None:
+            return None
+        batch = checkpoint.last_finished()
+        text = None if batch is None else checkpoint.offsets(batch)
+        if text is None:
+            return {}
+        ends = cast("dict[str, dict[str, int]]", json.loads(text))
+        return {int(partition): offset for partition, offset in ends.get(topic, {}).items()}
+
+    def log_starts(self) -> Offsets:
+        return self._listed(OffsetSpec.EARLIEST, self._settings.topics)
+
+    def log_ends(self) -> Offsets:
+        return self._listed(OffsetSpec.LATEST, self._settings.topics)
+
+    def records_most(self) -> int | None:
+        topic = self._settings.audit.topic
+        ends = self._listed(OffsetSpec.LATEST, [topic]).get(topic)
+        return None if ends is None else sum(ends.values())
+
+    def _listed(self, which: int, topics: Iterable[str]) -> Offsets:
+        """Of all records, committed or not: what stands behind an open transaction was acknowledged nevertheless."""
+        found: dict[str, dict[int, int]] = {}
+        try:
+            with asking(self._settings.kafka, timeout_s=TIMEOUT_S) as admin:
+                there = set(admin.list_topics())
+                wanted = [topic for topic in topics if topic in there]
+                places = {
+                    TopicPartition(topic["name"], part["partition_index"]): which
+                    for topic in (admin.describe_topics(wanted) if wanted else [])
+                    for part in topic["partitions"]
+                }
+                answers = admin.list_partition_offsets(places) if places else {}
+        except (KafkaUnreachableError, KafkaNotAskedError) as error:
+            _ = logs.get().warning("log_ends_not_read", reason=str(error))
+            return {}
+        for place, answer in answers.items():
+            if answer.offset >= 0:
+                found.setdefault(place.topic, {})[place.partition] = answer.offset
+        return found
+
+    def records(self) -> DataFrame:
+        reader = self._spark.read.format("kafka")
+        for name, value in connector_options(self._settings.kafka).items():
+            reader = reader.option(name, value)
+        reader = reader.option("subscribe", self._settings.audit.topic)
+        reader = reader.option("startingOffsets", "earliest").option("endingOffsets", "latest")
+        reader = reader.option("kafka.isolation.level", "read_committed")
+        # Compaction and retention take records away while they are read. What was replaced is not missed, what was not leaves a gap
+        # in the books.
+        reader = reader.option("failOnDataLoss", "false")
+        return reader.load().select("key", "value")
+
+
+def rows_of(offsets: Offsets) -> list[tuple[Any, ...]]:
+    """Topic, partition, offset."""
+    return [
+        (topic, partition, offset) for topic, partitions in offsets.items() for partition, offset in partitions.items()
+    ]

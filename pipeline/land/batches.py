@@ -1,0 +1,173 @@
+"""One micro-batch of `land`: good rows in one commit, bad rows in another, and what must hold before either.
+
+What a crash leaves at each step, and what the next run does with it:
+
+* before the first commit: nothing; the batch is written;
+* between the two: the good rows; their commit is recognised by its transaction and not repeated, the bad rows are written;
+* after both, before Spark's own log: the same, twice recognised.
+
+That holds as long as the batch is read by the same rules and of the same records as before, which is why both are kept with each
+commit and compared before the first batch of a run.
+"""
+
+import datetime as dt
+import threading
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ...runtime import logs
+from .. import schemas
+from ..failures import sentence
+from ..names import QUARANTINE, bronze_table
+from ..tables import Constant, Part, Table, Tables, Transaction
+from .checkpoint import Checkpoint
+from .topic import LandTopic
+
+RULES: Final = "penstock.parse"
+"""In a commit's metadata: digest of the rules by which its batch was read."""
+OFFSETS: Final = "penstock.offsets"
+"""In a commit's metadata: the end of its batch in each partition, as in Spark's offset log."""
+
+
+_GOOD, _BAD = range(2)
+
+
+class LandError(Exception):
+    """`land` stopped, or does not start. The text says why, and what to do."""
+
+
+class ClosedError(Exception):
+    """A batch is not begun because the job ends; the next run begins it."""
+
+
+class Steps(Protocol):
+    """Told how far a batch has come; what it raises stops the query there. Tests end the driver in it."""
+
+    def reached(self, step: str, topic: str, batch: int) -> None:
+        """`step` is one of `started`, `good` (those are committed) and `bad` (those too)."""
+        ...
+
+
+class NoSteps:
+    """Nobody wants to know."""
+
+    def reached(self, step: str, topic: str, batch: int) -> None:
+        """Nothing."""
+
+
+class Batches:
+    """Writes the micro-batches of one query, in the order of their ids; Spark calls it from a thread of its own."""
+
+    def __init__(self, topic: LandTopic, tables: Tables, checkpoint: Checkpoint, steps: Steps) -> None:
+        self._topic = topic
+        self._checkpoint = checkpoint
+        self._steps = steps
+        self._rules = topic.rules.digest()
+        self._query: str | None = None
+        self._looked = False
+        schema = schemas.bronze(topic.format.value_type)
+        self._bronze = tables.table(bronze_table(topic.name), schema, schemas.PARTITION_BY)
+        self._quarantine = tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY)
+        wrong = F.col("error_class")
+        self._parts = tables.parts([Part(self._bronze, wrong.isNull()), Part(self._quarantine, wrong.isNotNull())])
+        self._closed = threading.Event()
+        self.failure: LandError | None = None
+        """Why the query was stopped from here, if it was."""
+
+    def close(self) -> None:
+        """Begin no batch from now on. From any thread."""
+        self._closed.set()
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """Write a batch, or what of it is not written yet. Raise LandError, ClosedError."""
+        if self._closed.is_set():
+            raise ClosedError(f"{self._topic.name}: batch {batch} is not begun, the job ends")
+        try:
+            self._write(frame, batch)
+        except LandError as error:
+            self.failure = error
+            raise
+        except Exception as error:  # noqa: BLE001 - Spark's regular expressions overflow the stack at what the JVM's errors say
+            self.failure = LandError(f"{self._topic.name}: batch {batch}: {sentence(error)}")
+            _ = logs.get().debug("batch_failed", topic=self._topic.name, batch=batch, exc_info=True)
+            raise self.failure from None
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        good_app, bad_app = self._apps()
+        offsets = self._checkpoint.offsets(batch) or ""
+        metadata = {RULES: self._rules, OFFSETS: offsets}
+        if not self._looked:
+            self._look(good_app, self._bronze, batch, offsets, follows=True)
+            self._look(bad_app, self._quarantine, batch, offsets, follows=False)
+            self._looked = True
+        self._steps.reached("started", self._topic.name, batch)
+        with self._parts.write(frame, self._constants(batch)) as parts:
+            # A commit even without rows: it tells later runs how this batch was read.
+            if not parts.append(_GOOD, app=good_app, version=batch, metadata=metadata):
+                self._compare(self._bronze.transaction(good_app), batch, offsets)
+            self._steps.reached("good", self._topic.name, batch)
+            if not parts.is_empty(_BAD):
+                _ = parts.append(_BAD, app=bad_app, version=batch, metadata=metadata)
+            self._steps.reached("bad", self._topic.name, batch)
+
+    def _apps(self) -> tuple[str, str]:
+        if self._query is None:
+            self._query = self._checkpoint.query_id()
+        if self._query is None:
+            raise LandError(
+                f"{self._checkpoint.path} has lost its metadata; without the query's id nothing can be written once"
+            )
+        return apps(self._query)
+
+    def _constants(self, batch: int) -> dict[str, Constant]:
+        return {
+            "format": self._topic.rules.format,
+            "schema_version": self._topic.rules.schema_version,
+            "batch": batch,
+            # Of the moment of writing: what a stream calls the present is when the batch was planned.
+            "landed_at": dt.datetime.now(tz=dt.UTC),
+        }
+
+    def _look(self, app: str, table: Table, batch: int, offsets: str, *, follows: bool) -> None:
+        """Before the first batch of a run: is the table where the checkpoint says? `follows`: every batch has a commit there."""
+        found = table.transaction(app)
+        newest = -1 if found is None else found.version
+        if newest > batch:
+            raise LandError(
+                f"{self._topic.name}: the table {table.name} has batch {newest} already, and the checkpoint {self._checkpoint.path} is "
+                f"only at batch {batch}: it is an older copy, and going on from it would lose records. Give the query the newer checkpoint"
+            )
+        if follows and newest < batch - 1:
+            missing = f"batch {newest + 1}" if newest + 2 == batch else f"batches {newest + 1} to {batch - 1}"
+            raise LandError(
+                f"{self._topic.name}: the table {table.name} does not have {missing}, which the checkpoint {self._checkpoint.path} "
+                "counts as landed: the table was restored or replaced. Restore the checkpoint of the same time, or begin anew with both"
+            )
+        self._compare(found, batch, offsets)
+
+    def _compare(self, found: Transaction | None, batch: int, offsets: str) -> None:
+        """Before leaving out a commit that is there: it must be of the same rules and the same records."""
+        if found is not None and found.version > batch:
+            # What the commit of this batch was of is hidden by the newer one.
+            raise LandError(
+                f"{self._topic.name}: this driver is at batch {batch}, and batch {found.version} is in the table already: another "
+                "driver lands the topic with a copy of this checkpoint. End one of them"
+            )
+        if found is None or found.version != batch or RULES not in found.metadata:
+            return
+        if found.metadata[RULES] != self._rules:
+            raise LandError(
+                f"{self._topic.name}: batch {batch} was half written under another schema; start once with the old one"
+            )
+        if found.metadata.get(OFFSETS, "") != offsets:
+            raise LandError(
+                f"{self._topic.name}: batch {batch} in the table is of other records than batch {batch} of the checkpoint "
+                f"{self._checkpoint.path}: it is not the checkpoint that wrote the table"
+            )
+
+
+def apps(query: str) -> tuple[str, str]:
+    """Names of a query's transactions: in its topic's table, and in quarantine."""
+    return f"{query}/good", f"{query}/bad"

@@ -1,0 +1,80 @@
+"""Where `land` is, as offsets of a consumer group, so that ordinary lag tools show it.
+
+Information, not state: `land` goes on from its checkpoint. Only the audit reads it back, when it tells late from lost. A member in
+the group makes the brokers refuse the commits.
+"""
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from ...config.pipeline import PipelineSettings
+from ...runtime import logs
+from ..kafka_admin import Admin, KafkaNotAskedError, KafkaUnreachableError, Offsets, asking, connect
+
+JOB: Final = "land"
+Outcome = Literal["committed", "refused", "unreachable"]
+
+
+def group_of(settings: PipelineSettings, job: str = JOB) -> str:
+    """The group of a job."""
+    return f"{settings.listener.lag_group_prefix}{job}"
+
+
+class LagGroup:
+    """Commits to one group. Used by one thread; a call blocks for at most the time-out of its connection, twice."""
+
+    def __init__(self, group: str, connect: Callable[[], Admin]) -> None:
+        self.group: Final = group
+        self._connect = connect
+        self._admin: Admin | None = None
+
+    @classmethod
+    def of(cls, settings: PipelineSettings) -> "LagGroup":
+        """The group of `land` on the brokers of the settings."""
+        return cls(group_of(settings), lambda: connect(settings.kafka, timeout_s=settings.listener.lag_timeout))
+
+    def commit(self, ends: Offsets) -> tuple[Outcome, str]:
+        """Commit offsets to read next; the second is the reason when they were not."""
+        wanted = {
+            TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)
+            for topic, partitions in ends.items()
+            for partition, offset in partitions.items()
+        }
+        try:
+            if self._admin is None:
+                self._admin = self._connect()
+            answers = self._admin.alter_group_offsets(self.group, wanted)
+        except (KafkaError, KafkaUnreachableError, OSError) as error:
+            self.close()
+            return "unreachable", " ".join(str(error).split()) or type(error).__name__
+        except KafkaNotAskedError as error:
+            return "refused", str(error)
+        refused = sorted({error.__name__ for error in answers.values() if getattr(error, "errno", 0) != 0})
+        return ("refused", ", ".join(refused)) if refused else ("committed", "")
+
+    def close(self) -> None:
+        """Let the connection go; the next commit makes one."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+
+def positions(settings: PipelineSettings) -> dict[str, dict[int, int]]:
+    """What `land` has committed, by topic and partition: the offset it reads next. Empty when that cannot be had; then the log says so."""
+    if not settings.listener.lag_group:
+        return {}
+    group = group_of(settings)
+    found: dict[str, dict[int, int]] = {}
+    try:
+        with asking(settings.kafka, timeout_s=settings.listener.lag_timeout) as admin:
+            committed = admin.list_group_offsets(group).get(group, {})
+    except (KafkaUnreachableError, KafkaNotAskedError) as error:
+        _ = logs.get().warning("lag_group_not_read", group=group, reason=str(error))
+        return {}
+    for place, position in committed.items():
+        if position.offset >= 0:
+            found.setdefault(place.topic, {})[place.partition] = position.offset
+    return found

@@ -1,0 +1,173 @@
+"""`land`: topics into tables, each record in exactly one row of `bronze_<topic>` or `quarantine`.
+
+One query a topic, each with a checkpoint of its own, all of them in one driver.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ...config.pipeline import PipelineSettings
+from ...config.pipeline_kafka import connector_options
+from .. import schemas
+from ..failures import sentence
+from ..names import QUARANTINE, bronze_table
+from ..tables import Tables
+from .batches import Batches, LandError, NoSteps, Steps, apps
+from .checkpoint import Checkpoint
+from .topic import LandTopic, topics_of
+
+Source = Callable[[SparkSession, str], DataFrame]
+"""Makes the stream of a topic, with the columns of Spark's Kafka connector, `headers` among them."""
+
+_GLANCE_S: Final = 0.1
+
+
+class Land:
+    """The queries of all topics of the settings. Used from one thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: PipelineSettings,
+        tables: Tables,
+        *,
+        source: Source | None = None,
+        steps: Steps | None = None,
+        new_query: bool = False,
+    ) -> None:
+        """`new_query`: rows that another query wrote (its checkpoint is gone) are no reason not to start; they stay, and what
+        is still in Kafka lands a second time."""
+        self._spark = spark
+        self._settings = settings
+        self._tables = tables
+        self._source = source
+        self._steps = steps or NoSteps()
+        self._new_query = new_query
+        self._stopping = False
+        self._running: list[tuple[LandTopic, Batches, StreamingQuery]] = []
+
+    @property
+    def queries(self) -> tuple[StreamingQuery, ...]:
+        """Those that were started, one a topic, in the order of the settings."""
+        return tuple(query for _, _, query in self._running)
+
+    def start(self, *, once: bool | None = None) -> tuple[StreamingQuery, ...]:
+        """Start the queries. `once`: land what is in the topics now and end; None: as the settings say.
+
+        Raises:
+            ConfigError: with what is wrong; nothing was started.
+            LandError: a table has rows of another query; nothing was started.
+        """
+        topics = topics_of(self._settings)
+        once = self._settings.land.is_once if once is None else once
+        source = self._source or kafka_source(self._settings, once=once)
+        for topic in topics:
+            self._refuse_foreign_tables(topic)
+        for topic in topics:
+            batches = Batches(topic, self._tables, Checkpoint(self._spark, topic.checkpoint), self._steps)
+            frame = topic.observed(topic.read(source(self._spark, topic.name)))
+            writer = (
+                frame.writeStream.queryName(topic.query_name)
+                .option("checkpointLocation", topic.checkpoint)
+                .foreachBatch(batches.write)
+            )
+            writer = (
+                writer.trigger(availableNow=True)
+                if once
+                else writer.trigger(processingTime=self._settings.land.trigger)
+            )
+            self._running.append((topic, batches, writer.start()))
+        return self.queries
+
+    def run_once(self) -> None:
+        """Land what is in the topics now, and end. Raise ConfigError, LandError."""
+        _ = self.start(once=True)
+        _ = self.wait()
+
+    def wait(self, *, seconds: float | None = None) -> bool:
+        """Until all queries have ended (True) or time is over (False).
+
+        Raises:
+            LandError: a query failed; the others have finished the batch they were at and have ended.
+        """
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        pause = threading.Event()
+        while any(query.isActive for query in self.queries):
+            self._raise_failure()
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            _ = pause.wait(min(_GLANCE_S, left))
+        self._raise_failure()
+        return True
+
+    def stop(self, *, seconds: float = 60.0) -> None:
+        """Let every query finish the batch it is at, for so long at most, then stop it. A batch that was cut off is replayed."""
+        self._stopping = True
+        until = time.monotonic() + seconds
+        for _, batches, _ in self._running:
+            batches.close()
+        pause = threading.Event()
+        while busy := [query for query in self.queries if query.isActive]:
+            for query in busy:
+                if time.monotonic() >= until or not query.status["isTriggerActive"]:
+                    query.stop()
+            _ = pause.wait(_GLANCE_S)
+
+    def _raise_failure(self) -> None:
+        for topic, batches, query in self._running:
+            error = None if query.isActive else query.exception()
+            if error is None or (self._stopping and batches.failure is None):
+                continue
+            self.stop(seconds=self._settings.stop_timeout)
+            raise batches.failure or LandError(f"{topic.name}: {sentence(error)}")
+
+    def _refuse_foreign_tables(self, topic: LandTopic) -> None:
+        """A deleted checkpoint makes a new query, and all that Kafka still has would land again."""
+        if self._new_query:
+            return
+        query = Checkpoint(self._spark, topic.checkpoint).query_id()
+        bronze = self._tables.table(
+            bronze_table(topic.name), schemas.bronze(topic.format.value_type), schemas.PARTITION_BY
+        )
+        quarantine = self._tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY)
+        if query is not None and bronze.transaction(apps(query)[0]) is not None:
+            return
+        of_topic = quarantine.read().where(F.col("topic") == topic.name)
+        if not bronze.read().isEmpty() or not of_topic.isEmpty():
+            what = "has no checkpoint there yet" if query is None else "has written none of them"
+            raise LandError(
+                f"{topic.name}: {bronze.name} or {quarantine.name} has rows of another query, and the one of {topic.checkpoint} {what}: "
+                "everything that is still in Kafka would land a second time. Give back the checkpoint that was used, or say that "
+                "this is wanted (land --new-query)"
+            )
+
+
+def kafka_source(settings: PipelineSettings, *, once: bool) -> Source:
+    """Spark's Kafka connector with the options of the settings. Raise ConfigError: a file of secrets cannot be used."""
+    land = settings.land
+    options = connector_options(settings.kafka) | {
+        "kafka.isolation.level": land.isolation,
+        "includeHeaders": "true",
+        "startingOffsets": land.starting_offsets,
+        "failOnDataLoss": str(land.fail_on_data_loss).lower(),
+        "maxOffsetsPerTrigger": str(land.max_offsets_per_trigger),
+        "groupIdPrefix": "penstock-land",
+    }
+    if land.min_offsets_per_trigger and not once:
+        options |= {
+            "minOffsetsPerTrigger": str(land.min_offsets_per_trigger),
+            "maxTriggerDelay": land.max_trigger_delay,
+        }
+
+    def stream(spark: SparkSession, topic: str) -> DataFrame:
+        return spark.readStream.format("kafka").options(**options).option("subscribe", topic).load()
+
+    return stream

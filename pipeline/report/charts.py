@@ -1,0 +1,258 @@
+"""The report's pictures as SVG paths: completeness by topic, hosts by minute, latency by topic. Geometry only, no colours.
+
+Classes of paths are drawn by `report.css`. Many columns share one path for each class, so that a picture of thousands of cells
+stays a few lines of markup.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from .data import HostMinutes, HourRow, Status, TopicMinutes
+from .time_axis import Axis, Cell, Cells, lay, total
+from .wording import MINUTES_A_DAY, UNKNOWN_HOST, hour_text, minute_text, seconds
+
+COLUMN: Final = 10
+"""Width of a column in units of the view box, gap included."""
+STRIP_HEIGHT: Final = 60
+BAR_HEIGHT: Final = 48
+LANE: Final = (52, 7)
+"""Top and height of the lane below the bars in which trouble is marked."""
+HEAT_ROW: Final = 20
+LEVELS: Final = 4
+TICK_MINUTES: Final = (5, 10, 15, 30, 60, 120, 180, 360, 720, 1_440, 2_880, 10_080, 20_160, 43_200, 129_600, 525_600)
+LATENCY_SIZE: Final = (340, 150)
+LATENCY_PLOT: Final = (48, 10, 282, 112)
+"""Left, top, width, height."""
+TICKS_S: Final = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0, 360_000.0, 3_600_000.0, 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What is drawn in one manner."""
+
+    css_class: str
+    d: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A label of the time axis, at a place in percent of its width."""
+
+    text: str
+    place: float
+    anchor: str
+
+
+def _paths(parts: Mapping[str, Sequence[str]]) -> tuple[Path, ...]:
+    return tuple(Path(name, "".join(drawn)) for name, drawn in parts.items() if drawn)
+
+
+def _box(x: float, y: float, width: float, height: float) -> str:
+    return f"M{x:g} {y:g}h{width:g}v{height:g}h{-width:g}z"
+
+
+def _gap(columns: int) -> float:
+    """Space between bars; many columns have none to spare."""
+    return 2 if columns <= 60 else 1.2 if columns <= 120 else 0.6
+
+
+def breaks(axis: Axis, height: float) -> Path:
+    """The columns that stand for a time left out."""
+    return Path("break", "".join(_box(place * COLUMN + 3, 0, 4, height) for place in sorted(axis.breaks)))
+
+
+def strip(cells: Cells, axis: Axis) -> tuple[Path, ...]:
+    """Bars of what was expected, in the class of what became of it; trouble is marked again below, at full width."""
+    parts: dict[str, list[str]] = defaultdict(list)
+    peak = max((cell.expected for cell in cells.values()), default=0)
+    width = COLUMN - _gap(len(axis.starts))
+    for column, cell in cells.items():
+        height = max(1.5, BAR_HEIGHT * cell.expected / peak) if peak else 1.5
+        x = column * COLUMN
+        status = cell.status
+        if status is not Status.COMPLETE:
+            parts[f"tint {status}"].append(_box(x, 0, COLUMN, BAR_HEIGHT))
+            parts[f"mark {status}"].append(_box(x, LANE[0], COLUMN, LANE[1]))
+        parts[f"bar {status}"].append(_box(x, BAR_HEIGHT - height, width, height))
+    order = sorted(parts, key=lambda name: not name.startswith("tint"))
+    return _paths({name: parts[name] for name in order})
+
+
+def heat(rows: Sequence[Cells], axis: Axis) -> tuple[Path, ...]:
+    """One row of cells for each host: what is whole is darker the more came in, trouble has its own class."""
+    parts: dict[str, list[str]] = defaultdict(list)
+    peak = max((cell.expected for cells in rows for cell in cells.values()), default=0)
+    width = COLUMN - _gap(len(axis.starts))
+    for place, cells in enumerate(rows):
+        for column, cell in cells.items():
+            status = cell.status
+            name = f"cell {status}" if status is not Status.COMPLETE else f"cell level-{level(cell.expected, peak)}"
+            parts[name].append(_box(column * COLUMN, place * HEAT_ROW + 1, width, HEAT_ROW - 2))
+    return _paths(dict(sorted(parts.items())))
+
+
+def level(count: int, peak: int) -> int:
+    """1 to `LEVELS` by the logarithm: a host with a hundredth of the load of another is still seen."""
+    if count <= 0 or peak <= 1:
+        return LEVELS if count > 0 else 1
+    return max(1, min(LEVELS, math.ceil(LEVELS * math.log1p(count) / math.log1p(peak))))
+
+
+def ticks(axis: Axis, most: int = 7) -> tuple[Tick, ...]:
+    """Labels under the columns, at round times; the date where it changes."""
+    columns = len(axis.starts)
+    if not columns:
+        return ()
+    apart = next((every for every in TICK_MINUTES if every * most >= axis.step * columns), axis.step * columns)
+    shown: list[int] = []
+    after_break = {place + 1 for place in axis.breaks}
+    for column in range(columns):
+        round_time = axis.starts[column] // apart != (axis.starts[column] - axis.step) // apart
+        if column in axis.breaks or not (column in after_break or round_time):
+            continue
+        if shown and (column - shown[-1]) * (most + 2) < columns:
+            if column not in after_break:
+                continue
+            del shown[-1]
+        shown.append(column)
+    made: list[Tick] = []
+    day = ""
+    texts = {column: minute_text(axis.starts[column]) for column in shown or [0]}
+    # Narrow screens have no room for a year that is the same everywhere.
+    year = len({text[:4] for text in texts.values()}) > 1
+    for column, text in texts.items():
+        date, _, of_day = (text if year else text[5:]).partition(" ")
+        label = date if apart >= MINUTES_A_DAY else of_day if date == day else f"{date} {of_day}"
+        day = date
+        place = 100 * column / columns
+        made.append(Tick(label, round(place, 2), "start" if place < 8 else "end" if place > 92 else "middle"))
+    return tuple(made)
+
+
+class Laid(NamedTuple):
+    """A topic or a host with its columns, and their sum."""
+
+    name: str
+    cells: Cells
+    whole: Cell
+
+
+def laid_topics(topics: Iterable[TopicMinutes], axis: Axis) -> list[Laid]:
+    """Each topic with its columns and their sum, the worst first, then the largest."""
+    laid = [Laid(topic.topic, cells, total(cells)) for topic in topics for cells in (lay(topic.points, axis),)]
+    return sorted(laid, key=lambda item: (-item.whole.status.rank, -item.whole.expected, item.name))
+
+
+def laid_hosts(hosts: Iterable[HostMinutes], axis: Axis, most: int) -> list[Laid]:
+    """Each host with its columns, the worst first, then by name; beyond `most` all others together in one row."""
+    laid = [
+        Laid(host.host or UNKNOWN_HOST, cells, total(cells)) for host in hosts for cells in (lay(host.points, axis),)
+    ]
+    laid.sort(key=lambda item: (-item.whole.status.rank, item.name))
+    if len(laid) <= most:
+        return laid
+    together: dict[int, Cell] = {}
+    for host in laid[most - 1 :]:
+        for column, cell in host.cells.items():
+            together.setdefault(column, Cell()).add(cell)
+    rest = dict(sorted(together.items()))
+    return [*laid[: most - 1], Laid(f"{len(laid) - most + 1:,} more hosts", rest, total(rest))]
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyHour:
+    """Latency of a topic in one hour, or in several hours together: then p50 is their mean by rows, p99 the worst of them."""
+
+    first: str
+    last: str
+    p50_s: float
+    p99_s: float
+    rows: int
+
+
+def latency_hours(rows: Iterable[HourRow], most: int) -> dict[str, tuple[LatencyHour, ...]]:
+    """By topic, sorted by hour; several hours are put together where there are more than `most`."""
+    found: dict[str, dict[str, list[HourRow]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row.latency_p50_s is not None and row.latency_p99_s is not None:
+            found[row.topic][row.hour].append(row)
+    by_topic: dict[str, tuple[LatencyHour, ...]] = {}
+    for topic, hours in found.items():
+        names = sorted(hours)
+        size = -(-len(names) // most)
+        groups = [names[start : start + size] for start in range(0, len(names), size)]
+        by_topic[topic] = tuple(_together(group, [row for name in group for row in hours[name]]) for group in groups)
+    return by_topic
+
+
+def _together(hours: Sequence[str], rows: Sequence[HourRow]) -> LatencyHour:
+    weights = [max(1, row.landed) for row in rows]
+    p50 = sum((row.latency_p50_s or 0.0) * weight for row, weight in zip(rows, weights, strict=True)) / sum(weights)
+    p99 = max(row.latency_p99_s or 0.0 for row in rows)
+    return LatencyHour(hours[0], hours[-1], p50, max(p50, p99), sum(row.landed for row in rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Text in a picture."""
+
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPicture:
+    """Bars from p50 to p99 over the hours, on a logarithmic scale."""
+
+    paths: tuple[Path, ...]
+    labels: tuple[Label, ...]
+    typical: str
+    worst: str
+
+
+def latency(hours: Sequence[LatencyHour]) -> LatencyPicture:
+    """The picture of one topic; `hours` is not empty."""
+    left, top, width, height = LATENCY_PLOT
+    low, high = _scale(min(hour.p50_s for hour in hours), max(hour.p99_s for hour in hours))
+
+    def y(value: float) -> float:
+        clear = min(max(value, low), high)
+        return round(top + height * (1 - math.log(clear / low) / math.log(high / low)), 1)
+
+    parts: dict[str, list[str]] = defaultdict(list)
+    labels: list[Label] = []
+    for tick in TICKS_S:
+        if low <= tick <= high:
+            parts["grid"].append(f"M{left} {y(tick)}h{width}")
+            labels.append(Label(left - 6, y(tick) + 4, seconds(tick), "end"))
+    slot = width / len(hours)
+    bar = max(1.0, min(14.0, slot * 0.6))
+    for place, hour in enumerate(hours):
+        middle = left + slot * (place + 0.5)
+        upper, lower = y(hour.p99_s), y(hour.p50_s)
+        parts["spread"].append(
+            _box(round(middle - bar / 2, 1), upper, round(bar, 1), max(0.5, round(lower - upper, 1)))
+        )
+        parts["p99"].append(f"M{middle - bar / 2:.1f} {upper}h{bar:.1f}")
+        parts["p50"].append(f"M{middle - bar / 2:.1f} {lower}h{bar:.1f}")
+    foot = top + height + 18
+    labels.append(Label(left, foot, hour_text(hours[0].first)))
+    if len(hours) > 1:
+        labels.append(Label(left + width, foot, hour_text(hours[-1].last), "end"))
+    weight = sum(max(1, hour.rows) for hour in hours)
+    typical = sum(hour.p50_s * max(1, hour.rows) for hour in hours) / weight
+    return LatencyPicture(_paths(parts), tuple(labels), seconds(typical), seconds(max(hour.p99_s for hour in hours)))
+
+
+def _scale(low: float, high: float) -> tuple[float, float]:
+    """The ticks around the values, at least two apart."""
+    lower = max((tick for tick in TICKS_S if tick <= low), default=TICKS_S[0])
+    upper = min((tick for tick in TICKS_S if tick >= high), default=TICKS_S[-1])
+    if lower >= upper:
+        upper = min((tick for tick in TICKS_S if tick > lower), default=lower * 10)
+    return lower, upper

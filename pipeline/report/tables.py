@@ -1,0 +1,377 @@
+"""The tables of the report: rows as text with what they are sorted and filtered by. Long ones are cut, the worst first, and say so."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from .data import HourRow, IncarnationState, MissingClass, ReportData, Status
+from .wording import NONE, UNKNOWN_HOST, counted, hour_text, moment, number, record_ids, seconds, share
+
+CLASS_STATUS: Final = {
+    MissingClass.PENDING: Status.LATE,
+    MissingClass.LATE: Status.LATE,
+    MissingClass.LOST: Status.LOST,
+}
+PLACES_MAX: Final = 8
+"""Places of one id that are written out."""
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: `numeric` stands to the right and sorts as a number."""
+
+    label: str
+    numeric: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`sort` is compared in place of the text where there is one; `kind` says how it is drawn."""
+
+    text: str
+    sort: int | float | str | None = None
+    kind: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`topic`, `hour` and `status` are what the filters look at; an empty one is not filtered by."""
+
+    topic: str
+    hour: str
+    status: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table with its heading."""
+
+    id: str
+    title: str
+    intro: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    empty: str
+    left_out: tuple[str, ...] = ()
+    count: int = 0
+    """Of what the table names: ids, hours, hosts; shown beside the title."""
+
+
+def tables(data: ReportData, rows_max: int) -> tuple[Table, ...]:
+    """All of them, in the order of the page."""
+    return (
+        _missing(data, rows_max),
+        _duplicates(data, rows_max),
+        _hours(data, rows_max),
+        _holes(data, rows_max),
+        _odd(data, rows_max),
+        _incarnations(data, rows_max),
+    )
+
+
+def _cut(items: Sequence[Item], most: int, what: str) -> tuple[Sequence[Item], tuple[str, ...]]:
+    if len(items) <= most:
+        return items, ()
+    return items[:most], (f"Shown: the first {number(most)} of {number(len(items))} {what}.",)
+
+
+def _count(value: int, kind: str = "") -> Cell:
+    return Cell(number(value), value, kind if value else "zero")
+
+
+def _hour(hour: str) -> Cell:
+    return Cell(hour_text(hour), hour, "time")
+
+
+def _host(host: str, incarnation: str) -> Cell:
+    return Cell(host or UNKNOWN_HOST, host, "host", incarnation if host else "")
+
+
+def _status(status: Status, text: str = "") -> Cell:
+    return Cell(text or status, status.rank, f"badge {status}")
+
+
+def _hours(data: ReportData, most: int) -> Table:
+    order = sorted(data.rows, key=lambda row: (-row.status.rank, row.hour, row.topic, row.host))
+    shown, left_out = _cut(order, most, "rows, the worst first; the totals above count all of them")
+    columns = (
+        Column("Status"), Column("Hour (UTC)"), Column("Topic"), Column("Host", hint="and incarnation"),
+        Column("Accepted", True), Column("Expected", True, "accepted without holes"), Column("Arrived", True, "distinct ids in the tables"),
+        Column("Share", True), Column("Lost", True), Column("Late", True), Column("Pending", True),
+        Column("Twice", True, "rows beyond the first of an id"), Column("p50 / p99", True, "accept to landed; sorted by p99"),
+    )  # fmt: skip
+    return Table(
+        "hours",
+        "Hours",
+        "One row for each hour, topic and incarnation: what the daemon says it accepted beside what the tables have.",
+        columns,
+        tuple(_hour_row(row) for row in shown),
+        "No hour had anything accepted or landed.",
+        left_out,
+        len(data.rows),
+    )
+
+
+def _hour_row(row: HourRow) -> Row:
+    counted_only = row.status is Status.COUNTED
+    whole = counted_only or row.distinct >= row.expected
+    return Row(
+        row.topic,
+        row.hour,
+        row.status,
+        (
+            _status(row.status),
+            _hour(row.hour),
+            Cell(row.topic, kind="topic"),
+            Cell(_who(row), row.host, "host", "; ".join((row.incarnation, *row.doubts)).strip("; ")),
+            _count(row.accepted),
+            _count(row.expected),
+            Cell(NONE, -1) if counted_only else _count(row.distinct),
+            Cell(NONE, -1)
+            if counted_only
+            else Cell(share(row.distinct, row.expected), _part(row), "" if whole else "strong"),
+            _count(row.lost, "lost"),
+            _count(row.late, "late"),
+            _count(row.pending, "late"),
+            _count(row.duplicated, "duplicated"),
+            Cell(_latency(row), -1.0 if row.latency_p99_s is None else round(row.latency_p99_s, 3)),
+        ),
+    )
+
+
+def _who(row: HourRow) -> str:
+    return row.host or (UNKNOWN_HOST if row.incarnation else "other producers")
+
+
+def _part(row: HourRow) -> float:
+    return row.distinct / row.expected if row.expected else 1.0
+
+
+def _latency(row: HourRow) -> str:
+    return NONE if row.latency_p50_s is None else f"{seconds(row.latency_p50_s)} / {seconds(row.latency_p99_s)}"
+
+
+def _missing(data: ReportData, most: int) -> Table:
+    order = sorted(
+        data.missing,
+        key=lambda item: (
+            -CLASS_STATUS[item.missing_class].rank,
+            item.topic,
+            item.hour,
+            item.incarnation,
+            item.origin,
+            item.first,
+        ),
+    )
+    shown, left_out = _cut(order, most, "ranges, the lost ones first")
+    rows = tuple(
+        Row(
+            item.topic,
+            item.hour,
+            CLASS_STATUS[item.missing_class],
+            (
+                _status(CLASS_STATUS[item.missing_class], item.missing_class),
+                Cell(item.topic, kind="topic"),
+                _hour(item.hour),
+                _host(item.host, ""),
+                Cell(record_ids(item.incarnation, item.origin, item.first, item.end), kind="id"),
+                _count(item.count),
+                Cell(item.evidence or NONE, kind="wrap"),
+            ),
+        )
+        for item in shown
+    )
+    columns = (
+        Column("Class"), Column("Topic"), Column("Hour (UTC)"), Column("Host"),
+        Column("Record ids", hint="incarnation-origin-ordinal"), Column("Count", True), Column("Why"),
+    )  # fmt: skip
+    return Table(
+        "missing",
+        "Missing, by name",
+        "Every id that was given out and has not landed. Lost: land has read past it. Late: land has not come that far. "
+        "Pending: still in the host's spool.",
+        columns,
+        rows,
+        "No id is missing.",
+        left_out,
+        sum(row.missing for row in data.rows),
+    )
+
+
+def _duplicates(data: ReportData, most: int) -> Table:
+    order = sorted(
+        data.duplicates, key=lambda item: (item.topic, item.hour, item.incarnation, item.origin, item.ordinal)
+    )
+    shown, left_out = _cut(order, most, "ids")
+    rows = tuple(
+        Row(
+            item.topic,
+            item.hour,
+            Status.DUPLICATED,
+            (
+                Cell(item.topic, kind="topic"),
+                _hour(item.hour),
+                _host(item.host, ""),
+                Cell(record_ids(item.incarnation, item.origin, item.ordinal, item.ordinal + 1), kind="id"),
+                _count(len(item.places)),
+                Cell(_places(item.places), kind="wrap"),
+            ),
+        )
+        for item in shown
+    )
+    columns = (
+        Column("Topic"), Column("Hour (UTC)"), Column("Host"), Column("Record id", hint="incarnation-origin-ordinal"),
+        Column("Times", True), Column("Where in Kafka", hint="partition and offset; seal keeps the first"),
+    )  # fmt: skip
+    return Table(
+        "duplicates",
+        "Landed more than once",
+        "Ids that lie in Kafka more than once. Sealing keeps the first place and removes the others.",
+        columns,
+        rows,
+        "No id has landed twice.",
+        left_out,
+        sum(row.duplicated for row in data.rows),
+    )
+
+
+def _places(places: Sequence[tuple[int, int]]) -> str:
+    texts = [f"partition {partition} offset {number(offset)}" for partition, offset in places[:PLACES_MAX]]
+    more = f" and {number(len(places) - PLACES_MAX)} more" if len(places) > PLACES_MAX else ""
+    return ", ".join(texts) + more
+
+
+def _holes(data: ReportData, most: int) -> Table:
+    order = sorted(data.holes, key=lambda item: (item.topic, item.hour, item.incarnation, item.origin, item.first))
+    shown, left_out = _cut(order, most, "holes")
+    rows = tuple(
+        Row(
+            item.topic,
+            item.hour,
+            "",
+            (
+                Cell(item.topic, kind="topic"),
+                _hour(item.hour),
+                _host(item.host, ""),
+                Cell(record_ids(item.incarnation, item.origin, item.first, item.end), kind="id"),
+                _count(item.count),
+                Cell(item.reason),
+            ),
+        )
+        for item in shown
+    )
+    columns = (
+        Column("Topic"), Column("Hour (UTC)"), Column("Host"), Column("Record ids"), Column("Count", True), Column("Reason"),
+    )  # fmt: skip
+    return Table(
+        "holes",
+        "Holes",
+        "Ids that the daemon gave out and will never send: their records were parked, have expired, were aborted, or lay in a damaged "
+        "part of the spool. Nobody waits for them.",
+        columns,
+        rows,
+        "No id is a hole.",
+        left_out,
+        sum(row.holes for row in data.rows),
+    )
+
+
+def _odd(data: ReportData, most: int) -> Table:
+    odd = [row for row in data.rows if row.recovered or row.foreign]
+    order = sorted(odd, key=lambda row: (row.topic, row.hour, row.incarnation))
+    shown, left_out = _cut(order, most, "rows")
+    rows = tuple(
+        Row(
+            row.topic,
+            row.hour,
+            "",
+            (
+                Cell(row.topic, kind="topic"),
+                _hour(row.hour),
+                _host(row.host, row.incarnation) if row.incarnation or row.host else Cell(NONE, ""),
+                _count(row.recovered),
+                _count(row.foreign),
+            ),
+        )
+        for row in shown
+    )
+    columns = (
+        Column("Topic"),
+        Column("Hour (UTC)"),
+        Column("Host"),
+        Column("Recovered", True),
+        Column("Foreign", True),
+    )
+    return Table(
+        "odd",
+        "Recovered and foreign",
+        "Recovered: the daemon had to call it expired, and it had been written after all. Foreign: rows without an id, from other producers. "
+        "Both are counted and not judged.",
+        columns,
+        rows,
+        "No row is recovered or foreign.",
+        left_out,
+        sum(row.recovered + row.foreign for row in odd),
+    )
+
+
+def _incarnations(data: ReportData, most: int) -> Table:
+    rank = {"silent": 0, "running": 1, "closed": 2}
+    order = sorted(data.incarnations, key=lambda state: (rank.get(state.state, 0), state.host, state.incarnation))
+    shown, left_out = _cut(order, most, "incarnations, the silent ones first")
+    topics = _by(data.rows, lambda row: row.incarnation)
+    columns = (
+        Column("State"), Column("Host"), Column("Incarnation"), Column("Last heartbeat", True),
+        Column("Settled before"), Column("Hours here", True, "rows in the table of hours"),
+    )  # fmt: skip
+    return Table(
+        "hosts",
+        "Hosts and their books",
+        "What each host last said about itself. One that is silent makes its hours unknown until it speaks or is retired.",
+        columns,
+        tuple(_incarnation_row(state, data.ran_at_ms, topics.get(state.incarnation, 0)) for state in shown),
+        "No host has written to the audit topic.",
+        left_out,
+        len(data.incarnations),
+    )
+
+
+def _incarnation_row(state: IncarnationState, now_ms: int, hours: int) -> Row:
+    status = Status.UNKNOWN if state.state not in ("running", "closed") else Status.COMPLETE
+    ago = None if state.heartbeat_ms is None else (now_ms - state.heartbeat_ms) / 1000
+    heard = NONE if ago is None else f"{seconds(max(0.0, ago))} ago"
+    settled = NONE if state.settled_before_ms is None else moment(state.settled_before_ms)
+    return Row(
+        "",
+        "",
+        "" if status is Status.COMPLETE else status,
+        (
+            _status(status, state.state),
+            _host(state.host, ""),
+            Cell(state.incarnation, kind="id"),
+            Cell(heard, -1.0 if ago is None else ago),
+            Cell(settled, state.settled_before_ms or 0, "time"),
+            _count(hours),
+        ),
+    )
+
+
+def _by(rows: Iterable[HourRow], key: Callable[[HourRow], str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[key(row)] = counts.get(key(row), 0) + 1
+    return counts
+
+
+def hours_note(data: ReportData) -> str:
+    """How many hours were looked at, and which."""
+    if not data.hours:
+        return "No hour was open."
+    first, last = hour_text(data.hours[0]), hour_text(data.hours[-1])
+    between = first if len(data.hours) == 1 else f"{first} to {last}"
+    sealed = f"; {counted(data.hours_sealed, 'hour')} sealed already" if data.hours_sealed else ""
+    return f"{counted(len(data.hours), 'hour')}: {between} UTC{sealed}"

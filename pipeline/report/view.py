@@ -1,0 +1,234 @@
+"""Everything the page shows, worked out and cut to size: the template only lays it out."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from . import charts
+from .data import ReportData, Status
+from .tables import Table, hours_note, tables
+from .time_axis import Axis, Cell, Cells, make_axis
+from .verdict import Books, Verdict, books, judge
+from .wording import counted, hour_text, number, seconds, share, visible
+
+BAR_WIDTH: Final = 1000
+SEGMENT_MIN: Final = 6
+"""A single record among millions is still seen in the bar of the books."""
+CHOICES_MAX: Final = 2_000
+"""Topics or hours that can be chosen from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of each kind the page holds; what is beyond is added up or counted, and the page says so."""
+
+    columns: int = 240
+    topics: int = 60
+    hosts: int = 60
+    rows: int = 1_000
+    latencies: int = 24
+    latency_columns: int = 72
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Completeness of one topic over time."""
+
+    id: str
+    topic: str
+    status: Status
+    share: str
+    note: str
+    told: str
+    """The picture in words."""
+    paths: tuple[charts.Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    """One host of the heat map."""
+
+    name: str
+    status: Status
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Latency of one topic."""
+
+    topic: str
+    picture: charts.LatencyPicture
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of the bar of the books."""
+
+    css_class: str
+    label: str
+    count: int
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The page's content, in its order."""
+
+    verdict: Verdict
+    books: Books
+    arrived: str
+    segments: tuple[Segment, ...]
+    hours_note: str
+    axis: Axis
+    ticks: tuple[charts.Tick, ...]
+    step: str
+    strips: tuple[Strip, ...]
+    heat_rows: tuple[HeatRow, ...]
+    heat_paths: tuple[charts.Path, ...]
+    heat_told: str
+    latencies: tuple[Latency, ...]
+    tables: tuple[Table, ...]
+    topic_choices: tuple[str, ...]
+    hour_choices: tuple[tuple[str, str], ...]
+    """What is compared, and what is shown."""
+    left_out: tuple[str, ...]
+    payload: dict[str, object]
+    """What the page's script needs to tell about single columns."""
+
+
+def view(data: ReportData, limits: Limits) -> View:
+    """The page about this run."""
+    minutes = [point.minute for topic in data.topics for point in topic.points]
+    minutes += [point.minute for host in data.hosts for point in host.points]
+    axis = make_axis(minutes, columns_max=limits.columns, step_minutes=data.step_minutes)
+    topics = charts.laid_topics(data.topics, axis)
+    hosts = charts.laid_hosts(data.hosts, axis, limits.hosts)
+    by_topic = charts.latency_hours(data.rows, limits.latency_columns)
+    slowest = sorted(by_topic, key=lambda topic: (-max(hour.p99_s for hour in by_topic[topic]), topic))
+    shown = topics[: limits.topics]
+    made = tables(data, limits.rows)
+    sums = books(data.rows)
+    return View(
+        verdict=judge(data),
+        books=sums,
+        arrived=share(sums.distinct, sums.expected),
+        segments=segments(sums),
+        hours_note=hours_note(data),
+        axis=axis,
+        ticks=charts.ticks(axis),
+        step=_step(axis.step),
+        strips=tuple(_strip(place, item, axis) for place, item in enumerate(shown)),
+        heat_rows=tuple(HeatRow(host.name, host.whole.status, troubles(host.whole)) for host in hosts),
+        heat_paths=charts.heat([host.cells for host in hosts], axis),
+        heat_told=_heat_told(hosts),
+        latencies=tuple(_latency(topic, by_topic[topic]) for topic in slowest[: limits.latencies]),
+        tables=made,
+        topic_choices=_choices(row.topic for table in made for row in table.rows),
+        hour_choices=tuple(
+            (hour, hour_text(hour)) for hour in _choices(row.hour for table in made for row in table.rows)
+        ),
+        left_out=_left_out(data, limits, made, len(by_topic)),
+        payload=_payload(axis, shown, hosts),
+    )
+
+
+def troubles(cell: Cell) -> str:
+    """`7 lost, 11 twice`; empty where all is well."""
+    parts = ((cell.lost, "lost"), (cell.duplicated, "twice"), (cell.late, "late"), (cell.pending, "pending"))
+    return ", ".join(f"{number(count)} {word}" for count, word in parts if count)
+
+
+def segments(sums: Books) -> tuple[Segment, ...]:
+    """The bar of the books: what was expected, split by what became of it. Every part that is not empty can be seen."""
+    parts = [
+        ("complete", "arrived", sums.distinct),
+        ("pending", "pending", sums.pending),
+        ("late", "late", sums.late),
+        ("lost", "lost", sums.lost),
+    ]
+    there = [part for part in parts if part[2] > 0]
+    whole = sum(count for _, _, count in there)
+    widths = [max(SEGMENT_MIN, BAR_WIDTH * count / whole) for _, _, count in there]
+    scale = BAR_WIDTH / sum(widths) if widths else 1.0
+    made: list[Segment] = []
+    x = 0.0
+    for (css_class, label, count), width in zip(there, widths, strict=True):
+        made.append(Segment(css_class, label, count, round(x, 2), round(width * scale, 2)))
+        x += width * scale
+    return tuple(made)
+
+
+def _step(minutes: int) -> str:
+    return "one minute" if minutes == 1 else seconds(minutes * 60)
+
+
+def _strip(place: int, item: charts.Laid, axis: Axis) -> Strip:
+    whole = item.whole
+    note = troubles(whole)
+    told = (
+        f"Completeness of topic {item.name} over time: {share(whole.distinct, whole.expected)} of "
+        f"{counted(whole.expected, 'record')} arrived{'; ' + note if note else ''}."
+    )
+    paths = charts.strip(item.cells, axis)
+    return Strip(f"t{place}", item.name, whole.status, share(whole.distinct, whole.expected), note, told, paths)
+
+
+def _heat_told(hosts: Sequence[charts.Laid]) -> str:
+    bad = [host.name for host in hosts if host.whole.status is not Status.COMPLETE]
+    if not hosts:
+        return "No host."
+    return f"{counted(len(hosts), 'row')} of hosts over time. " + (
+        f"Not whole: {', '.join(bad[:10])}{' and others' if len(bad) > 10 else ''}." if bad else "All whole."
+    )
+
+
+def _latency(topic: str, hours: Sequence[charts.LatencyHour]) -> Latency:
+    picture = charts.latency(hours)
+    told = f"Time from accept to landed in topic {topic}: typically {picture.typical}, in the worst hour 1 of 100 took {picture.worst} or longer."
+    return Latency(topic, picture, told)
+
+
+def _choices(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({name for name in names if name})[:CHOICES_MAX])
+
+
+def _left_out(data: ReportData, limits: Limits, made: Sequence[Table], latencies: int) -> tuple[str, ...]:
+    told = [f"Shown: {number(cut.shown)} of {number(cut.total)} {cut.what}." for cut in data.left_out]
+    told += [f"{table.title}: {text}" for table in made for text in table.left_out]
+    if len(data.topics) > limits.topics:
+        told.append(
+            f"Completeness over time: the {number(limits.topics)} topics to look at first, of {number(len(data.topics))}."
+        )
+    if len(data.hosts) > limits.hosts:
+        told.append(
+            f"Hosts by minute: {number(limits.hosts - 1)} of {number(len(data.hosts))} hosts have a row, the others share one."
+        )
+    if latencies > limits.latencies:
+        told.append(f"Latency: the {number(limits.latencies)} slowest topics of {number(latencies)}.")
+    return tuple(told)
+
+
+def _payload(axis: Axis, topics: Sequence[charts.Laid], hosts: Sequence[charts.Laid]) -> dict[str, object]:
+    pictures: dict[str, object] = {
+        f"t{place}": {"names": [visible(item.name)], "cells": [_numbers(item.cells)]}
+        for place, item in enumerate(topics)
+    }
+    pictures["heat"] = {
+        "names": [visible(host.name) for host in hosts],
+        "cells": [_numbers(host.cells) for host in hosts],
+    }
+    return {"step": axis.step, "starts": axis.starts, "pictures": pictures}
+
+
+def _numbers(cells: Cells) -> list[list[int]]:
+    """Per column: its place and the six counts; zeros at the end are cut off."""
+    made: list[list[int]] = []
+    for column, cell in cells.items():
+        counts = [column, cell.expected, cell.distinct, cell.lost, cell.duplicated, cell.late, cell.pending]
+        while counts[-1] == 0 and len(counts) > 3:
+            del counts[-1]
+        made.append(counts)
+    return made

@@ -1,0 +1,226 @@
+"""Which hours may be sealed, and as what: decided from the rows of the audit, the heartbeats, the seals so far, and what lies in the
+tables now. Pure: nothing is read or written here.
+
+An hour is sealed when all three agree:
+
+* every daemon is past it: its newest heartbeat says so, or that it has closed (or was retired);
+* everything the daemons took in it is settled;
+* the audit found every record in the tables, and the tables have as many rows as then.
+
+Records that landed more than once do not stand against it: the spare rows are removed by the sealing. When the grace time is over an
+hour is sealed with the gaps it has.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from ..hours import HOUR_MS, start_ms
+from ..report.data import Status
+
+FOREIGN: Final = ""
+"""Incarnation of the row that counts records without an id."""
+_GOOD: Final = frozenset({Status.COMPLETE, Status.COUNTED, Status.DUPLICATED})
+
+
+class SealStatus(StrEnum):
+    """`status` in the table `seals`."""
+
+    SEALED = "sealed"
+    WITH_GAPS = "sealed-with-gaps"
+    REOPENED = "reopened"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """What sealing reads of a row of `audit_report`."""
+
+    incarnation: str
+    status: Status
+    settled: bool
+    doubted: bool
+    """The books have gaps, or do not balance, or rows are in none of them: a status that is worse may hide it."""
+    accepted: int
+    holes: int
+    landed: int
+    distinct: int
+    pending: int
+    late: int
+    lost: int
+    duplicated: int
+    foreign: int
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """All rows of the newest run that looked at an hour of a topic."""
+
+    run: str
+    rows: tuple[AuditRow, ...]
+
+    @property
+    def landed(self) -> int:
+        return sum(row.landed for row in self.rows)
+
+    @property
+    def foreign(self) -> int:
+        return sum(row.foreign for row in self.rows)
+
+    @property
+    def duplicated(self) -> int:
+        return sum(row.duplicated for row in self.rows)
+
+    @property
+    def missing(self) -> int:
+        return sum(row.pending + row.late + row.lost for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The newest of an incarnation."""
+
+    incarnation: str
+    closed: bool
+    """Nothing more will come of it, unless it starts again."""
+    closed_before: int
+    """Ms since 1970: it takes no record any more with an accept time below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The newest row of an hour in `seals`."""
+
+    generation: int
+    status: SealStatus
+    rows: int
+    """In bronze and quarantine, when it was sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """What is known of an hour of a topic."""
+
+    topic: str
+    hour: str
+    rows: int
+    """In bronze and quarantine now."""
+    audited: Audited | None = None
+    seal: Seal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Rows came, or went, after the hour was sealed."""
+
+    topic: str
+    hour: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealIt:
+    """Seal the hour as this generation."""
+
+    topic: str
+    hour: str
+    generation: int
+    status: SealStatus
+    audited: Audited
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not yet, and why."""
+
+    topic: str
+    hour: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a run of `seal` is to do."""
+
+    reopen: list[Reopen] = field(default_factory=list[Reopen])
+    seal: list[SealIt] = field(default_factory=list[SealIt])
+    wait: list[Wait] = field(default_factory=list[Wait])
+
+
+def decide(
+    hours: Iterable[Hour], heartbeats: Sequence[Heartbeat], *, now_ms: int, grace_ms: int, hours_max: int
+) -> Decision:
+    """What to do with each hour, the oldest first; at most `hours_max` are sealed, the others wait."""
+    found = Decision()
+    for hour in sorted(hours, key=lambda each: (each.hour, each.topic)):
+        seal = hour.seal
+        if seal is not None and seal.status is not SealStatus.REOPENED:
+            if hour.rows != seal.rows:
+                found.reopen.append(Reopen(hour.topic, hour.hour, seal.generation + 1))
+            continue
+        generation = 1 if seal is None else seal.generation
+        status, reason = _verdict(hour, heartbeats, now_ms=now_ms, grace_ms=grace_ms)
+        if status is None or hour.audited is None:
+            found.wait.append(Wait(hour.topic, hour.hour, reason))
+        elif len(found.seal) >= hours_max:
+            found.wait.append(Wait(hour.topic, hour.hour, f"this run seals {hours_max} hours (seal.hours_max)"))
+        else:
+            found.seal.append(SealIt(hour.topic, hour.hour, generation, status, hour.audited))
+    return found
+
+
+def _verdict(
+    hour: Hour, heartbeats: Sequence[Heartbeat], *, now_ms: int, grace_ms: int
+) -> tuple[SealStatus | None, str]:
+    """As what the hour can be sealed; or None, and why it cannot."""
+    try:
+        end = start_ms(hour.hour) + HOUR_MS
+    except ValueError:
+        return None, "its name is not an hour"
+    if now_ms < end:
+        return None, "it is not over"
+    audited = hour.audited
+    if audited is None:
+        return None, "no audit has looked at it"
+    if audited.landed + audited.foreign != hour.rows:
+        return None, f"the audit counted {audited.landed + audited.foreign} rows and there are {hour.rows}: audit again"
+    gaps = _gaps(audited, heartbeats, end)
+    if not gaps:
+        return SealStatus.SEALED, ""
+    if now_ms >= end + grace_ms:
+        return SealStatus.WITH_GAPS, ""
+    return None, f"{gaps}; sealed with gaps in {(end + grace_ms - now_ms) / HOUR_MS:.1f} h"
+
+
+def _gaps(audited: Audited, heartbeats: Sequence[Heartbeat], end: int) -> str:
+    """What stands against a whole hour; empty when nothing does."""
+    behind = sorted(beat.incarnation for beat in heartbeats if not beat.closed and beat.closed_before < end)
+    if behind:
+        return f"{len(behind)} daemons are not known to be past it ({', '.join(behind[:3])})"
+    unsettled = [row.incarnation for row in audited.rows if not row.settled and row.incarnation != FOREIGN]
+    if unsettled:
+        return f"something of {', '.join(unsettled[:3])} is still in a spool"
+    doubted = [row.incarnation for row in audited.rows if row.doubted]
+    if doubted:
+        return f"the audit has doubts about the books of {', '.join(doubted[:3])}"
+    if audited.missing:
+        return f"{audited.missing} records are missing"
+    worst = max((row.status for row in audited.rows), key=lambda status: status.rank, default=Status.COMPLETE)
+    return "" if all(row.status in _GOOD for row in audited.rows) else f"the audit says {worst}"
+
+
+def newest_seals(rows: Iterable[Mapping[str, object]]) -> dict[tuple[str, str], Seal]:
+    """The row of the highest generation for each topic and hour, of rows of `seals`."""
+    found: dict[tuple[str, str], Seal] = {}
+    for row in rows:
+        key = (str(row["topic"]), str(row["hour"]))
+        generation = _count(row, "generation")
+        if key not in found or generation > found[key].generation:
+            rows_then = _count(row, "landed") + _count(row, "foreign") - _count(row, "duplicates_removed")
+            found[key] = Seal(generation, SealStatus(str(row["status"])), rows_then)
+    return found
+
+
+def _count(row: Mapping[str, object], name: str) -> int:
+    value = row[name]
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,289 @@
+"""`seal`: hours that the audit found whole are declared so in `seals`, and their files are made few and large.
+
+Two steps an hour. The first puts compacted files in the place of the hour's, in one commit that carries the row of the second; the
+second merges that row into `seals`. Whoever finds such a commit without its row adds the row: so a run may end anywhere, and two may
+work at once.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+
+from ...config.pipeline import PipelineSettings
+from ...runtime import logs
+from ..audit.schemas import HEARTBEATS, HEARTBEATS_TABLE, REPORT, REPORT_TABLE
+from ..names import QUARANTINE, bronze_table
+from ..report.data import Status
+from ..schemas import PARTITION_BY
+from ..schemas import QUARANTINE as QUARANTINE_SCHEMA
+from ..tables import FileInfo, Table, TableConflictError, Tables
+from .decisions import FOREIGN, Audited, AuditRow, Heartbeat, Hour, Reopen, Seal, SealIt, SealStatus, Wait, decide
+from .rows import KEY, read_seals, seals_table
+
+NOTE: Final = "seal"
+"""Name of the commit's metadata with the row of `seals`."""
+ID: Final = ("incarnation", "origin", "ordinal")
+CLOSED: Final = "closed"
+_SUMMED: Final = ("accepted", "holes", "landed", "distinct", "foreign")
+_COUNTED: Final = (*_SUMMED, "pending", "late", "lost", "duplicated")
+_CAP: Final = 2
+"""A file may get so many times the target; a task that has more rows begins another."""
+
+
+class Key(NamedTuple):
+    topic: str
+    hour: str
+
+
+@dataclass(slots=True)
+class SealResult:
+    """What one run did."""
+
+    sealed: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Rows of `seals` that it added."""
+    reopened: list[Reopen] = field(default_factory=list[Reopen])
+    waiting: list[Wait] = field(default_factory=list[Wait])
+
+    def __str__(self) -> str:
+        lines = [
+            f"{row['topic']} {row['hour']}: {row['status']}, generation {row['generation']}, {row['landed']} landed, "
+            f"{row['lost']} lost, {row['duplicates_removed']} spare rows removed, {row['files_before']} files are {row['files_after']}"
+            for row in self.sealed
+        ]
+        lines += [
+            f"{each.topic} {each.hour}: reopened, its rows are not those that were sealed" for each in self.reopened
+        ]
+        lines += [f"{each.topic} {each.hour}: waits: {each.reason}" for each in self.waiting]
+        return "\n".join(lines) or "nothing to seal"
+
+
+def run(spark: SparkSession, settings: PipelineSettings, tables: Tables, *, now_ms: int) -> SealResult:
+    """Reopen and seal what is to be, of the topics of the settings. Raise TableError."""
+    return _Run(spark, settings, tables, now_ms).run()
+
+
+class _Run:
+    def __init__(self, spark: SparkSession, settings: PipelineSettings, tables: Tables, now_ms: int) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._tables = tables
+        self._now_ms = now_ms
+        self._seals = seals_table(tables)
+        self._bronze = {topic: tables.existing(bronze_table(topic)) for topic in settings.topics}
+        self._counted: dict[Key, int] = {}
+        """Rows in bronze when it was decided what to do."""
+        self._result = SealResult()
+
+    def run(self) -> SealResult:
+        for topic, table in self._bronze.items():
+            self._finish(topic, table)
+        decided = decide(
+            self._hours(),
+            self._heartbeats(),
+            now_ms=self._now_ms,
+            grace_ms=int(self._settings.seal.grace * 1000),
+            hours_max=self._settings.seal.hours_max,
+        )
+        for reopening in decided.reopen:
+            self._reopen(reopening)
+        for order in decided.seal:
+            self._seal(order)
+        self._result.reopened += decided.reopen
+        self._result.waiting += decided.wait
+        self._vacuum()
+        return self._result
+
+    def _vacuum(self) -> None:
+        """Delete what tables and readers no longer need, if the settings say when that is."""
+        after = self._settings.seal.vacuum_after
+        for table in self._bronze.values():
+            if after > 0 and table is not None:
+                gone = table.vacuum(older_than_hours=after / 3_600)
+                _ = logs.get().info("table_vacuumed", table=table.name, files=len(gone))
+
+    def _finish(self, topic: str, table: Table | None) -> None:
+        """Add rows whose hours were compacted by a run that ended before it could."""
+        if table is None:
+            return
+        noted = [(each.version, json.loads(each.metadata[NOTE])) for each in table.recent() if NOTE in each.metadata]
+        known = read_seals(self._tables) if noted else {}
+        # The oldest first: an hour may have been sealed, reopened and sealed again.
+        for version, row in reversed(noted):
+            seal = known.get((topic, row["hour"]))
+            if not _is_known(seal, row["generation"]):
+                files = table.files([row["hour"]], version=version)
+                self._add(row | {"table_version": version, **_sizes(files)})
+
+    def _hours(self) -> list[Hour]:
+        """Every hour of these topics that an audit, a seal or a row speaks of."""
+        seals = read_seals(self._tables)
+        audited = self._audited()
+        rows = self._rows()
+        keys = {key for key in (*map(Key._make, seals), *audited, *rows) if key.topic in self._bronze}
+        return [Hour(*key, rows=rows.get(key, 0), audited=audited.get(key), seal=seals.get(key)) for key in keys]
+
+    def _audited(self) -> dict[Key, Audited]:
+        """The rows of the newest run that looked at each hour."""
+        report = self._tables.table(REPORT_TABLE, REPORT).read().where(sf.col("topic").isin(*self._bronze))
+        newest = Window.partitionBy("topic", "hour")
+        rows = (
+            report.withColumn("newest", sf.max(sf.struct("run_at", "run")).over(newest))
+            .where(sf.col("run") == sf.col("newest.run"))
+            .withColumn("doubted", sf.coalesce(sf.size("doubts") > 0, sf.lit(False)))
+            .drop("newest", "doubts")
+            .collect()
+        )
+        found: dict[Key, tuple[str, list[AuditRow]]] = {}
+        for row in rows:
+            _, listed = found.setdefault(Key(row["topic"], row["hour"]), (row["run"], []))
+            listed.append(
+                AuditRow(
+                    incarnation=row["incarnation"] or FOREIGN,
+                    status=Status(row["status"]),
+                    settled=bool(row["settled"]),
+                    doubted=row["doubted"],
+                    **{name: row[name] or 0 for name in _COUNTED},
+                )
+            )
+        return {key: Audited(run, tuple(listed)) for key, (run, listed) in found.items()}
+
+    def _rows(self) -> dict[Key, int]:
+        """Rows of each hour now, in bronze and in quarantine."""
+        found: dict[Key, int] = {}
+        for topic, table in self._bronze.items():
+            for file in table.files() if table is not None else ():
+                key = Key(topic, file.partition["hour"] or "")
+                found[key] = found.get(key, 0) + file.rows
+        self._counted = dict(found)
+        quarantine = self._tables.table(QUARANTINE, QUARANTINE_SCHEMA, PARTITION_BY).read()
+        for row in quarantine.where(sf.col("topic").isin(*self._bronze)).groupBy("topic", "hour").count().collect():
+            key = Key(row["topic"], row["hour"])
+            found[key] = found.get(key, 0) + row["count"]
+        return found
+
+    def _heartbeats(self) -> list[Heartbeat]:
+        rows = self._tables.table(HEARTBEATS_TABLE, HEARTBEATS).read().collect()
+        return [Heartbeat(row["incarnation"], row["state"] == CLOSED, row["closed_before"]) for row in rows]
+
+    def _reopen(self, order: Reopen) -> None:
+        """A row of the next generation, with the books of the seal that it ends."""
+        chosen = (sf.col("topic") == order.topic) & (sf.col("hour") == order.hour)
+        before = self._seals.read().where(chosen & (sf.col("generation") == order.generation - 1)).collect()[0].asDict()
+        row = before | {
+            "generation": order.generation,
+            "status": SealStatus.REOPENED.value,
+            "sealed_at": self._moment(),
+        }
+        self._seals.upsert([row], KEY)
+        _ = logs.get().warning("hour_reopened", topic=order.topic, hour=order.hour, generation=order.generation)
+
+    def _seal(self, order: SealIt) -> None:
+        """Both steps of one hour; another run, or a row that came just now, leaves it to the next."""
+        table = self._bronze[order.topic]
+        version = None if table is None else table.version()
+        files = [] if table is None or version is None else table.files([order.hour], version=version)
+        if sum(file.rows for file in files) != self._counted.get(Key(order.topic, order.hour), 0):
+            # The books that would be written are not those of this version.
+            self._result.waiting.append(Wait(order.topic, order.hour, "rows came just now: audit again"))
+            return
+        row = self._row(order, files)
+        if table is not None and version is not None and (order.audited.duplicated or len(files) > self._wanted(files)):
+            try:
+                version, row = self._compact(table, version, order, files, row)
+            except TableConflictError as error:
+                self._result.waiting.append(Wait(order.topic, order.hour, str(error)))
+                return
+            files = table.files([order.hour], version=version)
+        self._add(row | {"table_version": version if files else None, **_sizes(files)})
+
+    def _wanted(self, files: list[FileInfo]) -> int:
+        """Files that so many bytes make."""
+        return max(1, ceil(sum(file.bytes for file in files) / int(self._settings.seal.target_file_bytes)))
+
+    def _compact(
+        self, table: Table, version: int, order: SealIt, files: list[FileInfo], row: Mapping[str, Any]
+    ) -> tuple[int, dict[str, Any]]:
+        """The first step: the version it made, and the row. Raise TableConflictError."""
+        frame = table.read(hours=[order.hour], version=version)
+        before = kept = frame.count()
+        if order.audited.duplicated:
+            # Nothing but this makes another choice of rows.
+            chosen = _without_spare(frame).persist()
+            kept = chosen.count()
+            frame = chosen.repartition(self._wanted(files))
+        else:
+            chosen = None
+            frame = frame.coalesce(self._wanted(files))
+        noted = dict(row) | {"duplicates_removed": before - kept}
+        try:
+            made = table.replace(
+                frame,
+                where={"hour": order.hour},
+                read_version=version,
+                rows=kept,
+                metadata={NOTE: json.dumps(noted, sort_keys=True)},
+                file_bytes=_CAP * int(self._settings.seal.target_file_bytes),
+            )
+        finally:
+            if chosen is not None:
+                _ = chosen.unpersist()
+        return made, noted
+
+    def _row(self, order: SealIt, files: list[FileInfo]) -> dict[str, Any]:
+        """The row of `seals`, as far as it is known before the hour is compacted."""
+        rows = order.audited.rows
+        return {
+            "topic": order.topic,
+            "hour": order.hour,
+            "generation": order.generation,
+            "status": order.status.value,
+            **{name: sum(getattr(each, name) for each in rows) for name in _SUMMED},
+            "lost": order.audited.missing,
+            "duplicates_removed": 0,
+            "incarnations": len({each.incarnation for each in rows} - {FOREIGN}),
+            "audit_run": order.audited.run,
+            "files_before": len(files),
+            "sealed_at": self._moment().isoformat(),
+        }
+
+    def _add(self, row: Mapping[str, Any]) -> None:
+        """The second step."""
+        full = dict(row) | {"sealed_at": dt.datetime.fromisoformat(row["sealed_at"])}
+        self._seals.upsert([full], KEY)
+        self._result.sealed.append(full)
+        _ = logs.get().info(
+            "hour_sealed",
+            topic=full["topic"],
+            hour=full["hour"],
+            generation=full["generation"],
+            status=full["status"],
+            lost=full["lost"],
+            duplicates_removed=full["duplicates_removed"],
+        )
+
+    def _moment(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self._now_ms / 1000, dt.UTC)
+
+
+def _sizes(files: list[FileInfo]) -> dict[str, int]:
+    return {"files_after": len(files), "bytes": sum(file.bytes for file in files)}
+
+
+def _is_known(seal: Seal | None, generation: int) -> bool:
+    """Whether `seals` has the row of this sealing, or of a later one."""
+    if seal is None or seal.generation < generation:
+        return False
+    return seal.generation > generation or seal.status is not SealStatus.REOPENED
+
+
+def _without_spare(frame: DataFrame) -> DataFrame:
+    """Of each record id the row with the lowest place in Kafka; rows without an id all of them."""
+    place = Window.partitionBy(*ID).orderBy("partition", "offset")
+    copy = sf.when(sf.col(ID[0]).isNull(), 1).otherwise(sf.row_number().over(place))
+    return frame.withColumn("_copy", copy).where("_copy = 1").drop("_copy")

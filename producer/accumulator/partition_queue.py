@@ -1,0 +1,448 @@
+"""The accumulator's part for one partition: references to slices, the batch being filled, and full batches not yet cut.
+
+References are kept until their records are resolved, so that any batch can be made anew from the spool: after a change of
+pace, for the cuts of an earlier holder, and when a batch is split. A batch is never filled across the start of a stamp row
+or a hole (IDN-4).
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from ...wire.errors import FrameError
+from ...wire.messages import SliceRef
+from ...wire.record_ids import IdRow
+from ...wire.slices import HEADER_BYTES
+from ..records.batch_builder import HEADER_BYTES as BATCH_HEADER_BYTES
+from ..records.batch_builder import BatchBuilder, Stamp, growth_of, record_bytes
+from ..records.compression import Compressor, Ratio
+from ..records.slice_reader import Damage, DamageError, Rows, SliceReader, Source, append, skip_rows
+from .batch import Batch
+from .buffer_pool import Buffer, BufferPool, Tag
+
+CLOSED_MAX: Final = 5
+"""Full batches of a partition that wait to be cut: one that cannot send must not take its node's memory (DRN-4)."""
+_ANY_COUNT: Final = (1 << 31) - 1
+_UNPACKED_MAX: Final = 8
+"""A batch that is going to be compressed takes memory of so many batches at most, until it is."""
+_GROWTH_BYTES_MIN: Final = 512
+
+
+class Fed(Enum):
+    """What became of a slice."""
+
+    TAKEN = auto()
+    NO_MEMORY = auto()
+    """The node's budget is used up; the rest follows when a buffer comes back."""
+    PAUSED = auto()
+    """The partition has as many batches as it may send next."""
+
+
+class BatchRules(NamedTuple):
+    """How batches of a partition are made. `batch_bytes`: of a batch on the wire, by the estimate of its compression.
+    `transactional`: they say that they belong to a transaction."""
+
+    batch_bytes: int
+    linger_s: float
+    compressor: Compressor
+    transactional: bool = False
+
+
+class Closed(NamedTuple):
+    """A full batch, not cut yet. `created`: when its first record came, CLOCK_MONOTONIC seconds."""
+
+    builder: BatchBuilder
+    buffer: Buffer
+    uses: int
+    created: float
+
+
+class PartitionQueue:
+    """Slices of one lease, on their way into batches. `cut_to` is the first ordinal that is in no cut."""
+
+    def __init__(
+        self,
+        tag: Tag,
+        topic: str,
+        index: int,
+        *,
+        node: int,
+        rules: BatchRules,
+        pool: BufferPool,
+        source: Source,
+        ratio: Ratio,
+        row_starts: list[int],
+        holes: Sequence[tuple[int, int]] = (),
+        id_rows: Sequence[IdRow] = (),
+    ) -> None:
+        """`tag.first` is the first ordinal never cut; `holes` are ordinals [first, end) that are left out, ascending."""
+        self.tag: Final = tag
+        self.partition: Final = tag.partition
+        self.node = node
+        self.rules = rules
+        self.cut_to = tag.first
+        self.flush_to = 0
+        self.one_record = False
+        self.damage: Damage | None = None
+        self.in_line = False
+        """The accumulator will come to read for it."""
+        self.returned: list[Buffer] = []
+        """Buffers that nothing reads any more; the accumulator gives them back."""
+        self._pool: Final = pool
+        self._reader: Final = SliceReader(source, topic, index, id_rows)
+        self._ratio: Final = ratio
+        self._row_starts: Final = row_starts
+        self._holes: Final = holes
+        self._breaks: Final = sorted({*row_starts, *(first for first, _ in holes)})
+        self._batch_bytes = rules.batch_bytes
+        self._refs_end = -1
+        self._consumed: deque[SliceRef] = deque()
+        self._unread: deque[SliceRef] = deque()
+        self._position = 0
+        self._taken = 0
+        self._open: Closed | None = None
+        self._open_count_max = _ANY_COUNT
+        self._open_since = 0.0
+        self._closed: deque[Closed] = deque()
+        self._lent_bytes = 0
+        self.splits = 0
+        """Batches that were split."""
+
+    # --- slices in ---------------------------------------------------------------------------------------------------
+
+    def accept(self, ref: SliceRef) -> bool:
+        """One more reference. False: its records are all in cuts already, it is not read for now."""
+        follows = ref.first == self._refs_end or self._refs_end < 0 or ref.first in self._row_starts
+        # Slices that are left out whole are not handed out.
+        follows = follows or self._refs_end < ref.first <= self._behind_hole(self._refs_end)
+        assert follows, f"slice at {ref.first} follows {self._refs_end}"
+        self._refs_end = ref.first + ref.count
+        if self._refs_end <= self.cut_to:
+            self._consumed.append(ref)
+            return False
+        self._unread.append(ref)
+        return True
+
+    @property
+    def unread(self) -> deque[SliceRef]:
+        return self._unread
+
+    @property
+    def has_open(self) -> bool:
+        """A batch is being filled or full: a sign of life for `sendable_at`."""
+        return self._open is not None or bool(self._closed)
+
+    @property
+    def open_has_room(self) -> bool:
+        """A batch is being filled, and would take more."""
+        return self._open is not None
+
+    @property
+    def batch_count(self) -> int:
+        """Batches not cut yet, the one being filled among them."""
+        return len(self._closed) + (self._open is not None)
+
+    @property
+    def closed_count(self) -> int:
+        return len(self._closed)
+
+    @property
+    def wants_more(self) -> bool:
+        """There is a slice to read, and a place for it."""
+        return bool(self._unread) and not self._is_full()
+
+    def _is_full(self) -> bool:
+        if self.damage is not None:
+            return True
+        if self._open is not None:
+            return False
+        return len(self._closed) >= (1 if self.one_record else CLOSED_MAX) or self._is_sated()
+
+    def _is_sated(self) -> bool:
+        """Whether it holds as much memory as its node has left: one that cannot send takes half of the rest at most, and one that
+        holds nothing finds some. It goes on when something of its own comes back."""
+        held = self._lent_bytes
+        return held > 0 and held + self._batch_bytes > self._pool.room(self.node)
+
+    def feed(self, ref: SliceRef, data: memoryview) -> Fed:
+        """Encode the records of the next slice, as far as there is room. Sets `damage` where it is not what was spooled."""
+        assert self._unread[0] is ref
+        try:
+            return self._fill(ref, data, self._reader.verify(ref, data))
+        except FrameError as error:
+            self.damage = Damage(ref, str(error))
+            return Fed.PAUSED
+
+    def _fill(self, ref: SliceRef, data: memoryview, rows: Rows) -> Fed:
+        own = rows.own
+        if self._position == 0:
+            self._position = HEADER_BYTES
+        self._skip(ref, data, self.cut_to, own=own)
+        while self._taken < ref.count:
+            if self._holes and self._skip(ref, data, self._behind_hole(ref.first + self._taken), own=own):
+                continue
+            building = self._open
+            if building is None:
+                if self._is_full():
+                    return Fed.PAUSED
+                building = self._begin(ref.first + self._taken, self._batch_bytes, ref.created_ms / 1000)
+                if building is None:
+                    return Fed.NO_MEMORY
+            builder = building.builder
+            left = min(ref.count - self._taken, self._open_count_max - builder.count)
+            if builder.first + builder.count != ref.first + self._taken:
+                self._close_open()
+                continue
+            took = append(builder, data, self._position, left, rows)
+            if took.records == 0 and builder.count == 0:
+                if not self._begin_larger(ref, data, rows):
+                    return Fed.NO_MEMORY
+                continue
+            self._position = took.position
+            self._taken += took.records
+            if took.records < left and self._grow(building):
+                continue
+            if took.records < left or builder.count == self._open_count_max or builder.is_full:
+                self._close_open()
+        _ = self._unread.popleft()
+        self._consumed.append(ref)
+        self._position = self._taken = 0
+        return Fed.TAKEN
+
+    def _skip(self, ref: SliceRef, data: memoryview, to: int, *, own: bool) -> bool:
+        """Leave out the rows below an ordinal. Returns whether there were any."""
+        behind = min(to - ref.first, ref.count) - self._taken
+        if behind <= 0:
+            return False
+        self._position = skip_rows(data, self._position, behind, own_timestamps=own)
+        self._taken += behind
+        return True
+
+    def _behind_hole(self, ordinal: int) -> int:
+        """The first ordinal from this one on that is sent."""
+        return next((end for first, end in self._holes if first <= ordinal < end), ordinal)
+
+    def _begin(self, first: int, size: int, since: float, *, exactly: bool = False) -> Closed | None:
+        buffer = self._pool.take(self.node, size, self._tag_at(first))
+        if buffer is None:
+            return None
+        self._lent_bytes += buffer.size
+        limit = size if exactly else min(size, self._batch_bytes)
+        growth = growth_of(self.rules.compressor, self._ratio.value)
+        builder = BatchBuilder(buffer.data, first, limit=limit, growth=growth)
+        self._open = Closed(builder, buffer, buffer.uses, since)
+        self._open_since = since
+        self._open_count_max = self._count_max(first)
+        return self._open
+
+    def _tag_at(self, first: int) -> Tag:
+        tag = self.tag
+        return Tag(tag.partition, tag.generation, first)
+
+    def _grow(self, building: Closed) -> bool:
+        """More memory for a batch that compression will make small enough, as long as there is plenty."""
+        if not building.builder.is_cramped:
+            return False
+        buffer = building.buffer
+        length = len(buffer.data)
+        wanted = max(_GROWTH_BYTES_MIN, building.builder.short_bytes)
+        # A batch that was begun before its partition moved still weighs on the node it was begun for.
+        more = min(wanted, _UNPACKED_MAX * self._batch_bytes - length, self._pool.room(buffer.node) // 2)
+        if more < _GROWTH_BYTES_MIN:
+            return False
+        self._pool.grow(buffer, more)
+        self._lent_bytes += more
+        return True
+
+    def _begin_larger(self, ref: SliceRef, data: memoryview, rows: Rows) -> bool:
+        """A record larger than a batch gets a batch of its own size."""
+        assert self._open is not None
+        self._open.builder.abort()
+        self._give(self._open.buffer)
+        self._open = None
+        base_ts, own, id_header = rows
+        at, with_id = self._position, bool(id_header)
+        need = record_bytes(data, at, len(data), own_timestamps=own, slice_ts=base_ts, with_id=with_id)
+        return self._begin(ref.first + self._taken, need, ref.created_ms / 1000, exactly=True) is not None
+
+    def _count_max(self, first: int) -> int:
+        if self.one_record:
+            return 1
+        place = bisect_right(self._breaks, first)
+        return self._breaks[place] - first if place < len(self._breaks) else _ANY_COUNT
+
+    def _close_open(self) -> None:
+        assert self._open is not None
+        self._closed.append(self._open)
+        self._open = None
+
+    # --- batches out -------------------------------------------------------------------------------------------------
+
+    def sendable_at(self, now: float) -> float | None:
+        """From when on the next batch may go; None: there is none. Linger counts from the router's taking of the first
+        record; a flush and want of memory end it."""
+        if self._closed:
+            return now
+        if self._open is None:
+            return None
+        if self._open.builder.first < self.flush_to or self._pool.starved(self.node):
+            return now
+        return self._open_since + self.rules.linger_s
+
+    def estimated_bytes(self) -> int:
+        """What the next batch will need on the wire."""
+        following = self._closed[0] if self._closed else self._open
+        if following is None:
+            return 0
+        growth = growth_of(self.rules.compressor, self._ratio.value)
+        return BATCH_HEADER_BYTES + int(following.builder.record_bytes * growth)
+
+    def next_max_ts(self) -> int:
+        """Largest record timestamp of the next batch, ms since 1970; -1: there is none."""
+        following = self._closed[0] if self._closed else self._open
+        return -1 if following is None else following.builder.max_ts
+
+    def close_next(self) -> Closed | None:
+        """The next batch, now cut: `seal` it."""
+        if not self._closed:
+            if self._open is None:
+                return None
+            self._close_open()
+        closed = self._closed.popleft()
+        assert closed.builder.first >= self.cut_to, "records cut twice"
+        self.cut_to = closed.builder.first + closed.builder.count
+        return closed
+
+    def seal(self, closed: Closed, batch: Batch) -> None:
+        """Compress, write stamp and header."""
+        assert closed.buffer.belongs_to(self._tag_at(batch.first), closed.uses), "a foreign buffer (MEM-3)"
+        self._finish(closed.builder, batch)
+        self._lent_bytes -= self._pool.shrunk(closed.buffer)
+        batch.buffer = closed.buffer
+        batch.uses = closed.uses
+        batch.created = closed.created
+
+    def _finish(self, builder: BatchBuilder, batch: Batch) -> None:
+        stamp = Stamp(batch.producer_id, batch.epoch, batch.sequence)
+        batch.record_bytes = builder.record_bytes
+        batch.record_bytes_max = builder.record_bytes_max
+        batch.max_ts = builder.max_ts
+        batch.data = builder.close(stamp, self.rules.compressor, transactional=self.rules.transactional)
+        batch.size = len(batch.data)
+        if self.rules.compressor.compress is not None and not self.one_record:
+            # One record alone says little of what batches compress to.
+            self._ratio.seen((batch.size - BATCH_HEADER_BYTES) / batch.record_bytes)
+
+    # --- batches made anew -------------------------------------------------------------------------------------------
+
+    def covers(self, batch: Batch) -> bool:
+        """The batch has its bytes, or the slices to make them from are known."""
+        return batch.data is not None or batch.end <= self._refs_end
+
+    def build(self, batch: Batch) -> bool:
+        """See that the batch has its bytes. False: not now, or `damage` is set. Such a batch lies outside the pool: what
+        waits for it would else hold the memory it needs."""
+        if batch.data is not None:
+            return True
+        if not self.covers(batch) or self.damage is not None:
+            return False
+        refs = (*self._consumed, *self._unread)
+        try:
+            builder = self._reader.make(refs, batch.first, batch.end)
+        except DamageError as error:
+            self.damage = error.damage
+            return False
+        self._finish(builder, batch)
+        batch.created = next(ref.created_ms for ref in refs if batch.first < ref.first + ref.count) / 1000
+        return True
+
+    def split(self, parent: Batch) -> list[int]:
+        """Record counts of the batches, two at least, that take the place of one that a broker finds too large (PBT-9)."""
+        assert parent.count > 1, "one record cannot be split"
+        self.splits += 1
+        packed = parent.size - BATCH_HEADER_BYTES
+        if self.rules.compressor.compress is not None:
+            self._ratio.too_large(packed / parent.record_bytes)
+        if parent.size > self._batch_bytes:
+            limit = self._batch_bytes
+            growth = growth_of(self.rules.compressor, self._ratio.value)
+        else:
+            # The broker takes no larger ones here.
+            limit, growth = BATCH_HEADER_BYTES + parent.record_bytes // 2, 1.0
+            self._batch_bytes = BATCH_HEADER_BYTES + max(packed // 2, 1)
+        refs = (*self._consumed, *self._unread)
+        try:
+            counts = self._reader.parts(
+                refs, parent.first, parent.end, record_bytes=parent.record_bytes, limit=limit, growth=growth
+            )
+        except DamageError as error:
+            self.damage = error.damage
+            counts = [parent.count]
+        half = parent.count // 2
+        return counts if len(counts) > 1 else [half, parent.count - half]
+
+    # --- letting go --------------------------------------------------------------------------------------------------
+
+    def set_one_record(self, *, one_record: bool) -> None:
+        """At pace FIRST a batch holds one record: what is filled otherwise is read again."""
+        if one_record == self.one_record:
+            return
+        self.one_record = one_record
+        if one_record:
+            self._rewind()
+
+    def _rewind(self) -> None:
+        for filled in (*self._closed, *([self._open] if self._open is not None else [])):
+            filled.builder.abort()
+            self._give(filled.buffer)
+        self._closed.clear()
+        self._open = None
+        self._position = self._taken = 0
+        while self._consumed and self._consumed[-1].first + self._consumed[-1].count > self.cut_to:
+            self._unread.appendleft(self._consumed.pop())
+
+    def skip_to(self, end: int) -> None:
+        """What lies below `end` and in no cut is never sent."""
+        self._rewind()
+        self.cut_to = max(self.cut_to, end)
+        while self._unread and self._unread[0].first + self._unread[0].count <= self.cut_to:
+            self._consumed.append(self._unread.popleft())
+
+    def resolved_to(self, end: int) -> None:
+        """Records below `end` have their outcome: their slices are not needed any more."""
+        while self._consumed and self._consumed[0].first + self._consumed[0].count <= end:
+            _ = self._consumed.popleft()
+
+    def held(self, batch: Batch) -> None:
+        """A transport may read the batch's bytes from now on."""
+        if batch.buffer is not None:
+            assert batch.buffer.belongs_to(self._tag_at(batch.first), batch.uses), "a foreign buffer (MEM-3)"
+        batch.holders += 1
+
+    def landed(self, batch: Batch) -> None:
+        """A transport holds the bytes no more (MEM-4)."""
+        batch.holders -= 1
+        self._free(batch)
+
+    def let_go(self, batch: Batch) -> None:
+        """The batch is resolved, replaced or revoked; its buffer goes back as soon as no transport reads it."""
+        batch.dropped = True
+        self._free(batch)
+
+    def _free(self, batch: Batch) -> None:
+        if batch.dropped and not batch.holders and batch.buffer is not None:
+            self._give(batch.buffer)
+            batch.buffer = None
+            batch.data = None
+
+    def _give(self, buffer: Buffer) -> None:
+        self._lent_bytes -= buffer.size
+        self.returned.append(buffer)
+
+    def drop(self) -> None:
+        """The lease is over: forget all slices."""
+        self._rewind()
+        self._unread.clear()
+        self._consumed.clear()

@@ -1,0 +1,93 @@
+"""Which records have been waiting for longer than `delivery.timeout.ms`, and what is told of them (XPY-1 to XPY-5).
+
+Time counts from the creation of a slice. Records that were never sent are taken out; those that may be in the log become
+ghosts: their future has failed, and they are sent until it is known what became of them, because later ones need them.
+"""
+
+import heapq
+from typing import Final, NamedTuple
+
+from ..records.sequence_ranges import Span
+from .outcomes import Failure, Kind
+from .partition_state import Partition
+
+_NAME: Final = "DELIVERY_TIMEOUT"
+
+
+class Expired(NamedTuple):
+    """Ordinals of a partition whose time is over."""
+
+    maybe_sent: Span
+    never_sent: Span
+
+
+class Deadlines:
+    """Partitions by when something of them may expire. Each stands here once; what was delivered meanwhile is seen when its
+    turn comes."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s: Final = timeout_s
+        self._heap: list[tuple[float, int, Partition]] = []
+
+    def watch(self, partition: Partition) -> None:
+        """It has a slice."""
+        if partition.timed:
+            return
+        at = self._due(partition)
+        if at is not None:
+            partition.timed = True
+            heapq.heappush(self._heap, (at, partition.number, partition))
+
+    def next_deadline(self) -> float | None:
+        """When to ask again."""
+        return self._heap[0][0] if self._heap else None
+
+    def expired(self, now: float) -> list[Partition]:
+        """Partitions with something that has expired; to be `watch`ed again."""
+        found: list[Partition] = []
+        while self._heap and self._heap[0][0] <= now:
+            _, _, partition = heapq.heappop(self._heap)
+            partition.timed = False
+            at = self._due(partition)
+            if at is not None and at <= now:
+                found.append(partition)
+            else:
+                self.watch(partition)
+        return found
+
+    def end_of(self, partition: Partition, now: float) -> int:
+        """The first ordinal that has not expired."""
+        end = partition.expired_to
+        for ref in partition.slices:
+            if ref.created_ms / 1000 + self._timeout_s > now:
+                break
+            end = max(end, ref.first + ref.count)
+        return end
+
+    def _due(self, partition: Partition) -> float | None:
+        seen = max(partition.expired_to, partition.mark)
+        for ref in partition.slices:
+            if ref.first + ref.count > seen:
+                return ref.created_ms / 1000 + self._timeout_s
+        return None
+
+
+def split(partition: Partition, end: int, sent_to: int) -> Expired:
+    """Everything below `end` has expired, and nothing from `sent_to` on was ever sent."""
+    first = max(partition.mark, partition.expired_to)
+    middle = min(max(first, sent_to), max(first, end))
+    return Expired((first, middle), (middle, max(middle, end)))
+
+
+def expiry_failure(
+    partition: Partition, kind: Kind, phase: str, *, timeout_s: float, attempts: int, last_error: str
+) -> Failure:
+    """Where the time went."""
+    where = f"{partition.topic}-{partition.index}"
+    what = "may be in the log" if kind is Kind.MAY_BE_WRITTEN else "never sent"
+    text = f"not delivered to {where} within {round(timeout_s * 1000)} ms of its creation: {what}; {phase}"
+    if attempts:
+        text += f"; {attempts} attempt{'s' if attempts > 1 else ''}"
+    if last_error:
+        text += f"; last error: {last_error}"
+    return Failure(kind, -1, _NAME, text)

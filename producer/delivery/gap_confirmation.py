@@ -1,0 +1,99 @@
+"""Goes on with the checks of gaps: who is asked, and when the second pass begins. The rules are in `producer/sender/gap_check.py`."""
+
+from typing import Final, NamedTuple
+
+from ...wire.messages import Gap
+from ..sender.gap_check import GapCheck
+from ..sender.modes import Question
+from ..sender.partitions import LeaseTable
+from .assignment import Placing
+from .partition_state import Partition
+
+
+class HintTold(NamedTuple):
+    """An answer named another leader; `leader` -1: only that metadata is stale."""
+
+    topic: str
+    index: int  # type: ignore[assignment]
+    leader: int
+    leader_epoch: int
+
+
+class Confirming:
+    """Gaps that are not believed yet, by partition number. What is learnt of leaders goes into `hints`."""
+
+    def __init__(self, table: LeaseTable, placing: Placing, hints: list[HintTold]) -> None:
+        self._table: Final = table
+        self._placing: Final = placing
+        self._hints: Final = hints
+        self._checks: dict[int, GapCheck] = {}
+
+    def is_confirmed(self, part: Partition, gap: Gap, now: float) -> bool:
+        """A pass over all unresolved batches was refused, and the lease is back. The second time under the same leader: nothing
+        of them is in the log, and what was acknowledged may be lost (GAP-3). The first time the check begins."""
+        check = self._checks.pop(part.number, None)
+        if check is not None and check.trying_again and check.leader_epoch == gap.leader_epoch:
+            text = f"refused twice by the leader of epoch {gap.leader_epoch}"
+            self._placing.note("gap_confirmed", part, part.sent_to, text)
+            return True
+        text = f"the leader of epoch {gap.leader_epoch} refuses every unresolved batch: {gap.error}"
+        self._placing.note("gap", part, part.sent_to, text)
+        others = self._placing.replicas_of(part) - {part.leader}
+        self._checks[part.number] = GapCheck(part.topic, part.index, gap.leader_epoch, others, now=now)
+        self._table.replicas.ask(others, part.topic)
+        self._hints.append(HintTold(part.topic, part.index, -1, -1))
+        self._placing.block(part, None)
+        return False
+
+    def is_checking(self, part: Partition) -> bool:
+        """A gap of the partition is not confirmed yet."""
+        return part.number in self._checks
+
+    def over(self, part: Partition) -> None:
+        """There is no gap, or nobody cares any more."""
+        _ = self._checks.pop(part.number, None)
+
+    def go_on(self, now: float) -> None:
+        """Hear replicas, and begin second passes."""
+        for node, answer in self._table.replicas.answers():
+            for check in self._checks.values():
+                newer = check.told(node, answer)
+                if newer is not None:
+                    self._hints.append(HintTold(check.topic, check.index, *newer))
+        for number, check in list(self._checks.items()) if self._checks else ():
+            part = self._placing.partitions[number]
+            if part.wants_id:
+                # It goes on under another producer id: there is nothing to confirm.
+                del self._checks[number]
+            elif part.leader_epoch > check.leader_epoch:
+                # Another leader: what the old one said is nothing.
+                del self._checks[number]
+                self._placing.unblock(part)
+            elif not check.trying_again and self._may_try_again(check, number, now):
+                self._try_again(part, check, now)
+
+    def next_deadline(self) -> float | None:
+        """When a pause is over."""
+        if not self._checks:
+            return None
+        ends = [
+            check.ready_at(self._table.lost_at.get(number))
+            for number, check in self._checks.items()
+            if not check.trying_again and self._is_landed(check, number)
+        ]
+        return min(ends, default=None)
+
+    def _may_try_again(self, check: GapCheck, number: int, now: float) -> bool:
+        return self._is_landed(check, number) and now >= check.ready_at(self._table.lost_at.get(number))
+
+    def _is_landed(self, check: GapCheck, number: int) -> bool:
+        return not check.unheard and not self._table.orphans.get(number)
+
+    def _try_again(self, part: Partition, check: GapCheck, now: float) -> None:
+        check.trying_again = True
+        self._placing.unblock(part)
+        self._placing.place(now)
+        lease = self._table.leases.get(part.number)
+        if lease is not None:
+            # Asked under the newest epoch: one that was deposed says so.
+            lease.ask(Question.START)

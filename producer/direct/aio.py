@@ -1,0 +1,390 @@
+"""The direct producer for asyncio: `AsyncDirectProducer`.
+
+Records are put where the synchronous form puts them, by the loop's thread, which never waits: what the synchronous form waits for
+is awaited. The sender thread goes on whatever the loop does. Outcomes come to the loop with one wake-up for many.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+from uuid import UUID
+
+from ...api.bridging import Bridge, Link, settle
+from ...api.errors import BufferExhaustedError, PenstockError, WaitTimeoutError
+from ...api.futures import Future
+from ...api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
+from ...api.metrics import MetricName
+from ...api.partitioning import Partitioner
+from ...api.plugins import Given, Plugins
+from ...api.records import Headers, Record, kept
+from ..kernel.chunks import Topic
+from ..kernel.futures import RecordFuture
+from ..telemetry.sensors import Figure
+from .aio_bridge import Columned, Ending, Hurried, Memory
+from .batch_future import ColumnsFuture
+from .callbacks import report
+from .nonblocking import NotYetError, Prepaid
+from .plugins import Columns, GivenHeaders, Plugged
+from .record_accumulator import EVADE_S
+from .transactions_api import ConsumerGroup, Offsets
+
+
+class AsyncDirectProducer:
+    """`DirectProducer` for asyncio: the same settings, serializers and interceptors, one event loop at a time.
+
+    `await send(…)` returns when the record has been taken, which waits where the synchronous form waits (a new topic's metadata and
+    memory, together at most `max.block.ms`), and gives an `asyncio.Future` of its metadata. Records of a topic are taken in the
+    order of the calls. A `send` that is cancelled has taken nothing. An outcome that nobody looks at is told by asyncio ("exception was
+    never retrieved").
+
+    Another loop may use the producer when the first one has ended; what was on its way for that one still is sent, but nobody is
+    told. After a fork the child has a producer of its own, as with the synchronous form.
+
+    Raises:
+        ConfigError: with every problem of the settings.
+        TypeError, ValueError: something is no serializer or interceptor.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        /,
+        *,
+        partitioner: Partitioner | Literal["round_robin"] | None = None,
+        key_serializer: object = None,
+        value_serializer: object = None,
+        interceptors: Sequence[object] = (),
+        **settings: object,
+    ) -> None:
+        self._link: Final = Link[Ending](_deliver)
+        self._prepaid: Final = Prepaid()
+        self._inner: Final = Hurried(
+            config,
+            self._link,
+            self._prepaid,
+            partitioner=partitioner,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+            **settings,
+        )
+        self._no_plugins: Final = Plugins(Given(), {}, report)
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: object,
+        key: object = None,
+        *,
+        headers: GivenHeaders = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Take one record.
+
+        Raises:
+            SerializationError: a serializer cannot take key or value.
+            TypeError, ValueError, ClosedError: as `DirectProducer.send`.
+        """
+        bridge = self._link.bridge()
+        future: asyncio.Future[RecordMetadata] = bridge.loop.create_future()
+        inner = self._inner
+        turn = inner.front.turn
+        headers = kept(headers)
+        if inner.plugged is None and topic not in self._link.turns.waited:
+            plain: Any = value
+            taken = inner.front.take(topic, plain, _any(key), headers, partition, timestamp_ms, None, None, turn)
+            if taken.taken:
+                inner.watches.follow(bridge, taken, future)
+                return future
+            error = taken.exception(0)
+            if not isinstance(error, NotYetError):
+                settle(future, None, error)
+                return future
+        steps, began = self._steps(), inner.front.seams.now()
+        record = steps.begin(Record(topic, value, key, Headers(headers), partition, timestamp_ms))
+        try:
+            async with self._link.turns.turn(record.topic):
+                taken = await self._send(steps, record, began, turn)
+        except BaseException as error:
+            steps.not_taken(record, error)
+            raise
+        if taken.taken:
+            inner.watches.follow(bridge, taken, future)
+        else:
+            settle(future, None, taken.exception(0))
+        return future
+
+    async def _send(self, steps: Plugged, record: Record, began: float, turn: int) -> RecordFuture:
+        """Put a record whose turn it is, or have it fail. `began`: when it was called, for who had to wait for others waits no longer."""
+        front, told = self._inner.front, steps.told(record, None)
+        missing = await self._find(record.topic, record.partition, record.timestamp_ms, began)
+        serialized = record if missing is not None else steps.serialized(record)
+        with Memory(front, self._prepaid, began) as memory:
+            while missing is None:
+                taken = memory.attempt(partial(steps.take, serialized, told, began, turn))
+                error = None if taken.taken else taken.exception(0)
+                if not isinstance(error, NotYetError):
+                    return taken
+                missing = await self._wait(memory, error, serialized.topic, serialized.partition, began)
+        return front.failed(record.topic, -1 if record.partition is None else record.partition, missing, told)
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[object],
+        keys: Sequence[object] | None = None,
+        *,
+        headers: Sequence[GivenHeaders] | None = None,
+        partitions: int | Sequence[int | None] | None = None,
+        timestamps_ms: int | Sequence[int | None] | None = None,
+    ) -> asyncio.Future[FrameMetadata]:
+        """Take whole columns; waits until there is room for the last of them.
+
+        Where it is cancelled when some of the records have been taken, the `CancelledError` has `taken`, how many of the first, and
+        `future`, of their metadata; else `taken` is not there.
+
+        Raises:
+            SerializationError: a serializer cannot take one of the keys or values; no record was taken.
+            TypeError, ValueError, ClosedError: as `DirectProducer.send_many`.
+        """
+        turn = self._inner.front.turn
+        bridge, steps, began = self._link.bridge(), self._steps(), self._inner.front.seams.now()
+        columns = Columns(topic, values, keys, headers, partitions, timestamps_ms)
+        records = steps.begin_many(columns)
+        taken: list[ColumnsFuture] = []
+        try:
+            if records is not None:
+                columns.put_back(records)
+            async with self._link.turns.turn(topic):
+                await self._send_many(steps, columns, taken, began, turn)
+        except BaseException as error:
+            count = len(taken[0]) if taken else 0
+            for record in (records or ())[count:]:
+                steps.not_taken(record, error)
+            if count and isinstance(error, asyncio.CancelledError):
+                future = self._future_of(bridge, steps.tell_many(taken[0], (records or ())[:count] or None, None))
+                error.__dict__.update(taken=count, future=future)
+            raise
+        return self._future_of(bridge, steps.tell_many(taken[0], records, None))
+
+    async def _send_many(
+        self, steps: Plugged, columns: Columns, taken: list[ColumnsFuture], began: float, turn: int
+    ) -> None:
+        """Put columns whose turn it is. `taken` gets one future, of all that has been taken so far."""
+        front, topic = self._inner.front, columns.topic
+        highest = max((one for one in columns.partitions or () if one is not None), default=None)
+        missing = await self._find(topic, highest, None, began)
+        if missing is None:
+            steps.serialize_many(columns)
+        rest = columns
+        with Memory(front, self._prepaid, began) as memory:
+            while missing is None:
+                try:
+                    more = memory.attempt(partial(steps.take_many, rest, began, turn))
+                except PenstockError as error:
+                    if not taken:
+                        raise
+                    missing = front.left_out(error)
+                    break
+                more = _columns(more)
+                taken[:] = [taken[0].joined(more) if taken else more]
+                if more.not_yet is None:
+                    return
+                rest = rest.behind(len(more))
+                missing = await self._wait(memory, more.not_yet, topic, highest, began)
+        failed = _columns(front.columns_future(topic, [], None, rest.count, missing, None))
+        taken[:] = [taken[0].joined(failed) if taken else failed]
+
+    def _future_of(self, bridge: Bridge[Ending], columns: Future[FrameMetadata]) -> asyncio.Future[FrameMetadata]:
+        """The loop's future of what `send_many` took."""
+        future: asyncio.Future[FrameMetadata] = bridge.loop.create_future()
+        self._link.keep(future)
+        ending = Columned(columns, future)
+        columns.add_done_callback(lambda _: bridge.post(ending))
+        return future
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    async def _find(
+        self, topic: str, partition: int | None, timestamp_ms: int | None, began: float, limit_s: float | None = None
+    ) -> PenstockError | None:
+        """Wait for a topic. Returns why there is none."""
+        steps, front = self._steps(), self._inner.front
+        _, missing = steps.find(topic, partition, timestamp_ms)
+        if not isinstance(missing, NotYetError):
+            return missing
+        limit_ms = front.settings.max_block_ms if limit_s is None else int(limit_s * 1000)
+        with front.shared:
+            wait = front.begin_wait(topic, partition, limit_ms, began)
+            front.ask_for(topic)
+        try:
+            left_s = max(0.0, wait.deadline - front.seams.now())
+            _ = await self._link.waiters().until(lambda: wait.outcome is not None, left_s)
+        finally:
+            with front.shared:
+                front.end_wait(wait)
+                now = front.seams.now()
+                front.meters.waited_for_metadata(now - began, now)
+        with front.shared:
+            found = front.found(wait, began)
+        return None if isinstance(found, Topic) else found
+
+    async def _wait(
+        self, memory: Memory, wanted: NotYetError, topic: str, partition: int | None, began: float
+    ) -> PenstockError | None:
+        """Wait for what an attempt lacked, or for a while. Returns why it is given up."""
+        if wanted.size is None:
+            return await self._find(topic, partition, None, began)
+        try:
+            ready = memory.queue(wanted.size, wanted.node, self._link.ring)
+            _ = await self._link.waiters().until(ready, min(EVADE_S, memory.left_s))
+        except BufferExhaustedError as error:
+            return error
+        return None
+
+    def _steps(self) -> Plugged:
+        inner = self._inner
+        return Plugged(inner.front, inner.plugins or self._no_plugins)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Have nothing wait for company any more, and return when everything sent before has ended, well or not. Futures of what
+        ended are done then.
+
+        Raises:
+            WaitTimeoutError: not within `timeout` seconds; the records keep going.
+        """
+        waiters, front = self._link.waiters(), self._inner.front
+        with front.shared:
+            front.close_all()
+            mark = front.last_serial
+            began = front.seams.now()
+            front.flushes += 1
+            if front.unsettled:
+                front.rouse()
+
+        def flushed() -> bool:
+            with front.shared:
+                return not front.unsettled or next(iter(front.unsettled)) > mark
+
+        try:
+            if not await waiters.until(flushed, timeout):
+                raise WaitTimeoutError(f"not everything was settled within {timeout} s")
+            # It may have been seen before the loop came to what was posted.
+            self._link.bridge().drain()
+        finally:
+            with front.shared:
+                front.flushes -= 1
+                now = front.seams.now()
+                front.meters.flushed(now - began, now)
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
+        """The topic's partitions; waits at most `timeout` seconds, `max.block.ms` by default.
+
+        Raises:
+            TypeError: the topic is not text.
+            MetadataTimeoutError, InvalidTopicError, TopicForbiddenError: why nothing is known of it.
+            ClosedError: the producer is closed or cannot go on.
+        """
+        front = self._inner.front
+        _ = self._link.bridge()
+        missing = await self._find(topic, None, None, front.seams.now(), timeout)
+        if missing is not None:
+            missing.topic = topic
+            raise missing
+        return front.partitions_of(topic)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Take nothing more, send what is held, wait for the answers (at most `timeout` seconds), and end. Closing twice does
+        nothing. Cancelled, it gives up what has no answer yet.
+
+        Raises:
+            ValueError: a negative timeout.
+            PenstockError: everything is closed, but a serializer, an interceptor or the partitioner raised when it was.
+        """
+        if timeout is not None and timeout < 0:
+            raise ValueError(f"a timeout of {timeout} s is negative")
+        waiters, inner = self._link.waiters(), self._inner
+        front = inner.front
+        if not front.stop():
+            return
+        if front.started:
+            inner.thread.close(timeout)
+            try:
+                _ = await waiters.until(lambda: front.over, timeout)
+            finally:
+                inner.thread.close(0)
+                # Not by the loop: callbacks that are still to run may wait for it.
+                _ = await asyncio.to_thread(inner.thread.join)
+        failure = None if inner.plugins is None else inner.plugins.close()
+        if failure is not None:
+            raise PenstockError(f"a plug-in could not be closed: {failure}") from failure
+
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """As `DirectProducer.init_transactions`. This and the other calls about transactions wait in a thread of the loop's; what is
+        cancelled goes on there, as after a time-out."""
+        await asyncio.to_thread(self._inner.init_transactions, timeout)
+
+    def begin_transaction(self) -> None:
+        """As `DirectProducer.begin_transaction`; it does not wait."""
+        self._inner.begin_transaction()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Offsets, group_metadata: str | ConsumerGroup, timeout: float | None = None
+    ) -> None:
+        """As `DirectProducer.send_offsets_to_transaction`."""
+        await asyncio.to_thread(self._inner.send_offsets_to_transaction, offsets, group_metadata, timeout)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """As `DirectProducer.commit_transaction`."""
+        await asyncio.to_thread(self._inner.commit_transaction, timeout)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """As `DirectProducer.abort_transaction`."""
+        await asyncio.to_thread(self._inner.abort_transaction, timeout)
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    async def client_instance_id(self, timeout: float) -> UUID:
+        """As `DirectProducer.client_instance_id`; it waits in a thread of the loop's."""
+        return await asyncio.to_thread(self._inner.client_instance_id, timeout)
+
+    def metrics(self) -> dict[MetricName, float]:
+        """As `DirectProducer.metrics`."""
+        return self._inner.metrics()
+
+    def figures(self) -> list[Figure]:
+        """As `DirectProducer.figures`, for `prometheus.Collector`."""
+        return self._inner.figures()
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of records that wait or are on their way, of `buffer.memory`."""
+        return self._inner.held_bytes
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _deliver(ending: Ending) -> None:
+    ending.deliver()
+
+
+def _any(given: object) -> Any:  # noqa: ANN401  (what it is, is checked where it is written)
+    return given
+
+
+def _columns(future: object) -> ColumnsFuture:
+    assert isinstance(future, ColumnsFuture), "the front makes no other futures of columns"
+    return future

@@ -1,0 +1,67 @@
+"""What the direct producer's sender thread is made of, out of its settings."""
+
+from collections.abc import Callable
+from typing import Final
+
+from ...config.direct import DirectSettings
+from ..accumulator.buffer_pool import BufferPool
+from ..accumulator.chunk_store import Arena
+from ..accumulator.partition_queue import BatchRules
+from ..accumulator.slice_accumulator import Accumulator
+from ..delivery.in_process import Joined, JoinedLimits
+from ..protocol.backoff import Backoff
+from ..records.batch_builder import HEADER_BYTES
+from ..records.compression import Levels, make_compressor
+from ..sender.broker_link import LinkRules
+from ..sender.modes import Limits
+from ..telemetry.metrics import Meters
+from ..transactions.delivery import TransactionalJoined
+from .transactions_thread import manager_of
+
+_EXPIRATION_MS: Final = 86_400_000
+"""Kafka's default of `producer.id.expiration.ms`, until the brokers' own is known."""
+
+
+def joined_of(settings: DirectSettings, arena: Arena, trouble_with: Callable[[int], str | None]) -> Joined:
+    """What is sent and what becomes of it; with a transactional id in transactions."""
+    levels = Levels(settings.compression_gzip_level, settings.compression_lz4_level, settings.compression_zstd_level)
+    batch_bytes = max(settings.batch_size, HEADER_BYTES + 1)
+    rules = BatchRules(
+        batch_bytes,
+        settings.linger_ms / 1000,
+        make_compressor(settings.compression_type, levels),
+        transactional=settings.transactional_id is not None,
+    )
+    # A batch of one largest record must fit into the pool.
+    total = max(settings.buffer_memory, batch_bytes, 2 * settings.max_request_size)
+    backoff = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+    limits = JoinedLimits(
+        Limits(backoff, _EXPIRATION_MS, retries=settings.retries, confirms_gaps=True),
+        settings.delivery_timeout_ms / 1000,
+        total,
+        idempotent=settings.enable_idempotence,
+    )
+
+    def rules_of(_topic: str) -> BatchRules:
+        return rules
+
+    accumulator = Accumulator(BufferPool(total, batch_bytes), arena)
+    if settings.transactional_id is not None:
+        manager = manager_of(settings)
+        return TransactionalJoined(limits, accumulator, rules_of, manager, trouble_with=trouble_with)
+    return Joined(limits, accumulator, rules_of, trouble_with=trouble_with)
+
+
+def link_rules_of(settings: DirectSettings, meters: Meters, rng: Callable[[], float]) -> LinkRules:
+    """How Produce requests are made."""
+    return LinkRules(
+        client_id=settings.client_id,
+        request_bytes_max=settings.max_request_size,
+        request_timeout_ms=settings.request_timeout_ms,
+        in_flight_max=settings.max_in_flight_requests_per_connection,
+        zstd=settings.compression_type == "zstd",
+        rng=rng,
+        watch=meters,
+        acks=int(settings.acks),
+        transactional_id=settings.transactional_id,
+    )

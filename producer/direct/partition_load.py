@@ -1,0 +1,40 @@
+"""What waits for each partition of the direct producer, for the choice of those that keyless records go to (ADP-1, ADP-5)."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from ..accumulator.partitioners import Queue, Sticky, choices_of, leaders_of
+from .record_accumulator import Rooms
+
+
+def weigh(rooms: Rooms, waited_s: Callable[[int], float]) -> None:
+    """Let what waits weigh the next choices. `waited_s`: for how long something for a node could not be sent, in seconds.
+
+    A partition's queue are its chunks without an outcome: of most a batch is made.
+    """
+    settings = rooms.settings
+    timeout_s = settings.partitioner_availability_timeout_ms / 1000
+    rack = settings.client_rack if settings.partitioner_rack_aware else ""
+    with rooms.shared:
+        waiting = Counter(chunk.part for chunk in rooms.unsettled.values())
+        for topic in rooms.topics.values():
+            view = rooms.cluster.topic(topic.name)
+            if view is None or not isinstance(topic.keyless, Sticky):
+                continue
+            leaders = leaders_of(rooms.cluster, view)
+            queues = [
+                Queue(
+                    leader.partition,
+                    waiting[topic.parts[leader.partition]],
+                    excluded=0 < timeout_s < waited_s(leader.node),
+                )
+                for leader in leaders
+                if leader.partition < topic.count
+            ]
+            weighs = all(part.next_ordinal or waiting[part] for part in topic.parts)
+            weighs = weighs or any(queue.excluded for queue in queues)
+            topic.keyless.learn(choices_of(topic.count, leaders, queues if weighs else None, rack))
+            if topic.keyless.partition != topic.sticky:
+                topic.sticky = topic.keyless.partition
+                topic.allowance = topic.keyless.allowance()
+                topic.used = 0

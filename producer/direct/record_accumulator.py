@@ -1,0 +1,445 @@
+"""Where the direct producer's records are put: topics and their partitions, chunks and the memory for them.
+
+The kernel writes rows and calls here when something happens that is not every record's: `open`, `grow`, `close` and `rotate`
+under the producer's lock, the rest without it. The sender thread seals what is due (`take_due`): slices of the arena, with ordinals.
+"""
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ...api.errors import BufferExhaustedError, ClosedError, PenstockError, RecordTooLargeError
+from ...api.metadata import PartitionMetadata
+from ...api.partitioning import Partitioner, chosen
+from ...config.direct import DirectSettings
+from ...runtime.clock import wall_ms
+from ...wire.slices import CRC_FROM, HEADER, HEADER_BYTES, OWN_TIMESTAMPS, VERSION, crc_prefix
+from ..accumulator.budgets import shares
+from ..accumulator.buffer_pool import ANY_NODE, BufferPool
+from ..accumulator.chunk_store import Arena, Sealed
+from ..accumulator.partitioners import Keyless, Sticky, choices_of, leaders_of
+from ..kernel.chunks import Chunk, Part, Topic
+from ..metadata.cluster import Cluster, TopicView
+from ..records.batch_builder import crc32c
+from .environment import Seams, Wake
+from .nonblocking import Hurry
+from .turns import Turns
+
+OPEN_BYTES: Final = 512
+"""A partition's first chunk begins with so much; later ones as large as the one before them."""
+USED_S: Final = 5.0
+"""How often a topic is said to be in use."""
+WAIT_MAX_S: Final = 3600.0
+EVADE_S: Final = 0.1
+"""How often keyless records that wait for memory look whether another node has some."""
+
+
+class Rooms(Turns):
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: DirectSettings,
+        seams: Seams,
+        partitioner: Partitioner | None,
+        keyless: Callable[[], Keyless] | None,
+    ) -> None:
+        self.settings: Final = settings
+        self.seams: Final = seams
+        self.shared: Final = seams.shared
+        self.topics = {}
+        self.acquire, self.release = seams.shared.acquire, seams.shared.release
+        self.refusal = None
+        self.turn = 0
+        self.ending: ClosedError | None = None
+        """Why no record is ever taken again; else `refusal` may come and go with transactions."""
+        self.wall = seams.wall
+        self.partitioner = partitioner
+        self.stir = False
+        self.ignore_keys = settings.partitioner_ignore_keys
+        self.weak = settings.acks != "-1"
+        self.record_max = min(settings.max_request_size, settings.buffer_memory)
+        self.pool: Final = BufferPool(max(settings.buffer_memory, settings.batch_size), settings.batch_size)
+        self.arena: Final = Arena(settings.batch_size, settings.buffer_memory)
+        self.cluster = Cluster()
+        self.unsettled: Final[dict[int, Chunk]] = {}
+        """Chunks with records whose futures are not done, oldest first."""
+        self.last_serial = -1
+        self.flushes = 0
+        self.hurry: Hurry | None = None  # what is asked where callers are never held up
+        self._wake: Wake | None = None
+        self._keyless: Final = keyless or (lambda: Sticky(max(1, settings.batch_size), seams.random31))
+        self._linger_s: Final = settings.linger_ms / 1000
+        self._max_block_s: Final = min(settings.max_block_ms / 1000, threading.TIMEOUT_MAX)
+        self._parts: Final[dict[tuple[str, int], Part]] = {}
+        self._prefixes: Final[dict[Part, int]] = {}
+        self._open: Final[dict[Part, None]] = {}
+        self._full: list[Chunk] = []
+        self._sealed_at = -math.inf
+        self._steady = False
+        """The last chunk began within a linger's time of the sealing before it."""
+        self._watched = False
+        """The sender thread looks here before a chunk that begins now has lingered."""
+        self._leading: set[int] = set()
+
+    @property
+    def thread(self) -> Wake:
+        """The sender thread."""
+        assert self._wake is not None, "the front has no sender thread"
+        return self._wake
+
+    def gate(self, reason: PenstockError | None) -> None:
+        """Take no records for this reason, or (None) take them: they come between two transactions, or in one. What was taken
+        before is not held for company any more."""
+        with self.shared:
+            if self.ending is None:
+                if reason is None and self.refusal is not None:
+                    self.turn += 1
+                self.refusal = reason
+                if reason is not None:
+                    self.close_all()
+
+    def attach(self, thread: Wake) -> None:
+        """Both need each other: the thread is made with the front, then shown to it."""
+        self._wake = thread
+
+    def rouse(self) -> None:
+        """The sender thread has something to do."""
+        self.stir = False
+        self.thread.wake()
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def place(self, name: str, view: TopicView) -> Topic:
+        """The topic as the snapshot has it; under the lock."""
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = Topic(name, self._keyless())
+        for index in range(topic.count, view.partition_count):
+            topic.parts.append(self._part(name, index))
+        topic.count = view.partition_count
+        leaders = leaders_of(self.cluster, view)
+        led = {leader.partition: leader.node for leader in leaders}
+        for part in topic.parts:
+            part.node = led.get(part.index, ANY_NODE)
+        if not self._leading.issuperset(led.values()):
+            self.share_out()
+        rack = self.settings.client_rack if self.settings.partitioner_rack_aware else ""
+        topic.keyless.learn(choices_of(topic.count, leaders, None, rack))
+        topic.sticky = topic.keyless.partition
+        topic.allowance = topic.keyless.allowance()
+        return topic
+
+    def _part(self, name: str, index: int) -> Part:
+        """Partitions keep their ordinals, whether or not the topic is forgotten in between."""
+        part = self._parts.get((name, index))
+        if part is None:
+            part = self._parts[name, index] = Part(self, name, index)
+            part.sealed = deque()
+            self._prefixes[part] = crc32c(crc_prefix(name, index))
+        return part
+
+    def share_out(self) -> None:
+        """Budgets for the nodes that lead partitions of topics in use; chunks stay charged where they are."""
+        leading = {part.node for topic in self.topics.values() for part in topic.parts} - {ANY_NODE}
+        if leading != self._leading:
+            self._leading = leading
+            self.pool.share_out(shares(self.pool.total_bytes, self.record_max, leading))
+
+    def _payer(self, part: Part) -> int:
+        """The node that a chunk of the partition counts for, if it has a budget."""
+        return part.node if self.pool.has_budget(part.node) else ANY_NODE
+
+    def part_at(self, name: str, index: int) -> Part:
+        """A partition that had records."""
+        return self._parts[name, index]
+
+    def rotate(self, topic: Topic, full: bool) -> None:
+        """The sticky partition got `used` bytes; `full`: no chunk of it is open."""
+        keyless = topic.keyless
+        keyless.appended(topic.used, all_batches_full=full)
+        topic.used = 0
+        topic.sticky = keyless.partition
+        topic.allowance = keyless.allowance()
+
+    def ask_partitioner(self, topic: Topic, key: bytes | None, value: bytes | None) -> int:
+        """The application's choice, -1 where it leaves it to us.
+
+        Raises:
+            TypeError, ValueError: its answer is no partition of the topic.
+        """
+        assert self.partitioner is not None
+        index = chosen(self.partitioner, topic.name, key, value, self.partitions_of(topic.name))
+        if index is not None and index >= len(topic.parts):
+            with self.shared:  # found again, larger, while the application chose
+                topic.parts += [self._part(topic.name, i) for i in range(len(topic.parts), index + 1)]
+        return -1 if index is None else index
+
+    def ask_for_each(
+        self,
+        topic: Topic,
+        keys: Sequence[bytes | None] | None,
+        values: Sequence[bytes | None],
+        wanted: Sequence[int | None] | None,
+    ) -> list[int | None]:
+        """The same for columns; records that name their partition are left alone."""
+        every: list[int | None] = [None] * len(values) if wanted is None else list(wanted)
+        for i, index in enumerate(every):
+            if index is None:
+                answer = self.ask_partitioner(topic, None if keys is None else keys[i], values[i])
+                every[i] = None if answer < 0 else answer
+        return every
+
+    def partitions_of(self, topic: str) -> list[PartitionMetadata]:
+        """What the snapshot has of a topic."""
+        view = self.cluster.topic(topic)
+        if view is None:
+            return []
+        return [
+            PartitionMetadata(part.index, part.leader, part.replicas, part.isr) for part in view.partitions.values()
+        ]
+
+    def too_large(self, size: int) -> RecordTooLargeError:
+        """SND-8: judged by what the record could take in a batch of its own, before compression."""
+        name, limit = "max.request.size", self.settings.max_request_size
+        if size <= limit:
+            name, limit = "buffer.memory", self.settings.buffer_memory
+        return RecordTooLargeError(f"a record of up to {size} bytes before compression is over {name} = {limit}")
+
+    # --- chunks, under the lock --------------------------------------------------------------------------------------
+
+    def open(self, part: Part, row: int, began: float | None, keyless: Topic | None) -> PenstockError | None:
+        """Begin a chunk with room for a row; waits for memory, without the lock. Without one there is another chunk by then, or
+        `keyless` has left the partition for one whose node has memory. An error: there was none in time.
+
+        Raises:
+            ClosedError: the producer was closed meanwhile.
+            TransactionStateError, TransactionAbortableError: its transaction ended meanwhile.
+        """
+        if self.refusal is not None:
+            self.refuse()
+        need = HEADER_BYTES + row
+        limit = max(self.settings.batch_size, need)
+        size = max(need, min(limit, part.open_bytes or OPEN_BYTES))
+        node = self._payer(part)
+        while not self.pool.try_reserve(size, node):
+            size = need
+            if self.pool.try_reserve(size, node):
+                break
+            if keyless is not None and self._evade(keyless, size):
+                return None
+            began = self.seams.now() if began is None else began
+            got = self._wait_for_memory(size, node, began, keyless)
+            if got is not True:
+                return got or None
+            # Others went on meanwhile (ACC-4).
+            if self.refusal is not None:
+                self.pool.release(size, node)
+                self.refuse()
+            if part.chunk is None:
+                break
+            self.pool.release(size, node)
+            if part.chunk.end + row <= part.chunk.room or self.grow(part.chunk, row):
+                return None
+        self._begin(part, size, node, limit)
+        return None
+
+    def _begin(self, part: Part, size: int, node: int, limit: int) -> None:
+        chunk = Chunk(part)
+        chunk.limit = limit
+        chunk.charge = size
+        chunk.node = node
+        chunk.use(self.arena.make(size))
+        chunk.created = self.seams.now()
+        self.last_serial += 1
+        chunk.serial = self.last_serial
+        self.unsettled[chunk.serial] = chunk
+        part.chunk = chunk
+        if not self._open:
+            self._steady = chunk.created < self._sealed_at + self._linger_s
+            if not self._watched:
+                self.stir = True
+        self._open[part] = None
+        topic = self.topics.get(part.topic)
+        if topic is not None and chunk.created - topic.used_at > USED_S:
+            topic.used_at = chunk.created
+            self.thread.want_topic(part.topic)
+
+    def _wait_for_memory(
+        self, size: int, node: int, began: float | None, keyless: Topic | None
+    ) -> PenstockError | bool:
+        """True: it is reserved. False: the records of `keyless` go elsewhere. An error: there was none in time."""
+        now = self.seams.now()
+        if self.thread.is_current:
+            return BufferExhaustedError("the producer's memory is full, and a callback cannot wait for it")
+        if self.hurry is not None:
+            return self.hurry.memory(size, node)
+        left = self._max_block_s if began is None else max(0.0, began + self._max_block_s - now)
+        pause_s = WAIT_MAX_S if keyless is None or not self.pool.has_budget(node) else EVADE_S
+        # Whoever has to go on waiting is not woken for what another one gets.
+        woken = self.seams.apart()
+        try:
+            with self.pool.reserve(size, node, now=now, max_wait_s=left, wake=woken.notify) as ticket:
+                self._close_wanted()
+                self.rouse()
+                while not ticket.poll(now):
+                    if keyless is not None and self._evade(keyless, size):
+                        ticket.cancel()
+                        return False
+                    _ = woken.wait(min(pause_s, ticket.deadline - now))
+                    now = self.seams.now()
+        except BufferExhaustedError as error:
+            return error
+        return True
+
+    def _evade(self, topic: Topic, size: int) -> bool:
+        """Have keyless records leave a node without memory for one that has some; its partitions come back when queues are
+        weighed."""
+        settings, view = self.settings, self.cluster.topic(topic.name)
+        adapts = settings.partitioner_adaptive_partitioning_enable and isinstance(topic.keyless, Sticky)
+        adapts = adapts and not self.pool.closed
+        if view is None or not adapts or not any(self.pool.spare(node) >= size for node in self._leading):
+            return False
+        with_room = [
+            leader
+            for leader in leaders_of(self.cluster, view)
+            if leader.partition < topic.count and self.pool.spare(self._payer(topic.parts[leader.partition])) >= size
+        ]
+        if not with_room:
+            return False
+        rack = settings.client_rack if settings.partitioner_rack_aware else ""
+        topic.keyless.learn(choices_of(topic.count, with_room, None, rack))
+        topic.sticky = topic.keyless.partition
+        topic.allowance = topic.keyless.allowance()
+        topic.used = 0
+        return True
+
+    def grow(self, chunk: Chunk, row: int) -> bool:
+        """Room for one more row. False: the chunk is closed, it is full or there is no memory for more of it."""
+        need = chunk.end + row
+        if need <= chunk.limit:
+            for size in (min(chunk.limit, max(need, 2 * chunk.charge)), need):
+                if self.pool.try_reserve(size - chunk.charge, chunk.node):
+                    data = self.arena.make(size)
+                    assert chunk.data is not None
+                    data[: chunk.end] = memoryview(chunk.data)[: chunk.end]
+                    chunk.charge = size
+                    chunk.use(data)
+                    return True
+        self.close(chunk)
+        return False
+
+    def close(self, chunk: Chunk) -> None:
+        """No row comes in any more; the sender thread seals it."""
+        part = chunk.part
+        part.chunk = None
+        part.open_bytes = min(self.settings.batch_size, max(OPEN_BYTES, 1 << chunk.end.bit_length()))
+        chunk.room = 0
+        del self._open[part]
+        self._full.append(chunk)
+        self.stir = True
+
+    def close_all(self) -> None:
+        """Nothing waits for company any more."""
+        for part in list(self._open):
+            assert part.chunk is not None
+            self.close(part.chunk)
+
+    def _close_wanted(self) -> None:
+        """Those whose memory somebody waits for do not wait for company."""
+        wanting = self.pool.wanting
+        for part in list(self._open):
+            assert part.chunk is not None
+            if _is_wanted(part.chunk, wanting):
+                self.close(part.chunk)
+
+    # --- the sender thread -------------------------------------------------------------------------------------------
+
+    @property
+    def flushing(self) -> bool:
+        """Whether nothing is to be held for company: somebody flushes, closes, or waits for memory that is no node's own."""
+        return self.flushes > 0 or self.ending is not None or ANY_NODE in self.pool.wanting
+
+    @property
+    def pressed(self) -> frozenset[int]:
+        """Nodes whose records are not to be held for company: somebody waits for their memory (BUF-14)."""
+        return self.pool.wanting
+
+    def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
+        """Seal the chunks that are full or have waited long enough."""
+        with self.shared:
+            if all_chunks or self.flushing:
+                self.close_all()
+            elif self.pool.wanting:
+                self._close_wanted()
+            for part in list(self._open):
+                assert part.chunk is not None
+                if part.chunk.created + self._linger_s > now:
+                    break
+                self.close(part.chunk)
+            taken, self._full = self._full, []
+            self.stir = False
+            self._watched = True
+            if taken:
+                self._sealed_at = now
+            for chunk in taken:
+                if chunk.count == 0:
+                    # Its first record was never written: the caller was interrupted.
+                    del self.unsettled[chunk.serial]
+                    self.pool.release(chunk.charge, chunk.node)
+        if not taken:
+            return []
+        wall = wall_ms() if self.wall is None else self.wall()
+        return [self._seal(chunk, wall) for chunk in taken if chunk.count]
+
+    def next_due(self, now: float) -> float | None:
+        """When `take_due` is to be called, which is promised by asking; None: not before the thread is woken."""
+        with self.shared:
+            self._watched = True
+            if self._full or (self._open and self.flushing):
+                return now
+            wanting = self.pool.wanting
+            for part in self._open if wanting else ():
+                assert part.chunk is not None
+                if _is_wanted(part.chunk, wanting):
+                    return now
+            for part in self._open:
+                assert part.chunk is not None
+                return part.chunk.created + self._linger_s
+            again = self._sealed_at + self._linger_s
+            if self._steady and now < again:
+                # The next chunk is going to begin any moment, and answers bring the thread here until then: nobody need wake it.
+                return again
+            self._watched = False
+        return None
+
+    def _seal(self, chunk: Chunk, wall: int) -> Sealed:
+        """Number the records, in the order of `send`, and complete the slice."""
+        part = chunk.part
+        chunk.first = part.next_ordinal
+        chunk.held = chunk.count
+        part.next_ordinal += chunk.count
+        data, end = chunk.seal(), chunk.end
+        fields = (VERSION, OWN_TIMESTAMPS, 0, chunk.first, chunk.count, end - HEADER_BYTES)
+        HEADER.pack_into(data, 0, 0, *fields, wall, chunk.base_ts, chunk.max_ts)
+        crc = crc32c(memoryview(data)[CRC_FROM:end], self._prefixes[part])
+        data[:CRC_FROM] = crc.to_bytes(CRC_FROM, "little")
+        part.sealed.append(chunk)
+        chunk.segment = self.arena.put(data, end)
+        return Sealed(
+            part.topic,
+            part.index,
+            chunk.segment,
+            end,
+            chunk.first,
+            chunk.count,
+            int(chunk.created * 1000),
+            chunk.max_ts,
+        )
+
+
+def _is_wanted(chunk: Chunk, wanting: frozenset[int]) -> bool:
+    """Whether those who wait can use its memory; what no node pays for came out of everybody's reserve."""
+    return bool(wanting) and (chunk.node in wanting or ANY_NODE in wanting or chunk.node == ANY_NODE)

@@ -1,0 +1,312 @@
+"""The calls of the direct producer about transactions: what an application sees of them.
+
+A call that times out goes on, and only the same call may follow: it waits for the same end (TXN-3). What is decided, and by which
+rules, is the transaction manager's (`producer/transactions/manager.py`).
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar, cast
+
+from ...api.errors import (
+    ClosedError,
+    CommittedNotVisibleError,
+    CommitTimeoutError,
+    PenstockError,
+    TransactionStateError,
+    WaitTimeoutError,
+)
+from ...runtime.clock import monotonic
+from ..transactions.operations import Operation, OperationKind
+from ..transactions.requests import GroupMetadata, OffsetToCommit, Part
+from ..transactions.states import FailedTransactionError
+from .errors import error_of_transaction
+from .futures_front import Front
+from .sender_thread import SenderThread
+from .transactions_thread import Transactions, Waiting
+from .turns import TRANSACTION_OVER
+
+AnswerT = TypeVar("AnswerT")
+
+_NOT_BEGUN: Final = "init_transactions comes first"
+_INT32_MAX: Final = (1 << 31) - 1
+_INT64_MAX: Final = (1 << 63) - 1
+_TEXT_BYTES_MAX: Final = (1 << 15) - 1
+"""Of a string in Kafka's older requests."""
+_TELL_S: Final = 0.5
+"""How long the sender thread has at least to take notice of a call, and how long who waited in vain waits for the reason."""
+_COMMITTED: Final = "the transaction is committed"
+_TIMED: Final = {
+    OperationKind.INITIALISE: "init",
+    OperationKind.SEND_OFFSETS: "send-offsets",
+    OperationKind.COMMIT: "commit",
+    OperationKind.ABORT: "abort",
+}
+"""Calls as the metrics of their times name them."""
+
+
+class ConsumerGroup(Protocol):
+    """What a consumer tells of its membership, as kafka-python's `ConsumerGroupMetadata` does."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class TopicPartition(Protocol):
+    """A topic and the number of a partition: any pair, or an object with these names."""
+
+    topic: str
+    partition: int
+
+
+Offsets = Mapping[tuple[str, int] | TopicPartition, int | tuple[object, ...]]
+"""By topic and partition the next offset to read: a number, or (offset, leader epoch or None, metadata or None)."""
+
+
+class Transactional:
+    """A mix-in of `DirectProducer`, whose front and thread it uses."""
+
+    _rows: Front
+
+    @property
+    def _sender(self) -> SenderThread:
+        thread = self._rows.sender
+        assert isinstance(thread, SenderThread), "transactions want the real sender thread"
+        return thread
+
+    def _forbid_callback(self, name: str) -> None:
+        """
+        Raises:
+            RuntimeError: called by a callback.
+        """
+        if self._rows.sender.is_current:
+            raise RuntimeError(f"{name} would wait for itself: it was called by a callback of this producer")
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Take over the transactional id, once: whoever used it before is fenced, and what it left open is aborted.
+
+        Waits at most `timeout` seconds, `max.block.ms` by default, as all of these calls.
+
+        Raises:
+            WaitTimeoutError: not in time; it goes on, and is to be called again.
+            InitTransactionsRefusedError: no right to write under the id; may be called again.
+            TransactionStateError: it was called before, or there is no `transactional.id`.
+            ClosedError: the producer is closed or cannot go on.
+        """
+        self._operate(OperationKind.INITIALISE, Transactions.initialise, timeout)
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: what is sent from now on belongs to it.
+
+        Raises:
+            TransactionStateError: one is open, or `init_transactions` is missing.
+            ClosedError: the producer is closed or cannot go on, with its subclass ProducerFencedError.
+        """
+        with self._rows.meters.timing("begin"):
+            self._ask("begin_transaction", Transactions.begin, self._rows.settings.max_block_ms / 1000)
+
+    def send_offsets_to_transaction(
+        self, offsets: Offsets, group_metadata: str | ConsumerGroup, timeout: float | None = None
+    ) -> None:
+        """Commit a consumer's offsets with the transaction: the next offset to read of each partition.
+
+        `group_metadata`: the group's id, or an object with `group_id`, `generation_id`, `member_id` and `group_instance_id`, with
+        which a member that was replaced is refused (KIP-447). Without offsets it does nothing.
+
+        Raises:
+            ValueError, TypeError: these are no offsets or no group.
+            CommitFailedError: the group has moved on; the transaction can only be aborted.
+            TransactionAbortableError: for another reason it can only be aborted.
+            WaitTimeoutError: not in time; it goes on, and is to be called again.
+            TransactionStateError: no transaction is open.
+            ClosedError: the producer is closed or cannot go on, with its subclass ProducerFencedError.
+        """
+        group = group_of(group_metadata)
+        parts = {part_of(place): offset_of(offset) for place, offset in offsets.items()}
+        if group.generation > 0 and not group.member_id:
+            raise ValueError(f"generation {group.generation} of group {group.group} without a member id")
+        self._operate(OperationKind.SEND_OFFSETS, lambda one: one.send_offsets(parts, group), timeout)
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send what is left, and commit the transaction. When it returns, readers of committed records see it.
+
+        Raises:
+            TransactionAbortableError: something went wrong with it; call `abort_transaction`.
+            CommittedNotVisibleError: it is committed, but readers do not see it in time.
+            CommitTimeoutError: not in time; it goes on, and is to be called again.
+            TransactionStateError: no transaction is open.
+            ClosedError: the producer is closed or cannot go on, with its subclasses ProducerFencedError and CommitUnknownError.
+        """
+        self._operate(OperationKind.COMMIT, lambda one: one.complete(commit=True), timeout)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """End the transaction so that no reader of committed records ever sees any of it. What was not sent yet fails with
+        TransactionAbortedError, what was sent is waited for.
+
+        Raises:
+            WaitTimeoutError: not in time; it goes on, and is to be called again.
+            TransactionStateError: no transaction is open.
+            ClosedError: the producer is closed or cannot go on, with its subclass ProducerFencedError.
+        """
+        self._operate(OperationKind.ABORT, lambda one: one.complete(commit=False), timeout)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _prepare_transactions(self) -> None:
+        """For a new front: nothing may be sent yet."""
+        if self._rows.settings.transactional_id is None:
+            return
+        self._rows.gate(TransactionStateError(f"records can be sent only in a transaction: {_NOT_BEGUN}"))
+        rows, thread = self._rows, self._sender
+
+        def dooms(error: PenstockError) -> None:
+            if rows.refusal is None and getattr(error, "code", "") != TRANSACTION_OVER:
+                thread.doom(error)
+
+        rows.dooms = dooms
+
+    def _ask(self, name: str, question: Callable[[Transactions], AnswerT], timeout_s: float) -> AnswerT:
+        self._forbid_callback(name)
+        if self._rows.settings.transactional_id is None:
+            raise TransactionStateError(f"{name}: the producer has no transactional.id")
+        self._rows.begin_thread()
+        try:
+            return self._sender.transact(question, min(max(timeout_s, _TELL_S), threading.TIMEOUT_MAX))
+        except FailedTransactionError as failed:
+            raise error_of_transaction(failed.failure) from None
+        except ClosedError as closed:
+            raise (self._rows.ending or closed) from None
+
+    def _operate(self, kind: OperationKind, begin: Callable[[Transactions], Waiting], timeout: float | None) -> None:
+        limit = self._rows.settings.max_block_ms / 1000 if timeout is None else timeout
+        with self._rows.meters.timing(_TIMED[kind]):
+            began = monotonic()
+            try:
+                waiting = self._ask(kind.value, begin, limit)
+            except WaitTimeoutError as late:
+                raise CommitTimeoutError(str(late)) if kind is OperationKind.COMMIT else late from None
+            left = max(0.0, began + limit - monotonic())
+            _ = waiting.ended.wait(min(left, threading.TIMEOUT_MAX))
+        operation = waiting.operation
+        if _has_ended(operation):
+            return
+        if self._rows.ending is not None and waiting.ended.is_set():
+            raise self._rows.ending.with_traceback(None)
+        if operation.committed:
+            operation.acknowledge()
+            raise CommittedNotVisibleError(f"{_COMMITTED}, but not all of it can be read within {limit:g} s")
+        problem = ""
+        with suppress(WaitTimeoutError, ClosedError):
+            problem = self._ask(kind.value, Transactions.problem, _TELL_S)
+        if _has_ended(operation):
+            return
+        because = f" ({problem})" if problem else ""
+        again = f"{kind.value} took longer than {limit:g} s{because}; it goes on: call it again"
+        raise CommitTimeoutError(again) if kind is OperationKind.COMMIT else WaitTimeoutError(again)
+
+
+def _has_ended(operation: Operation) -> bool:
+    """Whether it ended well; its failure is raised. From here on the caller knows."""
+    if not operation.done:
+        return False
+    operation.acknowledge()
+    if operation.failure is not None:
+        raise _failed(operation)
+    return True
+
+
+def _failed(operation: Operation) -> PenstockError:
+    """Why an operation ended badly. What is committed stays so, whatever became of the producer since."""
+    assert operation.failure is not None
+    if operation.committed:
+        return CommittedNotVisibleError(f"{_COMMITTED}, but it was not seen to be readable: {operation.failure.text}")
+    return error_of_transaction(operation.failure)
+
+
+def group_of(given: object) -> GroupMetadata:
+    """
+    Raises:
+        TypeError, ValueError: it is neither a group's id nor tells of one.
+    """
+    if isinstance(given, str):
+        if not given:
+            raise ValueError("the id of a consumer group is empty")
+        return GroupMetadata(_text(given, "the id of a consumer group"))
+    if given is None or not isinstance(getattr(given, "group_id", None), str):
+        raise TypeError(f"{given!r} is neither the id of a consumer group nor an object with a group_id")
+    group = cast("ConsumerGroup", given)
+    generation, instance = getattr(group, "generation_id", -1), getattr(group, "group_instance_id", None)
+    return GroupMetadata(
+        _text(group.group_id, "the id of a consumer group"),
+        -1 if generation is None else _number(generation, -(1 << 31), _INT32_MAX, "a generation"),
+        _text(getattr(group, "member_id", "") or "", "a member id"),
+        None if instance is None else _text(instance, "a group instance id"),
+    )
+
+
+def _text(given: object, what: str) -> str:
+    """Text that a request can carry: what it could not would be noticed on the sender thread only, which has nobody to tell."""
+    if not isinstance(given, str):
+        raise TypeError(f"{what} is text, not {given!r}")
+    try:
+        size = len(given.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} is no text that UTF-8 has: {error}") from None
+    if size > _TEXT_BYTES_MAX:
+        raise ValueError(f"{what} has {size} bytes; at most {_TEXT_BYTES_MAX} are possible")
+    return given
+
+
+def _number(given: object, least: int, most: int, what: str) -> int:
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(f"{what} is a number, not {given!r}")
+    if not least <= given <= most:
+        raise ValueError(f"{what} is {given}; {least} to {most} are possible")
+    return given
+
+
+def part_of(place: object) -> Part:
+    """
+    Raises:
+        TypeError, ValueError: it names no partition.
+    """
+    if isinstance(place, tuple):
+        if len(place) != 2:  # pyright: ignore[reportUnknownArgumentType]
+            raise ValueError(f"{place!r} is no pair of topic and partition")
+        topic, index = cast("tuple[object, object]", place)
+    else:
+        topic, index = getattr(place, "topic", None), getattr(place, "partition", None)
+    if not isinstance(topic, str) or not isinstance(index, int) or isinstance(index, bool):
+        raise TypeError(f"{place!r} is no topic and partition")
+    return _text(topic, "a topic"), _number(index, 0, _INT32_MAX, f"the partition of {topic}")
+
+
+def offset_of(given: object) -> OffsetToCommit:
+    """
+    Raises:
+        TypeError, ValueError: it is no offset.
+    """
+    offset: object = given
+    epoch: object = None
+    metadata: object = None
+    if isinstance(given, tuple):
+        offset, epoch, metadata = (*cast("tuple[object, ...]", given), None, None, None)[:3]
+    elif not isinstance(given, int):
+        offset = getattr(given, "offset", None)
+        epoch, metadata = getattr(given, "leader_epoch", None), getattr(given, "metadata", None)
+    if (
+        isinstance(offset, bool)
+        or not isinstance(offset, int)
+        or not isinstance(epoch, int | None)
+        or not isinstance(metadata, str | None)
+    ):
+        raise TypeError(f"{given!r} is no offset: give a number, or (offset, leader epoch, metadata)")
+    epoch_told = -1 if epoch is None else _number(epoch, -1, _INT32_MAX, "a leader epoch")
+    return OffsetToCommit(
+        _number(offset, 0, _INT64_MAX, "an offset"), epoch_told, _text(metadata or "", "an offset's metadata")
+    )

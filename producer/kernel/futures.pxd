@@ -1,0 +1,9 @@
+cimport cython
+
+from penstock.producer.kernel.chunks cimport Chunk
+
+@cython.final
+cdef class RecordFuture:
+    cdef Chunk _chunk
+    cdef Py_ssize_t _index
+    cdef long long _stamp

@@ -1,0 +1,85 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The futures of the direct producer's records: a chunk and an index each.
+
+Part of the kernel (see `kernel.frames`): Cython in pure Python mode; the fields are declared in the `.pxd` beside this file.
+"""
+
+import cython
+
+from ...api.futures import Future
+
+if cython.compiled:
+    from cython.cimports.penstock.producer.kernel.chunks import Chunk, Part
+else:
+    from .chunks import Chunk, Part
+
+
+@cython.freelist(512)
+@cython.no_gc
+@cython.cclass
+class RecordFuture:
+    """Where one record went: a chunk and an index. The collector need not look at it: a chunk forgets its watchers when it is
+    resolved, and every chunk is."""
+
+    @property
+    def index(self):
+        return self._index
+
+    @property
+    def chunk(self):
+        return self._chunk
+
+    @property
+    def taken(self) -> bool:
+        """Whether the record ever was in a chunk: other futures were made for records that were refused at once."""
+        return self._chunk.serial >= 0
+
+    def done(self) -> bool:
+        return self._index < self._chunk.told or self._chunk.is_told(self._index)
+
+    def result(self, timeout=None):
+        if self._index >= self._chunk.told:
+            self._chunk.part.front.wait(self._chunk, self._index, timeout)
+        return self._chunk.metadata(self._index, self._stamp)
+
+    def exception(self, timeout=None):
+        if self._index >= self._chunk.told:
+            self._chunk.part.front.wait(self._chunk, self._index, timeout)
+        return self._chunk.error(self._index)
+
+    def add_done_callback(self, callback) -> None:
+        if not self._chunk.part.front.watch(self._chunk, (self, callback, False)):
+            callback(self)
+
+
+Future.register(RecordFuture)
+
+
+def failed_future(part: Part, stamp, error):
+    """The future of a record that was not taken."""
+    chunk: Chunk = Chunk(part)
+    chunk.count = 1
+    chunk.resolve(0, 1, -1, -1, error)
+    chunk.told = 1
+    future: RecordFuture = RecordFuture.__new__(RecordFuture)
+    future._chunk = chunk
+    future._index = 0
+    future._stamp = stamp
+    return future
+
+
+def run_acks(acks, report):
+    """Call back for futures and callbacks in turn, all of them resolved; `report` is called within the handling of an error."""
+    i: cython.Py_ssize_t
+    future: RecordFuture
+    for i in range(0, len(acks), 2):
+        future = acks[i]
+        error = future._chunk.error(future._index)
+        try:
+            if error is None:
+                acks[i + 1](future._chunk.metadata(future._index, future._stamp), None)
+            else:
+                acks[i + 1](None, error)
+        except BaseException:
+            # `sys.exit`, too: it would end the thread that everybody's records wait for.
+            report()

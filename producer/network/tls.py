@@ -1,0 +1,202 @@
+"""TLS contexts out of PEM files, made again when one of the files has changed: keys and authorities are replaced under us.
+
+The files are looked at before each new connection. What is made of them holds until something better can be made.
+"""
+
+import ssl
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ...config.errors import ConfigError
+from ...config.secret_files import SecretError, read_certificates, read_password, read_secret
+from ...config.security import SUITES_OF_TLS_1_3, SecuritySettings, openssl_suite, parts
+from ...runtime import logs
+
+_MISMATCH: Final = "KEY_VALUES_MISMATCH"
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class TlsError(Exception):
+    """The files do not make a context, in words that name the setting and the file."""
+
+
+class TlsRules(NamedTuple):
+    """What is asked of the broker, and what is shown to it."""
+
+    truststore: Path | None = None
+    """None: the authorities of the system."""
+    keystore: Path | None = None
+    key: Path | None = None
+    """None: the key is in the keystore."""
+    key_password_file: Path | None = None
+    checks_host: bool = True
+    checks_certificate: bool = True
+    versions: tuple[ssl.TLSVersion, ...] = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    suites: tuple[str, ...] = ()
+    """Of TLS 1.2, by OpenSSL's names; none: OpenSSL's choice."""
+
+
+def tls_rules(settings: SecuritySettings) -> TlsRules:
+    """The rules, out of the settings."""
+    suites = parts(settings.ssl_cipher_suites)
+    return TlsRules(
+        truststore=settings.ssl_truststore_location,
+        keystore=settings.ssl_keystore_location,
+        key=settings.ssl_key_location,
+        key_password_file=settings.ssl_key_password_file,
+        checks_host=bool(settings.ssl_endpoint_identification_algorithm) and not settings.tls_insecure,
+        checks_certificate=not settings.tls_insecure,
+        versions=tuple(_VERSIONS[version] for version in parts(settings.ssl_enabled_protocols)),
+        suites=tuple(openssl_suite(suite) for suite in suites if suite not in SUITES_OF_TLS_1_3),
+    )
+
+
+_Stamp = tuple[int, int, int, int] | None
+
+
+class TlsContexts:
+    """The context of a process's connections. Used by one thread."""
+
+    def __init__(self, rules: TlsRules) -> None:
+        self.rules: Final = rules
+        self._context: ssl.SSLContext | None = None
+        self._stamps: tuple[_Stamp, ...] = ()
+        self._complaint = ""
+        self._log = logs.get()
+
+    def current(self) -> ssl.SSLContext:
+        """The context for a connection that begins now. Reads the files again if one has changed; if they are no good any
+        more, the one made before stays.
+
+        Raises:
+            TlsError: there never was a good one.
+        """
+        # Looked at before they are read: what changes in between is seen the next time.
+        stamps = tuple(_stamp(path) for path in self._files())
+        if self._context is not None and stamps == self._stamps:
+            return self._context
+        try:
+            made = make_context(self.rules)
+        except TlsError as error:
+            if self._context is None:
+                raise
+            if self._complaint != str(error):
+                self._complaint = str(error)
+                self._log.warning("tls_files_refused", reason=str(error))
+            return self._context
+        if self._context is not None:
+            self._log.info("tls_files_read_again")
+        self._context, self._stamps, self._complaint = made, stamps, ""
+        return made
+
+    def _files(self) -> list[Path]:
+        rules = self.rules
+        return [path for path in (rules.truststore, rules.keystore, rules.key, rules.key_password_file) if path]
+
+
+def make_context(rules: TlsRules) -> ssl.SSLContext:
+    """A context out of the files as they are now.
+
+    Raises:
+        TlsError: they are no good.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = min(rules.versions)
+    context.maximum_version = max(rules.versions)
+    # A peer that renegotiates makes a write wait for a read, and so does nothing for a connection that lives by its order.
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    if not rules.checks_host or not rules.checks_certificate:
+        context.check_hostname = False
+    if rules.checks_certificate:
+        _trust(context, rules.truststore)
+    else:
+        context.verify_mode = ssl.CERT_NONE
+    if rules.suites:
+        try:
+            context.set_ciphers(":".join(rules.suites))
+        except ssl.SSLError as error:
+            raise TlsError(f"ssl.cipher.suites: {_reason(error)}") from error
+    if rules.keystore is not None:
+        _show(context, rules, rules.keystore)
+    return context
+
+
+def require_good_files(settings: SecuritySettings) -> None:
+    """Try what the files make, before anything is started.
+
+    Raises:
+        ConfigError: they are no good.
+    """
+    if settings.uses_tls:
+        try:
+            _ = make_context(tls_rules(settings))
+        except TlsError as error:
+            raise ConfigError([str(error)]) from error
+
+
+def _trust(context: ssl.SSLContext, truststore: Path | None) -> None:
+    if truststore is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return
+    # Whatever certificate is named here is an anchor, whether or not it is a root.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        _ = read_certificates(truststore)
+        context.load_verify_locations(cafile=truststore)
+    except SecretError as error:
+        raise TlsError(f"ssl.truststore.location: {error}") from error
+    except ssl.SSLError as error:
+        raise TlsError(
+            f"ssl.truststore.location: {truststore} holds no certificate in PEM ({_reason(error)})"
+        ) from error
+    except OSError as error:
+        raise TlsError(f"ssl.truststore.location: {truststore}: {error.strerror}") from error
+
+
+def _show(context: ssl.SSLContext, rules: TlsRules, keystore: Path) -> None:
+    """Load what is shown to the broker. Which file is at fault OpenSSL does not say, only what is."""
+    name, key = ("ssl.key.location", rules.key) if rules.key is not None else ("ssl.keystore.location", keystore)
+    try:
+        password = b"" if rules.key_password_file is None else read_password(rules.key_password_file).encode()
+    except SecretError as error:
+        raise TlsError(f"ssl.key.password.file: {error}") from error
+    try:
+        sealed = b"ENCRYPTED" in read_secret(key)
+        _ = read_certificates(keystore)
+    except SecretError as error:
+        raise TlsError(f"{name}: {error}") from error
+    try:
+        # A password is given even where there is none: OpenSSL would ask at the terminal.
+        context.load_cert_chain(keystore, key, password)
+    except ssl.SSLError as error:
+        if sealed and error.reason != _MISMATCH:
+            raise TlsError(_sealed(rules, key)) from error
+        raise TlsError(_no_pair(name, keystore, key, error)) from error
+    except OSError as error:
+        raise TlsError(f"{name}: {key}: {error.strerror}") from error
+
+
+def _no_pair(name: str, keystore: Path, key: Path, error: ssl.SSLError) -> str:
+    if error.reason == _MISMATCH:
+        return f"{name}: the key in {key} is not that of the certificate in {keystore}"
+    return f"{name}: {keystore} and {key} are no certificate and key in PEM ({_reason(error)})"
+
+
+def _sealed(rules: TlsRules, key: Path) -> str:
+    """OpenSSL does not say that it was the password."""
+    if rules.key_password_file is None:
+        return f"ssl.key.password.file: the key in {key} is encrypted, and no file has its password"
+    return f"ssl.key.password.file: the key in {key} cannot be decrypted with it"
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).lower().replace("_", " ")
+
+
+def _stamp(path: Path) -> _Stamp:
+    """What changes when a file is replaced or written, or when who may read it changes; None: it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size

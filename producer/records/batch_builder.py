@@ -1,0 +1,364 @@
+"""Record batches, format v2: rows of slices go in, bytes for a Produce request come out.
+
+The records are encoded by the kernel straight into a buffer of the pool, 61 bytes behind its beginning; closing compresses
+them in place and writes the header before them, so a batch is one stretch of memory. Layout (big-endian)::
+
+    0   i64  base offset 0          27  i64  base timestamp
+    8   i32  bytes after this       35  i64  max timestamp
+    12  i32  leader epoch -1        43  i64  producer id
+    16  i8   magic 2                51  i16  producer epoch
+    17  u32  CRC-32C from 21 on     53  i32  base sequence
+    21  i16  attributes             57  i32  record count
+    23  i32  last offset delta      61  records, compressed as one block
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple, cast
+
+import crc32c as _crc32c
+
+from ...wire.record_ids import ADDED_BYTES_MAX
+from ..kernel import frames
+from .compression import Compressor
+
+HEADER_BYTES: Final = 61
+MAGIC: Final = 2
+TRANSACTIONAL: Final = 0x10
+_HEAD: Final = struct.Struct(">qiibI")
+_TAIL: Final = struct.Struct(">hiqqqhii")
+RECORD_OVERHEAD_MAX: Final = 21
+"""Bytes of a record besides key, value and headers, at most: its length, attributes and two deltas."""
+_RATIO_MARGIN: Final = 1.05
+_CRC_FROM: Final = 21
+_LENGTH_FROM: Final = 12
+_CHECK_VALUE: Final = 0xE3069283
+_CHECK_BYTES: Final = 1 << 20
+_CHECK_SECONDS_MAX: Final = 0.001
+
+assert _HEAD.size == _CRC_FROM
+assert _CRC_FROM + _TAIL.size == HEADER_BYTES
+
+crc32c: Final = cast("Callable[..., int]", _crc32c.crc32c)
+"""CRC-32C of bytes-like data; a second argument is the checksum of what came before."""
+
+
+class Stamp(NamedTuple):
+    """What makes a resend harmless; -1 in all three: not idempotent."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+NO_STAMP: Final = Stamp(-1, -1, -1)
+
+
+class Taken(NamedTuple):
+    """How many rows a batch took, and the position of the first it did not take."""
+
+    records: int
+    position: int
+
+
+class SlowChecksumError(RuntimeError):
+    """The checksum library computes wrongly, or without the help of the processor."""
+
+
+class BatchBuilder:
+    """An open batch in `data`, meant to have `limit` bytes on the wire at most (header included).
+
+    While it is open its size is estimated: bytes of records before compression, times `growth` (1.0 without compression). A
+    first record is taken whatever the limit; later ones as long as estimate and record stay within it. `data` holds the records
+    before compression and bounds them too: when it `is_cramped`, its owner may make it longer.
+
+    It holds records of consecutive ordinals from `first` on; the caller sees to it that they are.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_data",
+        "_end",
+        "_growth",
+        "_length",
+        "_limit",
+        "_wall",
+        "attributes",
+        "base_ts",
+        "count",
+        "first",
+        "max_ts",
+        "record_bytes",
+        "record_bytes_max",
+    )
+
+    def __init__(self, data: bytearray, first: int, *, limit: int, growth: float = 1.0) -> None:
+        assert len(data) > HEADER_BYTES, "a buffer has room for a header and records"
+        self.first: Final = first
+        self.count = 0
+        self.base_ts = -1
+        self.max_ts = -1
+        self.attributes = 0
+        self.record_bytes = 0
+        self.record_bytes_max = 0
+        self._data: Final = data
+        self._length: Final = len(data)
+        self._limit: Final = limit
+        self._growth: Final = growth
+        self._end = HEADER_BYTES
+        self._wall: Final = min(limit, len(data))
+        self._closed: memoryview | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire: an estimate while the batch is open."""
+        return self._estimate() if self._closed is None else len(self._closed)
+
+    @property
+    def room(self) -> int:
+        """Bytes of a next record that the limit allows; 0 once closed. An empty batch takes any record."""
+        return 0 if self._closed is not None else max(0, self._limit - self._estimate())
+
+    @property
+    def is_full(self) -> bool:
+        """Not one more byte: closed, or the limit is reached."""
+        if self._growth == 1.0:
+            return self._closed is not None or (self._end >= self._limit and self.count > 0)
+        return self._closed is not None or (self.count > 0 and self._limit <= self._estimate())
+
+    @property
+    def is_cramped(self) -> bool:
+        """The limit allows another record; whether there is place for it in `data` is not known."""
+        return self.room > len(self._data) - self._end
+
+    @property
+    def short_bytes(self) -> int:
+        """How much longer `data` would have to be for all that the limit allows, by the estimate; an empty batch aside."""
+        return HEADER_BYTES + int((self._limit - HEADER_BYTES) / self._growth) - len(self._data)
+
+    def _estimate(self) -> int:
+        return HEADER_BYTES + (self.record_bytes if self._growth == 1.0 else int(self.record_bytes * self._growth))
+
+    def append(
+        self,
+        rows: bytes | bytearray | memoryview,
+        position: int,
+        end: int,
+        records_left: int,
+        *,
+        own_timestamps: bool,
+        slice_ts: int,
+        id_header: bytes = b"",
+    ) -> Taken:
+        """Take rows of a slice from `position` on, at most `records_left`, as many as there is room for. `id_header`: the last
+        header of each of them (`wire/record_ids.py`), b"" for none; the ordinal in it is filled in.
+
+        Raises:
+            FrameError: the rows are damaged; the batch must not be sent.
+        """
+        assert self._closed is None, "a closed batch takes no records"
+        if self._growth != 1.0 or not self.count:
+            return self._append_step_by_step(rows, position, end, records_left, own_timestamps, slice_ts, id_header)
+        done = frames.append_rows(
+            rows,
+            position,
+            end,
+            records_left,
+            self._data,
+            self._end,
+            max(self._end, self._wall),
+            base_ts=self.base_ts,
+            first_delta=self.count,
+            has_base=True,
+            own_timestamps=own_timestamps,
+            slice_ts=slice_ts,
+            id_header=id_header,
+            ordinal=self.first + self.count,
+        )
+        if done.records:
+            self._took(done)
+        return Taken(done.records, done.position)
+
+    def _append_step_by_step(
+        self,
+        rows: bytes | bytearray | memoryview,
+        position: int,
+        end: int,
+        records_left: int,
+        own_timestamps: bool,
+        slice_ts: int,
+        id_header: bytes,
+    ) -> Taken:
+        """Where records count less than their bytes, or the first of all is to be taken whatever its size."""
+        taken = 0
+        whole = False
+        growth = self._growth
+        length = len(self._data)
+        while taken < records_left:
+            room = max(0, self._limit - self._estimate())
+            # Of several records only the last may use up the estimate: the others count as what they will be compressed to.
+            step = room if whole or growth <= 1.0 else int(room / growth)
+            done = frames.append_rows(
+                rows,
+                position,
+                end,
+                1 if whole else records_left - taken,
+                self._data,
+                self._end,
+                length if whole and not self.count else min(length, self._end + step),
+                base_ts=max(self.base_ts, 0),
+                first_delta=self.count,
+                has_base=self.count > 0,
+                own_timestamps=own_timestamps,
+                slice_ts=slice_ts,
+                id_header=id_header,
+                ordinal=self.first + self.count,
+            )
+            if done.records:
+                self._took(done)
+                position = done.position
+                taken += done.records
+                if growth == 1.0:
+                    break
+            elif whole or (self.count and growth <= 1.0):
+                break
+            whole = not done.records
+        return Taken(taken, position)
+
+    def _took(self, done: frames.Appended) -> None:
+        records, _, end, self.base_ts, max_ts, largest = done
+        self.max_ts = max(self.max_ts, max_ts)
+        self.record_bytes_max = max(self.record_bytes_max, largest)
+        self.count += records
+        self.record_bytes += end - self._end
+        self._end = end
+
+    def close(self, stamp: Stamp, compressor: Compressor, *, transactional: bool = False) -> memoryview:
+        """Compress and write the header; the batch's bytes, which stay valid as long as its buffer is not given back. Nothing
+        of an empty batch. `data` is no longer afterwards than it was at first, or than the batch is.
+
+        Raises:
+            ValueError: a stamp of which a part is missing, or a transaction without one.
+        """
+        assert self._closed is None, "a batch is closed once"
+        self.attributes = compressor.attributes | (TRANSACTIONAL if transactional else 0)
+        _check_stamp(stamp, transactional=transactional)
+        if not self.count:
+            self._closed = memoryview(b"")
+            return self._closed
+        self._closed = self._compressed(compressor)
+        return self.restamp(stamp)
+
+    def abort(self) -> None:
+        """Nothing becomes of it, and its buffer may go back."""
+        self._closed = memoryview(b"")
+        self.count = self.record_bytes = 0
+        self._end = HEADER_BYTES
+
+    def restamp(self, stamp: Stamp) -> memoryview:
+        """Write the header of a closed batch under another stamp; the records stay as they are.
+
+        Raises:
+            ValueError: as for `close`.
+        """
+        assert self._closed is not None, "only a closed batch has a stamp"
+        assert self.count > 0, "an empty batch has no stamp"
+        _check_stamp(stamp, transactional=bool(self.attributes & TRANSACTIONAL))
+        seal_header(
+            self._closed,
+            attributes=self.attributes,
+            base_ts=self.base_ts,
+            max_ts=self.max_ts,
+            stamp=stamp,
+            count=self.count,
+        )
+        return self._closed
+
+    def _compressed(self, compressor: Compressor) -> memoryview:
+        if compressor.compress is None:
+            return memoryview(self._data)[: self._end]
+        with memoryview(self._data) as whole, whole[HEADER_BYTES : self._end] as records:
+            packed = compressor.compress(records)
+        end = HEADER_BYTES + len(packed)
+        if end > len(self._data):
+            # Records that do not compress may grow past the buffer by a little.
+            del self._data[self._length :]
+            return memoryview(bytearray(HEADER_BYTES) + packed)
+        self._data[HEADER_BYTES:end] = packed
+        if len(self._data) > self._length:
+            del self._data[max(end, self._length) :]
+        return memoryview(self._data)[:end]
+
+
+def growth_of(compressor: Compressor, ratio: float) -> float:
+    """Bytes on the wire for each byte of records, by an estimate of their compression; a little more, to be safe."""
+    return 1.0 if compressor.compress is None else ratio * _RATIO_MARGIN
+
+
+def bytes_max(body_bytes: int, count: int = 1, *, with_ids: bool = False) -> int:
+    """Size that a batch never exceeds, header included, before compression. `body_bytes`: keys, values and headers with the
+    varints before them, of all its records; a field that is null has one byte. `with_ids`: each gets an id header more."""
+    return HEADER_BYTES + body_bytes + (RECORD_OVERHEAD_MAX + (ADDED_BYTES_MAX if with_ids else 0)) * count
+
+
+def _check_stamp(stamp: Stamp, *, transactional: bool) -> None:
+    if (transactional or stamp != NO_STAMP) and min(stamp) < 0:
+        raise ValueError(f"a batch cannot be closed under producer id, epoch and sequence {tuple(stamp)}")
+
+
+def record_bytes(
+    rows: bytes | bytearray | memoryview,
+    position: int,
+    end: int,
+    *,
+    own_timestamps: bool,
+    slice_ts: int,
+    with_id: bool = False,
+) -> int:
+    """Size of a batch that holds only the row at `position`, header included, before compression.
+
+    Raises:
+        FrameError: there is no whole row.
+    """
+    return HEADER_BYTES + frames.row_record_bytes(
+        rows,
+        position,
+        end,
+        base_ts=0,
+        first_delta=0,
+        has_base=False,
+        own_timestamps=own_timestamps,
+        slice_ts=slice_ts,
+        with_id=with_id,
+    )
+
+
+def seal_header(
+    batch: memoryview | bytearray, *, attributes: int, base_ts: int, max_ts: int, stamp: Stamp, count: int
+) -> None:
+    """Write the 61 bytes before the records of `batch`, checksum included."""
+    _TAIL.pack_into(batch, _CRC_FROM, attributes, count - 1, base_ts, max_ts, *stamp, count)
+    checksum = crc32c(memoryview(batch)[_CRC_FROM:])
+    _HEAD.pack_into(batch, 0, 0, len(batch) - _LENGTH_FROM, -1, MAGIC, checksum)
+
+
+def self_check(clock: Callable[[], float]) -> None:
+    """Refuse to go on with a checksum that is wrong or slow; `clock` gives seconds of this thread's own work.
+
+    Raises:
+        SlowChecksumError: says which of the two, and what to do.
+    """
+    if crc32c(b"123456789") != _CHECK_VALUE:
+        raise SlowChecksumError("the crc32c package computes wrong checksums: install another build of it")
+    data = bytes(_CHECK_BYTES)
+    best = min(_seconds(clock, data) for _ in range(5))
+    if best > _CHECK_SECONDS_MAX:
+        raise SlowChecksumError(
+            f"CRC-32C of 1 MiB takes {best * 1000:.1f} ms, more than 1 ms: the crc32c package runs without its C code"
+        )
+
+
+def _seconds(clock: Callable[[], float], data: bytes) -> float:
+    began = clock()
+    _ = crc32c(data)
+    return clock() - began

@@ -1,0 +1,156 @@
+"""GSSAPI (RFC 4752) with Kerberos, by the package `gssapi`, which is imported when it is used.
+
+kafka-python's exchange cannot be told which credentials to use and asks for tickets from its constructor; this one is given a
+keytab or the ticket cache, and asks in `Later`. Of the security layers only none is spoken, as by every client of Kafka.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, cast
+
+from ...api.errors import AuthenticationError
+from ...config.secret_files import NO_GSSAPI
+from .sasl import Later
+
+_MINOR: Final = re.compile(r"Minor \(\d+\): (.+)", re.DOTALL)
+_NO_LAYER: Final = 1
+_OFFER_BYTES: Final = 4
+
+
+class Identity(NamedTuple):
+    """Who the producer is, and what the brokers' names begin with."""
+
+    service: str
+    keytab: Path | None
+    principal: str
+
+
+class Wrapped(Protocol):
+    """A message under a context's protection, or out of it."""
+
+    @property
+    def message(self) -> bytes:
+        """Its bytes."""
+        ...
+
+
+class Context(Protocol):
+    """What is asked of a security context, as the package has it."""
+
+    @property
+    def complete(self) -> bool:
+        """Both sides know each other."""
+        ...
+
+    def step(self, token: bytes | None = None) -> bytes | None:
+        """Our next token, for the peer's."""
+        ...
+
+    def wrap(self, message: bytes, encrypt: bool) -> Wrapped:
+        """A message under the context's protection."""
+        ...
+
+    def unwrap(self, message: bytes) -> Wrapped:
+        """The contents of a message of the peer's."""
+        ...
+
+
+NewContext = Callable[[Identity, str], tuple[Context, tuple[type[Exception], ...]]]
+"""Given who we are and the broker's host: a context, and what its methods raise. Blocks. Raises AuthenticationError."""
+
+
+class Kerberos:
+    """One exchange."""
+
+    def __init__(self, identity: Identity, host: str, new_context: NewContext | None = None) -> None:
+        """`host`: as the broker is advertised. `new_context` takes the place of the package."""
+        self._identity = identity
+        self._host = host
+        self._new_context = new_context or _context
+        self._context: Context | None = None
+        self._errors: tuple[type[Exception], ...] = ()
+        self._answered = False
+        self.done = False
+
+    def first(self) -> Later:
+        """Asks for tickets, off the loop."""
+        return Later(self._begin)
+
+    def next(self, challenge: bytes) -> bytes | None:
+        """Tokens until both sides know each other; then the broker's offer of layers is answered: none."""
+        assert self._context is not None, "tickets come first"
+        if self._answered:
+            if challenge:
+                raise AuthenticationError("the broker's GSSAPI has a message too many")
+            self.done = True
+            return None
+        try:
+            if not self._context.complete:
+                # The last token may be empty: the broker then still waits for a message.
+                return self._context.step(challenge) or b""
+            return self._layers(challenge)
+        except self._errors as error:
+            raise AuthenticationError(f"Kerberos: {_words(error)}") from error
+
+    def _begin(self) -> bytes:
+        self._context, self._errors = self._new_context(self._identity, self._host)
+        try:
+            return self._context.step() or b""
+        except self._errors as error:
+            raise AuthenticationError(
+                f"Kerberos: no ticket for {self._identity.service}@{self._host}: {_words(error)}"
+            ) from error
+
+    def _layers(self, challenge: bytes) -> bytes:
+        assert self._context is not None
+        offer = bytes(self._context.unwrap(challenge).message)
+        if len(offer) != _OFFER_BYTES:
+            raise AuthenticationError(
+                f"the broker offers security layers in {len(offer)} bytes: {_OFFER_BYTES} are right"
+            )
+        if not offer[0] & _NO_LAYER:
+            raise AuthenticationError("the broker wants a security layer, which no client of Kafka speaks")
+        self._answered = True
+        # Without a layer no size is told, and the name is the ticket's own (RFC 4752 3.1).
+        return bytes(self._context.wrap(bytes([_NO_LAYER, 0, 0, 0]), False).message)
+
+
+def _context(identity: Identity, host: str) -> tuple[Context, tuple[type[Exception], ...]]:
+    try:
+        import gssapi  # noqa: PLC0415 - an extra
+        from gssapi.raw.misc import GSSError  # noqa: PLC0415
+    except (ImportError, OSError) as error:
+        raise AuthenticationError(NO_GSSAPI) from error
+    try:
+        name = gssapi.Name(f"{identity.service}@{host}", name_type=gssapi.NameType.hostbased_service)
+        wanted = (
+            gssapi.Name(identity.principal, name_type=gssapi.NameType.kerberos_principal)
+            if identity.principal
+            else None
+        )
+        credentials = None
+        if identity.keytab is not None:
+            credentials = gssapi.Credentials(usage="initiate", name=wanted, store=_store(identity))
+        elif wanted is not None:
+            credentials = gssapi.Credentials(usage="initiate", name=wanted)
+        context = gssapi.SecurityContext(name=name, creds=credentials, usage="initiate", mech=gssapi.MechType.kerberos)
+    except GSSError as error:
+        who = identity.principal or "whoever comes first"
+        place = "the ticket cache" if identity.keytab is None else f"{identity.keytab}"
+        raise AuthenticationError(f"Kerberos: nothing to log in with as {who} in {place}: {_words(error)}") from error
+    return cast("Context", context), (GSSError,)
+
+
+def _words(error: Exception) -> str:
+    """What went wrong, without the numbers and the general part before it."""
+    text = str(error)
+    found = _MINOR.search(text)
+    return found[1] if found is not None else text
+
+
+def _store(identity: Identity) -> dict[bytes | str, bytes | str]:
+    """The keytab, and a ticket cache in memory for who it is about: tickets are had once and again when they run out."""
+    key = hashlib.sha256(f"{identity.keytab}\0{identity.principal}".encode()).hexdigest()[:16]
+    return {"client_keytab": f"FILE:{identity.keytab}", "ccache": f"MEMORY:penstock-{key}"}

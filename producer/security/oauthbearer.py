@@ -1,0 +1,203 @@
+"""OAUTHBEARER (RFC 7628): a bearer token, from an endpoint or a file, and whatever else the broker is to be told.
+
+A token is kept for all connections of a process and replaced when a connection authenticates in its refresh window. Brokers
+end a session with its token at the latest and connections authenticate again before that, so that nothing needs to be asked
+in between.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, cast
+
+from kafka.net.sasl.oauth import AbstractTokenProvider, SaslMechanismOAuth
+
+from ...api.errors import AuthenticationError
+from ...runtime import logs
+from ...runtime.clock import monotonic, wall_ms
+from ..protocol.backoff import Backoff
+from .sasl import Later, tidy
+from .secret import SecretText
+from .token_endpoint import Endpoint, ask
+from .tokens import RefreshWindow, Token, TokenError, refresh_after_s, token_in_answer, token_in_text
+
+_UNTOLD_LIFETIME_S: Final = 60.0
+"""For a token of which nobody says how long it is good: it is not asked for at each connection, nor kept for long."""
+
+
+class Given(Protocol):
+    """Where tokens come from."""
+
+    def at_once(self) -> str | None:
+        """A token that is good now and need not be replaced yet, without waiting; None: `fetched` has to be asked.
+
+        Raises:
+            AuthenticationError: there is none, and asking would not help.
+        """
+        ...
+
+    def fetched(self) -> str:
+        """A token; blocks.
+
+        Raises:
+            AuthenticationError: there is none to be had.
+        """
+        ...
+
+
+class TokenFile:
+    """A token that another program writes, read again when it is replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._text = SecretText(path)
+
+    def at_once(self) -> str:
+        """What the file holds now."""
+        try:
+            return token_in_text(self._text.current().strip(), wall_s=wall_ms() / 1000).value
+        except TokenError as error:
+            raise AuthenticationError(f"{self._path} holds {error}") from error
+
+    fetched = at_once
+
+
+class Timing(NamedTuple):
+    """When an endpoint is asked again: after a token, and after a failure."""
+
+    window: RefreshWindow
+    retry: Backoff
+
+
+class _Held(NamedTuple):
+    value: str
+    refresh_at: float
+    ends_at: float
+
+
+class TokenEndpoint:
+    """Client credentials (RFC 6749 4.4). May be asked from several threads."""
+
+    def __init__(self, endpoint: Endpoint, secret_file: Path, timing: Timing, chance: Callable[[], float]) -> None:
+        """`chance`: numbers in [0, 1)."""
+        self._endpoint = endpoint
+        self._secret = SecretText(secret_file)
+        self._timing = timing
+        self._chance = chance
+        self._held: _Held | None = None
+        self._failures = 0
+        self._ask_at = 0.0
+        self._reason = ""
+        self._asking = threading.Lock()
+        self._log = logs.get()
+
+    def at_once(self) -> str | None:
+        """See `Given`."""
+        held = self._held
+        return held.value if held is not None and monotonic() < held.refresh_at else None
+
+    def fetched(self) -> str:
+        """See `Given`. Several who ask at once get the one token that the first of them has fetched."""
+        with self._asking:
+            held = self.at_once()
+            if held is not None:
+                return held
+            if monotonic() >= self._ask_at:
+                self._ask()
+            now = monotonic()
+            if self._held is not None and now < self._held.ends_at:
+                return self._held.value
+            raise AuthenticationError(self._reason)
+
+    def _ask(self) -> None:
+        try:
+            status, body = ask(self._endpoint, self._secret.current())
+            token = token_in_answer(status, body, wall_s=wall_ms() / 1000)
+        except TokenError as error:
+            self._failed(str(error))
+            return
+        except AuthenticationError as error:
+            self._failed(error.text)
+            return
+        self._keep(token)
+
+    def _keep(self, token: Token) -> None:
+        now = monotonic()
+        lifetime_s = _UNTOLD_LIFETIME_S if token.lifetime_s is None else token.lifetime_s
+        refresh_at = now + refresh_after_s(lifetime_s, self._timing.window, self._chance())
+        self._held = _Held(token.value, refresh_at, now + lifetime_s)
+        self._failures, self._ask_at, self._reason = 0, 0.0, ""
+
+    def _failed(self, reason: str) -> None:
+        self._reason = tidy(f"no token from {self._endpoint.url}: {reason}")
+        self._ask_at = monotonic() + self._timing.retry.wait_s(self._failures, self._chance())
+        self._failures += 1
+        if self._held is not None and monotonic() < self._held.ends_at:
+            # Nobody else would hear of it: the old token still serves.
+            self._log.warning("token_not_refreshed", reason=self._reason)
+
+
+class _Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed
+    """One token and the extensions, as kafka-python's exchange asks for them."""
+
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        super().__init__()
+        self._token = token
+        self._extensions = extensions
+
+    def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # typed there by a body that does nothing
+        return self._token
+
+    def extensions(self) -> dict[str, str]:
+        return dict(self._extensions)
+
+
+class OAuthBearer:
+    """One exchange."""
+
+    def __init__(self, given: Given, extensions: Mapping[str, str]) -> None:
+        self._given = given
+        self._extensions = extensions
+        self._exchange: SaslMechanismOAuth | None = None
+        self._refusal = ""
+
+    def first(self) -> bytes | Later:
+        """The token."""
+        token = self._given.at_once()
+        return Later(lambda: self._message(self._given.fetched())) if token is None else self._message(token)
+
+    def next(self, challenge: bytes) -> bytes | None:
+        """Nothing, to an empty answer; to a refusal the one byte that ends the exchange (RFC 7628 3.2.3)."""
+        assert self._exchange is not None, "the token goes first"
+        if self._refusal:
+            raise AuthenticationError(self._refusal)
+        try:
+            self._exchange.receive(challenge)
+        except UnicodeDecodeError:
+            raise AuthenticationError("the broker refuses the token in a message that is no text") from None
+        if not challenge:
+            return None
+        self._refusal = f"the broker refuses the token: {_status(challenge)}"
+        return bytes(self._exchange.auth_bytes())
+
+    @property
+    def done(self) -> bool:
+        return self._exchange is not None and bool(self._exchange.is_authenticated())
+
+    def _message(self, token: str) -> bytes:
+        self._exchange = SaslMechanismOAuth(sasl_oauth_token_provider=_Provider(token, self._extensions))
+        return bytes(self._exchange.auth_bytes())
+
+
+def _status(challenge: bytes) -> str:
+    """`status` and what else is said of it (RFC 7628 3.2.2), else the message itself."""
+    text = challenge.decode(errors="replace")
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(found, dict):
+        return text
+    told = cast("dict[str, object]", found)
+    return ", ".join(f"{name} {value}" for name, value in told.items() if isinstance(value, str)) or text

@@ -1,0 +1,172 @@
+"""PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677): kafka-python's exchanges, with the checks that they leave out.
+
+User and password go out as UTF-8 exactly as they were written, as Kafka's tools and clients do: no SASLprep. A broker that
+stores a password knows the bytes that `kafka-configs.sh` was given, and other bytes would be another password.
+"""
+
+import base64
+import binascii
+import re
+from typing import Final, NamedTuple
+
+from kafka.net.sasl.plain import SaslMechanismPlain
+from kafka.net.sasl.scram import ScramClient
+
+from ...api.errors import AuthenticationError
+from .sasl import Later
+
+ITERATIONS_MIN: Final = 4_096
+"""Fewer make the password easy to guess for who has seen the exchange (RFC 7677 4)."""
+ITERATIONS_MAX: Final = 1_000_000
+"""More are work that a broker, or who poses as one, could keep us busy with."""
+
+_ITERATIONS_AT_ONCE: Final = 20_000
+"""A few milliseconds of hashing, which the loop can spare; more is done on a helper thread."""
+_MESSAGE_BYTES_MAX: Final = 4_096
+_FIRST: Final = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,10})((?:,[A-Za-z]=[^,\0]+)*)")
+_FINAL: Final = re.compile(r"v=([A-Za-z0-9+/=]+)((?:,[A-Za-z]=[^,\0]+)*)")
+_TAKEN: Final = re.compile(r",[acimnprsv]=")
+"""Attributes that have their place: said again as an extension, one would stand for the one that was judged."""
+
+
+class Credentials(NamedTuple):
+    """Who the producer is."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        # A traceback or a log line that shows its arguments does not show the password.
+        return f"Credentials(user={self.user!r})"
+
+
+class Plain:
+    """User and password in one message; the broker's empty answer says that it believes them."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        """Raises AuthenticationError for what the message cannot carry."""
+        if "\0" in credentials.user or "\0" in credentials.password:
+            raise AuthenticationError("PLAIN cannot carry a user or password with a NUL: it divides them by one")
+        _require(credentials)
+        self._exchange = SaslMechanismPlain(
+            sasl_plain_username=credentials.user, sasl_plain_password=credentials.password
+        )
+
+    def first(self) -> bytes:
+        """Both."""
+        try:
+            return bytes(self._exchange.auth_bytes())
+        except UnicodeError:
+            raise AuthenticationError("user or password has letters that UTF-8 has not") from None
+
+    def next(self, challenge: bytes) -> None:
+        """The broker's answer, which has no contents."""
+        self._exchange.receive(challenge)
+        if not self._exchange.is_authenticated():
+            raise AuthenticationError("the broker answers PLAIN with a message of its own")
+
+    @property
+    def done(self) -> bool:
+        return bool(self._exchange.is_authenticated())
+
+
+class Scram:
+    """A proof of the password, and one by the broker that it knows the password too."""
+
+    def __init__(self, mechanism: str, credentials: Credentials, *, nonce: bytes | None = None) -> None:
+        """`nonce`: ours, for an exchange whose every byte is known; without one it is drawn by chance."""
+        _require(credentials)
+        try:
+            self._exchange = ScramClient(saslname(credentials.user), credentials.password, mechanism)
+        except UnicodeError:
+            raise AuthenticationError("user or password has letters that UTF-8 has not") from None
+        if nonce is not None:
+            self._exchange.nonce = nonce
+        self._steps = 0
+        self.done = False
+
+    def first(self) -> bytes:
+        """Who we are, and our nonce."""
+        return bytes(self._exchange.first_message())
+
+    def next(self, challenge: bytes) -> bytes | Later | None:
+        """Our proof, for the broker's first message; nothing for its second, whose signature must be right."""
+        self._steps += 1
+        if self._steps > 2:
+            raise AuthenticationError("the broker's SCRAM has a message too many")
+        text = _text(challenge)
+        if text.startswith("e="):
+            raise AuthenticationError(f"the broker refuses: {text[2:]}")
+        if self._steps == 1:
+            return self._prove(challenge, text)
+        self._check_signature(challenge, text)
+        return None
+
+    def _prove(self, challenge: bytes, text: str) -> bytes | Later:
+        """All of the broker's message is judged before anything is hashed."""
+        if text.startswith("m="):
+            raise AuthenticationError("the broker's SCRAM wants an extension that is not known")
+        found = _FIRST.fullmatch(text)
+        if found is None or _TAKEN.search(found[4]):
+            raise AuthenticationError("the broker's first SCRAM message cannot be read")
+        ours = self._exchange.nonce.decode()
+        if not found[1].startswith(ours) or found[1] == ours:
+            raise AuthenticationError("the broker's nonce does not go on from ours")
+        _ = _decoded(found[2], "salt")
+        iterations = int(found[3])
+        if iterations < ITERATIONS_MIN:
+            raise AuthenticationError(
+                f"the broker asks for {iterations} iterations: fewer than {ITERATIONS_MIN} would give the password away"
+            )
+        if iterations > ITERATIONS_MAX:
+            raise AuthenticationError(f"the broker asks for {iterations} iterations: at most {ITERATIONS_MAX} are done")
+
+        def prove() -> bytes:
+            try:
+                self._exchange.process_server_first_message(challenge)
+            except (ValueError, KeyError) as error:
+                raise AuthenticationError(f"the broker's first SCRAM message cannot be used: {error}") from error
+            return bytes(self._exchange.final_message())
+
+        return prove() if iterations <= _ITERATIONS_AT_ONCE else Later(prove)
+
+    def _check_signature(self, challenge: bytes, text: str) -> None:
+        found = _FINAL.fullmatch(text)
+        if found is None or _TAKEN.search(found[2]):
+            raise AuthenticationError("the broker's last SCRAM message cannot be read")
+        _ = _decoded(found[1], "signature")
+        try:
+            self._exchange.process_server_final_message(challenge)
+        except (ValueError, KeyError):
+            raise AuthenticationError(
+                "the broker's signature is wrong: it does not know the password, so it is not who it says"
+            ) from None
+        self.done = True
+
+
+def saslname(user: str) -> str:
+    """A user's name as SCRAM writes it (RFC 5802 5.1)."""
+    return user.replace("=", "=3D").replace(",", "=2C")
+
+
+def _require(credentials: Credentials) -> None:
+    if not credentials.user:
+        raise AuthenticationError("no user is given: sasl.username is empty")
+    if not credentials.password:
+        raise AuthenticationError("no password is given: the file of sasl.password.file is empty")
+
+
+def _text(message: bytes) -> str:
+    if len(message) > _MESSAGE_BYTES_MAX:
+        raise AuthenticationError(f"the broker's SCRAM message has {len(message)} bytes")
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise AuthenticationError("the broker's SCRAM message is no text") from None
+
+
+def _decoded(text: str, what: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise AuthenticationError(f"the broker's {what} is not base64") from None

@@ -1,0 +1,144 @@
+"""Bearer tokens: what an endpoint's answer says, for how long a token is good, and when the next one is asked for.
+
+RFC 6749 5.1 and 5.2 for the answer, RFC 6750 2.1 for what a token may look like, RFC 7519 4.1.4 for the end that a token may
+carry itself. Whatever an endpoint or a file holds: a token, or TokenError.
+"""
+
+import base64
+import binascii
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple, cast
+
+from .sasl import tidy
+
+TOKEN_BYTES_MAX: Final = 64 << 10
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+_LIFETIME_MAX_S: Final = 10 * 365 * 86_400.0
+"""Beyond this a lifetime is taken for ten years: nothing is added up that could overflow."""
+
+
+class TokenError(Exception):
+    """There is no token in it that could be used; the text says why, and holds nothing of a token."""
+
+
+class Token(NamedTuple):
+    """One bearer token."""
+
+    value: str
+    lifetime_s: float | None
+    """Seconds from when it was looked at; None: nobody said."""
+
+    def __repr__(self) -> str:
+        return f"Token(lifetime_s={self.lifetime_s})"
+
+
+class RefreshWindow(NamedTuple):
+    """When the next token is asked for: `sasl.login.refresh.…`."""
+
+    factor: float
+    jitter: float
+    min_period_s: float
+    buffer_s: float
+
+
+def refresh_after_s(lifetime_s: float, window: RefreshWindow, chance: float) -> float:
+    """How long after it was had a token is replaced, in seconds. `chance` in [0, 1).
+
+    Neither too soon after the last one nor too near to the end; where both cannot be had, by the part of its life alone.
+    """
+    proposed = lifetime_s * min(1.0, window.factor + window.jitter * chance)
+    if window.min_period_s + window.buffer_s > lifetime_s:
+        return proposed
+    return max(window.min_period_s, min(proposed, lifetime_s - window.buffer_s))
+
+
+def token_in_answer(status: int, body: bytes, *, wall_s: float) -> Token:
+    """The token of a token endpoint's answer. `wall_s`: seconds since 1970.
+
+    Raises:
+        TokenError: it refuses, or is no such answer.
+    """
+    if 300 <= status < 400:
+        raise TokenError(f"status {status}: redirections are not followed, the secret is for this address only")
+    answer = _object(body, f"status {status}, and " if status != 200 else "")
+    if status != 200:
+        raise TokenError(f"status {status}: {_refusal(answer)}")
+    value = answer.get("access_token")
+    if not isinstance(value, str):
+        raise TokenError("the answer has no access_token" if value is None else "access_token is no text")
+    kind = answer.get("token_type", "bearer")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise TokenError("the answer's token is no bearer token")
+    lifetime_s = _told_lifetime_s(answer.get("expires_in"))
+    token = token_in_text(value, wall_s=wall_s)
+    known = [lifetime for lifetime in (lifetime_s, token.lifetime_s) if lifetime is not None]
+    return Token(token.value, min(known, default=None))
+
+
+def token_in_text(text: str, *, wall_s: float) -> Token:
+    """A token as it stands in a file or an answer.
+
+    Raises:
+        TokenError: it is no token, or its end is over.
+    """
+    if len(text) > TOKEN_BYTES_MAX:
+        raise TokenError(f"a token of {len(text):,} letters: at most {TOKEN_BYTES_MAX:,} are sent")
+    if not _TOKEN.fullmatch(text):
+        # A control character would end the token's place in the message, and begin one of somebody else's making.
+        raise TokenError("a token with characters that no token has")
+    end_s = _own_end_s(text)
+    if end_s is None:
+        return Token(text, None)
+    if end_s <= wall_s:
+        raise TokenError("a token that has already run out")
+    return Token(text, min(end_s - wall_s, _LIFETIME_MAX_S))
+
+
+def _object(body: bytes, what: str) -> Mapping[str, object]:
+    try:
+        found: object = json.loads(body.decode())
+    except (ValueError, RecursionError):
+        raise TokenError(f"{what}the answer is not JSON") from None
+    if not isinstance(found, dict):
+        raise TokenError(f"{what}the answer is no JSON object")
+    return cast("Mapping[str, object]", found)
+
+
+def _refusal(answer: Mapping[str, object]) -> str:
+    texts = [text for name in ("error", "error_description") if isinstance(text := answer.get(name), str) and text]
+    return tidy(", ".join(texts)) if texts else "refused without a reason"
+
+
+def _told_lifetime_s(told: object) -> float | None:
+    """`expires_in`, in seconds; some endpoints write it as a text."""
+    if told is None:
+        return None
+    if isinstance(told, str) and re.fullmatch(r"[0-9]{1,12}", told):
+        told = int(told)
+    if (
+        isinstance(told, bool)
+        or not isinstance(told, int | float)
+        or (isinstance(told, float) and not math.isfinite(told))
+    ):
+        raise TokenError("expires_in is no number of seconds")
+    if told <= 0:
+        raise TokenError("a token that has already run out")
+    return float(min(told, _LIFETIME_MAX_S))
+
+
+def _own_end_s(text: str) -> float | None:
+    """`exp` of a JSON web token, in seconds since 1970. Nothing is verified: that is the brokers' work."""
+    parts = text.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims: object = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)).decode())
+    except (binascii.Error, ValueError, RecursionError):
+        return None
+    end = cast("Mapping[str, object]", claims).get("exp") if isinstance(claims, dict) else None
+    if isinstance(end, bool) or not isinstance(end, int | float):
+        return None
+    return float(end) if -1e15 < end < 1e15 else None

@@ -1,0 +1,402 @@
+"""Connections to the nodes this shard serves: asks the leases what to send, journals, sends, and hands answers back.
+
+The order is the point: cut, journal, transport (HO-12).
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ...runtime.logs import get
+from ...runtime.loop import Loop
+from ...wire.messages import Node, NodeLoad
+from ..accumulator.batch import Batch, CutJournal
+from ..metadata.cluster import BrokerAddress
+from ..network.connection import Connection
+from ..network.resolver import Resolver
+from ..network.socket_options import ALL_ACKS, NO_ACKS, ConnectionOptions
+from ..network.traffic import UNCOUNTED, TrafficWatch
+from ..protocol.error_codes import NONE, UNSUPPORTED_VERSION
+from ..protocol.framing import StreamError
+from ..protocol.produce_request import (
+    API_KEY,
+    TOPIC_ID_FROM,
+    VERSION_MAX,
+    VERSION_MIN,
+    ZSTD_FROM,
+    PartitionData,
+    ProduceOutcome,
+    TopicData,
+    frame_produce,
+    read_produce,
+)
+from ..protocol.responses import Answer
+from .gap_check import AskedReplica
+from .idempotent import Lease
+from .leader_checks import LEAST_VERSION, Asked, metadata_request, read, read_replica, request_for
+from .node_latency import NodeTimes
+from .partitions import LeaseTable
+from .ready_nodes import Flight, Permit
+
+Tag = Flight[Lease] | Asked | AskedReplica
+"""What is in flight on a connection."""
+
+
+class LinkWatch(TrafficWatch, Protocol):
+    """Who counts what the links do."""
+
+    def departed(self, entries: list[tuple[Lease, Batch]], now: float) -> None:
+        """A Produce request with these batches is handed over."""
+
+    def answered(self, node: int, latency_s: float, now: float) -> None:
+        """A Produce request was answered after so long."""
+
+
+class LinkRules:
+    """What all links share: how requests are made, and where their batches are journaled."""
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        request_bytes_max: int,
+        request_timeout_ms: int,
+        in_flight_max: int,
+        zstd: bool,
+        rng: Callable[[], float],
+        acks: int = ALL_ACKS,
+        transactional_id: str | None = None,
+        watch: LinkWatch | None = None,
+    ) -> None:
+        self.client_id: Final = client_id
+        self.request_bytes_max: Final = request_bytes_max
+        self.request_timeout_ms: Final = request_timeout_ms
+        self.in_flight_max: Final = in_flight_max
+        self.versions: tuple[int, int] = (ZSTD_FROM if zstd else VERSION_MIN, VERSION_MAX)
+        """Bounds of Produce. Versions of transactions narrow them (TRX-2)."""
+        self.transactional_id: Final = transactional_id
+        self.watch: Final = watch
+        self.rng: Final = rng
+        self.acks: Final = acks
+        self.endpoints: Final[dict[int, BrokerAddress]] = {}
+        """Where brokers said that the leaders they named are, since somebody last took them (KIP-951)."""
+
+
+class Link:
+    """The connection to one node."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        resolver: Resolver,
+        node: Node,
+        *,
+        options: ConnectionOptions,
+        rules: LinkRules,
+        table: LeaseTable,
+        journal: CutJournal,
+    ) -> None:
+        self.node: Final = node.node
+        self._rules: Final = rules
+        self._table: Final = table
+        self._journal: Final = journal
+        self.times: Final = NodeTimes()
+        self._said = ""
+        """Why it could not be reached, as far as the log was told since it last was."""
+        self._clock: Final = options.system.now
+        self.connection: Final[Connection[Tag]] = Connection(
+            loop,
+            resolver,
+            node.host,
+            node.port,
+            options=options,
+            owner=self,
+            rng=rules.rng,
+            traffic=UNCOUNTED if rules.watch is None else rules.watch.traffic(node.node, now=self._clock()),
+        )
+
+    # --- told by the connection --------------------------------------------------------------------------------------
+
+    def connection_ready(self, connection: Connection[Tag]) -> None:
+        """The next round sends."""
+        version = self._produce_version()
+        if version is not None and version < TOPIC_ID_FROM:
+            self._table.confirm_topics(self.node)
+        self._said = ""
+        get().info("node_connected", node=self.node, host=connection.host, port=connection.port)
+
+    def connection_answered(self, connection: Connection[Tag], tag: Tag, answer: Answer) -> None:
+        """A Produce request came back."""
+        now = self._clock()
+        if isinstance(tag, Asked):
+            self._table.question_answered(tag, read(tag.question, answer), now=now, chance=self._rules.rng())
+            return
+        if isinstance(tag, AskedReplica):
+            self._table.replicas.told(self.node, tag, read_replica(answer))
+            return
+        assert isinstance(answer, bytes), "Produce is sent as bytes and answered so"
+        if self._rules.acks == NO_ACKS:
+            self._table.answered(tag, _written(tag), now=now, chance=self._rules.rng())
+            return
+        try:
+            told = read_produce(tag.version, answer)
+        except StreamError as error:
+            self._table.lost(tag, str(error), now=now, chance=self._rules.rng())
+            connection.disconnect(str(error))
+            return
+        connection.throttle(API_KEY, tag.version, told.throttle_ms, now)
+        if self._rules.watch is not None:
+            self._rules.watch.answered(self.node, now - tag.sent_at, now)
+        self._rules.endpoints.update((place.node, BrokerAddress(*place)) for place in told.endpoints)
+        self._table.answered(tag, told.outcomes, now=now, chance=self._rules.rng())
+
+    def connection_lost(
+        self,
+        connection: Connection[Tag],  # noqa: ARG002 - there is one
+        tags: list[Tag],
+        reason: str,
+    ) -> None:
+        """Every request on it stays without answer."""
+        if tags or reason != self._said:
+            # Not for every attempt: a node may be away, or a login be refused, for days.
+            get().warning("node_lost", node=self.node, reason=reason, requests=len(tags))
+        self._said = reason
+        self._lose(tags, reason)
+        for lease in self._table.leases.values():
+            if lease.node == self.node:
+                # Its partitions may have other leaders by now. One word is enough: the router asks about everything.
+                lease.hint(-1, -1)
+                break
+
+    def _lose(self, tags: list[Tag], reason: str) -> None:
+        now = self._clock()
+        for tag in tags:
+            if isinstance(tag, Asked):
+                self._table.question_answered(tag, [], now=now, chance=self._rules.rng())
+            elif isinstance(tag, AskedReplica):
+                self._table.replicas.told(self.node, tag, None)
+            else:
+                self._table.lost(tag, reason, now=now, chance=self._rules.rng())
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def send(self, now: float) -> None:
+        """Send what can be sent now."""
+        questions = self._table.questions(self.node, now=now)
+        has_batches = self._table.sender.has_work(self.node, now=now)
+        if has_batches:
+            self.times.looked(could_send=self._takes_batch(now), now=now)
+        asks_replica = self._table.replicas.wanted(self.node)
+        if not questions and not has_batches and not asks_replica:
+            return
+        if not self.connection.ready:
+            self.connection.connect()
+            return
+        for asked in questions:
+            if self.connection.has_room(now):
+                version = self.connection.send(request_for(asked), asked, least=LEAST_VERSION[asked.question], now=now)
+                self._table.question_sent(asked, known=version is not None, now=now)
+        if asks_replica and self.connection.has_room(now):
+            about = self._table.replicas.take(self.node)
+            _ = self.connection.send(metadata_request(about.topics), about, now=now)
+        version = self._produce_version()
+        if version is None:
+            self._table.halt_node(
+                self.node, UNSUPPORTED_VERSION, "the broker takes no Produce request that we can send"
+            )
+            return
+        while self._takes_batch(now):
+            permit = Permit(self.connection.incarnation, self._journal.free_slots, self._rules.in_flight_max)
+            entries = self._table.drain(self.node, permit, bytes_max=self._rules.request_bytes_max, now=now)
+            if not entries:
+                return
+            self._record(entries)
+            self._send(version, entries, now)
+
+    def _takes_batch(self, now: float) -> bool:
+        return self.connection.in_flight < self._rules.in_flight_max and self.connection.has_room(now)
+
+    def _produce_version(self) -> int | None:
+        return self.connection.version_of(API_KEY, *self._rules.versions)
+
+    def _record(self, entries: list[tuple[Lease, Batch]]) -> None:
+        """Write every cut that is not in the journal yet: of these batches, and of those that follow them (8.5, JRN-5)."""
+        for lease, _ in entries:
+            if not lease.unjournaled:
+                continue
+            for batch in lease.unresolved:
+                if batch.slot < 0:
+                    batch.slot = self._journal.record(
+                        lease.partition,
+                        lease.generation,
+                        batch.first,
+                        batch.count,
+                        producer_id=batch.producer_id,
+                        epoch=batch.epoch,
+                    )
+            lease.unjournaled = 0
+            if lease.replaced:
+                self._journal.release(lease.replaced)
+                lease.replaced = []
+
+    def _send(self, version: int, entries: list[tuple[Lease, Batch]], now: float) -> None:
+        if version >= TOPIC_ID_FROM and any(lease.topic_id is None for lease, _ in entries):
+            version = TOPIC_ID_FROM - 1
+        correlation_id = self.connection.next_correlation_id()
+        framed = frame_produce(
+            version,
+            correlation_id,
+            self._rules.client_id,
+            self._rules.acks,
+            self._rules.request_timeout_ms,
+            _by_topic(entries),
+            transactional_id=self._rules.transactional_id,
+        )
+        flight = self._table.sender.depart(self.node, self.connection.incarnation, version, entries)
+        flight.sent_at = now
+        self._table.departed(flight, now=now)
+        if self._rules.watch is not None:
+            self._rules.watch.departed(entries, now)
+        self.connection.send_raw(
+            framed.buffers,
+            framed.size,
+            correlation_id,
+            flight,
+            expects_answer=self._rules.acks != NO_ACKS,
+            now=now,
+        )
+
+    def load(self, now: float, *, wanted: bool) -> NodeLoad:
+        """The node's line of LOAD. `wanted`: there is something for the node, at once or after a retry's backoff."""
+        return NodeLoad(
+            self.node,
+            self.connection.state.name.lower(),
+            self.connection.in_flight,
+            self._table.sender.queued(self.node),
+            self.connection.round_trip_us,
+            max(0, int((self.connection.throttled_until - now) * 1000)),
+            self.connection.last_error,
+            # Once nothing is left for the node, how it was says nothing any more: it would never be given anything again.
+            round(self.times.waited_s * 1000) if wanted else 0,
+        )
+
+    def close(self, reason: str) -> None:
+        """The node is not ours any more."""
+        self._lose(self.connection.close(), reason)
+
+
+def _written(flight: Flight[Lease]) -> list[ProduceOutcome]:
+    """Nobody answers: what was written counts as taken, at an offset that nobody knows."""
+    by_id = flight.version >= TOPIC_ID_FROM
+    return [
+        ProduceOutcome(
+            topic="" if by_id else lease.topic,
+            topic_id=lease.topic_id if by_id else None,
+            index=lease.index,
+            code=NONE,
+            base_offset=-1,
+            log_append_ms=-1,
+            log_start=-1,
+            record_errors=[],
+            message="",
+            leader_hint=None,
+        )
+        for lease, _ in flight.entries
+    ]
+
+
+def _by_topic(entries: list[tuple[Lease, Batch]]) -> list[TopicData]:
+    """The batches as the request groups them."""
+    topics: dict[str, TopicData] = {}
+    parts: dict[str, list[PartitionData]] = {}
+    for lease, batch in entries:
+        assert batch.data is not None
+        if lease.topic not in topics:
+            parts[lease.topic] = []
+            topics[lease.topic] = TopicData(lease.topic, lease.topic_id, parts[lease.topic])
+        parts[lease.topic].append(PartitionData(lease.index, [batch.data], batch.size))
+    return list(topics.values())
+
+
+class Links:
+    """One link per node of NODES."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        options: ConnectionOptions,
+        rules: LinkRules,
+        table: LeaseTable,
+        journal: CutJournal,
+    ) -> None:
+        self._loop = loop
+        self._resolver = Resolver(loop)
+        self._options = options
+        self._rules = rules
+        self._table = table
+        self._journal = journal
+        self.by_node: dict[int, Link] = {}
+
+    def follow(self) -> None:
+        """The table's nodes changed: open and close what that asks for."""
+        for gone in self.by_node.keys() - self._table.nodes.keys():
+            self.by_node.pop(gone).close("the node is served by another shard")
+        for node in self._table.nodes.values():
+            link = self.by_node.get(node.node)
+            if link is None:
+                self.by_node[node.node] = Link(
+                    self._loop,
+                    self._resolver,
+                    node,
+                    options=self._options,
+                    rules=self._rules,
+                    table=self._table,
+                    journal=self._journal,
+                )
+            else:
+                link.connection.move_to(node.host, node.port)
+
+    def take_endpoints(self) -> dict[int, BrokerAddress]:
+        """Where the leaders are that answers named since the last call, by node."""
+        if not self._rules.endpoints:
+            return {}
+        taken = dict(self._rules.endpoints)
+        self._rules.endpoints.clear()
+        return taken
+
+    def tick(self, now: float) -> None:
+        """Do what is due on every connection, then send."""
+        for link in self.by_node.values():
+            link.connection.tick(now)
+            link.send(now)
+            at = link.connection.next_deadline()
+            if at is not None and at <= now:
+                # It was asked for just now and begins at once, or what it wrote is not going to be answered.
+                link.connection.tick(now)
+
+    def loads(self, now: float) -> list[NodeLoad]:
+        """How every node stands."""
+        busy = [lease for lease in self._table.leases.values() if lease.unresolved or lease.queue.has_open]
+        wanted = {lease.node for lease in busy}
+        # What waits behind a full window is not ready to go, and still waits for the node.
+        for node in {lease.node for lease in busy if lease.unresolved and lease.queue.has_open}:
+            if node in self.by_node:
+                self.by_node[node].times.looked(could_send=False, now=now)
+        return [link.load(now, wanted=node in wanted) for node, link in self.by_node.items()]
+
+    def next_deadline(self, now: float) -> float | None:
+        """When to be called again."""
+        wanted = [self._table.sender.next_deadline()]
+        for node, link in self.by_node.items():
+            wanted.append(link.connection.next_deadline())
+            if link.connection.has_room(now):
+                # Elsewhere the connection says when to go on.
+                wanted.append(self._table.next_question(node))
+            if link.connection.ready and link.connection.throttled_until > now:
+                wanted.append(link.connection.throttled_until)
+        return min((at for at in wanted if at is not None), default=None)
+
+    def close(self) -> None:
+        """Drop all connections."""
+        for link in self.by_node.values():
+            _ = link.connection.close()
+        self._resolver.close()

@@ -1,0 +1,384 @@
+"""One partition under a lease: which batch may be sent next, and what is unresolved.
+
+The rules are those of modes and paces (`producer/sender/modes.py`); what an answer means is in `producer/sender/produce_response.py`. A cut is fixed when a batch is
+taken to be sent, and from then on kept until the router knows its outcome or has the lease back.
+"""
+
+from collections import deque
+from typing import Final
+
+from ...wire.messages import (
+    FIRST,
+    OPEN,
+    Anchor,
+    Cut,
+    Grant,
+    Halt,
+    Hint,
+    Pace,
+    Revoked,
+    Row,
+    SliceRef,
+    Unreadable,
+)
+from ..accumulator.batch import Batch
+from ..accumulator.partition_queue import PartitionQueue
+from ..records.batch_builder import NO_STAMP
+from ..records.sequences import sequence_after
+from .log_end_probe import Probe
+from .modes import NEXT, NOWHERE, WINDOW, Here, Limits, Mode, Question, WallClock, is_anchored, is_old
+from .outbox import Outbox
+from .ready_nodes import Permit
+
+
+class Lease:
+    """The right to send one partition. Asserted here: HO-2, HO-3, HO-5, HO-6, HO-7."""
+
+    def __init__(
+        self,
+        grant: Grant,
+        queue: PartitionQueue,
+        limits: Limits,
+        wall: WallClock,
+        outbox: Outbox,
+        asking: "set[Lease]",
+        wanting_slot: "set[Lease]",
+        *,
+        now: float,
+    ) -> None:
+        """`asking`: where to stand while a question is open. `wanting_slot`: where to stand when the journal was full."""
+        self.partition = grant.partition
+        self.topic = grant.topic
+        self.topic_id = grant.topic_id
+        self.index = grant.index
+        self.generation = grant.generation
+        self.node = grant.node
+        self.leader_epoch = grant.leader_epoch
+        self.queue = queue
+        self.limits = limits
+        self.wall = wall
+        self.outbox = outbox
+        self.mode = Mode.CAREFUL
+        self.pace = grant.pace
+        self.anchor: Anchor | None = grant.anchor
+        self.log_start = grant.log_start
+        self.rows = grant.rows
+        self.probe: Probe | None = None
+        self.absent = False
+        """The oldest was refused for its content, and all behind it as out of order: it is not in the log."""
+        self.on_wire = 0
+        self.failures = 0
+        self.retry_at = 0.0
+        self.last_error = ""
+        self.proven: Here = NOWHERE
+        """Where the last batch was acknowledged."""
+        self.here: Here = NOWHERE
+        """Where the last batch went."""
+        self.held = False
+        """At pace FIRST a batch was acknowledged: nothing new before PACE tells that this is synced."""
+        self.wants_slot = False
+        """Refused a slot of the journal: silent until some are freed."""
+        self.unresolved: deque[Batch] = deque(self._inherit(cut) for cut in grant.cuts)
+        self.unjournaled = len(self.unresolved)
+        self.replaced: list[int] = []
+        """Slots of split batches: free as soon as their children are journaled."""
+        self.questions: set[Question] = set()
+        self.asked = False
+        """The open questions are on their way."""
+        self.answered_at = now
+        """When the leader last told where its log starts."""
+        self._asking: Final = asking
+        self._wanting_slot: Final = wanting_slot
+        queue.set_one_record(one_record=self.pace == FIRST)
+        if self.anchor is not None:
+            self.ask(Question.START)
+        self._ask_epoch_end()
+
+    def __hash__(self) -> int:
+        """By partition: sets of leases have one order in every run."""
+        return self.partition
+
+    def _inherit(self, cut: Cut) -> Batch:
+        """A batch of an earlier holder: it may be in the log, so its first refusal is ambiguous (ERR-2)."""
+        row = self.row_of(cut.first)
+        assert row.epoch == cut.epoch, (
+            f"partition {self.partition}: cut of epoch {cut.epoch} under a row of {row.epoch}"
+        )
+        batch = self._stamp(cut.first, cut.count)
+        batch.doubtful = True
+        return batch
+
+    def row_of(self, first: int) -> Row:
+        """The stamp row in force at an ordinal."""
+        for row in reversed(self.rows):
+            if row.start <= first:
+                return row
+        raise AssertionError(f"partition {self.partition}: no stamp row for ordinal {first}")
+
+    def _stamp(self, first: int, count: int) -> Batch:
+        row = self.row_of(first)
+        if row.producer_id < 0:
+            return Batch(first, count, *NO_STAMP)
+        return Batch(first, count, row.producer_id, row.epoch, sequence_after(0, first - row.base))
+
+    def cut_again(self, first: int, count: int, parent: Batch) -> Batch:
+        """A part of a batch that was refused whole: same epoch, hence the same sequences."""
+        child = self._stamp(first, count)
+        assert child.epoch == parent.epoch, "a part under another epoch than its batch (HO-3)"
+        child.size = parent.size * count // parent.count
+        return child
+
+    # --- the router says ---------------------------------------------------------------------------------------------
+
+    def set_pace(self, pace: Pace) -> None:
+        """The router has synced what allows a wider pace, or sees what demands a narrower one."""
+        self.pace = pace.pace
+        self.held = False
+        if pace.anchor is not None and (self.anchor is None or pace.anchor.base_offset >= self.anchor.base_offset):
+            self.anchor = pace.anchor
+        self.log_start = max(self.log_start, pace.log_start)
+        self.queue.set_one_record(one_record=pace.pace == FIRST)
+
+    def move(self, node: int, leader_epoch: int) -> None:
+        """Another node leads, and this shard serves it: what is on the wire becomes an orphan and is sent again there. Only a
+        newer epoch proves a change that ends the wait after a failure; the wait after the next failure goes on growing."""
+        if leader_epoch > self.leader_epoch:
+            self.retry_at = 0.0
+        self.node = node
+        self.leader_epoch = leader_epoch
+        for batch in self.unresolved:
+            if batch.flight:
+                batch.flight = 0
+                batch.doubtful = True
+        self.on_wire = 0
+        self.probe = None
+        self._ask_epoch_end()
+        refused = bool(self.unresolved) and self.unresolved[0].refusal is not None
+        if self.mode is not Mode.WAITING or not refused:
+            self.enter(Mode.CAREFUL)
+
+    def revoke(self) -> None:
+        """Give the lease back, at once: the broker is not waited for."""
+        cuts = [Cut(batch.first, batch.count, batch.epoch) for batch in self.unresolved]
+        slots = self.replaced + self.slots_of(list(self.unresolved))
+        self.outbox.say(Revoked(self.partition, self.generation, cuts), slots)
+        for batch in self.unresolved:
+            batch.flight = 0
+            self.queue.let_go(batch)
+        self.unresolved.clear()
+        self.on_wire = 0
+        self.questions.clear()
+        self._asking.discard(self)
+        self.enter(Mode.GONE)
+
+    # --- what may be sent --------------------------------------------------------------------------------------------
+
+    def ready_at(self, now: float) -> float | None:
+        """From when on `take` has a batch, if nothing else happens; None: not before some event."""
+        if self.mode in (Mode.WAITING, Mode.GONE) or self.wants_slot or self.questions:
+            return None
+        if self.mode is not Mode.RUNNING:
+            if self.on_wire:
+                return None
+            if self.unresolved:
+                again = self._again(self.here)
+                known = self.queue.has_open if again is None else self.queue.covers(again)
+                return self.retry_at if known else None
+        if not self._window_open(WINDOW, now):
+            return None
+        at = self.queue.sendable_at(now)
+        return None if at is None else max(at, self.retry_at)
+
+    def estimated_bytes(self) -> int:
+        """Size of the batch that `take` would give."""
+        again = self._again(self.here) if self.mode is not Mode.RUNNING and self.unresolved else None
+        return self.queue.estimated_bytes() if again is None else again.size
+
+    def take(self, permit: Permit, *, now: float) -> Batch | None:
+        """The batch to send on this connection, its cut fixed; None: not now."""
+        ready = self.ready_at(now)
+        if ready is None or ready > now:
+            return None
+        if self.anchor is not None and now - self.answered_at >= self.limits.idle_check_s:
+            self.ask(Question.START)
+            return None
+        here = Here(self.node, permit.incarnation, self.leader_epoch)
+        if self.mode is Mode.RUNNING and self.proven != here:
+            # An idle partition may have lost its state at the broker: one batch alone tells (HO-7).
+            self.enter(Mode.CAREFUL)
+            if self.on_wire or (self.unresolved and not self.queue.covers(self.unresolved[0])):
+                return None
+        again = self._again(here) if self.mode is not Mode.RUNNING and self.unresolved else None
+        if self.unjournaled + (again is None) > permit.cuts_left:
+            self.wait_for_slot()
+            return None
+        self.here = here
+        if again is not None:
+            return self.built(again)
+        if self.probe is not None:
+            # Beside five others: settling what was refused for its content may add one (HO-5).
+            batch = self.cut()
+            if batch is not None:
+                self.probe.one_more(batch)
+            return batch
+        if not self._window_open(min(WINDOW, permit.in_flight_max), now):
+            return None
+        return self.cut()
+
+    def departed(self, batch: Batch, flight: int) -> None:
+        """The batch is handed to a transport. Its cut is in the journal (HO-12)."""
+        assert batch.slot >= 0, "a batch on its way without a journaled cut"
+        assert batch.flight == 0, "a batch twice on the wire"
+        batch.flight = flight
+        batch.attempts += 1
+        self.on_wire += 1
+        assert self.mode is Mode.RUNNING or self.on_wire == 1, "more than one in flight outside RUNNING (HO-7)"
+
+    def wait_for_slot(self) -> None:
+        """The journal is full: silent until slots are free."""
+        self.wants_slot = True
+        self._wanting_slot.add(self)
+
+    def land(self, batch: Batch) -> None:
+        """The batch is on the wire no more."""
+        batch.flight = 0
+        self.on_wire -= 1
+        assert self.on_wire >= 0, "more answers than batches on the wire"
+
+    def built(self, batch: Batch) -> Batch | None:
+        """A batch that was cut before, with its bytes."""
+        if self.queue.build(batch):
+            return batch
+        if self.queue.damage is not None:
+            _ = self.unreadable(self.queue.damage.ref, self.queue.damage.what)
+        return None
+
+    def _again(self, here: Here) -> Batch | None:
+        """The unresolved batch whose turn it is; None: a probe wants the next new one."""
+        return self.unresolved[0] if self.probe is None else self.probe.target(here)
+
+    def cut(self) -> Batch | None:
+        """Fix the cut of the next new batch."""
+        closed = self.queue.close_next()
+        if closed is None:
+            return None
+        count = closed.builder.count
+        assert self.pace != FIRST or count == 1, "a first batch of more than one record (HO-6)"
+        batch = self._stamp(closed.builder.first, count)
+        self.queue.seal(closed, batch)
+        self.unresolved.append(batch)
+        self.unjournaled += 1
+        # A probe may cut one more than there are, and an earlier holder leaves more where what it had told was not heard.
+        assert self.probe is not None or len(self.unresolved) <= WINDOW, "more than five unresolved (HO-5)"
+        return batch
+
+    def _window_open(self, window: int, now: float) -> bool:
+        """A new batch may be cut, as far as pace and window go."""
+        if not self.unresolved:
+            return not (self.pace == FIRST and self.held)
+        if len(self.unresolved) >= window or self.pace != OPEN:
+            return False
+        return not self._is_narrow(now)
+
+    def _is_narrow(self, now: float) -> bool:
+        """Some batch is so old by its timestamps that the broker may forget us with it."""
+        wall = self.wall.ms(now)
+        oldest = wall if self.anchor is None else self.anchor.time_ms
+        for batch in self.unresolved:
+            oldest = min(oldest, batch.max_ts)
+        next_time = self.queue.next_max_ts()
+        if 0 <= next_time < oldest:
+            oldest = next_time
+        return is_old(oldest, wall, self.limits.expiration_ms)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def ask(self, question: Question) -> None:
+        """Nothing is sent before the leader has answered this."""
+        self.questions.add(question)
+        self._asking.add(self)
+
+    def _ask_epoch_end(self) -> None:
+        if self.anchor is not None and self.leader_epoch > self.anchor.leader_epoch:
+            self.ask(Question.END)
+
+    def answered_question(self, question: Question) -> None:
+        """It is answered, or will never be."""
+        self.asked = False
+        self.questions.discard(question)
+        if not self.questions:
+            self._asking.discard(self)
+
+    def told_log_start(self, log_start: int, *, now: float | None = None) -> None:
+        """The log begins here (-1: not told). Above the anchor, what was acknowledged is gone from it, and with it perhaps
+        all memory of us: one record, alone, until the router says otherwise (HO-6)."""
+        if now is not None:
+            self.answered_at = now
+        if log_start < 0:
+            return
+        self.log_start = max(self.log_start, log_start)
+        if self.anchor is not None and self.log_start > self.anchor.base_offset and self.pace != FIRST:
+            self.pace = FIRST
+            self.held = False
+            self.queue.set_one_record(one_record=True)
+
+    # --- for settling ------------------------------------------------------------------------------------------------
+
+    def enter(self, mode: Mode) -> None:
+        """Change the mode, by the table."""
+        if mode is self.mode:
+            return
+        assert mode in NEXT[self.mode], f"{self.mode.name} to {mode.name}"
+        self.mode = mode
+        if mode is not Mode.PROBING:
+            self.probe = None
+
+    @property
+    def is_settling(self) -> bool:
+        """Its oldest batch was refused for its content, and what lies behind it is to tell whether it is in the log."""
+        return self.probe is not None and self.probe.content
+
+    def anchored_by(self, log_start: int, now: float) -> bool:
+        """P is anchored, by the log start offset of an answer (-1: it told none, then the last one seen)."""
+        times = [batch.max_ts for batch in self.unresolved if batch.max_ts >= 0]
+        return is_anchored(
+            self.anchor,
+            log_start if log_start >= 0 else self.log_start,
+            times,
+            wall_ms=self.wall.ms(now),
+            expiration_ms=self.limits.expiration_ms,
+        )
+
+    def slots_of(self, batches: list[Batch]) -> list[int]:
+        """Their journal slots; each is asked for once."""
+        slots = [batch.slot for batch in batches if batch.slot >= 0]
+        for batch in batches:
+            batch.slot = -1
+        return slots
+
+    def back_off(self, now: float, chance: float) -> None:
+        """Wait before the next attempt; `chance` in [0, 1) spreads it."""
+        self.retry_at = now + self.limits.backoff.wait_s(self.failures, chance)
+        self.failures += 1
+
+    def halt(self, code: int, message: str) -> None:
+        """Tell the router that nothing can be done here, and wait."""
+        self.last_error = message
+        self.outbox.say(Halt(self.partition, self.generation, code, message))
+        self.enter(Mode.WAITING)
+
+    def hint(self, leader: int, leader_epoch: int) -> None:
+        """Tell the router of a newer leader, or (-1) that its metadata is stale."""
+        self.outbox.say(Hint(self.partition, self.generation, leader, leader_epoch))
+
+    def unreadable(self, ref: SliceRef, what: str) -> bool:
+        """A slice cannot be read or is not what was spooled: nothing more of this partition is sent (MEM-2). False: the
+        router has been told of something already."""
+        if self.mode in (Mode.WAITING, Mode.GONE):
+            return False
+        self.last_error = what
+        self.outbox.say(
+            Unreadable(self.partition, self.generation, ref.segment, ref.offset, ref.first, ref.count, what)
+        )
+        self.enter(Mode.WAITING)
+        return True

@@ -1,0 +1,188 @@
+"""Which partitions of a node go into its next request, and what is on the wire.
+
+Knows nothing of what a batch may do next: that is asked of its partition (`Sendable`). Per node there is a ring of
+partitions that can send now, in order of their last turn, and a heap of those that can send later; nothing is scanned.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from ..accumulator.batch import Batch
+from ..protocol.produce_request import ProduceOutcome
+
+REQUEST_OVERHEAD_BYTES: Final = 256
+
+
+class Permit(NamedTuple):
+    """What a partition needs to know of the connection its batch would go out on. `cuts_left`: how many cuts can still be
+    recorded; `in_flight_max`: requests the connection takes before its first answer."""
+
+    incarnation: int
+    cuts_left: int
+    in_flight_max: int
+
+
+class Sendable(Protocol):
+    """A partition, as the sender sees it."""
+
+    node: int
+    unjournaled: int
+    """Cuts, that of the batch just taken among them, which are to be recorded before it is sent."""
+
+    def ready_at(self, now: float) -> float | None:
+        """From when on `take` may have a batch, if nothing else happens; None: not before some event."""
+
+    def estimated_bytes(self) -> int:
+        """Size of the batch that `take` would give, by what is known of its compression."""
+        ...
+
+    def take(self, permit: Permit, *, now: float) -> Batch | None:
+        """The batch to send now, its cut fixed; None: not now."""
+
+
+S = TypeVar("S", bound=Sendable)
+
+
+@dataclass(slots=True, eq=False)
+class Flight(Generic[S]):
+    """A request on the wire: what it carries, and over which connection of which node it went."""
+
+    number: int
+    node: int
+    incarnation: int
+    version: int
+    entries: list[tuple[S, Batch]]
+    size: int = 0
+    sent_at: float = 0.0
+    """CLOCK_MONOTONIC seconds."""
+
+
+@dataclass(slots=True, eq=False)
+class _Node(Generic[S]):
+    ring: deque[S] = field(default_factory=deque[S])
+    queued: set[int] = field(default_factory=set[int])
+    heap: list[tuple[float, int, S]] = field(default_factory=list[tuple[float, int, S]])
+    wake: dict[int, float] = field(default_factory=dict[int, float])
+
+
+class Sender(Generic[S]):
+    """Fair turns of partitions per node. A partition must be woken after whatever may have changed its `ready_at`."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, _Node[S]] = {}
+        self._count = 0
+        self._flights = 0
+
+    def wake(self, partition: S, *, now: float) -> None:
+        """Look again at when this partition can send."""
+        node = self._nodes.get(partition.node)
+        if node is None:
+            node = self._nodes[partition.node] = _Node()
+        key = id(partition)
+        if key in node.queued:
+            return
+        at = partition.ready_at(now)
+        if at is None:
+            _ = node.wake.pop(key, None)
+        elif at <= now:
+            _ = node.wake.pop(key, None)
+            node.queued.add(key)
+            node.ring.append(partition)
+        elif node.wake.get(key) != at:
+            node.wake[key] = at
+            self._count += 1
+            heapq.heappush(node.heap, (at, self._count, partition))
+
+    def forget(self, partition: S) -> None:
+        """The partition leaves its node: called before `node` changes, or when its lease ends."""
+        node = self._nodes.get(partition.node)
+        if node is None:
+            return
+        key = id(partition)
+        if key in node.queued:
+            node.queued.discard(key)
+            node.ring.remove(partition)
+        if node.wake.pop(key, None) is not None:
+            node.heap = [entry for entry in node.heap if entry[2] is not partition]
+            heapq.heapify(node.heap)
+
+    def has_work(self, node_id: int, *, now: float) -> bool:
+        """Some partition of the node can send now."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return False
+        self._rouse(node, now)
+        return bool(node.ring)
+
+    def queued(self, node_id: int) -> int:
+        """How many partitions of the node can send."""
+        node = self._nodes.get(node_id)
+        return 0 if node is None else len(node.ring)
+
+    def drain(self, node_id: int, permit: Permit, *, bytes_max: int, now: float) -> list[tuple[S, Batch]]:
+        """The batches of the node's next request, at most one per partition; empty: there is nothing to send. Who was
+        served is to be woken when the request has gone.
+
+        Turns go round: who was served goes to the end, who did not fit any more is first next time, who cannot send
+        after all leaves until it is woken. The first batch is taken whatever its size.
+        """
+        node = self._nodes.get(node_id)
+        if node is None:
+            return []
+        self._rouse(node, now)
+        taken: list[tuple[S, Batch]] = []
+        size = REQUEST_OVERHEAD_BYTES
+        for _ in range(len(node.ring)):
+            partition = node.ring[0]
+            if taken and size + partition.estimated_bytes() > bytes_max:
+                break
+            _ = node.ring.popleft()
+            node.queued.discard(id(partition))
+            batch = partition.take(permit, now=now)
+            if batch is None:
+                self.wake(partition, now=now)
+                continue
+            left = permit.cuts_left - partition.unjournaled
+            permit = Permit(permit.incarnation, left, permit.in_flight_max)
+            taken.append((partition, batch))
+            size += batch.size
+        return taken
+
+    def depart(self, node_id: int, incarnation: int, version: int, entries: list[tuple[S, Batch]]) -> Flight[S]:
+        """A request with these batches goes out."""
+        self._flights += 1
+        return Flight(self._flights, node_id, incarnation, version, entries, sum(batch.size for _, batch in entries))
+
+    def next_deadline(self) -> float | None:
+        """When some partition's waiting is over."""
+        first: float | None = None
+        for node in self._nodes.values():
+            self._tidy(node)
+            if node.heap and (first is None or node.heap[0][0] < first):
+                first = node.heap[0][0]
+        return first
+
+    def _rouse(self, node: _Node[S], now: float) -> None:
+        """Move those whose time has come into the ring."""
+        while node.heap and node.heap[0][0] <= now:
+            at, _, partition = heapq.heappop(node.heap)
+            if node.wake.get(id(partition)) == at:
+                self.wake(partition, now=now)
+
+    @staticmethod
+    def _tidy(node: _Node[S]) -> None:
+        """Drop entries at the head that a later `wake` has replaced."""
+        while node.heap and node.wake.get(id(node.heap[0][2])) != node.heap[0][0]:
+            _ = heapq.heappop(node.heap)
+
+
+def match(
+    flight: Flight[S], outcomes: list[ProduceOutcome], key: Callable[[S, int], tuple[bytes | str, int]]
+) -> list[tuple[S, Batch, ProduceOutcome | None]]:
+    """Each batch of a request with its part of the answer, by partition, never by position; None: it has none. `key` names
+    a partition in an answer of a version: by topic id or name, and index."""
+    found = {(outcome.topic_id or outcome.topic, outcome.index): outcome for outcome in outcomes}
+    return [(partition, batch, found.get(key(partition, flight.version))) for partition, batch in flight.entries]

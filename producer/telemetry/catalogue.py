@@ -1,0 +1,254 @@
+"""Every metric of the direct producer, declared once: names and groups are those of Kafka's own producer.
+
+A sensor is what is recorded (`producer/telemetry/sensors.py`); each metric is one way to look at a sensor. The reference page is made from here.
+"""
+
+from enum import Enum, IntEnum
+from typing import Final, NamedTuple
+
+
+class Level(IntEnum):
+    """From which `metrics.recording.level` on a metric is kept."""
+
+    INFO = 0
+    DEBUG = 1
+    TRACE = 2
+
+
+class Stat(Enum):
+    """How a metric looks at its sensor."""
+
+    AVERAGE = "average in the windows"
+    LARGEST = "largest in the windows"
+    RATE = "a second, over the windows"
+    TOTAL = "since the start"
+    FREQUENCY = "how many a second, over the windows"
+    COUNT = "how many since the start"
+    GAUGE = "now"
+
+
+class Group(NamedTuple):
+    """`tags` in the order in which they stand in a metric's name."""
+
+    name: str
+    tags: tuple[str, ...]
+
+
+class Metric(NamedTuple):
+    """`unit`: of its figure; `scale`: what the sensor's values are multiplied with to have it."""
+
+    group: Group
+    name: str
+    sensor: str
+    stat: Stat
+    unit: str
+    text: str
+    level: Level = Level.INFO
+    scale: float = 1.0
+
+
+CLIENT: Final = Group("producer-metrics", ("client-id",))
+NODE: Final = Group("producer-node-metrics", ("client-id", "node-id"))
+TOPIC: Final = Group("producer-topic-metrics", ("client-id", "topic"))
+COUNTS: Final = Group("kafka-metrics-count", ("client-id",))
+OWN: Final = Group("penstock-producer-metrics", ("client-id",))
+PARTITION: Final = Group("penstock-producer-partition-metrics", ("client-id", "topic", "partition"))
+
+_NS: Final = 1e9
+
+
+def _meter(
+    group: Group,
+    sensor: str,
+    unit: str,
+    text: str,
+    level: Level = Level.INFO,
+    stats: tuple[Stat, Stat] = (Stat.RATE, Stat.TOTAL),
+) -> tuple[Metric, Metric]:
+    """A rate and the total that goes with it."""
+    return (
+        Metric(group, f"{sensor}-rate", sensor, stats[0], f"{unit}/s", f"{text}, a second.", level),
+        Metric(group, f"{sensor}-total", sensor, stats[1], unit, f"{text}.", level),
+    )
+
+
+def _events(group: Group, sensor: str, unit: str, text: str) -> tuple[Metric, Metric]:
+    """The same where it counts how often something was recorded, whatever its value."""
+    return _meter(group, sensor, unit, text, stats=(Stat.FREQUENCY, Stat.COUNT))
+
+
+def _spread(group: Group, sensor: str, unit: str, text: str) -> tuple[Metric, Metric]:
+    """Mean and maximum."""
+    return (
+        Metric(group, f"{sensor}-avg", sensor, Stat.AVERAGE, unit, f"{text}: mean."),
+        Metric(group, f"{sensor}-max", sensor, Stat.LARGEST, unit, f"{text}: largest."),
+    )
+
+
+def _gauge(group: Group, name: str, unit: str, text: str) -> Metric:
+    return Metric(group, name, name, Stat.GAUGE, unit, text)
+
+
+def _spent(group: Group, sensor: str, text: str) -> Metric:
+    """Time spent, which is recorded in seconds."""
+    return Metric(group, f"{sensor}-time-ns-total", sensor, Stat.TOTAL, "ns", text, scale=_NS)
+
+
+_SENDING: Final = (
+    *_spread(CLIENT, "batch-size", "bytes", "Batches as they were sent, compressed"),
+    Metric(
+        CLIENT,
+        "compression-rate-avg",
+        "compression",
+        Stat.AVERAGE,
+        "ratio",
+        "Bytes of a batch's records as sent by those before compression: mean of the batches; 1 without compression.",
+    ),
+    *_spread(CLIENT, "record-queue-time", "ms", "From a batch's first record to the request it left in"),
+    *_spread(CLIENT, "request-latency", "ms", "From a Produce request to its answer"),
+    *_spread(CLIENT, "produce-throttle-time", "ms", "Throttle that answers asked for, ApiVersions' too"),
+    *_meter(CLIENT, "record-send", "records", "Records sent; those sent again count again"),
+    Metric(
+        CLIENT,
+        "records-per-request-avg",
+        "record-send",
+        Stat.AVERAGE,
+        "records",
+        "Records of a Produce request: mean.",
+    ),
+    *_meter(CLIENT, "record-retry", "records", "Records of batches that are to be sent again"),
+    *_meter(CLIENT, "record-error", "records", "Records that were taken and have failed"),
+    *_spread(CLIENT, "record-size", "bytes", "Largest record of a batch, before compression"),
+    _gauge(CLIENT, "requests-in-flight", "requests", "Requests without an answer."),
+    _gauge(CLIENT, "metadata-age", "s", "Age of the newest Metadata answer; NaN before the first."),
+    *_meter(CLIENT, "batch-split", "batches", "Batches cut up because a broker found them too large"),
+)
+_WAITING: Final = (
+    _gauge(CLIENT, "waiting-threads", "threads", "Calls that wait for memory."),
+    _gauge(CLIENT, "buffer-total-bytes", "bytes", "What records may take, `buffer.memory`."),
+    _gauge(CLIENT, "buffer-available-bytes", "bytes", "What is left of it."),
+    Metric(
+        CLIENT,
+        "bufferpool-wait-ratio",
+        "bufferpool-wait",
+        Stat.RATE,
+        "ratio",
+        "Part of the time in which a call waited for memory; of several calls it adds up.",
+    ),
+    _spent(CLIENT, "bufferpool-wait", "Time that calls waited for memory."),
+    *_meter(CLIENT, "buffer-exhausted", "records", "Calls that were given no memory in time"),
+    _spent(CLIENT, "flush", "Time spent in `flush`."),
+    _spent(CLIENT, "metadata-wait", "Time that calls waited for a topic's metadata."),
+    _spent(CLIENT, "txn-init", "Time spent in `init_transactions`."),
+    _spent(CLIENT, "txn-begin", "Time spent in `begin_transaction`."),
+    _spent(CLIENT, "txn-send-offsets", "Time spent in `send_offsets_to_transaction`."),
+    _spent(CLIENT, "txn-commit", "Time spent in `commit_transaction`."),
+    _spent(CLIENT, "txn-abort", "Time spent in `abort_transaction`."),
+)
+
+
+def _traffic(group: Group, what: str) -> tuple[Metric, ...]:
+    """What is counted on connections."""
+    return (
+        *_meter(group, "outgoing-byte", "bytes", f"Bytes written{what}"),
+        *_meter(group, "incoming-byte", "bytes", f"Bytes read{what}"),
+        *_events(group, "request", "requests", f"Requests sent{what}"),
+        Metric(group, "request-size-avg", "request", Stat.AVERAGE, "bytes", f"Requests sent{what}: mean size."),
+        Metric(group, "request-size-max", "request", Stat.LARGEST, "bytes", f"Requests sent{what}: largest."),
+        *_events(group, "response", "responses", f"Answers read{what}"),
+    )
+
+
+_CONNECTIONS: Final = (
+    *_meter(CLIENT, "connection-creation", "connections", "Connections made"),
+    *_meter(CLIENT, "connection-close", "connections", "Connections ended"),
+    _gauge(CLIENT, "connection-count", "connections", "Connections there are."),
+    *_events(CLIENT, "network-io", "operations", "Writes and reads on connections"),
+    *_traffic(CLIENT, ""),
+    *_meter(CLIENT, "successful-authentication", "connections", "Connections that have authenticated"),
+    *_meter(CLIENT, "failed-authentication", "connections", "Connections that were refused for who we are"),
+    *_meter(
+        CLIENT,
+        "successful-reauthentication",
+        "connections",
+        "Times a connection has authenticated again, before its session was over",
+    ),
+    *_meter(CLIENT, "failed-reauthentication", "connections", "Times that was refused"),
+    *_spread(CLIENT, "reauthentication-latency", "ms", "How long authenticating again took"),
+)
+_NODES: Final = (
+    *_traffic(NODE, ", of one broker"),
+    *_spread(NODE, "request-latency", "ms", "From a Produce request to its answer, of one broker"),
+)
+_TOPICS: Final = (
+    *_meter(TOPIC, "record-send", "records", "Records sent, of one topic"),
+    *_meter(TOPIC, "byte", "bytes", "Bytes of batches sent, compressed, of one topic"),
+    Metric(TOPIC, "compression-rate", "compression", Stat.AVERAGE, "ratio", "As `compression-rate-avg`, of one topic."),
+    *_meter(TOPIC, "record-retry", "records", "Records to be sent again, of one topic"),
+    *_meter(TOPIC, "record-error", "records", "Records that have failed, of one topic"),
+)
+_OWN: Final = (
+    Metric(
+        OWN,
+        "record-not-taken-total",
+        "record-not-taken",
+        Stat.TOTAL,
+        "records",
+        "Records that `send` did not take: no metadata or memory in time, too large, no such topic.",
+    ),
+    Metric(
+        OWN,
+        "record-unsure-total",
+        "record-unsure",
+        Stat.TOTAL,
+        "records",
+        "Of the failed records, those that may be in the log all the same.",
+    ),
+    Metric(
+        OWN,
+        "partition-alarm-total",
+        "partition-alarm",
+        Stat.TOTAL,
+        "alarms",
+        "Lines `partition_alarm` in the log: something about a partition that a person should know.",
+    ),
+    Metric(OWN, "probe-total", "probe", Stat.TOTAL, "probes", "Times the end of a log was looked for after a refusal."),
+)
+_PARTITIONS: Final = (
+    *_meter(PARTITION, "record-send", "records", "Records sent, of one partition", Level.DEBUG),
+    *_meter(PARTITION, "byte", "bytes", "Bytes of batches sent, compressed, of one partition", Level.DEBUG),
+)
+
+METRICS: Final[tuple[Metric, ...]] = (
+    *_SENDING,
+    *_WAITING,
+    *_CONNECTIONS,
+    *_NODES,
+    *_TOPICS,
+    Metric(COUNTS, "count", "count", Stat.GAUGE, "metrics", "Metrics there are, this one too."),
+    *_OWN,
+    *_PARTITIONS,
+)
+
+DROPPED: Final = (
+    ("select-rate, select-total", "there is no selector: one thread waits for connections, files and timers alike."),
+    (
+        "io-wait-time-ns-avg, io-wait-time-ns-total, io-wait-ratio",
+        "the same: a wait would not say what was waited for.",
+    ),
+    ("io-time-ns-avg, io-time-ns-total, io-ratio", "the same; the process's CPU time says more."),
+    ("io-waittime-total, iotime-total, bufferpool-wait-time-total", "Kafka's own names of old, which others replaced."),
+    (
+        "successful-authentication-no-reauth-rate, -total",
+        "counts connections of old clients, which only a broker can see.",
+    ),
+    ("app-info (version, commit-id, start-time-ms)", "texts; the package's version is `penstock --version`."),
+)
+"""Names of Kafka's producer that make no sense here, and why."""
+
+SENSORS: Final = frozenset((metric.group, metric.sensor) for metric in METRICS if metric.stat is not Stat.GAUGE)
+GAUGES: Final = frozenset((metric.group, metric.sensor) for metric in METRICS if metric.stat is Stat.GAUGE)
+BY_GROUP: Final = {
+    group: tuple(metric for metric in METRICS if metric.group == group)
+    for group in (CLIENT, NODE, TOPIC, COUNTS, OWN, PARTITION)
+}

@@ -1,0 +1,239 @@
+"""Counts what a direct producer does: what is recorded, where it is told, and the gauges.
+
+Whoever has something to tell calls a method here, for each request, batch, answer or wait; never for each record. Of what is
+declared in `producer/telemetry/catalogue.py`, everything but gauges is recorded here.
+"""
+
+import threading
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from ...config.direct import DirectSettings
+from ...runtime.clock import monotonic
+from ..accumulator.batch import Batch
+from ..accumulator.buffer_pool import BufferPool
+from ..delivery.outcomes import Failed, Kind
+from ..records.batch_builder import HEADER_BYTES
+from ..sender.idempotent import Lease
+from .catalogue import CLIENT, NODE, OWN, PARTITION, TOPIC, Level
+from .sensors import Sensors
+from .windows import Sampled, Windows
+
+_MS: Final = 1000.0
+
+
+class _Topic(NamedTuple):
+    sent: Sampled
+    nbytes: Sampled
+    compression: Sampled
+    retried: Sampled
+    failed: Sampled
+
+
+class _Partition(NamedTuple):
+    sent: Sampled
+    nbytes: Sampled
+
+
+class Meters:
+    """One producer's. What the sender thread tells is recorded by it alone; what callers tell, under a lock."""
+
+    def __init__(self, settings: DirectSettings, pool: BufferPool | None, *, now: float) -> None:
+        """`pool`: the records' memory; None: nobody waits for any."""
+        windows = Windows(max(settings.metrics_sample_window_ms, 1) / _MS, settings.metrics_num_samples)
+        level = Level[settings.metrics_recording_level]
+        self.sensors: Final = Sensors(settings.client_id, windows, level, now=now)
+        client = self.sensors.of(CLIENT, now=now)
+        own = self.sensors.of(OWN, now=now)
+        made, ended = client["connection-creation"], client["connection-close"]
+        self.sensors.gauge("connection-count", lambda _now: made.total - ended.total)
+        self._client: Final = client
+        self._topics: Final[dict[str, _Topic]] = {}
+        self._partitions: Final[dict[tuple[str, int], _Partition]] = {}
+        self._by_partition: Final = level >= Level.DEBUG
+        self._latencies: Final[dict[int, Sampled]] = {}
+        self._pool: Final = pool
+        self._waited_s = 0.0
+        self._callers: Final = threading.Lock()
+        if pool is not None:
+            self.sensors.gauge("waiting-threads", lambda _now: float(pool.waiting))
+            self.sensors.gauge("buffer-total-bytes", lambda _now: float(pool.total_bytes))
+            self.sensors.gauge("buffer-available-bytes", lambda _now: float(pool.available_bytes))
+        self._size: Final = client["batch-size"]
+        self._compression: Final = client["compression"]
+        self._queue_time: Final = client["record-queue-time"]
+        self._latency: Final = client["request-latency"]
+        self._records: Final = client["record-send"]
+        self._record_size: Final = client["record-size"]
+        self._retried: Final = client["record-retry"]
+        self._failed: Final = client["record-error"]
+        self._split: Final = client["batch-split"]
+        self._not_taken: Final = own["record-not-taken"]
+        self._unsure: Final = own["record-unsure"]
+        self._alarms: Final = own["partition-alarm"]
+        self._probes: Final = own["probe"]
+        self._memory_wait: Final = client["bufferpool-wait"]
+        self._exhausted: Final = client["buffer-exhausted"]
+        self._flush: Final = client["flush"]
+        self._metadata_wait: Final = client["metadata-wait"]
+
+    # --- the sender thread -------------------------------------------------------------------------------------------
+
+    def departed(self, entries: Iterable[tuple[Lease, Batch]], now: float) -> None:
+        """A Produce request was made. What is sent again counts again (MTR-1)."""
+        records = 0
+        for lease, batch in entries:
+            count, size = batch.count, batch.size
+            records += count
+            topic = self._topics.get(lease.topic) or self._topic(lease.topic, now)
+            ratio = (size - HEADER_BYTES) / batch.record_bytes
+            topic.sent.add(count, now)
+            topic.nbytes.add(size, now)
+            topic.compression.add(ratio, now)
+            self._compression.add(ratio, now)
+            self._size.add(size, now)
+            self._queue_time.add((now - batch.created) * _MS, now)
+            self._record_size.add(batch.record_bytes_max, now)
+            if self._by_partition:
+                partition = self._partition(lease.topic, lease.index, now)
+                partition.sent.add(count, now)
+                partition.nbytes.add(size, now)
+        self._records.add(records, now)
+
+    def answered(self, node: int, latency_s: float, now: float) -> None:
+        """A Produce request was answered."""
+        self._latency.add(latency_s * _MS, now)
+        latency = self._latencies.get(node)
+        if latency is None:
+            latency = self._latencies[node] = self.sensors.of(NODE, f"node-{node}", now=now)["request-latency"]
+        latency.add(latency_s * _MS, now)
+
+    def retried(self, topic: str, records: int, now: float) -> None:
+        """A batch of so many records is to be sent again."""
+        self._retried.add(records, now)
+        self._topic(topic, now).retried.add(records, now)
+
+    def failed(self, topic: str, failed: Failed, now: float) -> None:
+        """Records that were taken have failed."""
+        self._failed.add(failed.count, now)
+        self._topic(topic, now).failed.add(failed.count, now)
+        if failed.failure.kind is Kind.MAY_BE_WRITTEN:
+            self._unsure.add(failed.count, now)
+
+    def alarmed(self, now: float) -> None:
+        """A `partition_alarm` went to the log."""
+        self._alarms.add(1, now)
+
+    def follow(self, counters: Mapping[str, int], now: float) -> None:
+        """What the lease table and the records' memory have counted is looked at in every round."""
+        pool = self._pool
+        if pool is not None and pool.waited_s != self._waited_s:
+            self._memory_wait.add(pool.waited_s - self._waited_s, now)
+            self._waited_s = pool.waited_s
+        exhausted = 0 if pool is None else pool.exhausted_count
+        counted = (counters["splits"], self._split), (counters["probes"], self._probes), (exhausted, self._exhausted)
+        for count, sensor in counted:
+            if count > sensor.total:
+                sensor.add(count - sensor.total, now)
+
+    def traffic(self, node: int, *, now: float) -> "NodeTraffic":
+        """Who counts the connections to a node; -1: its number is not known."""
+        return NodeTraffic(self._client, self.sensors.of(NODE, f"node-{node}", now=now) if node >= 0 else None)
+
+    def _topic(self, name: str, now: float) -> _Topic:
+        found = self._topics.get(name)
+        if found is None:
+            sensors = self.sensors.of(TOPIC, name, now=now)
+            wanted = ("record-send", "byte", "compression", "record-retry", "record-error")
+            found = self._topics[name] = _Topic(*(sensors[sensor] for sensor in wanted))
+        return found
+
+    def _partition(self, topic: str, index: int, now: float) -> _Partition:
+        found = self._partitions.get((topic, index))
+        if found is None:
+            sensors = self.sensors.of(PARTITION, topic, str(index), now=now)
+            found = self._partitions[topic, index] = _Partition(sensors["record-send"], sensors["byte"])
+        return found
+
+    # --- callers -----------------------------------------------------------------------------------------------------
+
+    def not_taken(self, records: int, now: float) -> None:
+        """`send` did not take them."""
+        with self._callers:
+            self._not_taken.add(records, now)
+
+    def waited_for_metadata(self, seconds: float, now: float) -> None:
+        """A caller's wait is over, well or not."""
+        with self._callers:
+            self._metadata_wait.add(seconds, now)
+
+    def flushed(self, seconds: float, now: float) -> None:
+        """A flush is over, well or not."""
+        with self._callers:
+            self._flush.add(seconds, now)
+
+    @contextmanager
+    def timing(self, call: str) -> Generator[None]:
+        """Around a call of a transaction, whatever comes of it."""
+        began = monotonic()
+        try:
+            yield
+        finally:
+            now = monotonic()
+            self.transacted(call, now - began, now)
+
+    def transacted(self, call: str, seconds: float, now: float) -> None:
+        """A call of a transaction is over: `init`, `begin`, `send-offsets`, `commit` or `abort`."""
+        with self._callers:
+            self._client[f"txn-{call}"].add(seconds, now)
+
+
+class NodeTraffic:
+    """As `core.traffic.Traffic`: counts for one node and for all of them."""
+
+    def __init__(self, client: dict[str, Sampled], node: dict[str, Sampled] | None) -> None:
+        self._client: Final = client
+        sides = (client,) if node is None else (client, node)
+        self._requests: Final = [side["request"] for side in sides]
+        self._answers: Final = [side["response"] for side in sides]
+        self._out: Final = [client["network-io"], *(side["outgoing-byte"] for side in sides)]
+        self._in: Final = [client["network-io"], *(side["incoming-byte"] for side in sides)]
+        self._throttle: Final = client["produce-throttle-time"]
+        self._open = False
+
+    def opened(self, now: float) -> None:
+        self._open = True
+        self._client["connection-creation"].add(1, now)
+
+    def closed(self, now: float) -> None:
+        if self._open:
+            self._open = False
+            self._client["connection-close"].add(1, now)
+
+    def sent(self, size: int, now: float) -> None:
+        for sensor in self._requests:
+            sensor.add(size, now)
+
+    def wrote(self, nbytes: int, now: float) -> None:
+        for sensor in self._out:
+            sensor.add(nbytes, now)
+
+    def read(self, nbytes: int, now: float) -> None:
+        for sensor in self._in:
+            sensor.add(nbytes, now)
+
+    def answered(self, throttle_ms: int, now: float) -> None:
+        for sensor in self._answers:
+            sensor.add(1, now)
+        self._throttle.add(throttle_ms, now)
+
+    def authenticated(self, now: float) -> None:
+        self._client["successful-authentication"].add(1, now)
+
+    def authenticated_again(self, took_s: float, now: float) -> None:
+        self._client["successful-reauthentication"].add(1, now)
+        self._client["reauthentication-latency"].add(took_s * _MS, now)
+
+    def refused(self, now: float, *, again: bool) -> None:
+        self._client["failed-reauthentication" if again else "failed-authentication"].add(1, now)

@@ -1,0 +1,98 @@
+"""Figures as OpenTelemetry's metrics (OTLP, protobuf), named and tagged as KIP-714 says. Needs `penstock[telemetry]`."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AGGREGATION_TEMPORALITY_CUMULATIVE,
+    AGGREGATION_TEMPORALITY_DELTA,
+    Gauge,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from ...api.metrics import MetricName
+from .exported_names import is_counter, otlp_name
+from .sensors import Figure
+from .subscription import Told
+
+_NS: Final = 1_000_000_000
+_UNTOLD: Final = frozenset({"client-id"})
+"""The broker knows it from the request."""
+
+
+class Moment(NamedTuple):
+    """Now, on the clock of the figures (seconds) and for people (ns since 1970)."""
+
+    now: float
+    wall_ns: int
+
+
+class Encoded(NamedTuple):
+    """`MetricsData` in bytes, how many metrics are in it, and what the next increments are counted from."""
+
+    data: bytes
+    metrics: int
+    told: Told
+
+
+def encode(
+    figures: Sequence[Figure],
+    wants: Callable[[str], bool],
+    attributes: Mapping[str, str],
+    at: Moment,
+    since: Told | None,
+) -> Encoded:
+    """The figures whose names are wanted. `since`: totals are told as increments since then; None: as they are."""
+    metrics: dict[str, Metric] = {}
+    totals: dict[MetricName, float] = {}
+    for figure in figures:
+        name = otlp_name(figure.metric)
+        if not wants(name) or math.isnan(figure.value):
+            continue
+        metric = metrics.get(name)
+        if metric is None:
+            metric = metrics[name] = _empty(name, figure, delta=since is not None)
+        if is_counter(figure.metric):
+            totals[figure.name] = figure.value
+            metric.sum.data_points.append(_increment(figure, at, since))
+        else:
+            point = NumberDataPoint(attributes=_tags(figure.name), time_unix_nano=at.wall_ns, as_double=figure.value)
+            metric.gauge.data_points.append(point)
+    resource = Resource(attributes=[_pair(key, value) for key, value in attributes.items()])
+    scoped = ScopeMetrics(metrics=list(metrics.values()))
+    data = MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scoped])])
+    return Encoded(data.SerializeToString(), len(metrics), Told(totals, at.wall_ns))
+
+
+def _empty(name: str, figure: Figure, *, delta: bool) -> Metric:
+    if is_counter(figure.metric):
+        kind = AGGREGATION_TEMPORALITY_DELTA if delta else AGGREGATION_TEMPORALITY_CUMULATIVE
+        return Metric(name=name, sum=Sum(aggregation_temporality=kind, is_monotonic=True))
+    return Metric(name=name, gauge=Gauge())
+
+
+def _increment(figure: Figure, at: Moment, since: Told | None) -> NumberDataPoint:
+    began_ns = at.wall_ns - round((at.now - figure.began) * _NS)
+    value = figure.value
+    if since is not None and figure.name in since.totals:
+        value -= since.totals[figure.name]
+        began_ns = since.at_ns
+    return NumberDataPoint(
+        attributes=_tags(figure.name), start_time_unix_nano=began_ns, time_unix_nano=at.wall_ns, as_double=value
+    )
+
+
+def _tags(name: MetricName) -> list[KeyValue]:
+    return [_pair(tag.replace("-", "_"), value) for tag, value in name.tags if tag not in _UNTOLD]
+
+
+def _pair(key: str, value: str) -> KeyValue:
+    return KeyValue(key=key, value=AnyValue(string_value=value))

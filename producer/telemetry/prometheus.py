@@ -1,0 +1,47 @@
+"""A producer's metrics for prometheus_client, which is imported here alone: `REGISTRY.register(Collector(producer))`."""
+
+import math
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector as _Collector
+
+from .exported_names import base_scale, is_counter, prometheus_name
+from .sensors import Figure
+
+
+class Producer(Protocol):
+    """`DirectProducer` or `AsyncDirectProducer`."""
+
+    def figures(self) -> list[Figure]: ...
+
+
+class Collector(_Collector):
+    """Shows one producer's metrics; several producers of a process have one each, and a `client_id` of their own.
+
+    Names are those of the column *Prometheus* in docs/reference/producer-metrics.md. Rates are left out, and so is what is NaN.
+    """
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer: Final = producer
+
+    def collect(self) -> Iterator[Family]:
+        """Every family, as of now."""
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for figure in self._producer.figures():
+            name = prometheus_name(figure.metric)
+            if name is not None and not math.isnan(figure.value):
+                family = families.get(name)
+                if family is None:
+                    family = families[name] = _family(name, figure)
+                labels = [value for _, value in figure.name.tags]
+                family.add_metric(labels, figure.value * base_scale(figure.metric))
+        yield from families.values()
+
+
+def _family(name: str, figure: Figure) -> CounterMetricFamily | GaugeMetricFamily:
+    kind = CounterMetricFamily if is_counter(figure.metric) else GaugeMetricFamily
+    labels = [tag.replace("-", "_") for tag in figure.metric.group.tags]
+    return kind(name.removesuffix("_total"), figure.metric.text, labels=labels)

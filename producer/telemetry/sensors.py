@@ -1,0 +1,94 @@
+"""What is recorded of a producer, by group and tags, and the figures that its metrics make of it."""
+
+import math
+from collections.abc import Callable
+from typing import Final, NamedTuple, assert_never
+
+from ...api.metrics import MetricName
+from .catalogue import BY_GROUP, CLIENT, COUNTS, GAUGES, OWN, SENSORS, Group, Level, Metric, Stat
+from .windows import Sampled, Windows
+
+_ALWAYS: Final = (CLIENT, COUNTS, OWN)
+"""Groups without tags of their own: they are there from the start."""
+
+
+class Figure(NamedTuple):
+    """A metric's figure. `began`: when its sensor was made, in seconds of the clock."""
+
+    metric: Metric
+    name: MetricName
+    value: float
+    began: float
+
+
+class Sensors:
+    """The sensors of one producer. They are made on first use; what is not declared cannot be recorded."""
+
+    def __init__(self, client_id: str, windows: Windows, level: Level, *, now: float) -> None:
+        self.level: Final = level
+        self._client_id: Final = client_id
+        self._windows: Final = windows
+        self._sampled: Final[dict[tuple[Group, tuple[str, ...]], dict[str, Sampled]]] = {}
+        self._began: Final[dict[tuple[Group, tuple[str, ...]], float]] = {}
+        self._gauges: Final[dict[str, Callable[[float], float]]] = {"count": lambda _now: float(self._count())}
+        for group in _ALWAYS:
+            self._open(group, (), now)
+
+    def of(self, group: Group, *tags: str, now: float) -> dict[str, Sampled]:
+        """The sensors of a group under these values of its tags behind `client-id`."""
+        key = (group, tags)
+        return self._sampled[key] if key in self._sampled else self._open(group, tags, now)
+
+    def _open(self, group: Group, tags: tuple[str, ...], now: float) -> dict[str, Sampled]:
+        assert len(tags) == len(group.tags) - 1, f"{group.name} has the tags {group.tags}"
+        names = {metric.sensor for metric in BY_GROUP[group] if metric.level <= self.level}
+        made = {name: Sampled(self._windows) for name in sorted(names) if (group, name) in SENSORS}
+        self._began[group, tags] = now
+        self._sampled[group, tags] = made
+        return made
+
+    def gauge(self, name: str, read: Callable[[float], float]) -> None:
+        """From now on this tells a gauge's figure; it is called by the threads that ask for figures, with the time."""
+        assert (CLIENT, name) in GAUGES, f"no gauge {name} is declared"
+        self._gauges[name] = read
+
+    def figures(self, now: float) -> list[Figure]:
+        """Every metric there is, as of now. Any thread may ask."""
+        found: list[Figure] = []
+        for (group, tags), sampled in list(self._sampled.items()):
+            named = tuple(zip(group.tags, (self._client_id, *tags), strict=True))
+            began = self._began[group, tags]
+            for metric in BY_GROUP[group]:
+                if metric.level <= self.level:
+                    value = self._value(metric, sampled, now)
+                    found.append(Figure(metric, MetricName(group.name, metric.name, named), value, began))
+        return found
+
+    def _count(self) -> int:
+        return sum(metric.level <= self.level for group, _ in list(self._sampled) for metric in BY_GROUP[group])
+
+    def _value(self, metric: Metric, sampled: dict[str, Sampled], now: float) -> float:
+        if metric.stat is Stat.GAUGE:
+            read = self._gauges.get(metric.sensor)
+            return math.nan if read is None else read(now)
+        return _looked_at(metric.stat, sampled[metric.sensor], now) * metric.scale
+
+
+def _looked_at(stat: Stat, sensor: Sampled, now: float) -> float:
+    match stat:
+        case Stat.AVERAGE:
+            return sensor.average(now)
+        case Stat.LARGEST:
+            return sensor.largest(now)
+        case Stat.RATE:
+            return sensor.rate(now)
+        case Stat.FREQUENCY:
+            return sensor.frequency(now)
+        case Stat.TOTAL:
+            return sensor.total
+        case Stat.COUNT:
+            return float(sensor.count)
+        case Stat.GAUGE:
+            raise AssertionError("a gauge has no sensor")
+        case _:
+            assert_never(stat)

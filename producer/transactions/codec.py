@@ -1,0 +1,261 @@
+"""Asks of the transaction manager as requests of `kafka.protocol`, and its answers out of responses.
+
+Nothing is decided here. A response without what was asked for raises, and counts as one that nobody can read.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kafka.protocol.admin.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka.protocol.producer.transaction import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+from ..protocol.error_codes import NONE, UNSUPPORTED_VERSION
+from .requests import (
+    NO_IDENTITY,
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    Ask,
+    CodeTold,
+    CommitOffsets,
+    Coordinator,
+    CoordinatorTold,
+    DescribeTransaction,
+    EndTxn,
+    FindCoordinator,
+    Identity,
+    IdentityTold,
+    InitProducerId,
+    Part,
+    PartsTold,
+    TransactionTold,
+)
+from .visibility import Look, LookAnswer, LookKind, OpenTold, StableTold
+
+if TYPE_CHECKING:
+    from ..protocol.responses import KafkaRequest
+
+LOOK_VERSIONS: Final = {LookKind.STABLE: (2, 10), LookKind.OPEN: (0, 0)}
+"""ListOffsets has an isolation level from version 2 on."""
+_READ_COMMITTED: Final = 1
+_LATEST: Final = -1
+
+
+class UnreadableError(Exception):
+    """The response does not say what was asked."""
+
+
+def request_for(ask: Ask) -> "KafkaRequest":
+    """The request, in no version yet."""
+    match ask:
+        case FindCoordinator(kind, key):
+            # The key's place depends on the version: the other one is left out of the bytes.
+            found: Any = FindCoordinatorRequest(key=key, key_type=kind.value, coordinator_keys=[key])
+        case InitProducerId():
+            found = InitProducerIdRequest(
+                transactional_id=ask.transactional_id,
+                transaction_timeout_ms=ask.timeout_ms,
+                producer_id=ask.identity.producer_id,
+                producer_epoch=ask.identity.epoch,
+                enable2_pc=False,
+                keep_prepared_txn=False,
+            )
+        case AddPartitions():
+            kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+            found = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=ask.transactional_id,
+                v3_and_below_producer_id=ask.identity.producer_id,
+                v3_and_below_producer_epoch=ask.identity.epoch,
+                v3_and_below_topics=[
+                    kind(name=name, partitions=indexes) for name, indexes in _by_topic(ask.partitions).items()
+                ],
+            )
+        case AddOffsets():
+            found = AddOffsetsToTxnRequest(
+                transactional_id=ask.transactional_id,
+                producer_id=ask.identity.producer_id,
+                producer_epoch=ask.identity.epoch,
+                group_id=ask.group,
+            )
+        case CommitOffsets():
+            found = _commit_offsets(ask)
+        case EndTxn():
+            found = EndTxnRequest(
+                transactional_id=ask.transactional_id,
+                producer_id=ask.identity.producer_id,
+                producer_epoch=ask.identity.epoch,
+                committed=ask.commit,
+            )
+        case DescribeTransaction(transactional_id):
+            found = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    return cast("KafkaRequest", found)
+
+
+def _commit_offsets(ask: CommitOffsets) -> TxnOffsetCommitRequest:
+    kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    offsets = dict(ask.offsets)
+    topics = [
+        kind(
+            name=name,
+            partitions=[
+                kind.TxnOffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=offsets[name, index].offset,
+                    committed_leader_epoch=offsets[name, index].leader_epoch,
+                    committed_metadata=offsets[name, index].metadata,
+                )
+                for index in indexes
+            ],
+        )
+        for name, indexes in _by_topic(offsets).items()
+    ]
+    return TxnOffsetCommitRequest(
+        transactional_id=ask.transactional_id,
+        group_id=ask.group.group,
+        producer_id=ask.identity.producer_id,
+        producer_epoch=ask.identity.epoch,
+        generation_id=ask.group.generation,
+        member_id=ask.group.member_id,
+        group_instance_id=ask.group.instance_id,
+        topics=topics,
+    )
+
+
+def read_answer(ask: Ask, response: object) -> Answer:
+    """What a response says.
+
+    Raises:
+        UnreadableError: it does not say what was asked.
+    """
+    try:
+        return _read(ask, response)
+    except (AttributeError, TypeError, ValueError, LookupError) as error:
+        raise UnreadableError(f"{type(response).__name__}: {error}") from error
+
+
+def _read(ask: Ask, response: object) -> Answer:
+    match ask, response:
+        case FindCoordinator(), FindCoordinatorResponse():
+            return _coordinator(ask, response)
+        case InitProducerId(), InitProducerIdResponse():
+            return IdentityTold(response.error_code, Identity(response.producer_id, response.producer_epoch))
+        case AddPartitions(), AddPartitionsToTxnResponse():
+            rows = response.results_by_topic_v3_and_below
+            codes = {
+                (str(topic.name), part.partition_index): part.partition_error_code
+                for topic in rows
+                for part in topic.results_by_partition
+            }
+            return _parts(ask.partitions, codes)
+        case AddOffsets(), AddOffsetsToTxnResponse():
+            return CodeTold(response.error_code)
+        case CommitOffsets(), TxnOffsetCommitResponse():
+            codes = {
+                (str(topic.name), part.partition_index): part.error_code
+                for topic in response.topics
+                for part in topic.partitions
+            }
+            return _parts([part for part, _ in ask.offsets], codes)
+        case EndTxn(), EndTxnResponse():
+            if ask.version == 1:
+                return IdentityTold(response.error_code, NO_IDENTITY)
+            return IdentityTold(response.error_code, Identity(response.producer_id, response.producer_epoch))
+        case DescribeTransaction(), DescribeTransactionsResponse():
+            (told,) = response.transaction_states
+            identity = Identity(told.producer_id, told.producer_epoch)
+            return TransactionTold(told.error_code, str(told.transaction_state), identity)
+        case _:
+            raise TypeError(f"no answer to {type(ask).__name__}")
+
+
+def _coordinator(ask: FindCoordinator, response: FindCoordinatorResponse) -> CoordinatorTold:
+    told: Any = response
+    if (response.version or 0) >= 4:
+        told = next(row for row in response.coordinators if row.key == ask.key) if response.coordinators else None
+        if told is None:
+            raise ValueError("no coordinator is told")
+    if told.error_code != NONE:
+        return CoordinatorTold(told.error_code, told.error_message or None)
+    return CoordinatorTold(NONE, None, Coordinator(told.node_id, str(told.host), told.port))
+
+
+def _parts(wanted: Iterable[Part], codes: Mapping[Part, int]) -> PartsTold:
+    return PartsTold({part: codes[part] for part in wanted})
+
+
+# --- looks -----------------------------------------------------------------------------------------------------------
+
+
+def look_request(kind: LookKind, looks: Sequence[Look], leader_epochs: Mapping[Part, int]) -> "KafkaRequest":
+    """Looks of one kind for one leader. `leader_epochs`: the leader refuses who knows of another one."""
+    by_topic = _by_topic(look.part for look in looks)
+    if kind is LookKind.OPEN:
+        topic = DescribeProducersRequest.TopicRequest
+        rows = [topic(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()]
+        return cast("KafkaRequest", DescribeProducersRequest(topics=rows))
+    offsets = ListOffsetsRequest.ListOffsetsTopic
+    topics = [
+        offsets(
+            name=name,
+            partitions=[
+                offsets.ListOffsetsPartition(
+                    partition_index=index,
+                    current_leader_epoch=leader_epochs.get((name, index), -1),
+                    timestamp=_LATEST,
+                )
+                for index in indexes
+            ],
+        )
+        for name, indexes in by_topic.items()
+    ]
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=_READ_COMMITTED, topics=topics, timeout_ms=0)
+    return cast("KafkaRequest", request)
+
+
+def read_looks(looks: Sequence[Look], response: object) -> dict[Look, LookAnswer]:
+    """What a response says of each; who is left out is not in it."""
+    told: dict[Part, LookAnswer] = {}
+    match response:
+        case ListOffsetsResponse():
+            for topic in response.topics:
+                for part in topic.partitions:
+                    told[str(topic.name), part.partition_index] = StableTold(part.error_code, part.offset)
+        case DescribeProducersResponse():
+            for row in response.topics:
+                for one in row.partitions:
+                    active = one.active_producers or []
+                    ids = frozenset(each.producer_id for each in active if each.current_txn_start_offset >= 0)
+                    told[str(row.name), one.partition_index] = OpenTold(one.error_code, ids)
+        case _:
+            return {}
+    return {look: told[look.part] for look in looks if look.part in told}
+
+
+def look_refused(look: Look) -> LookAnswer | None:
+    """The broker takes no version of such a look. None: then there is no answer at all."""
+    return OpenTold(UNSUPPORTED_VERSION) if look.kind is LookKind.OPEN else None
+
+
+def _by_topic(parts: Iterable[Part]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, index in parts:
+        found.setdefault(topic, []).append(index)
+    return found

@@ -1,0 +1,100 @@
+"""What the application asked for and may still wait for, and what the joined producer must hear of."""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from .requests import GroupMetadata, OffsetToCommit, Part
+from .states import TransactionFailure
+
+
+class OperationKind(Enum):
+    """The value is what a person reads in an error."""
+
+    INITIALISE = "init_transactions"
+    SEND_OFFSETS = "send_offsets_to_transaction"
+    COMMIT = "commit_transaction"
+    ABORT = "abort_transaction"
+
+
+Offsets = tuple[tuple[Part, OffsetToCommit], ...]
+
+
+class Operation:
+    """One call of the application. It goes on when the caller stops waiting; the same call made again gets the same object
+    (TXN-3). Until it is acknowledged no other transactional call is taken."""
+
+    def __init__(self, kind: OperationKind, offsets: tuple[GroupMetadata, Offsets] | None = None) -> None:
+        """`offsets`: of SEND_OFFSETS."""
+        self.kind: Final = kind
+        self.offsets: Final = offsets
+        self.done = False
+        """It ended, well or (`failure`) not."""
+        self.failure: TransactionFailure | None = None
+        self.committed = False
+        """The coordinator has answered EndTxn(commit): what may still lack is that readers see it (TRX-3)."""
+        self.written: tuple[Part, ...] = ()
+        """The partitions that a commit waits to see."""
+        self.acknowledged = False
+
+    def acknowledge(self) -> None:
+        """The caller knows how it ended: a wait returned or raised the failure, or it raised "committed, not visible"."""
+        self.acknowledged = True
+
+    def finish(self, failure: TransactionFailure | None = None) -> None:
+        """End it, once."""
+        assert not self.done, f"{self.kind.value} ended twice"
+        self.done = True
+        self.failure = failure
+
+
+class Finished(NamedTuple):
+    """An operation is done: wake who waits."""
+
+    operation: Operation
+
+
+class NewIdentity(NamedTuple):
+    """From now on all batches carry this; every partition's sequences begin at 0 (TRX-5). `version`: of transactions."""
+
+    producer_id: int
+    epoch: int
+    version: int
+
+
+class PartitionsAdded(NamedTuple):
+    """The gate is open for these (TV1, TRX-2)."""
+
+    partitions: tuple[Part, ...]
+
+
+class AbortUnsent(NamedTuple):
+    """What was never sent is to fail with this; what was sent is waited for (TRX-4)."""
+
+    failure: TransactionFailure
+
+
+class Ended(NamedTuple):
+    """The transaction is over at the coordinator, or there was none to end there."""
+
+    committed: bool
+
+
+class Fatal(NamedTuple):
+    """Everything is to fail with this; only closing is left (TXN-5)."""
+
+    failure: TransactionFailure
+
+
+class PartitionsVisible(NamedTuple):
+    """Records of an earlier commit can be read now: these partitions may be sent to again."""
+
+    partitions: tuple[Part, ...]
+
+
+class Alarm(NamedTuple):
+    """Something an operator should know, in words."""
+
+    text: str
+
+
+Event = Finished | NewIdentity | PartitionsAdded | PartitionsVisible | AbortUnsent | Ended | Fatal | Alarm

@@ -1,0 +1,247 @@
+"""States of a transactional producer, and what an error means for it: one table each, and nothing else decides (style: a state
+machine is a table). `docs/design/transactions.md` is drawn from both.
+
+Sources: KIP-98, KIP-360, KIP-447, KIP-890, KIP-1050; rules TXN-* and TRX-*.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ..protocol.error_codes import error_name
+
+
+class State(Enum):
+    """Where the producer stands. The value is its name in the diagram."""
+
+    UNINITIALIZED = "Uninitialized"
+    """No identity that may be used."""
+    INITIALIZING = "Initializing"
+    """InitProducerId is under way: for the first identity, or for the next epoch after a transaction."""
+    READY = "Ready"
+    IN_TRANSACTION = "InTransaction"
+    COMMITTING = "Committing"
+    ABORTING = "Aborting"
+    ABORTABLE_ERROR = "AbortableError"
+    """The transaction can only be aborted; afterwards the producer goes on."""
+    FATAL_ERROR = "FatalError"
+    """Another producer took the transactional id, or we may not go on: only closing is left."""
+
+
+def _with_fatal(*states: State) -> frozenset[State]:
+    return frozenset({*states, State.FATAL_ERROR})
+
+
+NEXT: Final[Mapping[State, frozenset[State]]] = {
+    State.UNINITIALIZED: _with_fatal(State.INITIALIZING),
+    # Refused (no rights yet): by way of the error back to the beginning, so that it can be asked again.
+    State.INITIALIZING: _with_fatal(State.READY, State.ABORTABLE_ERROR),
+    State.READY: _with_fatal(State.IN_TRANSACTION),
+    State.IN_TRANSACTION: _with_fatal(State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR),
+    # To Initializing where the next transaction needs a new epoch, to change the version of transactions.
+    State.COMMITTING: _with_fatal(State.READY, State.INITIALIZING, State.ABORTABLE_ERROR),
+    State.ABORTING: _with_fatal(State.READY, State.INITIALIZING),
+    State.ABORTABLE_ERROR: _with_fatal(State.ABORTING, State.UNINITIALIZED),
+    # Nothing that was sent can be trusted any more (TXN-8).
+    State.FATAL_ERROR: frozenset(),
+}
+
+
+class Request(Enum):
+    """What is asked of brokers; the value is the name in the page's table."""
+
+    FIND_COORDINATOR = "FindCoordinator"
+    INIT_PRODUCER_ID = "InitProducerId"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    COMMIT_OFFSETS = "TxnOffsetCommit"
+    END = "EndTxn"
+    DESCRIBE = "DescribeTransactions"
+    PRODUCE = "Produce"
+
+
+class Reaction(Enum):
+    """What an answer leads to; the value is the word in the page's table."""
+
+    FINE = "done"
+    RETRY = "again"
+    """The same request after the backoff."""
+    LOOK_UP = "look up, again"
+    """The coordinator is another one: FindCoordinator first."""
+    ABORTABLE = "abortable"
+    COMMIT_FAILED = "abortable (commit failed)"
+    """The consumer group has moved on: told as such, abortable."""
+    FORGOTTEN = "abortable (forgotten)"
+    """The coordinator no longer knows the producer id: abortable; while aborting there is nothing left to end."""
+    REFUSED = "back to the beginning"
+    """No rights: the operation fails, and may be tried again."""
+    FENCED = "fatal (fenced)"
+    """Another producer with the same transactional id has taken over."""
+    FATAL = "fatal"
+    UNTOLD = "outcome unknown"
+    """Nobody can tell how the transaction ended."""
+
+
+class FailureKind(Enum):
+    """What a failure means for the application."""
+
+    ABORTABLE = "abortable"
+    COMMIT_FAILED = "commit failed"
+    """Abortable: offsets of a consumer that the group has replaced."""
+    ABORTED = "aborted"
+    """The transaction ended aborted."""
+    REFUSED = "refused"
+    """No rights to the transactional id yet: initialising may be tried again."""
+    FENCED = "fenced"
+    FATAL = "fatal"
+    UNTOLD = "may be committed"
+    """Fatal, and nobody can tell whether the transaction was committed."""
+    CLOSED = "closed"
+    LOST_TRACK = "lost track"
+    """Fatal: a transition that the table does not have (TXN-1)."""
+
+
+_FATAL: Final = frozenset({FailureKind.FENCED, FailureKind.FATAL, FailureKind.UNTOLD, FailureKind.LOST_TRACK})
+
+
+class TransactionFailure(NamedTuple):
+    """Why a transaction, or the producer, cannot go on. `code` and `name` are Kafka's (-1 and "" where it is our own finding)."""
+
+    code: int
+    name: str
+    text: str
+    kind: FailureKind
+
+    @property
+    def fatal(self) -> bool:
+        """Only closing is left."""
+        return self.kind in _FATAL
+
+
+class FailedTransactionError(Exception):
+    """A call that the stored failure forbids; the shell turns it into an error of `api.errors`."""
+
+    def __init__(self, failure: TransactionFailure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+NOT_COORDINATOR: Final = 16
+COORDINATOR_NOT_AVAILABLE: Final = 15
+CONCURRENT_TRANSACTIONS: Final = 51
+_REQUEST_TIMED_OUT: Final = 7
+RETRIABLE: Final = frozenset(
+    {2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 51, 56, 72, 74, 75, 78, 80, 83, 84, 88, 89, 100, 103}
+)
+"""By Kafka's own word (RetriableException), and BROKER_NOT_AVAILABLE, which goes by."""
+
+_ANYWHERE: Final = {
+    0: Reaction.FINE,
+    35: Reaction.FATAL,  # UNSUPPORTED_VERSION
+    53: Reaction.FATAL,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    90: Reaction.FENCED,  # PRODUCER_FENCED
+    120: Reaction.ABORTABLE,  # TRANSACTION_ABORTABLE (KIP-1050)
+}
+_OF_COORDINATOR: Final = {
+    **dict.fromkeys(RETRIABLE, Reaction.RETRY),
+    COORDINATOR_NOT_AVAILABLE: Reaction.LOOK_UP,
+    NOT_COORDINATOR: Reaction.LOOK_UP,
+    47: Reaction.FENCED,  # INVALID_PRODUCER_EPOCH: brokers say so for a fenced producer where they cannot tell it apart
+    **_ANYWHERE,
+}
+_OF_TRANSACTION: Final = {
+    **_OF_COORDINATOR,
+    48: Reaction.FATAL,  # INVALID_TXN_STATE
+    49: Reaction.FORGOTTEN,  # INVALID_PRODUCER_ID_MAPPING
+    59: Reaction.FORGOTTEN,  # UNKNOWN_PRODUCER_ID
+}
+
+REACTIONS: Final[Mapping[Request, Mapping[int, Reaction]]] = {
+    Request.FIND_COORDINATOR: {
+        **dict.fromkeys(RETRIABLE, Reaction.RETRY),
+        **_ANYWHERE,
+        30: Reaction.ABORTABLE,  # GROUP_AUTHORIZATION_FAILED
+    },
+    Request.INIT_PRODUCER_ID: {
+        **_OF_COORDINATOR,
+        31: Reaction.REFUSED,  # CLUSTER_AUTHORIZATION_FAILED
+        53: Reaction.REFUSED,
+    },
+    Request.ADD_PARTITIONS: {
+        **_OF_TRANSACTION,
+        29: Reaction.ABORTABLE,  # TOPIC_AUTHORIZATION_FAILED
+        55: Reaction.ABORTABLE,  # OPERATION_NOT_ATTEMPTED: another partition of the request was refused
+    },
+    Request.ADD_OFFSETS: {
+        **_OF_TRANSACTION,
+        30: Reaction.ABORTABLE,
+    },
+    Request.COMMIT_OFFSETS: {
+        **_OF_COORDINATOR,
+        _REQUEST_TIMED_OUT: Reaction.LOOK_UP,  # as coordinators of groups say that they have moved
+        12: Reaction.ABORTABLE,  # OFFSET_METADATA_TOO_LARGE: the application's mistake, and only this transaction's
+        22: Reaction.COMMIT_FAILED,  # ILLEGAL_GENERATION
+        25: Reaction.COMMIT_FAILED,  # UNKNOWN_MEMBER_ID
+        29: Reaction.ABORTABLE,
+        30: Reaction.ABORTABLE,
+        49: Reaction.FORGOTTEN,
+        59: Reaction.FORGOTTEN,
+        82: Reaction.ABORTABLE,  # FENCED_INSTANCE_ID
+        113: Reaction.COMMIT_FAILED,  # STALE_MEMBER_EPOCH (KIP-848)
+    },
+    Request.END: _OF_TRANSACTION,
+    Request.DESCRIBE: {
+        **dict.fromkeys(RETRIABLE, Reaction.RETRY),
+        COORDINATOR_NOT_AVAILABLE: Reaction.LOOK_UP,
+        NOT_COORDINATOR: Reaction.LOOK_UP,
+        0: Reaction.FINE,
+    },
+    # What is told here is final: retries are the joined producer's affair.
+    Request.PRODUCE: {
+        **_ANYWHERE,
+        31: Reaction.FATAL,
+        49: Reaction.FATAL,
+    },
+}
+
+OTHERWISE: Final[Mapping[Request, Reaction]] = {
+    Request.FIND_COORDINATOR: Reaction.FATAL,
+    Request.INIT_PRODUCER_ID: Reaction.FATAL,
+    # A partition that could not be added spoils the transaction, not the producer.
+    Request.ADD_PARTITIONS: Reaction.ABORTABLE,
+    Request.ADD_OFFSETS: Reaction.FATAL,
+    Request.COMMIT_OFFSETS: Reaction.FATAL,
+    Request.END: Reaction.FATAL,
+    Request.DESCRIBE: Reaction.UNTOLD,
+    Request.PRODUCE: Reaction.ABORTABLE,
+}
+"""For every code that a request's row leaves out."""
+
+_KINDS: Final = {
+    Reaction.ABORTABLE: FailureKind.ABORTABLE,
+    Reaction.FORGOTTEN: FailureKind.ABORTABLE,
+    Reaction.COMMIT_FAILED: FailureKind.COMMIT_FAILED,
+    Reaction.REFUSED: FailureKind.REFUSED,
+    Reaction.FENCED: FailureKind.FENCED,
+    Reaction.FATAL: FailureKind.FATAL,
+    Reaction.UNTOLD: FailureKind.UNTOLD,
+}
+
+
+def judge(request: Request, code: int) -> Reaction:
+    """What a code in the answer to a request leads to."""
+    return REACTIONS[request].get(code, OTHERWISE[request])
+
+
+def failure_of(request: Request, code: int, *, about: str = "", said: str | None = None) -> TransactionFailure:
+    """The failure that a code stands for. `about`: what the request was for; `said`: the broker's own words, if any."""
+    name = error_name(code)
+    reaction = judge(request, code)
+    text = f"{request.value} was answered with {name}"
+    if about:
+        text = f"{text} ({about})"
+    if said:
+        text = f"{text}: {said}"
+    if reaction is Reaction.FENCED:
+        text += "; another producer uses this transactional id, or the transaction took longer than its time-out"
+    return TransactionFailure(code, name, text, _KINDS[reaction])
