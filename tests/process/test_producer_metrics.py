@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.fakes.holding_proxy import HoldingProxy
 from tests.harness.embedded import EmbeddedCluster
-from tests.harness.processes import Deadline
+from tests.harness.processes import wait_until
 
 pytestmark = pytest.mark.process
 WAIT_S: Final = 60.0
@@ -62,12 +62,32 @@ class Figures:
 
 
 def settled(producer: DirectProducer, group: str, name: str, least: float) -> Figures:
-    """Figures in which this one has come so far: the sender thread may be some steps behind an answer's callback."""
-    deadline = Deadline(WAIT_S, f"{name} of {least}")
-    while Figures(producer)(group, name) < least:
-        _ = deadline.left()
+    """Figures in which this one is at least so high: the sender thread may be some steps behind an answer's callback."""
+    assert least > 0, "every figure is at least 0, so there is nothing to wait for"
+    _ = wait_until(lambda: Figures(producer)(group, name) >= least, seconds=WAIT_S, what=f"{name} of {least}", every=0.01)
     # Figures are read one after the other: those before this one may be from before it came.
     return Figures(producer)
+
+
+def at_rest(producer: DirectProducer) -> Figures:
+    """Figures while no request is under way.
+
+    A call may return before the last answer is counted: flush() and the end of a transaction promise nothing about the
+    sender's other requests. Figures are read one after the other, so only a look that changed no count of requests since the look
+    before it is of one moment.
+    """
+
+    def requests() -> tuple[Figures, tuple[float, float, float]]:
+        figures = Figures(producer)
+        names = ("requests-in-flight", "request-total", "response-total")
+        in_flight, sent, answered = (figures(CLIENT, name) for name in names)
+        return figures, (in_flight, sent, answered)
+
+    def look() -> Figures | None:
+        (_, before), (figures, after) = requests(), requests()
+        return figures if before == after and after[0] == 0 else None
+
+    return wait_until(look, seconds=WAIT_S, what="no request is under way", every=0.01)
 
 
 def test_every_figure_of_single_records_is_exact(cluster: EmbeddedCluster) -> None:
@@ -78,7 +98,7 @@ def test_every_figure_of_single_records_is_exact(cluster: EmbeddedCluster) -> No
         for size in sizes:
             _ = producer.send(topic, os.urandom(size)).result(WAIT_S)
             producer.flush()
-        told = settled(producer, CLIENT, "requests-in-flight", 0)
+        told = at_rest(producer)
         took = monotonic() - began
     batches = [HEADER_BYTES + RECORD_BYTES + size for size in sizes]
     assert told(CLIENT, "record-send-total") == told(TOPIC, "record-send-total", topic=topic) == 4
@@ -119,7 +139,7 @@ def test_what_connections_carry_adds_up_over_the_nodes(cluster: EmbeddedCluster)
         futures = [producer.send(topic, b"%d" % n, partition=n % 4) for n in range(5000)]
         producer.flush()
         assert [future.exception(WAIT_S) for future in futures] == [None] * 5000
-        told = Figures(producer)
+        told = at_rest(producer)
         took = monotonic() - began
     assert told(CLIENT, "record-send-total") == told(TOPIC, "record-send-total", topic=topic) == 5004
     assert told(CLIENT, "requests-in-flight") == 0
@@ -150,11 +170,11 @@ def test_the_compression_rate_is_that_of_the_bytes(cluster: EmbeddedCluster) -> 
     with direct(cluster, compression_type="lz4", linger_ms=1000) as producer:
         producer.send(topic, bytes(1000))
         producer.flush()
-        first = Figures(producer)(TOPIC, "byte-total", topic=topic) - HEADER_BYTES
+        first = at_rest(producer)(TOPIC, "byte-total", topic=topic) - HEADER_BYTES
         for _ in range(10):
             producer.send(topic, bytes(1000))
         producer.flush()
-        told = Figures(producer)
+        told = at_rest(producer)
     assert told(CLIENT, "record-send-total") == 11
     second = told(TOPIC, "byte-total", topic=topic) - first - 2 * HEADER_BYTES
     expected = (first / (1000 + RECORD_BYTES) + second / (10 * (1000 + RECORD_BYTES))) / 2
@@ -178,7 +198,7 @@ def test_retries_refusals_splits_waits_and_lost_connections_are_counted_and_then
         several = [producer.send(topic, b"again") for _ in range(3)]
         producer.flush()
         assert [future.exception(WAIT_S) for future in several] == [None] * 3
-        told = Figures(producer)
+        told = at_rest(producer)
         assert told(CLIENT, "record-retry-total") == told(TOPIC, "record-retry-total", topic=topic) == 6
         assert told(CLIENT, "record-send-total") == 1 + 3 * 3
         # Too large together, so in two parts.
@@ -193,18 +213,18 @@ def test_retries_refusals_splits_waits_and_lost_connections_are_counted_and_then
         # An answer that is lost with its connection.
         assert node.command(op="cut_answer", api=PRODUCE, keep=0, times=1)["ok"]
         _ = producer.send(topic, b"unanswered").result(WAIT_S)
-        told = Figures(producer)
+        told = at_rest(producer)
         assert told(CLIENT, "record-retry-total") == 7
         assert told(CLIENT, "connection-close-total") == 1
         # Refused for good.
         assert node.command(op="fail_next", api=PRODUCE, error="INVALID_RECORD", times=1, topic=topic)["ok"]
         assert isinstance(producer.send(topic, b"refused").exception(WAIT_S), BrokerError)
-        told = Figures(producer)
+        told = at_rest(producer)
         assert told(CLIENT, "record-error-total") == told(TOPIC, "record-error-total", topic=topic) == 1
         # Never taken.
         assert isinstance(producer.send(topic, bytes(2 << 20)).exception(WAIT_S), RecordTooLargeError)
         assert Figures(producer)(OWN, "record-not-taken-total") == 1
-        told = Figures(producer)
+        told = at_rest(producer)
     seen = {(key.group, key.name) for key, value in told.all.items() if value and not math.isnan(value)}
     idle = {(metric.group.name, metric.name) for metric in METRICS} - seen
     # Shown apart: waits for memory and throttles below, what may be written and alarms with brokers that fail, transactions and
@@ -239,7 +259,7 @@ def test_waits_for_memory_and_calls_that_got_none_are_counted() -> None:
             assert 0.5e9 <= told(CLIENT, "bufferpool-wait-time-ns-total") <= waited * 1e9
             ratio = told(CLIENT, "bufferpool-wait-ratio")
             assert 0.5 / (WINDOW_S + monotonic() - began) <= ratio <= waited / WINDOW_S
-            assert told(CLIENT, "requests-in-flight") == 2
+            assert settled(producer, CLIENT, "requests-in-flight", 2)(CLIENT, "requests-in-flight") == 2
             wire.hold(on=False)
             assert [future.exception(WAIT_S) for future in held] == [None] * 2
 
@@ -264,7 +284,7 @@ def test_prometheus_is_shown_the_same_figures_in_base_units(cluster: EmbeddedClu
         registry.register(Collector(producer))
         for _ in range(3):
             _ = producer.send(topic, bytes(100)).result(WAIT_S)
-        told = Figures(producer)
+        told = at_rest(producer)
         labels = {"client_id": "counted"}
         assert registry.get_sample_value("penstock_producer_record_send_total", labels) == 3
         of_topic = registry.get_sample_value("penstock_producer_topic_bytes_total", {**labels, "topic": topic})
@@ -304,7 +324,7 @@ def test_calls_about_transactions_are_timed_and_their_requests_counted() -> None
             producer.send(topic, bytes(100), partition=0)
             producer.send_offsets_to_transaction({(topic, 0): 1}, "readers")
             end()
-        told = Figures(producer)
+        told = at_rest(producer)
         took = monotonic() - began
     for call in ("init", "begin", "send-offsets", "commit", "abort"):
         assert 0 < told(CLIENT, f"txn-{call}-time-ns-total") < took * 1e9, call
