@@ -11,9 +11,15 @@ SOURCES := $(shell git ls-files 'producer/kernel/*.py' 'producer/kernel/*.pxd' s
 XDIST ?= auto
 # Sessions of Spark at once, each with a broker: some 2 GB.
 SPARKS ?= 3
+# Workers of tests/process: its tests mostly wait, so there may be more than cores.
+PROCESSES ?= 3
+KAFKAS := 4.3.1 3.9.2
+# A folder for reports in JUnit's format, one for each target, when it is set.
+REPORTS ?=
+PYTEST = $(BIN)/pytest -q $(if $(REPORTS),--junitxml=$(REPORTS)/$@.xml)
 
-.PHONY: demo test check soak bench lint lock docs wheel jars pipeline-jars clean test-core test-process test-kafka test-systemd test-daemon \
-	test-pipeline test-browser test-rest pipeline-demo spark-classes
+.PHONY: demo test check soak bench lint lock docs wheel jars pipeline-jars clean test-core test-process test-systemd test-kafka $(KAFKAS:%=test-kafka-%) \
+	test-pipeline test-browser pipeline-demo spark-classes
 
 demo: $(STAMPS)/demo-env $(STAMPS)/kernel
 	$(BIN)/python -m demo
@@ -22,21 +28,10 @@ demo: $(STAMPS)/demo-env $(STAMPS)/kernel
 pipeline-demo: $(STAMPS)/pipeline-env $(STAMPS)/kernel pipeline-jars
 	$(BIN)/python -m demo.pipeline
 
-# Everything CI runs. Tests with real Kafka mostly wait: those that need none run beside them.
-test: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/kernel jars
-	$(MAKE) -j2 --output-sync=line lint spark-classes
-	$(MAKE) test-core
-	$(MAKE) -j2 --output-sync=line test-kafka test-rest
-
-# One after the other, beside the tests with Kafka: each has processes of its own.
-test-rest:
-	$(MAKE) test-daemon
-	$(MAKE) test-pipeline
-	$(MAKE) test-browser
-
-test-daemon:
-	$(MAKE) test-process
-	$(MAKE) test-systemd
+# Everything CI runs, and nothing is skipped because this machine lacks something. tools/run_tests.py says which parts run side by side;
+# PARTS="core process" runs only these.
+test: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/test-packages $(STAMPS)/kernel jars
+	PENSTOCK_REQUIRE_ALL=1 $(BIN)/python tools/run_tests.py $(PARTS)
 
 # The fast subset.
 check: $(STAMPS)/test-env $(STAMPS)/kernel
@@ -53,27 +48,31 @@ lint: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/kernel
 	$(BIN)/pyright
 
 test-core: $(STAMPS)/test-env $(STAMPS)/kernel
-	$(BIN)/pytest tests/core tests/conformance tests/model tests/sim tests/meta -q -n $(XDIST)
+	$(PYTEST) tests/core tests/conformance tests/model tests/sim tests/meta -n $(XDIST)
 
+# A file's tests stay together and share what the file starts; files that take long are begun first.
 test-process: $(STAMPS)/test-env $(STAMPS)/test-packages $(STAMPS)/kernel
-	$(BIN)/pytest tests/process -q
+	$(PYTEST) tests/process -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-systemd: $(STAMPS)/test-env $(STAMPS)/test-packages $(STAMPS)/kernel
-	$(BIN)/pytest tests/systemd -q
+	$(PYTEST) tests/systemd
 
-test-kafka: $(STAMPS)/test-env $(STAMPS)/kernel jars
-	$(BIN)/pytest tests/kafka -q
+# Each version in a process of its own; `make -j2 test-kafka` runs them side by side.
+test-kafka: $(KAFKAS:%=test-kafka-%)
+
+$(KAFKAS:%=test-kafka-%): test-kafka-%: $(STAMPS)/test-env $(STAMPS)/kernel jars
+	$(PYTEST) tests/kafka --kafka-version $*
 
 # Side by side, because much of it is waiting; files that take long are begun first, in the order of the folder's conftest.
 test-pipeline: spark-classes
-	$(BIN)/pytest tests/pipeline -q -n $(SPARKS) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) tests/pipeline -n $(SPARKS) --dist loadfile --no-loadscope-reorder
 
 # Classes for JVMs to begin with, unless they are there.
 spark-classes: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/kernel jars
 	$(BIN)/python -m tests.harness.spark_classes
 
 test-browser: $(STAMPS)/test-env $(STAMPS)/pipeline-test-env $(STAMPS)/test-packages $(STAMPS)/kernel
-	$(BIN)/pytest tests/browser -q
+	$(PYTEST) tests/browser
 
 # The same tests with the full counts; hours.
 soak: $(STAMPS)/test-env $(STAMPS)/pipeline-env $(STAMPS)/jvm-env $(STAMPS)/kernel jars

@@ -2,7 +2,7 @@
 # soak.sh BIN: the tests of `make test` that have counts, with the full ones. Some hours on 2 cores.
 set -eu
 bin=$1
-export PENSTOCK_REQUIRE_SYSTEMD=1
+export PENSTOCK_REQUIRE_ALL=1
 PENSTOCK_MODEL_EXAMPLES=${PENSTOCK_MODEL_EXAMPLES:-2000} "$bin/pytest" tests/model -q -n auto --timeout 3600
 PENSTOCK_SIM_SEEDS=${PENSTOCK_SIM_SEEDS:-2000} "$bin/pytest" tests/sim -q -n auto --timeout 7200
 PENSTOCK_KILL_S=${PENSTOCK_KILL_S:-300} "$bin/pytest" tests/process/test_router_random_kills.py -q --timeout 3600

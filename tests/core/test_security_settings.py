@@ -17,6 +17,8 @@ from penstock.config.secret_files import SecretError, file_problems, read_certif
 from penstock.config.security import SecuritySettings, openssl_suite
 from penstock.config.security_names import ELSEWHERE, SECURITY_REFUSED
 
+from tests.harness.requirements import need_root
+
 BROKER: Final = {"bootstrap.servers": "localhost:9092"}
 SCRAM: Final = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "me"}
 ENDPOINT: Final = "https://tokens.example/oauth2/token"
@@ -324,8 +326,8 @@ def test_authorities_that_everybody_may_write_are_not_believed(tmp_path: Path) -
     ]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_secret_of_another_user_is_refused_but_for_root_who_checks_for_others() -> None:
+    need_root("give files away")
     # Not below a folder that only root may enter.
     with tempfile.TemporaryDirectory() as name:
         path = Path(name)

@@ -16,11 +16,26 @@ FOLDER = Path(__file__).parent
 MakeTopic = Callable[..., str]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder."""
-    for item in items:
-        if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.kafka)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test of this folder, and keep those of the version that was asked for."""
+    own_items = [item for item in items if FOLDER in item.path.parents]
+    for item in own_items:
+        item.add_marker(pytest.mark.kafka)
+    wanted = config.getoption("--kafka-version")
+    if wanted is None:
+        return
+    if wanted not in VERSIONS:
+        raise pytest.UsageError(f"--kafka-version {wanted}: the tests know {', '.join(VERSIONS)}")
+    others = {item for item in own_items if version_of(item) != wanted}
+    items[:] = [item for item in items if item not in others]
+    config.hook.pytest_deselected(items=list(others))
+
+
+def version_of(item: pytest.Item) -> str:
+    """The version of Kafka that a test runs on. Without any, the newest, so that each test belongs to exactly one version."""
+    callspec = getattr(item, "callspec", None)
+    values = [] if callspec is None else list(callspec.params.values())
+    return next((value for value in values if value in VERSIONS), VERSIONS[0])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

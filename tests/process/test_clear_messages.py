@@ -16,6 +16,7 @@ from tests.harness.embedded import EmbeddedCluster
 from tests.harness.ports import free_ports
 from tests.harness.processes import wait_until
 from tests.harness.readers import read_topic
+from tests.harness.requirements import mounted_tmpfs
 
 TOPIC = "events"
 
@@ -111,13 +112,10 @@ def test_known_topics_are_taken_while_the_brokers_are_away_and_arrive_when_they_
             assert found == list(range(51))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
 def test_a_full_disk_refuses_frames_and_loses_nothing(cluster: EmbeddedCluster) -> None:
     """Every acknowledged record arrives, the others were refused with `no_space`, and the daemon lives."""
     # Sockets' paths are short, and so is this one.
-    disk = Path(tempfile.mkdtemp(prefix="full-", dir="/tmp"))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], check=True)
-    try:
+    with tempfile.TemporaryDirectory(prefix="full-", dir="/tmp") as name, mounted_tmpfs(Path(name), "size=24m") as disk:
         spool = {"segment_bytes": "4MiB", "bytes_max": "64MiB", "allow_unsafe_filesystem": True}
         with Daemon(cluster.bootstrap, sections={"spool": spool}, folder=disk, kafka={"linger.ms": 0}) as daemon:
             daemon.start()
@@ -144,9 +142,6 @@ def test_a_full_disk_refuses_frames_and_loses_nothing(cluster: EmbeddedCluster) 
                 producer.send("full", b"last").result(30)
             assert answers["no_space"] > 0
             assert len(list(read_topic(cluster, "full"))) == answers["acknowledged"] + 2
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
-        disk.rmdir()
 
 
 def _body_of_ok(daemon: Daemon, page: str) -> str | None:

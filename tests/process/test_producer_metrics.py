@@ -64,7 +64,9 @@ class Figures:
 def settled(producer: DirectProducer, group: str, name: str, least: float) -> Figures:
     """Figures in which this one is at least so high: the sender thread may be some steps behind an answer's callback."""
     assert least > 0, "every figure is at least 0, so there is nothing to wait for"
-    _ = wait_until(lambda: Figures(producer)(group, name) >= least, seconds=WAIT_S, what=f"{name} of {least}", every=0.01)
+    _ = wait_until(
+        lambda: Figures(producer)(group, name) >= least, seconds=WAIT_S, what=f"{name} of {least}", every=0.01
+    )
     # Figures are read one after the other: those before this one may be from before it came.
     return Figures(producer)
 

@@ -1,7 +1,5 @@
 """A spool at its limit stops its clients and loses nothing; a full disk refuses frames and nothing else."""
 
-import os
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +9,7 @@ import pytest
 from tests.harness.embedded import EmbeddedCluster
 from tests.harness.processes import wait_until
 from tests.harness.readers import read_topic
+from tests.harness.requirements import mounted_tmpfs
 from tests.harness.resender import Resender
 from tests.harness.stack import Stack
 
@@ -77,15 +76,13 @@ def test_a_full_spool_answers_busy_where_the_policy_says_so(cluster: EmbeddedClu
         assert records["received"] == records["refused"] + records["pending"] + records["delivered"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_full_disk_refuses_frames_keeps_what_it_has_and_recovers_by_itself(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     cluster.create_topic("disk", partitions=1)
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(disk)], check=True)
-    try:
+    with mounted_tmpfs(disk, "size=48m"):
         spool = {"segment_bytes": 8 << 20, "allow_unsafe_filesystem": True}
         with Stack(cluster.bootstrap, shards=1, spool=spool, data_dir=str(disk)) as stack, stack.session() as session:
             assert session.acked(session.send("disk", [b"first"])).level == 2
@@ -110,5 +107,3 @@ def test_a_full_disk_refuses_frames_keeps_what_it_has_and_recovers_by_itself(
             )
             found = list(read_topic(cluster, "disk"))
             assert sum(1 for record in found if record.value == FILL) == taken * 50
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)

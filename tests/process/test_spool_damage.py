@@ -4,7 +4,6 @@ import contextlib
 import os
 import random
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from penstock.daemon.spool.report import show, verify
 from penstock.daemon.spool.segment_files import segment_numbers, segment_path
 from penstock.wire.messages import Row
 
+from tests.harness.requirements import mounted_tmpfs
 from tests.model.spool_world import INCARNATION, LIMITS, SpoolWorld
 
 pytestmark = pytest.mark.process
@@ -303,19 +303,10 @@ def test_too_much_that_waits_for_its_sync_holds_frames_up(folder: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 128 KiB, really full when it is full."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount one")
     mount = tmp_path / "small"
     mount.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k,mode=700", "none", str(mount)], capture_output=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"cannot mount: {done.stderr.decode()}")
-    try:
+    with mounted_tmpfs(mount, "size=128k,mode=700"):
         yield mount
-    finally:
-        subprocess.run(["umount", "--lazy", str(mount)], check=True)
 
 
 def fill(path: Path) -> None:

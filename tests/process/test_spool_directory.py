@@ -16,6 +16,7 @@ from penstock.daemon.spool.identity import Identity, IdentityFile, read_identity
 from penstock.daemon.spool.segment_files import segment_numbers, segment_path
 from penstock.wire.messages import Row
 
+from tests.harness.requirements import need_root
 from tests.model.spool_world import SpoolWorld
 
 from .spool_writer import put_identity
@@ -78,8 +79,8 @@ def test_a_directory_that_others_may_read_is_refused_with_the_remedy(folder: Pat
     start(folder).close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 def test_a_directory_of_another_user_is_refused(folder: Path) -> None:
+    need_root("give a directory away")
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)
     with pytest.raises(SpoolError, match="belongs to uid 12345"):

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import random
-import shutil
 import struct
 import subprocess
 import sys
@@ -13,6 +12,8 @@ from pathlib import Path
 import pytest
 from penstock.daemon.ledger.slice_rows import check_slice, read_rows
 from penstock.daemon.spool.identity import read_identity
+
+from tests.harness.requirements import missing, need_program, need_root
 
 from .spool_writer import ROOT, WRITER, put_identity, recover
 
@@ -60,13 +61,13 @@ def run(*command: str) -> None:
 
 @pytest.fixture
 def loop_disk(tmp_path: Path) -> Iterator[LoopDisk]:
-    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
-        pytest.skip("needs root and mkfs.ext4")
+    need_root("mount a loop file system")
+    need_program("mkfs.ext4", package="e2fsprogs")
     try:
         disk = LoopDisk(tmp_path)
         disk.mount()
     except OSError as error:
-        pytest.skip(f"no loop file system here: {error}")
+        missing(f"needs a loop file system, which this machine does not allow: {error}")
     yield disk
     disk.let_go()
 

@@ -6,19 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.requirements import need_program
+
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ("penstock-land.service", "penstock-audit.service", "penstock-seal.service")
 TIMERS = ("penstock-audit.timer", "penstock-seal.timer")
 COMMAND = "/opt/penstock/bin/penstock-pipeline"
-pytestmark = [
-    pytest.mark.systemd,
-    pytest.mark.skipif(
-        shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian package systemd)"
-    ),
-]
+pytestmark = pytest.mark.systemd
 
 
 def analyze(*words: str) -> "subprocess.CompletedProcess[str]":
+    need_program("systemd-analyze", package="systemd")
     return subprocess.run(["systemd-analyze", *words], check=False, text=True, capture_output=True, timeout=60)
 
 

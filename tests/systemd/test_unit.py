@@ -1,7 +1,6 @@
 """The unit as it is shipped, under a real systemd."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.processes import wait_until
+from tests.harness.requirements import need_program
 
 from .box import Box
 from .conftest import BROKER, ROOT, TOPIC
@@ -111,8 +111,7 @@ def test_reload_is_obeyed(box: Box) -> None:
 
 
 def test_the_unit_is_as_closed_as_it_claims(tmp_path: Path) -> None:
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("needs systemd-analyze (Debian package systemd)")
+    need_program("systemd-analyze", package="systemd")
     unit = tmp_path / "penstock.service"
     unit.write_text((ROOT / "systemd/penstock.service").read_text())
     done = subprocess.run(
