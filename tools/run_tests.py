@@ -2,7 +2,7 @@
 
 A part is a target of the Makefile (`test-NAME`, or `NAME` where it has no tests of pytest's). Every part runs, whatever becomes of the
 others: a failure says something about one part, and a developer wants to know about all of them. The output of each is shown
-line by line behind its name, and kept in build/test-reports/NAME.log. The end is a table and the names of the tests that failed.
+line by line behind its name, and kept in build/test-reports/TARGET.log. The end is a table and the names of the tests that failed.
 
 Needs nothing but Python, so that it works when the environment does not.
 """
@@ -34,6 +34,8 @@ class Part(NamedTuple):
     command: Sequence[str]
     limit_s: float
     """Longer than this and the part is stopped, so that CI ends with a table and not with its own time limit."""
+    log: Path
+    """Where its output is kept."""
     report: Path | None = None
     """Where its command writes JUnit XML; None when it has no tests to count."""
 
@@ -72,7 +74,7 @@ def made(name: str, *, minutes: float, tests: bool = True) -> Part:
     target = f"test-{name}" if tests else name
     report = REPORTS / f"{target}.xml" if tests else None
     command = ["make", "--no-print-directory", target, *([f"REPORTS={REPORTS}"] if tests else [])]
-    return Part(name, command, minutes * 60, report)
+    return Part(name, command, minutes * 60, REPORTS / f"{target}.log", report)
 
 
 STAGES: Final[Sequence[Stage]] = (
@@ -145,14 +147,9 @@ def table(outcomes: Iterable[Outcome]) -> str:
     ]
     for outcome in outcomes:
         if not outcome.good:
-            lines += ["", f"{outcome.part.name}: {outcome.result}; its output is in {log_of(outcome.part)}"]
+            lines += ["", f"{outcome.part.name}: {outcome.result}; its output is in {outcome.part.log}"]
             lines += [f"  {name}" for name in (outcome.counts.failed if outcome.counts else ())]
     return "\n".join(lines)
-
-
-def log_of(part: Part) -> Path:
-    """Where the output of a part is kept."""
-    return REPORTS / f"{part.name}.log"
 
 
 class Run:
@@ -200,7 +197,7 @@ class Run:
 
     def _run_part(self, part: Part) -> Outcome:
         began = time.monotonic()
-        for old in (part.report, log_of(part)):
+        for old in (part.report, part.log):
             if old is not None:
                 old.parent.mkdir(parents=True, exist_ok=True)
                 # A report of an earlier run must not speak for this one.
@@ -241,7 +238,7 @@ class Run:
         return outcome
 
     def _copy(self, part: Part, output: IO[str]) -> None:
-        with log_of(part).open("w") as log:
+        with part.log.open("w") as log:
             for line in output:
                 _ = log.write(line)
                 log.flush()

@@ -2,7 +2,7 @@
 # soak.sh BIN: the tests of `make test` that have counts, with the full ones. Some hours on 2 cores.
 set -eu
 bin=$1
-export PENSTOCK_REQUIRE_ALL=1
+export PENSTOCK_REQUIRE_ALL=1 PENSTOCK_ALL_VERSIONS=1
 PENSTOCK_MODEL_EXAMPLES=${PENSTOCK_MODEL_EXAMPLES:-2000} "$bin/pytest" tests/model -q -n auto --timeout 3600
 PENSTOCK_SIM_SEEDS=${PENSTOCK_SIM_SEEDS:-2000} "$bin/pytest" tests/sim -q -n auto --timeout 7200
 PENSTOCK_KILL_S=${PENSTOCK_KILL_S:-300} "$bin/pytest" tests/process/test_router_random_kills.py -q --timeout 3600
@@ -15,6 +15,7 @@ PENSTOCK_ID_RECORDS=${PENSTOCK_ID_RECORDS:-200000} "$bin/pytest" tests/kafka/tes
 PENSTOCK_KILLS=${PENSTOCK_KILLS:-60} "$bin/pytest" tests/kafka/test_kills.py -q -s --timeout 3600
 PENSTOCK_KILLS=${PENSTOCK_KILLS:-20} "$bin/pytest" tests/kafka/test_power_cut.py -q -s --timeout 3600
 PENSTOCK_BOUNCES=${PENSTOCK_BOUNCES:-20} "$bin/pytest" tests/kafka/test_bounced_brokers.py -q -s --timeout 3600
+"$bin/pytest" tests/kafka/test_leader_moves.py -q -s
 PENSTOCK_FROZEN_S=${PENSTOCK_FROZEN_S:-60} "$bin/pytest" tests/kafka/test_stopped_broker.py -q -s --timeout 3600
 PENSTOCK_TRANSACTIONS=${PENSTOCK_TRANSACTIONS:-10000} PENSTOCK_TRANSACTION_KILLS=30 PENSTOCK_COORDINATOR_STOPS=10 \
   "$bin/pytest" tests/kafka/test_transactions_exact.py -q -s --timeout 7200

@@ -7,7 +7,7 @@ soak`): there it fails, so that no test can disappear from CI without anybody no
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
@@ -17,12 +17,12 @@ import pytest
 REQUIRE_ALL: Final = "PENSTOCK_REQUIRE_ALL"
 
 
-def missing(reason: str) -> NoReturn:
+def missing(reason: str, *, environment: Mapping[str, str] = os.environ) -> NoReturn:
     """Skip this test because this machine lacks something; fail it where nothing may be lacking.
 
     `reason` says what is lacking and what to install or allow.
     """
-    if os.environ.get(REQUIRE_ALL) == "1":
+    if environment.get(REQUIRE_ALL) == "1":
         pytest.fail(f"{REQUIRE_ALL}=1, but this test {reason}", pytrace=False)
     pytest.skip(reason)
 

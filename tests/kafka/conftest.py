@@ -22,13 +22,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in own_items:
         item.add_marker(pytest.mark.kafka)
     wanted = config.getoption("--kafka-version")
-    if wanted is None:
-        return
-    if wanted not in VERSIONS:
+    if wanted is not None and wanted not in VERSIONS:
         raise pytest.UsageError(f"--kafka-version {wanted}: the tests know {', '.join(VERSIONS)}")
-    others = {item for item in own_items if version_of(item) != wanted}
-    items[:] = [item for item in items if item not in others]
-    config.hook.pytest_deselected(items=list(others))
+    everything = os.environ.get("PENSTOCK_ALL_VERSIONS") == "1"
+    left_out = {item for item in own_items if not is_wanted(item, wanted, everything=everything)}
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+
+
+def is_wanted(item: pytest.Item, version: str | None, *, everything: bool) -> bool:
+    """Whether a test runs: on this version, or on any; on older ones without those that say `newest_kafka`, unless everything is to run."""
+    own_version = version_of(item)
+    if version is not None and own_version != version:
+        return False
+    return everything or own_version == VERSIONS[0] or item.get_closest_marker("newest_kafka") is None
 
 
 def version_of(item: pytest.Item) -> str:

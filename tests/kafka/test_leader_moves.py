@@ -17,6 +17,8 @@ from tests.harness.records import Shape
 
 from .conftest import own
 
+# Older brokers are bounced, and their leaders moved, in test_bounced_brokers.
+pytestmark = pytest.mark.newest_kafka
 PARTITIONS: Final = 6
 RECORDS: Final = 6_000
 RATE: Final = 1_500

@@ -42,6 +42,7 @@ from .jobs import (
     seals,
 )
 
+RECORDS: Final = count_from("PENSTOCK_PIPELINE_RECORDS", 200_000)
 RATE: Final = 5_000
 """Records a second at least, so that the load outlives the kills."""
 TURNS: Final = 3
@@ -110,10 +111,9 @@ def world(spark: SparkSession, broker: OwnCluster, tmp_path: Path) -> Iterator[W
     """A daemon whose clock is two hours behind, so that the hours of its records are over when they are to be sealed."""
     topics = {broker.create_topic(unique_topic([flow.word]), flow.partitions): flow for flow in FLOWS}
     audit = broker.create_topic(unique_topic(["audit"]), 2, config=AUDIT_CONFIG)
-    records = count_from("PENSTOCK_PIPELINE_RECORDS", 200_000)
     clock = WallClock(tmp_path, ahead_s=-3 * HOUR_S)
     sections = {
-        "land": {"trigger": "0s", "maxOffsetsPerTrigger": max(5_000, records // 30), "minOffsetsPerTrigger": 1},
+        "land": {"trigger": "0s", "maxOffsetsPerTrigger": max(5_000, RECORDS // 30), "minOffsetsPerTrigger": 1},
         "audit": {"topic": audit},
         "seal": {"grace": 0},
     }
@@ -125,10 +125,10 @@ def world(spark: SparkSession, broker: OwnCluster, tmp_path: Path) -> Iterator[W
     )
     settings = {topic: flow.settings for topic, flow in topics.items()}
     with daemon, Pipeline(broker.bootstrap, settings, sections=sections) as pipeline:
-        yield World(spark, broker, daemon, clock, pipeline, topics, records, tmp_path)
+        yield World(spark, broker, daemon, clock, pipeline, topics, RECORDS, tmp_path)
 
 
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(900 + RECORDS // 500)
 def test_every_record_is_in_one_row_whatever_is_killed_and_the_audit_names_each_that_was_planted(world: World) -> None:
     ledgers = land_under_kills(world)
     check_rows(world, ledgers)

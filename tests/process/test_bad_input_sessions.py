@@ -54,6 +54,12 @@ def descriptors_of(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
+def cpu_s(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def framed(message: Any) -> bytes:
     body = message if isinstance(message, bytes) else msgpack.packb(message)
     return struct.pack(">I", len(body)) + body
@@ -235,11 +241,12 @@ BOMBS = [
 
 @pytest.mark.parametrize("body", BOMBS, ids=range(len(BOMBS)))
 def test_bombs_and_lies_cost_nothing_and_end_the_session(stack: Stack, neighbour: RawSession, body: bytes) -> None:
-    began = time.monotonic()
+    began = cpu_s(stack.router.pid)
     for greeting in (b"", framed(HELLO)):
         heard = talk(stack, greeting + framed(body))
         assert ended_with(heard, "protocol"), heard
-    assert time.monotonic() - began < 1.0
+    # Its processor time, because other programs may keep the machine busy meanwhile.
+    assert cpu_s(stack.router.pid) - began < 1.0
 
 
 MEANINGS: list[tuple[Any, str]] = [

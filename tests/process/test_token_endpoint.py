@@ -31,7 +31,8 @@ NO_WAIT: Final = Backoff(0.001, 0.001)
 TIME_S: Final = 0.4
 """For who is to be given up."""
 PATIENCE_S: Final = 10.0
-WITHIN_S: Final = 5.0
+WITHIN_S: Final = 12.0
+"""Sooner than any of those who never end or take long would have ended."""
 Behaviour = Callable[[ssl.SSLSocket, threading.Event], None]
 
 
@@ -177,7 +178,7 @@ def dripping(text: bytes) -> Behaviour:
 
 
 def silent(connected: ssl.SSLSocket, over: threading.Event) -> None:
-    _ = over.wait(10)
+    _ = over.wait(60)
 
 
 @contextmanager
@@ -186,7 +187,8 @@ def quickly() -> Iterator[None]:
     began, used = time.monotonic(), time.process_time()
     yield
     assert time.monotonic() - began < WITHIN_S
-    assert time.process_time() - used < 1.0
+    # The threads that answer are counted as well.
+    assert time.process_time() - used < 3.0
 
 
 GOOD: Final = {"access_token": "abc", "token_type": "Bearer", "expires_in": 3600}
