@@ -15,6 +15,7 @@ import threading
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, NamedTuple
@@ -172,17 +173,17 @@ class Run:
                 outcomes[part.name] = self._run_part(part)
 
         for stage in stages:
-            lanes = [threading.Thread(target=run_lane, args=(lane,)) for lane in stage]
-            for lane in lanes:
-                lane.start()
-            try:
-                for lane in lanes:
-                    lane.join()
-            except KeyboardInterrupt:
-                self.stop()
-                for lane in lanes:
-                    lane.join()
-                raise
+            with ThreadPoolExecutor(len(stage)) as lanes:
+                ends: list[Future[None]] = []
+                try:
+                    ends += [lanes.submit(run_lane, lane) for lane in stage]
+                    for end in ends:
+                        end.result()
+                except KeyboardInterrupt:
+                    self.stop()
+                    # Futures and not Thread.join(), which takes a thread for ended once it was interrupted (Python 3.11).
+                    _ = wait(ends)
+                    raise
         return [outcomes[part.name] for stage in stages for lane in stage for part in lane]
 
     def stop(self) -> None:

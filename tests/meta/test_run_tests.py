@@ -1,6 +1,5 @@
 """The program behind `make test`: every part runs and is counted, whatever becomes of the others."""
 
-import os
 import re
 import signal
 import subprocess
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.processes import wait_until
+from tests.harness.processes import start_tied, wait_until
 from tests.meta.test_shape import ROOT
 from tools.run_tests import PASSED, STAGES, Counts, Outcome, Part, chosen, judge, read_counts, run_all, table
 
@@ -142,14 +141,22 @@ run_tests.STAGES = [[[
 sys.exit(run_tests.main())
 """
     logs = [tmp_path / "one.log", tmp_path / "two.log"]
-    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.DEVNULL) as running:
+    running = start_tied([sys.executable, "-c", program], stdout=subprocess.DEVNULL)
+    try:
         children = [
-            int(wait_until(lambda log=log: log.exists() and log.read_text().strip(), seconds=30, what="a part begins"))
+            int(
+                wait_until(
+                    lambda log=log: (log.exists() and log.read_text().strip()) or None, seconds=30, what="a part begins"
+                )
+            )
             for log in logs
         ]
         assert all(is_alive(child) for child in children)
-        os.kill(running.pid, number)
+        running.send_signal(number)
         assert running.wait(60) == 130
+    finally:
+        running.kill()
+        _ = running.wait()
     _ = wait_until(lambda: not any(map(is_alive, children)), seconds=30, what="what they started has ended")
 
 

@@ -7,13 +7,19 @@ import pytest
 FOLDER = Path(__file__).parent
 # A file's tests stay on one worker (`--dist loadfile`), so a long file that is begun last keeps everybody waiting.
 LONGEST_FIRST = (
+    "test_audit_topic",
+    "test_shard_lives",
     "test_readme",
     "test_direct_transactions",
-    "test_slow_node",
-    "test_faults_direct",
-    "test_router_full_spool",
-    "test_shard_lives",
     "test_router_whole_way",
+    "test_client_whole_way",
+    "test_slow_node",
+    "test_command_line",
+    "test_broker_lives",
+    "test_clear_messages",
+    "test_faults_direct",
+    "test_record_ids",
+    "test_router_control",
 )
 
 
