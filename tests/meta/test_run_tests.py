@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.kafka_node import VERSIONS
 from tests.harness.processes import start_tied, wait_until
 from tests.meta.test_shape import ROOT
 from tools.run_tests import PASSED, STAGES, Counts, Outcome, Part, chosen, judge, read_counts, run_all, table
@@ -176,6 +177,11 @@ def test_every_part_is_a_target_of_the_makefile_and_every_folder_of_tests_has_a_
     ).stdout
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
     assert folders == set(re.findall(r"\btests/(\w+)\b", told)) & folders
+
+
+def test_each_version_of_kafka_that_tests_know_has_a_part() -> None:
+    names = {one.name for stage in STAGES for lane in stage for one in lane}
+    assert {name for name in names if name.startswith("kafka-")} == {f"kafka-{version}" for version in VERSIONS}
 
 
 def test_the_limits_leave_room_for_the_set_up_within_80_minutes() -> None:
