@@ -80,12 +80,15 @@ def made(name: str, *, minutes: float, tests: bool = True) -> Part:
 
 STAGES: Final[Sequence[Stage]] = (
     # What is quick and finds most mistakes comes first.
-    ([made("lint", minutes=6, tests=False)], [made("spark-classes", minutes=4, tests=False), made("core", minutes=8)]),
+    (
+        [made("lint", minutes=10, tests=False)],
+        [made("spark-classes", minutes=4, tests=False), made("core", minutes=12)],
+    ),
     # On two cores the tests with Kafka mostly wait, so the lanes share the cores well. Each lane has ports, brokers and folders of its own.
     (
         [made("kafka-4.3.1", minutes=45)],
-        [made("process", minutes=25), made("pipeline", minutes=35)],
-        [made("kafka-3.9.2", minutes=35), made("systemd", minutes=12), made("browser", minutes=10)],
+        [made("process", minutes=25), made("pipeline", minutes=33)],
+        [made("kafka-3.9.2", minutes=33), made("systemd", minutes=15), made("browser", minutes=10)],
     ),
 )
 
