@@ -15,19 +15,19 @@ class Bridge(Generic[T]):
     What is posted to a loop that is closed is dropped: nobody is there to be told.
     """
 
-    __slots__ = ("_deliver", "_posted", "_woken", "loop")
+    __slots__ = ("_deliver", "_drain_scheduled", "_posted", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[T], None]) -> None:
         self.loop: Final = loop
         self._deliver: Final = deliver
         self._posted: deque[T] = deque()
-        self._woken = False
+        self._drain_scheduled = False
 
     def post(self, item: T) -> None:
         """Have it delivered."""
         self._posted.append(item)
-        if not self._woken:
-            self._woken = True
+        if not self._drain_scheduled:
+            self._drain_scheduled = True
             try:
                 _ = self.loop.call_soon_threadsafe(self.drain)
             except RuntimeError:
@@ -36,43 +36,43 @@ class Bridge(Generic[T]):
     def drain(self) -> None:
         """Deliver what has been posted; on the loop."""
         # Before the first is taken: who posts from here on wakes the loop again.
-        self._woken = False
+        self._drain_scheduled = False
         for _ in range(len(self._posted)):
             self._deliver(self._posted.popleft())
 
 
-class Waiters:
-    """Coroutines of one loop that wait for something that another thread does. That thread calls `ring` after whatever it did."""
+class AsyncWaiters:
+    """Coroutines of one loop that wait for something that another thread does. That thread calls `notify_all` after whatever it did."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
         self._waiting: dict[asyncio.Future[None], None] = {}
-        self._rung = False
+        self._notify_scheduled = False
 
-    def ring(self) -> None:
+    def notify_all(self) -> None:
         """Have everybody look again; any thread."""
-        if self._waiting and not self._rung:
-            self._rung = True
+        if self._waiting and not self._notify_scheduled:
+            self._notify_scheduled = True
             try:
                 _ = self._loop.call_soon_threadsafe(self._wake)
             except RuntimeError:
-                self._rung = False
+                self._notify_scheduled = False
 
     def _wake(self) -> None:
-        self._rung = False
+        self._notify_scheduled = False
         for future in list(self._waiting):
             _set(future)
 
-    async def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+    async def wait_for(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait until it is so. False: it was not within that time."""
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
         while not done():
             if deadline is not None and self._loop.time() >= deadline:
                 return False
-            await self._pause(done, deadline)
+            await self._wait_once(done, deadline)
         return True
 
-    async def _pause(self, done: Callable[[], bool], deadline: float | None) -> None:
+    async def _wait_once(self, done: Callable[[], bool], deadline: float | None) -> None:
         woken: asyncio.Future[None] = self._loop.create_future()
         self._waiting[woken] = None
         timer = None if deadline is None else self._loop.call_at(deadline, _set, woken)
@@ -91,21 +91,21 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class Turns:
+class KeyedLocks:
     """Who has to wait stands in a queue of its kind, so that records are taken in the order of the calls.
 
-    A kind is in `waited` from the first one that waits until the last has gone; who finds it absent need not queue.
+    A kind is in `in_use` from the first one that waits until the last has gone; who finds it absent need not queue.
     """
 
     def __init__(self) -> None:
-        self.waited: dict[str, _Queue] = {}
+        self.in_use: dict[str, _KeyedLock] = {}
 
     @asynccontextmanager
-    async def turn(self, kind: str) -> AsyncGenerator[None, None]:
+    async def hold(self, kind: str) -> AsyncGenerator[None, None]:
         """Wait for one's turn, and have it."""
-        queue = self.waited.get(kind)
+        queue = self.in_use.get(kind)
         if queue is None:
-            queue = self.waited[kind] = _Queue()
+            queue = self.in_use[kind] = _KeyedLock()
         queue.users += 1
         try:
             async with queue.lock:
@@ -113,10 +113,10 @@ class Turns:
         finally:
             queue.users -= 1
             if not queue.users:
-                _ = self.waited.pop(kind, None)
+                _ = self.in_use.pop(kind, None)
 
 
-class _Queue:
+class _KeyedLock:
     """`asyncio.Lock` serves in the order of arrival."""
 
     def __init__(self) -> None:
@@ -124,16 +124,16 @@ class _Queue:
         self.users = 0
 
 
-class Link(Generic[T]):
+class LoopBinding(Generic[T]):
     """What a producer knows of the event loop that uses it: one at a time, others after it."""
 
     def __init__(self, deliver: Callable[[T], None]) -> None:
-        self.turns = Turns()
+        self.send_locks = KeyedLocks()
         self.pending: Final[set[asyncio.Future[Any]]] = set()
         """Futures that nobody else can find again."""
         self._deliver: Final = deliver
         self._bridge: Bridge[T] | None = None
-        self._waiters: Waiters | None = None
+        self._waiters: AsyncWaiters | None = None
 
     def bridge(self) -> Bridge[T]:
         """The bridge to the running loop.
@@ -148,12 +148,12 @@ class Link(Generic[T]):
                 return bridge
             if bridge.loop.is_running():
                 raise RuntimeError("the producer is in use by another event loop")
-        self.turns = Turns()
-        self._waiters = Waiters(loop)
+        self.send_locks = KeyedLocks()
+        self._waiters = AsyncWaiters(loop)
         bridge = self._bridge = Bridge(loop, self._deliver)
         return bridge
 
-    def waiters(self) -> Waiters:
+    def waiters(self) -> AsyncWaiters:
         """Those of the running loop.
 
         Raises:
@@ -163,18 +163,18 @@ class Link(Generic[T]):
         assert self._waiters is not None, "a loop without waiters"
         return self._waiters
 
-    def ring(self) -> None:
+    def notify_all(self) -> None:
         """Something has changed; any thread."""
         waiters = self._waiters
         if waiters is not None:
-            waiters.ring()
+            waiters.notify_all()
 
-    def keep(self, future: asyncio.Future[Any]) -> None:
+    def track(self, future: asyncio.Future[Any]) -> None:
         """Have it found again as long as it is not done."""
         self.pending.add(future)
         future.add_done_callback(self.pending.discard)
 
-    def cut(self, error: BaseException) -> None:
+    def detach(self, error: BaseException) -> None:
         """In a forked child: the loop is the parent's."""
         self._bridge = self._waiters = None
         for future in list(self.pending):

@@ -1,7 +1,7 @@
 """Answers that are on their way.
 
-Records that travel in one frame share one `Outcome`; a record's future is a reference to it and an index, and metadata is made
-when somebody asks. Waiting and locking are done by the `Gate` that the producer gives.
+Records that travel in one frame share one `FrameOutcome`; a record's future is a reference to it and an index, and metadata is made
+when somebody asks. Waiting and locking are done by the `Condition` that the producer gives.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ MAY_BE_WRITTEN: Final = "expired_may_be_written"
 """The one refusal of records that is neither yes nor no."""
 
 
-class Gate(Protocol):
+class Condition(Protocol):
     """A condition variable: `threading.Condition` is one."""
 
     def __enter__(self) -> bool: ...
@@ -36,43 +36,43 @@ class Answer(NamedTuple):
     runs: Sequence[OffsetRun]
     partitions: Sequence[int] | None
     refused: Sequence[RefusedRange]
-    weak: bool
+    single_replica: bool
 
 
-class Outcome:
+class FrameOutcome:
     """What becomes of one frame: nothing yet, an answer, or an error for all of it."""
 
-    __slots__ = ("_places", "_watchers", "answer", "count", "error", "gate", "topic")
+    __slots__ = ("_metadata", "_watchers", "answer", "condition", "count", "error", "topic")
 
-    def __init__(self, topic: str, gate: Gate) -> None:
+    def __init__(self, topic: str, gate: Condition) -> None:
         self.topic = topic
-        self.gate = gate
+        self.condition = gate
         self.count = 0
         self.answer: Answer | None = None
         self.error: PenstockError | None = None
         self._watchers: list[Callable[[], None]] | None = None
-        self._places: list[RecordMetadata] | None = None
+        self._metadata: list[RecordMetadata] | None = None
 
     @property
     def done(self) -> bool:
         return self.answer is not None or self.error is not None
 
     def settle(self, answer: Answer | None, error: PenstockError | None) -> list[Callable[[], None]]:
-        """Fix the outcome; returns what is to be called now, before those who wait are woken (`release`)."""
-        with self.gate:
+        """Fix the outcome; returns what is to be called now, before those who wait are woken (`wake_waiters`)."""
+        with self.condition:
             assert not self.done, "a frame is answered once"
             self.answer, self.error = answer, error
             watchers, self._watchers = self._watchers, None
         return watchers or []
 
-    def release(self) -> None:
+    def wake_waiters(self) -> None:
         """Wake those who wait."""
-        with self.gate:
-            self.gate.notify_all()
+        with self.condition:
+            self.condition.notify_all()
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Have `watcher` called when the outcome is known: at once if it is."""
-        with self.gate:
+        with self.condition:
             if not self.done:
                 if self._watchers is None:
                     self._watchers = []
@@ -87,8 +87,8 @@ class Outcome:
         """
         if self.done:
             return
-        with self.gate:
-            if not self.gate.wait_for(lambda: self.done, timeout_s):
+        with self.condition:
+            if not self.condition.wait_for(lambda: self.done, timeout_s):
                 raise WaitTimeoutError(f"no answer within {timeout_s} s")
 
     def record(self, index: int) -> RecordMetadata:
@@ -104,13 +104,13 @@ class Outcome:
         for refused in answer.refused:
             if refused.first <= index < refused.first + refused.count:
                 # To who sent one record, the frame that it shared is nothing: it is the first and only one.
-                raise refusal([refused._replace(first=0, count=1)])
-        if self._places is None:
-            self._places = _places(self.topic, self.count, answer)
-        return self._places[index]
+                raise error_for_refused([refused._replace(first=0, count=1)])
+        if self._metadata is None:
+            self._metadata = _records_metadata(self.topic, self.count, answer)
+        return self._metadata[index]
 
 
-def refusal(refused: Sequence[RefusedRange], retry_ms: int | None = None) -> PenstockError:
+def error_for_refused(refused: Sequence[RefusedRange], retry_ms: int | None = None) -> PenstockError:
     """The error for records that did not share their frame's outcome."""
     first = refused[0]
     if any(one.code == MAY_BE_WRITTEN for one in refused):
@@ -118,10 +118,10 @@ def refusal(refused: Sequence[RefusedRange], retry_ms: int | None = None) -> Pen
     return RefusedError(first.code, first.text, retry_ms=retry_ms, refused=refused)
 
 
-def _places(topic: str, count: int, answer: Answer) -> list[RecordMetadata]:
+def _records_metadata(topic: str, count: int, answer: Answer) -> list[RecordMetadata]:
     """Every record's place: walking a partition's runs in order gives each of its records an offset."""
     level = answer.level or ""
-    nowhere = RecordMetadata(topic, UNKNOWN, UNKNOWN, UNKNOWN, level, answer.weak)
+    nowhere = RecordMetadata(topic, UNKNOWN, UNKNOWN, UNKNOWN, level, answer.single_replica)
     if not answer.runs and answer.partitions is None:
         return [nowhere] * count
     named = {run.partition for run in answer.runs}
@@ -140,7 +140,7 @@ def _places(topic: str, count: int, answer: Answer) -> list[RecordMetadata]:
         offset, stamp = UNKNOWN, UNKNOWN
         if i not in refused:
             offset, stamp = next(rest.get(partition, iter(())), (UNKNOWN, UNKNOWN))
-        places.append(RecordMetadata(topic, partition, offset, stamp, level, answer.weak))
+        places.append(RecordMetadata(topic, partition, offset, stamp, level, answer.single_replica))
     return places
 
 
@@ -188,12 +188,12 @@ class RecordFuture(Future[RecordMetadata]):
 
     __slots__ = ("_index", "_outcome")
 
-    def __init__(self, outcome: Outcome, index: int) -> None:
+    def __init__(self, outcome: FrameOutcome, index: int) -> None:
         self._outcome = outcome
         self._index = index
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> FrameOutcome:
         """What becomes of its frame."""
         return self._outcome
 
@@ -218,11 +218,11 @@ class FrameFuture(Future[FrameMetadata]):
 
     __slots__ = ("_outcomes",)
 
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, outcomes: Sequence[FrameOutcome]) -> None:
         self._outcomes: Final = outcomes
 
     @property
-    def outcomes(self) -> Sequence[Outcome]:
+    def outcomes(self) -> Sequence[FrameOutcome]:
         """What becomes of each frame."""
         return self._outcomes
 
@@ -235,11 +235,11 @@ class FrameFuture(Future[FrameMetadata]):
         refused: list[RefusedRange] = []
         first = 0
         for outcome in self._outcomes:
-            refused += _refused(outcome, first)
+            refused += _refused_ranges(outcome, first)
             first += outcome.count
         if refused:
             errors = [outcome.error for outcome in self._outcomes if isinstance(outcome.error, RefusedError)]
-            raise refusal(refused, errors[0].retry_ms if errors else None)
+            raise error_for_refused(refused, errors[0].retry_ms if errors else None)
         answers = [outcome.answer for outcome in self._outcomes if outcome.answer is not None]
         partitions = [index for answer in answers for index in _partitions(answer)]
         return FrameMetadata(
@@ -248,7 +248,7 @@ class FrameFuture(Future[FrameMetadata]):
             answers[0].level or "",
             [run for answer in answers for run in answer.runs],
             partitions if len(partitions) == first else None,
-            any(answer.weak for answer in answers),
+            any(answer.single_replica for answer in answers),
         )
 
     def records(self) -> Iterator[tuple[RecordMetadata | None, PenstockError | None]]:
@@ -273,7 +273,7 @@ class FrameFuture(Future[FrameMetadata]):
             outcome.watch(watch)
 
 
-def _refused(outcome: Outcome, first: int) -> list[RefusedRange]:
+def _refused_ranges(outcome: FrameOutcome, first: int) -> list[RefusedRange]:
     """What was refused of one of several frames, with indexes from `first` on.
 
     Raises:

@@ -11,7 +11,7 @@ from .errors import PenstockError
 from .metadata import UNKNOWN, RecordMetadata
 from .records import Headers, Record
 
-Report = Callable[[str, str], None]
+PluginErrorReporter = Callable[[str, str], None]
 """Called while an exception is handled: with the name of a plug-in and the name of what was called."""
 
 
@@ -41,16 +41,18 @@ class Interceptor:
         """Called once, when the producer has ended."""
 
 
-class Chain:
+class InterceptorChain:
     """Interceptors in their order."""
 
-    def __init__(self, interceptors: Sequence[object], report: Report) -> None:
+    def __init__(self, interceptors: Sequence[object], report: PluginErrorReporter) -> None:
         self._report: Final = report
         named = [(one, type(one).__qualname__) for one in interceptors]
         self._sends: Final = [(_method(one, "on_send"), name) for one, name in named if hasattr(one, "on_send")]
-        self._acks: Final = [(_told(one, "on_ack"), name) for one, name in named if hasattr(one, "on_ack")]
+        self._acks: Final = [(_ack_method(one, "on_ack"), name) for one, name in named if hasattr(one, "on_ack")]
         refusals = [(one, "on_send_error" if hasattr(one, "on_send_error") else "on_ack", name) for one, name in named]
-        self._refusals: Final = [(_told(one, call), call, name) for one, call, name in refusals if hasattr(one, call)]
+        self._send_errors: Final = [
+            (_ack_method(one, call), call, name) for one, call, name in refusals if hasattr(one, call)
+        ]
 
     def on_send(self, record: Record) -> Record:
         """What the interceptors make of a record: each gets what the last one before it that did not fail has answered."""
@@ -77,17 +79,19 @@ class Chain:
 
     def on_send_error(self, record: Record, partition: int, error: BaseException) -> None:
         """A record was not taken (INT-3). `partition`: as far as it is known, else -1."""
-        metadata = nowhere(record.topic, partition)
-        for call, method, name in self._refusals:
+        metadata = unknown_metadata(record.topic, partition)
+        for call, method, name in self._send_errors:
             try:
                 call(metadata, error, record.headers)
             except Exception:  # noqa: BLE001  (the application's code)
                 self._report(name, method)
 
 
-def nowhere(topic: str, partition: int | None) -> RecordMetadata:
+def unknown_metadata(topic: str, partition: int | None) -> RecordMetadata:
     """What is known of where a record went that went nowhere."""
-    return RecordMetadata(topic, UNKNOWN if partition is None else partition, UNKNOWN, UNKNOWN, "", weak=False)
+    return RecordMetadata(
+        topic, UNKNOWN if partition is None else partition, UNKNOWN, UNKNOWN, "", single_replica=False
+    )
 
 
 def _method(interceptor: object, name: str) -> Callable[..., object]:
@@ -95,7 +99,7 @@ def _method(interceptor: object, name: str) -> Callable[..., object]:
     return method
 
 
-def _told(interceptor: object, method: str) -> Callable[[RecordMetadata, Any, Headers], object]:
+def _ack_method(interceptor: object, method: str) -> Callable[[RecordMetadata, Any, Headers], object]:
     function = _method(interceptor, method)
     if wanted_arguments(function) >= 3:
         return function

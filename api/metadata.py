@@ -10,7 +10,7 @@ class RecordMetadata(NamedTuple):
     """What became of one record. `level`: how far it got, as the application asked: "accepted", "spooled" or "delivered".
 
     `partition` and `offset` are told at "delivered" only, -1 otherwise, or where the daemon knows that the record is in the
-    log but not where. `timestamp_ms` is the time the broker gave it, -1 where it kept the application's. `weak`: fewer than
+    log but not where. `timestamp_ms` is the time the broker gave it, -1 where it kept the application's. `single_replica`: fewer than
     two brokers are known to have it.
     """
 
@@ -19,7 +19,7 @@ class RecordMetadata(NamedTuple):
     offset: int
     timestamp_ms: int
     level: str
-    weak: bool
+    single_replica: bool
 
 
 class OffsetRun(NamedTuple):
@@ -39,7 +39,7 @@ class FrameMetadata(NamedTuple):
     level: str
     runs: Sequence[OffsetRun]
     partitions: Sequence[int] | None
-    weak: bool
+    single_replica: bool
 
 
 class PartitionMetadata(NamedTuple):

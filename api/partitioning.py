@@ -19,7 +19,7 @@ class Partitioner(Protocol):
     ) -> int | None: ...
 
 
-def chosen(
+def choose_partition(
     partitioner: Partitioner,
     topic: str,
     key: bytes | None,

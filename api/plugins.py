@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from .interceptors import Chain, Report
-from .serializers import Role
+from .interceptors import InterceptorChain, PluginErrorReporter
+from .serializers import BoundSerializer
 
 
-class Given:
+class PluginOptions:
     """What the application gave; see `Plugins`."""
 
     def __init__(
@@ -23,7 +23,7 @@ class Given:
         self.partitioner: Final = partitioner
 
     @property
-    def anything(self) -> bool:
+    def has_any(self) -> bool:
         return bool(self.interceptors) or any(
             one is not None for one in (self.key_serializer, self.value_serializer, self.partitioner)
         )
@@ -32,7 +32,7 @@ class Given:
 class Plugins:
     """What of the application's a producer calls. `key` and `value`: None leaves them as bytes. `chain`: None without interceptors."""
 
-    def __init__(self, given: Given, settings: Mapping[str, object], report: Report) -> None:
+    def __init__(self, given: PluginOptions, settings: Mapping[str, object], report: PluginErrorReporter) -> None:
         """Make and configure everything. If anything raises, all that was made until then is closed before it is raised on (CFG-10).
 
         Raises:
@@ -43,13 +43,13 @@ class Plugins:
         self._closed = False
         self._failure: Exception | None = None
         try:
-            self.key = self._role(given.key_serializer, settings, is_key=True)
-            self.value = self._role(given.value_serializer, settings, is_key=False)
+            self.key = self._serializer(given.key_serializer, settings, is_key=True)
+            self.value = self._serializer(given.value_serializer, settings, is_key=False)
             if given.partitioner is not None:
-                self._keep(given.partitioner)
+                self._register(given.partitioner)
                 _configure(given.partitioner, settings)
             made = [self._interceptor(one, settings) for one in given.interceptors]
-            self.chain = Chain(made, report) if made else None
+            self.chain = InterceptorChain(made, report) if made else None
         except BaseException:
             _ = self.close()
             raise
@@ -59,23 +59,23 @@ class Plugins:
         """Whether records go through any of them before they are bytes."""
         return self.key is not None or self.value is not None or self.chain is not None
 
-    def _role(self, given: object, settings: Mapping[str, object], *, is_key: bool) -> Role | None:
+    def _serializer(self, given: object, settings: Mapping[str, object], *, is_key: bool) -> BoundSerializer | None:
         if given is None:
             return None
-        role = Role(given, is_key=is_key)
-        self._keep(role.made)
-        _configure(role.made, settings, is_key)
+        role = BoundSerializer(given, is_key=is_key)
+        self._register(role.serializer)
+        _configure(role.serializer, settings, is_key)
         return role
 
     def _interceptor(self, given: object, settings: Mapping[str, object]) -> object:
         made = cast("object", given()) if isinstance(given, type) else given
         if not any(hasattr(made, name) for name in ("on_send", "on_ack", "on_send_error")):
             raise TypeError(f"{made!r} is no interceptor: it has none of on_send, on_ack, on_send_error")
-        self._keep(made)
+        self._register(made)
         _configure(made, settings)
         return made
 
-    def _keep(self, made: object) -> None:
+    def _register(self, made: object) -> None:
         if not any(made is one for one in self._all):
             self._all.append(made)
 

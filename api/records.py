@@ -84,7 +84,7 @@ class Headers(MutableSequence[Header]):
         return f"Headers({self._pairs!r})"
 
 
-def kept(headers: Iterable[Header] | None) -> Iterable[Header] | None:
+def reusable_headers(headers: Iterable[Header] | None) -> Iterable[Header] | None:
     """Headers that can be gone through again, where the first attempt to take a record may not be the last."""
     return headers if headers is None or isinstance(headers, list | tuple | Headers) else list(headers)
 

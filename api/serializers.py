@@ -1,6 +1,6 @@
 """How keys and values become bytes. Those with names answer the bytes of Kafka's own serializers of that kind.
 
-A serializer is one of the names of `NAMES`, an object with `serialize(topic, value, headers)`, a class of such objects, or a function.
+A serializer is one of the names of `SERIALIZERS_BY_NAME`, an object with `serialize(topic, value, headers)`, a class of such objects, or a function.
 Functions get as many arguments as they have places without a default: `(value)`, `(topic, value)` or `(topic, value, headers)`.
 """
 
@@ -144,7 +144,7 @@ class Json:
         return self._encode(value).encode()
 
 
-NAMES: Final[Mapping[str, Callable[[], Serializer]]] = {
+SERIALIZERS_BY_NAME: Final[Mapping[str, Callable[[], Serializer]]] = {
     "boolean": Boolean,
     "bytes": Plain,
     "double": Double,
@@ -161,8 +161,8 @@ NAMES: Final[Mapping[str, Callable[[], Serializer]]] = {
 """Serializers that can be asked for by name."""
 
 
-class Role:
-    """One serializer in its place: for keys or for values. `given` is what the application gave, the object made of it is `made`."""
+class BoundSerializer:
+    """One serializer in its place: for keys or for values. `given` is what the application gave, the object made of it is `serializer`."""
 
     def __init__(self, given: object, *, is_key: bool) -> None:
         """
@@ -171,12 +171,12 @@ class Role:
             TypeError: it is none of the things that can be a serializer.
         """
         self.is_key: Final = is_key
-        self.made, self.name = _made(given)
-        self._call, wanted = _call(self.made)
-        self.sees_headers: Final = wanted >= 3 and type(self.made) not in NAMES.values()
+        self.serializer, self.name = _instantiate(given)
+        self._call, wanted = _adapt(self.serializer)
+        self.sees_headers: Final = wanted >= 3 and type(self.serializer) not in SERIALIZERS_BY_NAME.values()
         """Whether it could add headers."""
 
-    def bytes_of(self, topic: str, value: object, headers: Headers) -> bytes | None:
+    def serialize(self, topic: str, value: object, headers: Headers) -> bytes | None:
         """The bytes of a key or value (SND-5).
 
         Raises:
@@ -194,7 +194,9 @@ class Role:
             return bytes(found)
         raise self._error(topic, value, f"it answered {type(found).__name__}, not bytes")
 
-    def column_of(self, topic: str, values: Sequence[object], headers: Sequence[object] | None) -> list[bytes | None]:
+    def serialize_column(
+        self, topic: str, values: Sequence[object], headers: Sequence[object] | None
+    ) -> list[bytes | None]:
         """The same for a column. `headers`: of each record, if this could add some (`sees_headers`).
 
         Raises:
@@ -202,9 +204,9 @@ class Role:
         """
         if not self.sees_headers or headers is None:
             none = Headers()
-            return [self.bytes_of(topic, value, none) for value in values]
+            return [self.serialize(topic, value, none) for value in values]
         own = (one if isinstance(one, Headers) else Headers() for one in headers)
-        return [self.bytes_of(topic, value, one) for value, one in zip(values, own, strict=True)]
+        return [self.serialize(topic, value, one) for value, one in zip(values, own, strict=True)]
 
     def _error(self, topic: str, value: object, why: str) -> SerializationError:
         what = "key" if self.is_key else "value"
@@ -215,18 +217,18 @@ class Role:
         return error
 
 
-def _made(given: object) -> tuple[object, str]:
+def _instantiate(given: object) -> tuple[object, str]:
     if isinstance(given, str):
-        if given not in NAMES:
-            raise ValueError(f"there is no serializer {given!r}: the names are {', '.join(NAMES)}")
-        return NAMES[given](), given
+        if given not in SERIALIZERS_BY_NAME:
+            raise ValueError(f"there is no serializer {given!r}: the names are {', '.join(SERIALIZERS_BY_NAME)}")
+        return SERIALIZERS_BY_NAME[given](), given
     if isinstance(given, type) and hasattr(given, "serialize"):
         return cast("object", given()), given.__qualname__
     name: object = getattr(cast("object", given), "__qualname__", None)
     return given, name if isinstance(name, str) else type(given).__qualname__
 
 
-def _call(made: object) -> tuple[Callable[[str, object, Headers], object], int]:
+def _adapt(made: object) -> tuple[Callable[[str, object, Headers], object], int]:
     """What to call, and how many arguments the application's function wants."""
     serialize: object = getattr(made, "serialize", None)
     function = serialize if callable(serialize) else made

@@ -44,7 +44,7 @@ def frame(size: int, *, keyed: bool) -> bytes:
     return packed
 
 
-def scattered(body: bytes, partitions: int) -> frames.Scattered:
+def scattered(body: bytes, partitions: int) -> frames.ScatteredFrame:
     head = frames.read_head(body, 0, len(body))
     return frames.scatter(
         body,

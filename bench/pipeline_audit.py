@@ -112,12 +112,12 @@ class Bench:
 
     def fold(self, most: int | None = None) -> None:
         """All ids into words, and these into buckets."""
-        words = audit_landed.merged(audit_landed.words(self.rows(most)))
+        words = audit_landed.merge_words(audit_landed.id_words(self.rows(most)))
         _ = audit_landed.buckets(words).agg(F.sum("ids"), F.count("words")).collect()
 
     def words(self) -> int:
         """How many there are."""
-        return audit_landed.merged(audit_landed.words(self.rows())).count()
+        return audit_landed.merge_words(audit_landed.id_words(self.rows())).count()
 
     def plain(self) -> None:
         """What Spark needs to group the same rows by a key as fine."""
@@ -132,20 +132,20 @@ class Bench:
     def names(self) -> tuple[set[int], set[int]]:
         """The missing and the doubled ids, as numbers."""
         ranges = self.books().cache()
-        words = audit_landed.merged(audit_landed.words(self.rows())).cache()
-        asked = comparison.asked(comparison.pieces(ranges, self.holes()), audit_landed.buckets(words))
-        judged = asked.mapInArrow(comparison.judge_batches, comparison.JUDGED)
+        words = audit_landed.merge_words(audit_landed.id_words(self.rows())).cache()
+        asked = comparison.buckets_to_compare(comparison.pieces(ranges, self.holes()), audit_landed.buckets(words))
+        judged = asked.mapInArrow(comparison.compare_batches, comparison.JUDGED)
         heartbeats = self.spark.createDataFrame([], "incarnation string, state string, sent_at bigint")
-        places = audit_missing.places(self.spark, {"t": dict.fromkeys(range(ORIGINS), self.ids)}, {}, {})
-        missing = audit_missing.classified(
-            judged.where(F.col("kind") == comparison.MISSING), heartbeats, places, audit_missing.Clock(0, 0)
+        places = audit_missing.partition_offsets(self.spark, {"t": dict.fromkeys(range(ORIGINS), self.ids)}, {}, {})
+        missing = audit_missing.classify(
+            judged.where(F.col("kind") == comparison.MISSING), heartbeats, places, audit_missing.LatenessThreshold(0, 0)
         )
         lost = {
             ordinal * ORIGINS + row.origin
             for row in missing.where("class = 'lost'").collect()
             for ordinal in range(row.first, row.end)
         }
-        twice = audit_landed.doubled(words)
+        twice = audit_landed.words_with_duplicates(words)
         found = duplicates.duplicates(self.rows(), twice, ranges).collect()
         return lost, {row.ordinal * ORIGINS + row.origin for row in found}
 

@@ -26,7 +26,7 @@ from penstock.pipeline import schemas, session
 from penstock.pipeline.formats import READABLE
 from penstock.pipeline.formats.choice import choose
 from penstock.pipeline.land import id_header
-from penstock.pipeline.land.land_job import Land
+from penstock.pipeline.land.land_job import LandJob
 from penstock.pipeline.land.topic import topics_of
 from penstock.pipeline.names import bronze_table
 from penstock.pipeline.tables import open_tables
@@ -124,7 +124,7 @@ class Bench:
     def land(self, kind: str, rows: int) -> list[float]:
         """Seconds of each batch but the first."""
         settings = self.settings(kind, self.fresh())
-        job = Land(self.spark, settings, open_tables(settings, self.spark), source=self.source(kind, rows))
+        job = LandJob(self.spark, settings, open_tables(settings, self.spark), source=self.source(kind, rows))
         query = job.start(once=True)[0]
         _ = job.wait()
         self.check(

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from . import settings as checks
-from .cluster.node import Limits
+from .cluster.node import BrokerNodeLimits
 from .log.batches import Verify
-from .replication.replicated_cluster import Timing
+from .replication.replicated_cluster import ClusterTiming
 from .settings import BrokerSettings, SettingsError
 
 WARNING: Final = (
@@ -35,12 +35,12 @@ def parser() -> argparse.ArgumentParser:
     _ = add("--topic", action="append", default=[], metavar="NAME:PARTITIONS[:SETTING=VALUE…]")
     _ = add("--auto-create-topics", action="store_true")
     _ = add("--default-partitions", type=int, default=1)
-    _ = add("--log-bytes-max", type=int, default=Limits().log_bytes_max)
+    _ = add("--log-bytes-max", type=int, default=BrokerNodeLimits().log_bytes_max)
     _ = add("--verify", choices=[verify.value for verify in Verify], default=Verify.RECORDS.value)
-    _ = add("--producer-id-expiration-ms", type=int, default=Limits().producer_id_expiration_ms)
+    _ = add("--producer-id-expiration-ms", type=int, default=BrokerNodeLimits().producer_id_expiration_ms)
     _ = add("--producer-id-check-interval-ms", type=int, default=600_000)
-    _ = add("--transaction-version", type=int, choices=[0, 1, 2], default=Limits().transaction_version)
-    _ = add("--transaction-timeout-max-ms", type=int, default=Limits().transaction_timeout_max_ms)
+    _ = add("--transaction-version", type=int, choices=[0, 1, 2], default=BrokerNodeLimits().transaction_version)
+    _ = add("--transaction-timeout-max-ms", type=int, default=BrokerNodeLimits().transaction_timeout_max_ms)
     _ = add("--transaction-check-interval-ms", type=int, default=10_000, help="between two looks for old transactions")
     _ = add("--marker-delay-ms", type=int, default=0, help="from the end of a transaction to its markers")
     _ = add("--request-bytes-max", type=int, default=checks.REQUEST_BYTES_MAX)
@@ -67,7 +67,7 @@ def parse(arguments: Sequence[str]) -> BrokerSettings:
             log_dir=given.log_dir,
             catalogue_dir=given.catalogue_dir,
             cluster=given.cluster,
-            timing=Timing(session_s=given.session_ms / 1000, lag_s=given.replica_lag_ms / 1000),
+            timing=ClusterTiming(session_s=given.session_ms / 1000, lag_s=given.replica_lag_ms / 1000),
             topics=tuple(checks.parse_topic(text) for text in given.topic),
             request_bytes_max=given.request_bytes_max,
             control=given.control,
@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str]) -> BrokerSettings:
         )
     except ValueError as error:
         raise SettingsError([str(error)]) from error
-    limits = Limits(
+    limits = BrokerNodeLimits(
         auto_create_topics=given.auto_create_topics,
         default_partitions=given.default_partitions,
         default_replicas=min(3, max(1, given.cluster)),

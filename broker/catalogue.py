@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from .log.topics import Topic, check_settings
+from .log.topics import BrokerTopic, check_settings
 
 TOPIC_SUFFIX: Final = ".t"
-GONE_SUFFIX: Final = ".d"
+DELETED_SUFFIX: Final = ".d"
 UNSETTLED_NS: Final = 100_000_000
 """A folder changed so shortly before it was read may change again under the same time stamp."""
 
@@ -32,7 +32,7 @@ class MemoryCatalogue:
     """The topics of a cluster of one node, forgotten at its end."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, BrokerTopic] = {}
         self._incarnations: dict[str, int] = {}
         self._changed = True
 
@@ -41,22 +41,22 @@ class MemoryCatalogue:
         changed, self._changed = self._changed, False
         return changed
 
-    def all(self) -> Sequence[Topic]:
+    def all(self) -> Sequence[BrokerTopic]:
         """Return the topics that exist."""
         return list(self._topics.values())
 
-    def create(self, name: str, partitions: int, settings: Settings, replicas: int = 1) -> Topic | None:
+    def create(self, name: str, partitions: int, settings: Settings, replicas: int = 1) -> BrokerTopic | None:
         """Add a topic, or return None when one of that name exists."""
         assert replicas == 1
         if name in self._topics:
             return None
         incarnation = self._incarnations.get(name, -1) + 1
         self._incarnations[name] = incarnation
-        self._topics[name] = Topic(name, incarnation, partitions, settings)
+        self._topics[name] = BrokerTopic(name, incarnation, partitions, settings)
         self._changed = True
         return self._topics[name]
 
-    def alter(self, topic: Topic, settings: Settings) -> bool:
+    def alter(self, topic: BrokerTopic, settings: Settings) -> bool:
         """Give a topic other settings; False when it is gone."""
         if self._topics.get(topic.name, topic).id != topic.id or topic.name not in self._topics:
             return False
@@ -64,7 +64,7 @@ class MemoryCatalogue:
         self._changed = True
         return True
 
-    def delete(self, topic: Topic) -> bool:
+    def delete(self, topic: BrokerTopic) -> bool:
         """Remove a topic; False when it is gone."""
         found = self._topics.get(topic.name)
         if found is None or found.id != topic.id:
@@ -93,12 +93,12 @@ class FolderCatalogue:
         stamp = self._folder.stat().st_mtime_ns
         return stamp != self._stamp or self._read_at - stamp < UNSETTLED_NS
 
-    def all(self) -> Sequence[Topic]:
+    def all(self) -> Sequence[BrokerTopic]:
         """Return the topics that exist."""
         # The stamp is taken first: a change while reading is then seen as a later one.
         self._stamp = self._folder.stat().st_mtime_ns
         self._read_at = time.time_ns()
-        topics: list[Topic] = []
+        topics: list[BrokerTopic] = []
         for entry in sorted(path.name for path in self._folder.iterdir()):
             if entry.endswith(TOPIC_SUFFIX):
                 topic = self._read(entry)
@@ -106,7 +106,7 @@ class FolderCatalogue:
                     topics.append(topic)
         return topics
 
-    def create(self, name: str, partitions: int, settings: Settings, replicas: int = 1) -> Topic | None:
+    def create(self, name: str, partitions: int, settings: Settings, replicas: int = 1) -> BrokerTopic | None:
         """Add a topic, or return None when one of that name exists."""
         assert replicas == 1
         with self._lock():
@@ -115,11 +115,11 @@ class FolderCatalogue:
             if any(life.endswith(TOPIC_SUFFIX) for _, _, life in lives):
                 return None
             incarnation = 1 + max((int(life.partition(".")[0]) for _, _, life in lives), default=-1)
-            topic = Topic(name, incarnation, partitions, settings)
+            topic = BrokerTopic(name, incarnation, partitions, settings)
             self._write(topic)
             return topic
 
-    def alter(self, topic: Topic, settings: Settings) -> bool:
+    def alter(self, topic: BrokerTopic, settings: Settings) -> bool:
         """Give a topic other settings; False when it is gone."""
         with self._lock():
             if not self._path(topic).exists():
@@ -127,28 +127,28 @@ class FolderCatalogue:
             self._write(topic._replace(settings=settings))
             return True
 
-    def delete(self, topic: Topic) -> bool:
+    def delete(self, topic: BrokerTopic) -> bool:
         """Remove a topic; False when it is gone."""
         with self._lock():
             path = self._path(topic)
             if not path.exists():
                 return False
-            _ = path.rename(path.with_name(f"{topic.name}@{topic.incarnation}{GONE_SUFFIX}"))
+            _ = path.rename(path.with_name(f"{topic.name}@{topic.incarnation}{DELETED_SUFFIX}"))
             return True
 
-    def _path(self, topic: Topic) -> Path:
+    def _path(self, topic: BrokerTopic) -> Path:
         return self._folder / f"{topic.name}@{topic.incarnation}{TOPIC_SUFFIX}"
 
-    def _read(self, entry: str) -> Topic | None:
+    def _read(self, entry: str) -> BrokerTopic | None:
         try:
             content = json.loads((self._folder / entry).read_text())
         except FileNotFoundError:
             return None  # deleted since the folder was listed
         name, _, life = entry.rpartition("@")
         settings = check_settings(content["settings"])
-        return Topic(name, int(life.removesuffix(TOPIC_SUFFIX)), int(content["partitions"]), settings)
+        return BrokerTopic(name, int(life.removesuffix(TOPIC_SUFFIX)), int(content["partitions"]), settings)
 
-    def _write(self, topic: Topic) -> None:
+    def _write(self, topic: BrokerTopic) -> None:
         path = self._path(topic)
         aside = path.with_name(f".{os.getpid()}.tmp")
         _ = aside.write_text(json.dumps({"partitions": topic.partitions, "settings": dict(topic.settings)}))

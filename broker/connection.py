@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import Final
 
-from .requests.dispatch import Request
+from .requests.dispatch import ReceivedRequest
 
 READ_BYTES: Final = 262_144
 LENGTH: Final = struct.Struct(">i")
@@ -16,7 +16,7 @@ class OversizedError(Exception):
     """A request claims a length that is not served."""
 
 
-class Connection:
+class AcceptedConnection:
     """Requests of a client are served strictly one after the other: the next is taken when the last was answered."""
 
     def __init__(self, sock: socket.socket, node_id: int, request_bytes_max: int, close_at: int | None = None) -> None:
@@ -26,27 +26,27 @@ class Connection:
         self.muted_until = 0.0
         """Nothing is read before this (seconds)."""
 
-        self.waiting: Request | None = None
+        self.pending_request: ReceivedRequest | None = None
         """A request that is not answered yet."""
 
         self.deadline = 0.0
         """When the waiting request must be answered, in seconds."""
 
-        self.ended = False
+        self.peer_closed = False
         """The peer sends nothing more: the request that is served is finished, and one more."""
 
         self.closing = False
         """Close when all is sent."""
 
         self._max = request_bytes_max
-        self._left = close_at
+        self._bytes_left = close_at
         self._inbox = bytearray()
         self._outbox = bytearray()
 
     @property
     def busy(self) -> bool:
         """Whether the next request must wait."""
-        return self.waiting is not None or bool(self._outbox) or self.closing
+        return self.pending_request is not None or bool(self._outbox) or self.closing
 
     @property
     def unsent(self) -> bool:
@@ -59,16 +59,16 @@ class Connection:
         Raises:
             OSError: the connection broke.
         """
-        data = self.sock.recv(READ_BYTES if self._left is None else min(self._left, READ_BYTES))
+        data = self.sock.recv(READ_BYTES if self._bytes_left is None else min(self._bytes_left, READ_BYTES))
         self._inbox += data
-        if self._left is not None:
-            self._left -= len(data)
+        if self._bytes_left is not None:
+            self._bytes_left -= len(data)
         return bool(data)
 
     @property
-    def spent(self) -> bool:
+    def byte_limit_reached(self) -> bool:
         """Whether as many bytes came as were to come."""
-        return self._left == 0
+        return self._bytes_left == 0
 
     def next_request(self) -> bytes | None:
         """Return the next whole request, without its length, or None while none is there.
@@ -88,7 +88,7 @@ class Connection:
         del self._inbox[:end]
         return data
 
-    def drop_rest(self) -> None:
+    def discard_input(self) -> None:
         """Forget what came and was not served yet."""
         self._inbox.clear()
 

@@ -45,25 +45,25 @@ from __future__ import annotations
 import json
 from typing import Final, cast
 
-from .cluster.acls import CLUSTER_NAME, Grant, Operation, Resource, TooManyGrantsError
+from .cluster.acls import CLUSTER_NAME, AclBinding, AclOperation, AclResourceType, TooManyAclsError
 from .cluster.controller import PlacementError
 from .cluster.faults import (
     CloseAt,
     CutAnswer,
     DelayAnswer,
     FailNext,
+    MarkerFault,
     MarkerRule,
     MarkerRules,
-    Marking,
     RepeatAnswer,
     TooManyRulesError,
 )
-from .cluster.node import Limits, Node
+from .cluster.node import BrokerNode, BrokerNodeLimits
 from .cluster.quotas import QuotaError
 from .log.error_codes import ErrorCode
-from .log.internal_topics import OFFSETS, TRANSACTIONS, partition_of
-from .log.ports import Moment
-from .replication.replicated_cluster import Cluster, NoNodeError
+from .log.internal_topics import OFFSETS, TRANSACTIONS, internal_partition_of
+from .log.ports import BrokerTime
+from .replication.replicated_cluster import NoNodeError, ReplicatedCluster
 
 TRANSACTION_VERSION_MAX: Final = 2
 LINE_BYTES_MAX: Final = 65_536
@@ -75,35 +75,35 @@ class CommandError(ValueError):
     """A line is not a command."""
 
 
-FAILURES: Final = (CommandError, TooManyRulesError, TooManyGrantsError, QuotaError, NoNodeError, PlacementError)
+FAILURES: Final = (CommandError, TooManyRulesError, TooManyAclsError, QuotaError, NoNodeError, PlacementError)
 
 
-def obey(node: Node, line: bytes, moment: Moment) -> bytes:
+def execute_on_node(node: BrokerNode, line: bytes, moment: BrokerTime) -> bytes:
     """Carry out one line on a node and return the line that answers it."""
     try:
         command = _parsed(line)
         if command.get("op") == "coordinator":
             return _coordinator(command, node.node_id)
-        if not _of_markers(node.marker_rules, command):
-            _of_node(node, command, moment)
+        if not _execute_marker_command(node.marker_rules, command):
+            _execute_node_command(node, command, moment)
     except FAILURES as error:
         return _failed(error)
     return OK
 
 
-def obey_cluster(cluster: Cluster, line: bytes, moment: Moment) -> bytes:
+def execute_on_cluster(cluster: ReplicatedCluster, line: bytes, moment: BrokerTime) -> bytes:
     """Carry out one line on a cluster and return the line that answers it."""
     try:
         command = _parsed(line)
         if command.get("op") == "state":
             return _state(cluster, command)
         if command.get("op") == "coordinator":
-            name, index = _kept_in(command)
+            name, index = _internal_partition(command)
             return _coordinator(command, cluster.controller.placements[cluster.key(name, index)].leader)
-        if _of_markers(cluster.marker_rules, command):
-            cluster.settle(moment)
-        elif not _of_cluster(cluster, command, moment):
-            _of_node(cluster.node(_number(command, "node", -1)), command, moment)
+        if _execute_marker_command(cluster.marker_rules, command):
+            cluster.run_until_stable(moment)
+        elif not _execute_cluster_command(cluster, command, moment):
+            _execute_node_command(cluster.node(_number(command, "node", -1)), command, moment)
     except FAILURES as error:
         return _failed(error)
     return OK
@@ -123,7 +123,7 @@ def _failed(error: Exception) -> bytes:
     return json.dumps({"ok": False, "error": str(error)}).encode() + b"\n"
 
 
-def _of_node(node: Node, command: Command, moment: Moment) -> None:
+def _execute_node_command(node: BrokerNode, command: Command, moment: BrokerTime) -> None:
     times = _number(command, "times", 1)
     match command:
         case {"op": "fail_next", "api": int(api), "error": str(name)}:
@@ -146,22 +146,22 @@ def _of_node(node: Node, command: Command, moment: Moment) -> None:
             rate = _number(command, "bytes_per_s", -1) if "bytes_per_s" in command else None
             node.quotas.set(client, rate)
         case {"op": "allow" | "deny", "client": str(), "operation": str(), "resource": str()}:
-            node.permissions.add(_grant(command))
+            node.authorizer.add(_grant(command))
         case {"op": "limit", "name": str(name), "value": int(value)}:
-            node.limits = _limited(node.limits, name, value)
+            node.limits = _with_limit(node.limits, name, value)
         case {"op": "allow_all"}:
-            node.permissions.clear()
+            node.authorizer.clear()
         case _:
             raise CommandError("not a command that is known")
 
 
-def _of_markers(rules: MarkerRules, command: Command) -> bool:
+def _execute_marker_command(rules: MarkerRules, command: Command) -> bool:
     """Carry out what concerns the ends of transactions; False when it is something else."""
     match command:
         case {"op": "hold_markers"}:
-            rules.add(_marker_rule(Marking.HOLD, command))
+            rules.add(_marker_rule(MarkerFault.HOLD, command))
         case {"op": "lose_markers"}:
-            rules.add(_marker_rule(Marking.LOSE, command))
+            rules.add(_marker_rule(MarkerFault.LOSE, command))
         case {"op": "free_markers"}:
             rules.clear()
         case _:
@@ -169,7 +169,7 @@ def _of_markers(rules: MarkerRules, command: Command) -> bool:
     return True
 
 
-def _marker_rule(what: Marking, command: Command) -> MarkerRule:
+def _marker_rule(what: MarkerFault, command: Command) -> MarkerRule:
     transactional_id, topic, partition = (command.get(key) for key in ("transactional_id", "topic", "partition"))
     named = all(one is None or isinstance(one, str) for one in (transactional_id, topic))
     if not named or not (partition is None or isinstance(partition, int)):
@@ -178,23 +178,23 @@ def _marker_rule(what: Marking, command: Command) -> MarkerRule:
     return MarkerRule(what, times, cast("str | None", transactional_id), cast("str | None", topic), partition)
 
 
-def _kept_in(command: Command) -> tuple[str, int]:
+def _internal_partition(command: Command) -> tuple[str, int]:
     """The partition of an internal topic that keeps what is known of a transactional id or a group."""
     match command:
         case {"transactional_id": str(name)}:
-            return TRANSACTIONS, partition_of(name)
+            return TRANSACTIONS, internal_partition_of(name)
         case {"group": str(name)}:
-            return OFFSETS, partition_of(name)
+            return OFFSETS, internal_partition_of(name)
         case _:
             raise CommandError("coordinator needs a transactional_id or a group")
 
 
 def _coordinator(command: Command, node: int) -> bytes:
-    name, index = _kept_in(command)
+    name, index = _internal_partition(command)
     return json.dumps({"ok": True, "topic": name, "partition": index, "node": node}).encode() + b"\n"
 
 
-def _of_cluster(cluster: Cluster, command: Command, moment: Moment) -> bool:
+def _execute_cluster_command(cluster: ReplicatedCluster, command: Command, moment: BrokerTime) -> bool:
     """Carry out what concerns more than one node; False when it is something else."""
     match command:
         case {"op": "kill", "node": int(node)}:
@@ -206,17 +206,17 @@ def _of_cluster(cluster: Cluster, command: Command, moment: Moment) -> bool:
         case {"op": "pause" | "resume" as what, "node": int(node)}:
             cluster.pause(node, moment, paused=what == "pause")
         case {"op": "hold" | "release" as what, "node": int(node)}:
-            cluster.hold(node, moment, held=what == "hold")
+            cluster.pause_replication(node, moment, held=what == "hold")
         case {"op": "cut", "node": int(node), "from": int(other)}:
-            cluster.cut(node, other, moment)
+            cluster.cut_link(node, other, moment)
         case {"op": "heal"}:
             cluster.heal(moment)
         case {"op": "delay_news", "node": int(node), "ms": int(delay)}:
-            cluster.delay_news(node, delay / 1000)
+            cluster.delay_metadata(node, delay / 1000)
         case {"op": "clock", "node": int(node), "ahead_ms": int(ahead)}:
             cluster.set_clock(node, ahead)
         case {"op": "limit", "name": str(name), "value": int(value)}:
-            cluster.set_limits(_limited(cluster.limits, name, value))
+            cluster.set_limits(_with_limit(cluster.limits, name, value))
         case {"op": "elect", "topic": str(topic), "partition": int(index), "node": int(node)}:
             cluster.elect(topic, index, node, moment, unclean=_flag(command, "unclean", default=False))
         case {"op": "reassign", "topic": str(topic), "partition": int(index), "replicas": list(replicas)}:
@@ -230,7 +230,7 @@ def _of_cluster(cluster: Cluster, command: Command, moment: Moment) -> bool:
     return True
 
 
-def _state(cluster: Cluster, command: Command) -> bytes:
+def _state(cluster: ReplicatedCluster, command: Command) -> bytes:
     match command:
         case {"topic": str(topic), "partition": int(index)}:
             told = cluster.controller.placements[cluster.key(topic, index)]._asdict()
@@ -239,7 +239,7 @@ def _state(cluster: Cluster, command: Command) -> bytes:
             raise CommandError("state needs a topic and a partition")
 
 
-def _limited(limits: Limits, name: str, value: int) -> Limits:
+def _with_limit(limits: BrokerNodeLimits, name: str, value: int) -> BrokerNodeLimits:
     """What may change while a broker runs; the interval of the checks may not, as with Kafka."""
     match name:
         case "default_partitions" if value > 0:
@@ -262,16 +262,16 @@ def _limited(limits: Limits, name: str, value: int) -> Limits:
             raise CommandError(f"no limit {name} that can be {value}")
 
 
-def _grant(command: Command) -> Grant:
+def _grant(command: Command) -> AclBinding:
     operation, resource = str(command["operation"]), str(command["resource"])
-    if operation not in Operation.__members__ or resource not in Resource.__members__:
+    if operation not in AclOperation.__members__ or resource not in AclResourceType.__members__:
         raise CommandError("no such operation or resource")
-    kind = Resource[resource]
-    name = command.get("name", CLUSTER_NAME if kind is Resource.CLUSTER else "*")
+    kind = AclResourceType[resource]
+    name = command.get("name", CLUSTER_NAME if kind is AclResourceType.CLUSTER else "*")
     if not isinstance(name, str):
         raise CommandError("name is a string")
     prefix = _flag(command, "prefix", default=False)
-    return Grant(str(command["client"]), Operation[operation], kind, name, prefix, deny=command["op"] == "deny")
+    return AclBinding(str(command["client"]), AclOperation[operation], kind, name, prefix, deny=command["op"] == "deny")
 
 
 def _fail_next(api: int, name: str, rest: Command) -> FailNext:

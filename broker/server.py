@@ -19,19 +19,25 @@ from functools import partial
 from typing import Final
 
 from ..runtime import logs
-from ..runtime.process import PARENT_VARIABLE, Exit, refuse_optimised, take_journal, tie_to_parent
+from ..runtime.process import (
+    PARENT_VARIABLE,
+    ExitCode,
+    exit_with_parent,
+    redirect_output_to_journal,
+    require_assertions,
+)
 from . import settings as checks
 from .arguments import WARNING, parse
 from .catalogue import FolderCatalogue, MemoryCatalogue
-from .cluster.node import STARTS_MAX, Node, Peer
-from .connection import Connection, OversizedError
+from .cluster.node import STARTS_MAX, BrokerNode, PeerNode
+from .connection import AcceptedConnection, OversizedError
 from .control import LINE_BYTES_MAX
-from .hosts import Host, ManyNodes, OneNode
-from .log.ports import Moment
-from .replication.replicated_cluster import Cluster
-from .requests.dispatch import Reply, RequestError, again, decode
+from .hosts import ClusterHost, Host, SingleNodeHost
+from .log.ports import BrokerTime
+from .replication.replicated_cluster import ReplicatedCluster
+from .requests.dispatch import RequestError, RequestReply, decode, with_pending
 from .settings import BrokerSettings, SettingsError
-from .storage import FolderInUseError, FolderLogs, MemoryLogs
+from .storage import FolderInUseError, FolderLogStore, MemoryLogStore
 
 CONNECTIONS_MAX: Final = 1000
 BACKLOG: Final = 128
@@ -39,12 +45,12 @@ UPKEEP_S: Final = 60.0
 """Longest sleep of the loop."""
 
 
-def moment() -> Moment:
+def read_clocks() -> BrokerTime:
     """The time, now."""
-    return Moment(time.monotonic(), time.time_ns() // 1_000_000)
+    return BrokerTime(time.monotonic(), time.time_ns() // 1_000_000)
 
 
-def say(text: str) -> None:
+def write_stderr(text: str) -> None:
     """Tell a person something, on standard error."""
     _ = sys.stderr.write(text + "\n")
     _ = sys.stderr.flush()
@@ -64,9 +70,9 @@ class Server:
         self._listeners = listeners
         self._addresses = {node_id: listener.getsockname()[:2] for node_id, listener in listeners.items()}
         self._selector = selectors.DefaultSelector()
-        self._connections: set[Connection] = set()
-        self._waiting: set[Connection] = set()
-        self._muted: set[Connection] = set()
+        self._connections: set[AcceptedConnection] = set()
+        self._waiting: set[AcceptedConnection] = set()
+        self._muted: set[AcceptedConnection] = set()
         self._seen_changes = host.changes
         self._commands = bytearray()
         self._stopping = False
@@ -79,8 +85,8 @@ class Server:
             _ = self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._command)
         self._follow_nodes()
         while not self._stopping:
-            for key, mask in self._selector.select(self._patience()):
-                if isinstance(key.data, Connection):
+            for key, mask in self._selector.select(self._select_timeout_s()):
+                if isinstance(key.data, AcceptedConnection):
                     self._event(key.data, mask)
                 else:
                     key.data()
@@ -94,7 +100,7 @@ class Server:
     def _stop(self) -> None:
         self._stopping = True
 
-    def _patience(self) -> float:
+    def _select_timeout_s(self) -> float:
         now = time.monotonic()
         deadlines = [connection.deadline for connection in self._waiting]
         deadlines += [connection.muted_until for connection in self._muted]
@@ -102,7 +108,7 @@ class Server:
         return max(0.0, min(deadlines) - now)
 
     def _upkeep(self) -> None:
-        now = moment()
+        now = read_clocks()
         self._host.upkeep(now)
         moved = self._host.changes != self._seen_changes
         self._seen_changes = self._host.changes
@@ -120,17 +126,17 @@ class Server:
                 self._listeners[node_id] = listen(*address)
             elif not self._host.runs(node_id) and node_id in self._listeners:
                 listener = self._listeners.pop(node_id)
-                self._look(listener, 0, None)
+                self._set_events(listener, 0, None)
                 listener.close()
                 for connection in [one for one in self._connections if one.node_id == node_id]:
                     self._close(connection)
         for node_id, listener in self._listeners.items():
             events = selectors.EVENT_READ if self._host.serves(node_id) else 0
-            self._look(listener, events, partial(self._accept, node_id))
+            self._set_events(listener, events, partial(self._accept, node_id))
         for connection in list(self._connections):
-            self._watch(connection)
+            self._update_events(connection)
 
-    def _look(self, sock: socket.socket, events: int, data: object) -> None:
+    def _set_events(self, sock: socket.socket, events: int, data: object) -> None:
         """Have the selector wait for these events of a socket, or for none."""
         known = sock.fileno() in self._selector.get_map()
         if events and known:
@@ -158,11 +164,11 @@ class Server:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         close_at = self._host.node(node_id).faults.for_connection()
-        connection = Connection(sock, node_id, self._settings.request_bytes_max, close_at)
+        connection = AcceptedConnection(sock, node_id, self._settings.request_bytes_max, close_at)
         self._connections.add(connection)
         _ = self._selector.register(sock, selectors.EVENT_READ, connection)
 
-    def _event(self, connection: Connection, mask: int) -> None:
+    def _event(self, connection: AcceptedConnection, mask: int) -> None:
         if connection not in self._connections or not self._host.serves(connection.node_id):
             return
         if mask & selectors.EVENT_WRITE:
@@ -170,7 +176,7 @@ class Server:
         if mask & selectors.EVENT_READ and connection in self._connections:
             self._guard(connection, self._read)
 
-    def _guard(self, connection: Connection, step: Callable[[Connection], None]) -> None:
+    def _guard(self, connection: AcceptedConnection, step: Callable[[AcceptedConnection], None]) -> None:
         """Do something for a connection; whatever its peer did wrong ends this connection only."""
         try:
             step(connection)
@@ -180,48 +186,48 @@ class Server:
         except OSError:
             self._close(connection)
         else:
-            self._watch(connection)
+            self._update_events(connection)
 
-    def _read(self, connection: Connection) -> None:
+    def _read(self, connection: AcceptedConnection) -> None:
         if not connection.receive():
-            connection.ended = True
+            connection.peer_closed = True
             self._serve_requests(connection)
             return
         self._serve_requests(connection)
-        if connection.spent:
+        if connection.byte_limit_reached:
             self._log.warning("answer_withheld", reason="on command", close=True)
             self._close(connection)
 
-    def _write_on(self, connection: Connection) -> None:
+    def _write_on(self, connection: AcceptedConnection) -> None:
         connection.flush()
         self._serve_requests(connection)
 
-    def _serve_requests(self, connection: Connection) -> None:
+    def _serve_requests(self, connection: AcceptedConnection) -> None:
         while not connection.busy and connection not in self._muted:
             data = connection.next_request()
             if data is None:
-                connection.closing = connection.ended
+                connection.closing = connection.peer_closed
                 return
-            if connection.ended:
-                connection.drop_rest()
-            connection.waiting = decode(data, arrived=time.monotonic())
+            if connection.peer_closed:
+                connection.discard_input()
+            connection.pending_request = decode(data, arrived=time.monotonic())
             self._resume(connection)
 
-    def _resume(self, connection: Connection) -> None:
-        request = connection.waiting
+    def _resume(self, connection: AcceptedConnection) -> None:
+        request = connection.pending_request
         assert request is not None
         try:
-            outcome = self._host.apply(connection.node_id, request, moment())
+            outcome = self._host.apply(connection.node_id, request, read_clocks())
         except OSError as error:
             raise StoreFailedError(str(error)) from error
-        if not isinstance(outcome, Reply):
-            connection.waiting = again(request, outcome)
+        if not isinstance(outcome, RequestReply):
+            connection.pending_request = with_pending(request, outcome)
             connection.deadline = outcome.deadline
             self._waiting.add(connection)
             return
         waited = connection in self._waiting
         self._waiting.discard(connection)
-        connection.waiting = None
+        connection.pending_request = None
         connection.closing = outcome.close
         if outcome.mute_s > 0:
             connection.muted_until = time.monotonic() + outcome.mute_s
@@ -232,24 +238,24 @@ class Server:
         if waited:
             self._serve_requests(connection)
 
-    def _watch(self, connection: Connection) -> None:
+    def _update_events(self, connection: AcceptedConnection) -> None:
         if connection not in self._connections:
             return
         if connection.closing and not connection.unsent:
             self._close(connection)
             return
         events = selectors.EVENT_WRITE if connection.unsent else selectors.EVENT_READ
-        deaf = connection.ended or connection in self._muted
+        deaf = connection.peer_closed or connection in self._muted
         if not self._host.serves(connection.node_id) or (deaf and not connection.unsent):
             events = 0
-        self._look(connection.sock, events, connection)
+        self._set_events(connection.sock, events, connection)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: AcceptedConnection) -> None:
         if connection in self._connections:
             self._connections.discard(connection)
             self._waiting.discard(connection)
             self._muted.discard(connection)
-            self._look(connection.sock, 0, None)
+            self._set_events(connection.sock, 0, None)
             connection.sock.close()
 
     # Commands
@@ -260,7 +266,7 @@ class Server:
         *lines, rest = self._commands.split(b"\n")
         self._commands = bytearray(rest)
         for line in lines:
-            answer = self._host.obey(bytes(line), moment())
+            answer = self._host.execute_command(bytes(line), read_clocks())
             self._follow_nodes()
             _ = sys.stdout.write(answer.decode())
             _ = sys.stdout.flush()
@@ -290,7 +296,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def open_node(settings: BrokerSettings, peers: tuple[Peer, ...]) -> tuple[Node, FolderLogs | None]:
+def open_node(settings: BrokerSettings, peers: tuple[PeerNode, ...]) -> tuple[BrokerNode, FolderLogStore | None]:
     """Open the stores, make the topics that shall exist, and load the logs.
 
     Raises:
@@ -301,7 +307,7 @@ def open_node(settings: BrokerSettings, peers: tuple[Peer, ...]) -> tuple[Node, 
     folder = settings.catalogue_dir
     kept = None
     if settings.log_dir is not None:
-        kept = FolderLogs(settings.log_dir)
+        kept = FolderLogStore(settings.log_dir)
         folder = folder or settings.log_dir / "catalogue"
     catalogue = MemoryCatalogue() if folder is None else FolderCatalogue(folder)
     for spec in settings.topics:
@@ -311,14 +317,14 @@ def open_node(settings: BrokerSettings, peers: tuple[Peer, ...]) -> tuple[Node, 
     if other:
         raise SettingsError([f"topic {name} exists with {found[name]} partitions" for name in other])
     start = secrets.randbelow(STARTS_MAX) if kept is None else kept.next_start()
-    node = Node(
+    node = BrokerNode(
         settings.node_id,
         peers,
         start=start,
         limits=settings.limits,
         topic_store=catalogue,
-        log_store=kept or MemoryLogs(),
-        moment=moment(),
+        log_store=kept or MemoryLogStore(),
+        moment=read_clocks(),
     )
     return node, kept
 
@@ -351,16 +357,16 @@ def run(settings: BrokerSettings) -> None:
     """
     checks.check(settings)
     _raise_descriptor_limit()
-    say(WARNING)
+    write_stderr(WARNING)
     with contextlib.ExitStack() as stack:
         listeners, peers = _listen_all(settings)
         for listener in listeners.values():
             _ = stack.enter_context(listener)
         if settings.cluster:
-            host: Host = ManyNodes(open_cluster(settings, peers))
+            host: Host = ClusterHost(open_cluster(settings, peers))
         else:
             node, kept = open_node(settings, peers)
-            host = OneNode(node)
+            host = SingleNodeHost(node)
             if kept is not None:
                 _ = stack.enter_context(contextlib.closing(kept))
         wake = stack.enter_context(_signals())
@@ -369,7 +375,7 @@ def run(settings: BrokerSettings) -> None:
         Server(settings, listeners, host).serve(wake)
 
 
-def _listen_all(settings: BrokerSettings) -> tuple[dict[int, socket.socket], tuple[Peer, ...]]:
+def _listen_all(settings: BrokerSettings) -> tuple[dict[int, socket.socket], tuple[PeerNode, ...]]:
     """Listen for every node of this process; return its listeners and all nodes of the cluster.
 
     Raises:
@@ -378,29 +384,29 @@ def _listen_all(settings: BrokerSettings) -> tuple[dict[int, socket.socket], tup
     if not settings.cluster:
         listener = listen(settings.host, settings.port)
         port: int = listener.getsockname()[1]
-        return {settings.node_id: listener}, settings.nodes or (Peer(settings.node_id, settings.host, port),)
+        return {settings.node_id: listener}, settings.nodes or (PeerNode(settings.node_id, settings.host, port),)
     listeners: dict[int, socket.socket] = {}
-    peers: list[Peer] = []
+    peers: list[PeerNode] = []
     for number in range(settings.cluster):
         node_id = settings.node_id + number
         listeners[node_id] = listen(settings.host, settings.port + number if settings.port else 0)
-        peers.append(Peer(node_id, settings.host, listeners[node_id].getsockname()[1]))
+        peers.append(PeerNode(node_id, settings.host, listeners[node_id].getsockname()[1]))
     return listeners, tuple(peers)
 
 
-def open_cluster(settings: BrokerSettings, peers: tuple[Peer, ...]) -> Cluster:
+def open_cluster(settings: BrokerSettings, peers: tuple[PeerNode, ...]) -> ReplicatedCluster:
     """Start all nodes of a cluster with replicas, and make the topics that shall exist."""
-    cluster = Cluster(
+    cluster = ReplicatedCluster(
         peers,
-        log_store=MemoryLogs(),
-        moment=moment(),
+        log_store=MemoryLogStore(),
+        moment=read_clocks(),
         limits=settings.limits,
         timing=settings.timing,
         first_start=secrets.randbelow(STARTS_MAX),
     )
     for spec in settings.topics:
         _ = cluster.controller.create(spec.name, spec.partitions, spec.settings, settings.limits.default_replicas)
-    cluster.settle(moment())
+    cluster.run_until_stable(read_clocks())
     return cluster
 
 
@@ -420,24 +426,24 @@ def _announce(settings: BrokerSettings, line: bytes) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run with these arguments, or the command line's; the exit status is one of `runtime.process.Exit`."""
-    refuse_optimised()
-    take_journal()
+    """Run with these arguments, or the command line's; the exit status is one of `runtime.process.ExitCode`."""
+    require_assertions()
+    redirect_output_to_journal()
     # Started by hand, a broker may outlive its shell; started with the daemon, it ends with it.
     if PARENT_VARIABLE in os.environ:
-        tie_to_parent()
+        exit_with_parent()
     try:
         settings = parse(sys.argv[1:] if arguments is None else arguments)
         logs.configure(f"broker-{settings.node_id}")
         run(settings)
     except SettingsError as error:
         for problem in error.problems:
-            say(f"penstock broker: {problem}")
-        return Exit.USAGE
+            write_stderr(f"penstock broker: {problem}")
+        return ExitCode.USAGE
     except (FolderInUseError, StoreFailedError, OSError) as error:
-        say(f"penstock broker: {error}")
-        return Exit.FAILED
-    return Exit.OK
+        write_stderr(f"penstock broker: {error}")
+        return ExitCode.FAILED
+    return ExitCode.OK
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from .cluster.node import NODES_MAX, Limits, Peer
+from .cluster.node import NODES_MAX, BrokerNodeLimits, PeerNode
 from .log.internal_topics import NAMES
 from .log.topics import PARTITIONS_MAX, SettingError, check_settings, name_is_legal
-from .replication.replicated_cluster import Timing
+from .replication.replicated_cluster import ClusterTiming
 
 REQUEST_BYTES_MAX: Final = 104_857_600
 """Kafka's default for `socket.request.max.bytes`."""
@@ -42,7 +42,7 @@ class BrokerSettings:
     port: int
     """0: any free one, told in the line that says `ready`; for a cluster of one node."""
 
-    nodes: tuple[Peer, ...] = ()
+    nodes: tuple[PeerNode, ...] = ()
     """All nodes of the cluster, this one among them; empty: this one alone."""
 
     log_dir: Path | None = None
@@ -52,11 +52,11 @@ class BrokerSettings:
     """Where the list of topics is kept, the same for all nodes; None: in `log_dir`, or in memory."""
 
     topics: tuple[TopicSpec, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: BrokerNodeLimits = field(default_factory=BrokerNodeLimits)
     cluster: int = 0
     """Nodes with replicas in this one process, from `node_id` on, at neighbouring ports; 0: this is one node with single copies."""
 
-    timing: Timing = field(default_factory=Timing)
+    timing: ClusterTiming = field(default_factory=ClusterTiming)
     """Of a cluster."""
 
     request_bytes_max: int = REQUEST_BYTES_MAX
@@ -79,18 +79,18 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def parse_nodes(text: str) -> tuple[Peer, ...]:
+def parse_nodes(text: str) -> tuple[PeerNode, ...]:
     """Read `0@host:port,1@host:port`.
 
     Raises:
         ValueError: it is something else.
     """
-    peers: list[Peer] = []
+    peers: list[PeerNode] = []
     for item in text.split(","):
         node, at, address = item.strip().partition("@")
         if not at or not node.isdecimal():
             raise ValueError(f"{item!r} is not id@host:port")
-        peers.append(Peer(int(node), *parse_address(address)))
+        peers.append(PeerNode(int(node), *parse_address(address)))
     return tuple(peers)
 
 

@@ -22,8 +22,8 @@ from typing import Final
 
 import crc32c
 
-from .log.batches import CRC_FROM, HEAD, MAGIC, read_head
-from .log.topics import Topic
+from .log.batches import CRC_FROM, HEAD, MAGIC, read_header
+from .log.topics import BrokerTopic
 
 OPEN_FILES_MAX: Final = 256
 START_SUFFIX: Final = ".start"
@@ -33,30 +33,30 @@ class FolderInUseError(Exception):
     """Another process holds the log folder."""
 
 
-class MemoryLogs:
+class MemoryLogStore:
     """Nothing is kept: the log is what the process holds."""
 
-    def load(self, topic: Topic, partition: int) -> Sequence[bytes]:
+    def load(self, topic: BrokerTopic, partition: int) -> Sequence[bytes]:
         """Return no batches."""
         _ = topic, partition
         return []
 
-    def append(self, topic: Topic, partition: int, data: bytes) -> None:
+    def append(self, topic: BrokerTopic, partition: int, data: bytes) -> None:
         """Do nothing."""
 
-    def start_offset(self, topic: Topic, partition: int) -> int:
+    def start_offset(self, topic: BrokerTopic, partition: int) -> int:
         """Return 0."""
         _ = topic, partition
         return 0
 
-    def keep_start(self, topic: Topic, partition: int, offset: int) -> None:
+    def keep_start(self, topic: BrokerTopic, partition: int, offset: int) -> None:
         """Do nothing."""
 
-    def discard(self, topic: Topic) -> None:
+    def discard(self, topic: BrokerTopic) -> None:
         """Do nothing."""
 
 
-class FolderLogs:
+class FolderLogStore:
     """Logs of one node in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
@@ -85,7 +85,7 @@ class FolderLogs:
         _ = aside.rename(path)
         return number
 
-    def load(self, topic: Topic, partition: int) -> Sequence[bytes]:
+    def load(self, topic: BrokerTopic, partition: int) -> Sequence[bytes]:
         """Return the whole batches of a partition; what follows the last of them is cut off the file."""
         path = self._path(topic, partition)
         if not path.exists():
@@ -96,7 +96,7 @@ class FolderLogs:
             os.truncate(path, good)
         return batches
 
-    def append(self, topic: Topic, partition: int, data: bytes) -> None:
+    def append(self, topic: BrokerTopic, partition: int, data: bytes) -> None:
         """Write a batch behind the others.
 
         Raises:
@@ -107,12 +107,12 @@ class FolderLogs:
         while rest:
             rest = rest[os.write(descriptor, rest) :]
 
-    def start_offset(self, topic: Topic, partition: int) -> int:
+    def start_offset(self, topic: BrokerTopic, partition: int) -> int:
         """Where a log begins."""
         path = self._path(topic, partition).with_suffix(START_SUFFIX)
         return int(path.read_text()) if path.exists() else 0
 
-    def keep_start(self, topic: Topic, partition: int, offset: int) -> None:
+    def keep_start(self, topic: BrokerTopic, partition: int, offset: int) -> None:
         """Write down where a log begins; the batches before it stay in their file, unread.
 
         Raises:
@@ -124,7 +124,7 @@ class FolderLogs:
         _ = aside.write_text(str(offset))
         _ = aside.rename(path)
 
-    def discard(self, topic: Topic) -> None:
+    def discard(self, topic: BrokerTopic) -> None:
         """Delete the logs of a topic."""
         folder = self._folder / topic.id.hex
         for path in [path for path in self._open if path.parent == folder]:
@@ -137,7 +137,7 @@ class FolderLogs:
             os.close(self._open.popitem()[1])
         os.close(self._lock)
 
-    def _path(self, topic: Topic, partition: int) -> Path:
+    def _path(self, topic: BrokerTopic, partition: int) -> Path:
         return self._folder / topic.id.hex / f"{partition}.log"
 
     def _descriptor(self, path: Path) -> int:
@@ -159,7 +159,7 @@ def whole_batches(content: bytes) -> tuple[list[bytes], int]:
     expected: int | None = None
     while True:
         try:
-            head = read_head(content, at)
+            head = read_header(content, at)
         except struct.error:
             return batches, at
         data = content[at : at + head.size]

@@ -8,7 +8,7 @@ import typer
 from .common import ConfigOption, fail, settings_from
 
 if TYPE_CHECKING:
-    from .topic_admin import TopicFound
+    from .topic_admin import TopicDescription
 
 RETENTION_MS: Final = 90 * 86_400_000
 WANTED: Final = {
@@ -41,7 +41,7 @@ def create_topic(
     topic = settings.audit.topic
     try:
         with TopicAdmin(settings.kafka) as admin:
-            found = admin.look(topic, [*WANTED, "min.insync.replicas"])
+            found = admin.describe(topic, [*WANTED, "min.insync.replicas"])
             if found is None:
                 admin.create(topic, partitions, replication_factor or -1, WANTED)
                 sys.stdout.write(f"{topic}: made, {partitions} partitions, compacted, kept for 90 days\n")
@@ -56,7 +56,7 @@ def create_topic(
     sys.stdout.write(f"{topic}: is there, {found.partitions} partitions, as it should be\n")
 
 
-def problems(found: "TopicFound") -> list[str]:
+def problems(found: "TopicDescription") -> list[str]:
     """What an audit topic should be and this one is not, in sentences."""
     wrong: list[str] = []
     policy = {word.strip() for word in (found.settings.get("cleanup.policy") or "").split(",")}
@@ -74,7 +74,7 @@ def problems(found: "TopicFound") -> list[str]:
     return wrong
 
 
-def missing(settings_topic: str, found: "TopicFound | None") -> list[str]:
+def missing(settings_topic: str, found: "TopicDescription | None") -> list[str]:
     """Warnings for `penstock check`."""
     if found is None:
         return [f"the audit topic {settings_topic} does not exist: penstock audit create-topic makes it"]

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from ..config.bootstrap import parse_bootstrap
-from ..config.model import Kafka
-from ..producer.network.connection import Connection
+from ..config.model import KafkaSettings
+from ..producer.network.connection import KafkaConnection
 from ..producer.network.resolver import Resolver
 from ..producer.network.socket_options import control_options
-from ..producer.protocol.responses import Answer
+from ..producer.protocol.responses import ResponseOrBytes
 from ..runtime.clock import monotonic
 from ..runtime.loop import Loop
 
@@ -22,7 +22,7 @@ _ATTEMPTS: Final = 4
 """A name may have an address of each family, of which one is answered."""
 
 
-class Reached(NamedTuple):
+class ServerCheck(NamedTuple):
     """What came of one server."""
 
     server: str
@@ -30,35 +30,35 @@ class Reached(NamedTuple):
     """Empty: it answers, and believes us."""
 
 
-class _Try:
+class _ServerProbe:
     """One server, until it is ready or there is no hope. The owner of its connection."""
 
-    def __init__(self, loop: Loop, resolver: Resolver, kafka: Kafka, server: tuple[str, int]) -> None:
+    def __init__(self, loop: Loop, resolver: Resolver, kafka: KafkaSettings, server: tuple[str, int]) -> None:
         host, port = server
         self.server: Final = f"{host}:{port}"
         self.problem: str | None = None
         self._attempts = 0
         chance = random.Random()  # noqa: S311 - jitter
-        self.connection: Connection[None] = Connection(
+        self.connection: KafkaConnection[None] = KafkaConnection(
             loop, resolver, host, port, options=control_options(kafka), owner=self, rng=chance.random
         )
         self.connection.connect()
 
-    def connection_ready(self, connection: Connection[None]) -> None:
+    def connection_ready(self, connection: KafkaConnection[None]) -> None:
         """It has said who it is, and been told who we are: a listener that expected more would not answer a question."""
         sent = connection.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), None)
         if sent is None:
             self.problem = f"{self.server} takes no version of Metadata that we speak"
 
-    def connection_answered(self, connection: Connection[None], tag: None, answer: Answer) -> None:
+    def connection_answered(self, connection: KafkaConnection[None], tag: None, answer: ResponseOrBytes) -> None:
         """Whatever it says of the cluster, it speaks with us."""
         assert (connection, tag) == (self.connection, None), "one question each"
         self.problem = "" if isinstance(answer, MetadataResponse) else f"{self.server} does not answer what was asked"
 
-    def connection_lost(self, connection: Connection[None], tags: list[None], reason: str) -> None:
+    def connection_lost(self, connection: KafkaConnection[None], tags: list[None], reason: str) -> None:
         """Once more, unless it would be the same again."""
         self._attempts += 1
-        if connection.refused or self._attempts == _ATTEMPTS or tags:
+        if connection.authentication_failed or self._attempts == _ATTEMPTS or tags:
             hint = (
                 " at the first question: does the listener want a login (security.protocol = SASL_…)?" if tags else ""
             )
@@ -67,11 +67,11 @@ class _Try:
             connection.connect()
 
 
-def reach(kafka: Kafka) -> list[Reached]:
+def check_servers(kafka: KafkaSettings) -> list[ServerCheck]:
     """Speak to all of the bootstrap servers at once, for at most `CHECK_S` seconds."""
     loop = Loop()
     resolver = Resolver(loop)
-    tries = [_Try(loop, resolver, kafka, server) for server in parse_bootstrap(kafka.bootstrap_servers)]
+    tries = [_ServerProbe(loop, resolver, kafka, server) for server in parse_bootstrap(kafka.bootstrap_servers)]
     over = monotonic() + CHECK_S
     now = monotonic()
     while now < over:
@@ -83,7 +83,7 @@ def reach(kafka: Kafka) -> list[Reached]:
         deadlines = (connection.next_deadline() for connection in waiting)
         _ = loop.run_once(min((at for at in deadlines if at is not None), default=over))
         now = monotonic()
-    found = [Reached(each.server, _told(each)) for each in tries]
+    found = [ServerCheck(each.server, _problem_of(each)) for each in tries]
     for each in tries:
         _ = each.connection.close()
     resolver.close()
@@ -91,7 +91,7 @@ def reach(kafka: Kafka) -> list[Reached]:
     return found
 
 
-def _told(attempt: _Try) -> str:
+def _problem_of(attempt: _ServerProbe) -> str:
     if attempt.problem is not None:
         return attempt.problem
     return attempt.connection.last_error or f"no answer within {CHECK_S:.0f} s ({attempt.connection.state.name})"

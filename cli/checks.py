@@ -15,16 +15,16 @@ _BROKERS_ASSUMED: Final = 16
 
 
 @dataclass(slots=True)
-class Found:
+class CheckResult:
     """What would keep the daemon from starting, and what may surprise later."""
 
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
-def host(settings: Settings) -> Found:
+def host(settings: Settings) -> CheckResult:
     """Directories, file system, descriptors, checksums: without touching what a running daemon holds."""
-    found = Found(warnings=[f"kafka.{caution}" for caution in settings.kafka.cautions()])
+    found = CheckResult(warnings=[f"kafka.{caution}" for caution in settings.kafka.warnings()])
     for path in (settings.data_dir, settings.runtime_dir):
         _directory(path, found)
     _filesystem(settings, found)
@@ -53,13 +53,13 @@ def security(settings: Settings) -> list[str]:
     return [f"kafka.{problem}" for problem in problems]
 
 
-def _directory(path: Path, found: Found) -> None:
+def _directory(path: Path, found: CheckResult) -> None:
     existing = next((parent for parent in (path, *path.parents) if parent.exists()), None)
     if existing is None or not os.access(existing, os.W_OK | os.X_OK):
         found.problems.append(f"{path} cannot be written by uid {os.getuid()}: create it for the daemon's user")
 
 
-def _filesystem(settings: Settings, found: Found) -> None:
+def _filesystem(settings: Settings, found: CheckResult) -> None:
     from ..daemon.spool.directory import SpoolError, check_file_system
 
     place = next(parent for parent in (settings.spool_dir, *settings.spool_dir.parents) if parent.exists())
@@ -69,7 +69,7 @@ def _filesystem(settings: Settings, found: Found) -> None:
         found.problems.append(str(error))
 
 
-def _descriptors(settings: Settings, found: Found) -> None:
+def _descriptors(settings: Settings, found: CheckResult) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _DESCRIPTORS_PER_PEER * _BROKERS_ASSUMED + settings.limits.sessions_max
     if hard != resource.RLIM_INFINITY and hard < needed:
@@ -78,24 +78,24 @@ def _descriptors(settings: Settings, found: Found) -> None:
         )
 
 
-def brokers(settings: Settings) -> Found:
+def brokers(settings: Settings) -> CheckResult:
     """Speak to every bootstrap server as the daemon would: one that answers will do, and the others are worth a warning.
 
     Without a file that is needed nobody is spoken to.
     """
-    from .broker_checks import reach
+    from .broker_checks import check_servers
 
     if security(settings):
-        return Found()
-    reached = reach(settings.kafka)
+        return CheckResult()
+    reached = check_servers(settings.kafka)
     failures = [
         f"kafka.bootstrap.servers: {problem if server in problem else f'{server}: {problem}'}"
         for server, problem in reached
         if problem
     ]
     if len(failures) < len(reached):
-        return Found(warnings=[*failures, *_audit_topic(settings)])
-    return Found(problems=[*failures, "no bootstrap server can be used: records would wait in the spool"])
+        return CheckResult(warnings=[*failures, *_audit_topic(settings)])
+    return CheckResult(problems=[*failures, "no bootstrap server can be used: records would wait in the spool"])
 
 
 def _audit_topic(settings: Settings) -> list[str]:
@@ -107,6 +107,6 @@ def _audit_topic(settings: Settings) -> list[str]:
         return []
     try:
         with TopicAdmin(settings.kafka) as admin:
-            return missing(settings.audit.topic, admin.look(settings.audit.topic, list(WANTED)))
+            return missing(settings.audit.topic, admin.describe(settings.audit.topic, list(WANTED)))
     except AdminError as error:
         return [f"the audit topic cannot be looked at: {error}"]

@@ -12,7 +12,7 @@ from ..config import handover
 from ..config.errors import ConfigError
 from ..config.load import load, validate
 from ..config.model import Settings
-from ..runtime.process import Exit
+from ..runtime.process import ExitCode
 
 DEFAULT_CONFIG: Final = Path("/etc/penstock/penstock.toml")
 
@@ -29,7 +29,7 @@ RuntimeOption = Annotated[
 ]
 
 
-def fail(text: str, code: Exit = Exit.FAILED) -> NoReturn:
+def fail(text: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
     """End with a sentence on standard error."""
     sys.stderr.write(f"penstock: {text}\n")
     raise typer.Exit(int(code))
@@ -39,7 +39,7 @@ def settings_from(config: Path | None, *, trial: tuple[Path, str] | None = None)
     """The settings of `config` or the default file. With `trial` (directory, bootstrap servers) and no file, settings that
     keep everything in that directory; with a file, those bootstrap servers take the place of the file's.
 
-    Exits with `Exit.CONFIGURATION` after telling every problem.
+    Exits with `ExitCode.CONFIGURATION` after telling every problem.
     """
     try:
         if trial is None:
@@ -54,7 +54,7 @@ def settings_from(config: Path | None, *, trial: tuple[Path, str] | None = None)
     except ConfigError as error:
         for problem in error.problems:
             sys.stderr.write(f"penstock: {problem}\n")
-        raise typer.Exit(int(Exit.CONFIGURATION)) from error
+        raise typer.Exit(int(ExitCode.CONFIGURATION)) from error
 
 
 def runtime_directory(given: Path | None, config: Path | None) -> Path:

@@ -8,7 +8,7 @@ import typer
 from ..config import handover
 from ..config.errors import ConfigError
 from ..config.load import load
-from ..runtime.process import Exit
+from ..runtime.process import ExitCode
 from .common import DEFAULT_CONFIG, ConfigOption, JsonOption, RuntimeOption, fail, runtime_directory, write_json
 
 
@@ -38,7 +38,7 @@ def reload(config: ConfigOption = None, runtime_dir: RuntimeOption = None, as_js
     except ConfigError as error:
         for problem in error.problems:
             sys.stderr.write(f"penstock: {problem}\n")
-        raise typer.Exit(int(Exit.CONFIGURATION)) from error
+        raise typer.Exit(int(ExitCode.CONFIGURATION)) from error
     runtime = runtime_dir.absolute() if runtime_dir else settings.runtime_dir
     handed_over = runtime / "settings.json"
     try:
@@ -112,7 +112,7 @@ def check(
         if not problems:
             sys.stdout.write(f"{path}: no problem found\n")
     if problems:
-        raise typer.Exit(int(Exit.CONFIGURATION))
+        raise typer.Exit(int(ExitCode.CONFIGURATION))
 
 
 def broker(context: typer.Context) -> None:

@@ -3,7 +3,7 @@
 import sys
 from typing import NoReturn
 
-from ..runtime.process import Exit
+from ..runtime.process import ExitCode
 
 
 def main() -> NoReturn:
@@ -17,5 +17,5 @@ def main() -> NoReturn:
             f"penstock: the command line needs {error.name}, which is not installed: this installation is for clients only. "
             "Install the daemon's parts too: pip install 'penstock[daemon]'\n"
         )
-        sys.exit(Exit.FAILED)
+        sys.exit(ExitCode.FAILED)
     run()

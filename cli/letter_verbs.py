@@ -20,11 +20,11 @@ def list_verb(
     as_json: JsonOption = False,
 ) -> None:
     """The letters: topic, partition, Kafka's error, how many records."""
-    from ..daemon.deadletters.files import list_letters
+    from ..daemon.deadletters.files import list_dead_letters
 
     folder = directory or data_settings(config, runtime_dir).dead_letter_dir
     try:
-        letters = list_letters(folder) if folder.exists() else []
+        letters = list_dead_letters(folder) if folder.exists() else []
     except OSError as error:
         fail(f"{folder}: {error.strerror}")
     if as_json:
@@ -46,10 +46,10 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """One letter's records. Keys and values are base64 with --json."""
-    from ..daemon.deadletters.files import DeadLetterError, show_letter
+    from ..daemon.deadletters.files import DeadLetterError, read_dead_letter
 
     try:
-        letter, records = show_letter(directory or data_settings(config, runtime_dir).dead_letter_dir, name)
+        letter, records = read_dead_letter(directory or data_settings(config, runtime_dir).dead_letter_dir, name)
     except (DeadLetterError, OSError) as error:
         fail(str(error))
     if as_json:

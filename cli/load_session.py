@@ -20,7 +20,7 @@ _VARIANTS: Final = 8
 _LATENCIES_MAX: Final = 200_000
 
 
-class Order(NamedTuple):
+class LoadSpec(NamedTuple):
     """What one session shall do. `rate` 0: as fast as it goes; `key_bytes` 0: keyless."""
 
     socket: str
@@ -35,7 +35,7 @@ class Order(NamedTuple):
     seed: int
 
 
-class Measured(NamedTuple):
+class LoadResult(NamedTuple):
     """What one session saw. CPU in microseconds; latencies in ms from handing over to the answer, a frame each."""
 
     sent: int
@@ -47,12 +47,12 @@ class Measured(NamedTuple):
     first_error: str
 
 
-class Session:
+class LoadSession:
     """Sends frames of ready-made records and notes their answers."""
 
-    def __init__(self, order: Order, tell: Callable[[dict[str, object]], None]) -> None:
+    def __init__(self, order: LoadSpec, tell: Callable[[dict[str, object]], None]) -> None:
         self._order = order
-        self._tell = tell
+        self._report = tell
         self._told_at = 0.0
         self._random = Random(order.seed)  # noqa: S311 - payload, not secrets
         self._frames = [self._columns() for _ in range(_VARIANTS)]
@@ -61,7 +61,7 @@ class Session:
         self.failed = 0
         self.latencies_ms: list[float] = []
         self.first_error = ""
-        self._room = threading.Semaphore(order.unanswered_frames)
+        self._in_flight = threading.Semaphore(order.unanswered_frames)
 
     def _columns(self) -> tuple[list[bytes], list[bytes] | None]:
         count = self._order.frame_records
@@ -69,7 +69,7 @@ class Session:
         keys = [self._random.randbytes(self._order.key_bytes) for _ in range(count)] if self._order.key_bytes else None
         return values, keys
 
-    def run(self) -> Measured:
+    def run(self) -> LoadResult:
         """Send for the ordered time, wait for every answer, tell what was measured."""
         producer = Producer(self._order.socket, level=cast("LevelName", self._order.level), detail="none")
         before = resource.getrusage(resource.RUSAGE_SELF)
@@ -89,7 +89,9 @@ class Session:
         after = resource.getrusage(resource.RUSAGE_SELF)
         producer.close(timeout=10)
         cpu_us = int((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e6)
-        return Measured(self.sent, self.acknowledged, self.failed, seconds, cpu_us, self.latencies_ms, self.first_error)
+        return LoadResult(
+            self.sent, self.acknowledged, self.failed, seconds, cpu_us, self.latencies_ms, self.first_error
+        )
 
     def _due(self, elapsed: float) -> int:
         """How many records to send now: a frame, or less where the rate does not allow that many yet."""
@@ -98,7 +100,7 @@ class Session:
         return min(self._order.frame_records, max(0, int(elapsed * self._order.rate) - self.sent))
 
     def _send(self, producer: Producer, turn: int, count: int, now: float) -> None:
-        _ = self._room.acquire()
+        _ = self._in_flight.acquire()
         values, keys = self._frames[turn % _VARIANTS]
         if count < len(values):
             values, keys = values[:count], keys[:count] if keys else None
@@ -107,7 +109,7 @@ class Session:
         future.add_done_callback(lambda done: self._answered(done, count, now))
 
     def _answered(self, done: Future[FrameMetadata], count: int, sent_at: float) -> None:
-        self._room.release()
+        self._in_flight.release()
         error = done.exception()
         if error is not None:
             self.failed += count
@@ -120,7 +122,7 @@ class Session:
     def _progress(self, now: float) -> None:
         if now - self._told_at >= _TELL_S:
             self._told_at = now
-            self._tell({"acknowledged": self.acknowledged})
+            self._report({"acknowledged": self.acknowledged})
 
 
 def _write(item: dict[str, object]) -> None:
@@ -130,8 +132,8 @@ def _write(item: dict[str, object]) -> None:
 
 def main() -> int:
     """Entry point of the process."""
-    order = Order(**json.loads(sys.argv[1]))
-    _write(Session(order, _write).run()._asdict())
+    order = LoadSpec(**json.loads(sys.argv[1]))
+    _write(LoadSession(order, _write).run()._asdict())
     return 0
 
 

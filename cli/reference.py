@@ -5,17 +5,17 @@ from typing import Final
 import typer
 
 from ..runtime.command_page import options_of, sections_of
-from ..runtime.process import Exit
+from ..runtime.process import ExitCode
 
 EXITS: Final = {
-    Exit.OK: "done; of a process: an orderly end",
-    Exit.FAILED: "it could not be done; standard error says why",
-    Exit.USAGE: "wrong options",
-    Exit.PARENT_GONE: "of a process: the launcher has ended",
-    Exit.PEER_GONE: "of a shard: its router has ended, or the bus between them broke",
-    Exit.BROKEN: "of a process: a rule was broken; it stops rather than send",
-    Exit.SPOOL: "of a process: spool or journal cannot be had",
-    Exit.CONFIGURATION: "the settings, or what they describe, are wrong; every problem is told",
+    ExitCode.OK: "done; of a process: an orderly end",
+    ExitCode.FAILED: "it could not be done; standard error says why",
+    ExitCode.USAGE: "wrong options",
+    ExitCode.PARENT_GONE: "of a process: the launcher has ended",
+    ExitCode.PEER_GONE: "of a shard: its router has ended, or the bus between them broke",
+    ExitCode.INVARIANT_VIOLATED: "of a process: a rule was broken; it stops rather than send",
+    ExitCode.SPOOL: "of a process: spool or journal cannot be had",
+    ExitCode.CONFIGURATION: "the settings, or what they describe, are wrong; every problem is told",
 }
 """What each exit code means."""
 

@@ -29,7 +29,7 @@ def show(
     from ..daemon.spool import report as spool_report
 
     folder = directory or data_settings(config, runtime_dir).spool_dir
-    _ = _tell(spool_report.show, folder, as_json=as_json)
+    _ = _write_report(spool_report.show, folder, as_json=as_json)
 
 
 @app.command()
@@ -43,11 +43,11 @@ def verify(
     from ..daemon.spool import report as spool_report
 
     folder = directory or data_settings(config, runtime_dir).spool_dir
-    if _tell(spool_report.verify, folder, as_json=as_json).damaged:
+    if _write_report(spool_report.verify, folder, as_json=as_json).damaged:
         raise typer.Exit(1)
 
 
-def _tell(look: Callable[[Path], Report], folder: Path, *, as_json: bool) -> Report:
+def _write_report(look: Callable[[Path], Report], folder: Path, *, as_json: bool) -> Report:
     """Make the report and write it, for a program or for a person."""
     try:
         report = look(folder)

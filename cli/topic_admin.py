@@ -10,12 +10,12 @@ from kafka.protocol.admin.topics import CreateTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from ..config.bootstrap import parse_bootstrap
-from ..config.model import Kafka
-from ..producer.network.connection import Connection
+from ..config.model import KafkaSettings
+from ..producer.network.connection import KafkaConnection
 from ..producer.network.resolver import Resolver
 from ..producer.network.socket_options import control_options
 from ..producer.protocol.error_codes import error_name
-from ..producer.protocol.responses import Answer, KafkaRequest
+from ..producer.protocol.responses import KafkaRequest, ResponseOrBytes
 from ..runtime.clock import monotonic
 from ..runtime.loop import Loop
 
@@ -29,7 +29,7 @@ class AdminError(Exception):
     """The text says what could not be done, and why."""
 
 
-class TopicFound(NamedTuple):
+class TopicDescription(NamedTuple):
     """A topic that is there, and those of its settings that were asked for."""
 
     partitions: int
@@ -37,31 +37,31 @@ class TopicFound(NamedTuple):
     settings: dict[str, str | None]
 
 
-class _Talk:
+class _BrokerConnection:
     """One connection, asked one question at a time."""
 
-    def __init__(self, loop: Loop, resolver: Resolver, kafka: Kafka, host: str, port: int) -> None:
+    def __init__(self, loop: Loop, resolver: Resolver, kafka: KafkaSettings, host: str, port: int) -> None:
         self._loop = loop
-        self._answer: Answer | None = None
+        self._answer: ResponseOrBytes | None = None
         self._lost: str | None = None
         self._ready = False
         self._attempts = 0
         chance = random.Random()  # noqa: S311 - jitter
-        self.connection: Connection[None] = Connection(
+        self.connection: KafkaConnection[None] = KafkaConnection(
             loop, resolver, host, port, options=control_options(kafka), owner=self, rng=chance.random
         )
 
-    def connection_ready(self, connection: Connection[None]) -> None:
+    def connection_ready(self, connection: KafkaConnection[None]) -> None:
         assert connection is self.connection, "it has one"
         self._ready = True
 
-    def connection_answered(self, connection: Connection[None], tag: None, answer: Answer) -> None:
+    def connection_answered(self, connection: KafkaConnection[None], tag: None, answer: ResponseOrBytes) -> None:
         assert (connection, tag) == (self.connection, None), "one question each"
         self._answer = answer
 
-    def connection_lost(self, connection: Connection[None], tags: list[None], reason: str) -> None:
+    def connection_lost(self, connection: KafkaConnection[None], tags: list[None], reason: str) -> None:
         self._attempts += 1
-        if connection.refused or self._attempts == _ATTEMPTS or tags:
+        if connection.authentication_failed or self._attempts == _ATTEMPTS or tags:
             self._lost = reason
         else:
             connection.connect()
@@ -98,12 +98,12 @@ class _Talk:
 class TopicAdmin:
     """Speaks to the cluster of these settings for at most `TALK_S` seconds. A context manager."""
 
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: KafkaSettings) -> None:
         self._kafka = kafka
         self._loop = Loop()
         self._resolver = Resolver(self._loop)
         self._until = monotonic() + TALK_S
-        self._talks: list[_Talk] = []
+        self._talks: list[_BrokerConnection] = []
         self._controller: tuple[str, int] | None = None
 
     def __enter__(self) -> Self:
@@ -117,13 +117,13 @@ class TopicAdmin:
         self._resolver.close()
         self._loop.close()
 
-    def look(self, topic: str, settings: list[str]) -> TopicFound | None:
+    def describe(self, topic: str, settings: list[str]) -> TopicDescription | None:
         """The topic, None where there is none.
 
         Raises:
             AdminError: no broker says.
         """
-        talk = self._anyone()
+        talk = self._any_broker()
         asked = MetadataRequest.MetadataRequestTopic(name=topic)
         told = talk.ask(MetadataRequest(topics=[asked], allow_auto_topic_creation=False), self._until)
         brokers = {broker.node_id: (str(broker.host), int(broker.port)) for broker in told.brokers}
@@ -141,10 +141,10 @@ class TopicAdmin:
         if described.error_code:
             raise AdminError(f"settings of topic {topic}: {error_name(described.error_code)}")
         values = {str(entry.name): entry.value for entry in described.configs}
-        return TopicFound(len(found.partitions), min(replicas, default=0), values)
+        return TopicDescription(len(found.partitions), min(replicas, default=0), values)
 
     def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> None:
-        """Make the topic; call `look` first. -1: as the brokers do by default.
+        """Make the topic; call `describe` first. -1: as the brokers do by default.
 
         Raises:
             AdminError: it was not made, in the broker's words.
@@ -158,24 +158,24 @@ class TopicAdmin:
             assignments=[],
             configs=configs,
         )
-        talk = self._talks[-1] if self._controller is None else self._talk(*self._controller)
+        talk = self._talks[-1] if self._controller is None else self._connect(*self._controller)
         request = CreateTopicsRequest(topics=[row], timeout_ms=int(TALK_S * 1_000), validate_only=False)
         answer = talk.ask(cast("KafkaRequest", request), self._until).topics[0]
         if answer.error_code:
             words = getattr(answer, "error_message", None)
             raise AdminError(f"topic {topic}: {error_name(answer.error_code)}" + (f": {words}" if words else ""))
 
-    def _anyone(self) -> _Talk:
+    def _any_broker(self) -> _BrokerConnection:
         problems: list[str] = []
         for host, port in parse_bootstrap(self._kafka.bootstrap_servers):
             try:
-                return self._talk(host, port)
+                return self._connect(host, port)
             except AdminError as error:
                 problems.append(str(error))
         raise AdminError("; ".join(problems))
 
-    def _talk(self, host: str, port: int) -> _Talk:
-        talk = _Talk(self._loop, self._resolver, self._kafka, host, port)
+    def _connect(self, host: str, port: int) -> _BrokerConnection:
+        talk = _BrokerConnection(self._loop, self._resolver, self._kafka, host, port)
         self._talks.append(talk)
         problem = talk.connect(self._until)
         if problem is not None:

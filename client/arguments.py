@@ -23,7 +23,7 @@ def level_number(name: str) -> int:
         raise ValueError(f"level {name!r} is not one of {', '.join(LEVELS)}") from None
 
 
-def frozen(given: object, what: str) -> bytes:
+def as_bytes(given: object, what: str) -> bytes:
     """Bytes that nobody changes while they wait.
 
     Raises:
@@ -49,7 +49,7 @@ def check_numbers(partition: int | None, timestamp_ms: int | None) -> None:
             raise ValueError(f"{what} {number} is not between 0 and {limit - 1}")
 
 
-def column(given: object) -> object:
+def as_column(given: object) -> object:
     """Columns are lists or tuples on the wire; other sequences become lists.
 
     Raises:
@@ -62,7 +62,7 @@ def column(given: object) -> object:
     return list(cast("Sequence[object]", given))
 
 
-def tell(done: Future[T], on_ack: Callable[[T | None, PenstockError | None], None]) -> None:
+def call_on_ack(done: Future[T], on_ack: Callable[[T | None, PenstockError | None], None]) -> None:
     """Call back with what became of it."""
     error = done.exception()
     if error is not None:

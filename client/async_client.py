@@ -14,26 +14,26 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
-from ..api.bridging import Bridge, Link, settle
+from ..api.bridging import Bridge, LoopBinding, settle
 from ..api.errors import OutcomeUnknownError, PenstockError, WaitTimeoutError
-from ..api.futures import Future, Outcome, RecordFuture
+from ..api.futures import FrameOutcome, Future, RecordFuture
 from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
-from ..api.plugins import Given, Plugins
-from ..api.records import Header, Headers, Record, kept
+from ..api.plugins import PluginOptions, Plugins
+from ..api.records import Header, Headers, Record, reusable_headers
 from ..wire.frames import PartitionInfo
-from .arguments import LevelName, column
+from .arguments import LevelName, as_column
 from .client import Producer
-from .core.window import Ask
-from .plugins import Plugged, put, put_many, report
+from .core.window import PartitionsRequest
+from .plugins import ClientPluginPipeline, log_plugin_failure, send_many_prepared, send_prepared
 
 F = TypeVar("F")
-_NO_PLUGINS: Final = Plugged(Plugins(Given(), {}, report))
-_ALL: Final = "all topics"
+_NO_PLUGINS: Final = ClientPluginPipeline(Plugins(PluginOptions(), {}, log_plugin_failure))
+_SEND_LOCK: Final = "all topics"
 """Room is the same for every topic, and so is the queue for it."""
 
 
-class NoRoomError(Exception):
+class BufferFullError(Exception):
     """The buffer is full. Applications never see this."""
 
     def __init__(self, size: int) -> None:
@@ -41,18 +41,20 @@ class NoRoomError(Exception):
         self.size: Final = size
 
 
-class Ending(Protocol):
+class ClientCompletion(Protocol):
     """Something that has ended, to be told on the loop."""
 
     def deliver(self) -> None: ...
 
 
-class Watch:
+class FrameWaiter:
     """The records of one frame that a loop waits for."""
 
     __slots__ = ("_frames", "_futures", "_outcome", "bridge")
 
-    def __init__(self, frames: "dict[Outcome, Watch]", outcome: Outcome, bridge: Bridge[Ending]) -> None:
+    def __init__(
+        self, frames: "dict[FrameOutcome, FrameWaiter]", outcome: FrameOutcome, bridge: Bridge[ClientCompletion]
+    ) -> None:
         self.bridge: Final = bridge
         self._frames: Final = frames
         self._outcome: Final = outcome
@@ -62,7 +64,7 @@ class Watch:
         """Have the loop's future follow that of a record of the frame."""
         self._futures.append((index, future))
 
-    def settled(self) -> None:
+    def on_settled(self) -> None:
         """The frame's end is known; on the producer's thread, as a rule."""
         self.bridge.post(self)
 
@@ -82,7 +84,7 @@ class Watch:
             settle(future, None, error)
 
 
-class Told:
+class FutureCompletion:
     """The end of something else than a record."""
 
     __slots__ = ("_error", "_future", "_result")
@@ -96,92 +98,94 @@ class Told:
         settle(self._future, self._result, self._error)
 
 
-class Bell(threading.Condition):
+class ClientLoopCondition(threading.Condition):
     """A condition that is heard by coroutines, too."""
 
     def __init__(self, lock: threading.Lock, ring: Callable[[], None]) -> None:
         super().__init__(lock)
-        self._ring: Final = ring
+        self._notify_loop: Final = ring
 
     def notify_all(self) -> None:
         super().notify_all()
-        self._ring()
+        self._notify_loop()
 
 
-class Hurried(Producer):
+class NonBlockingClient(Producer):
     """A producer whose calls never wait."""
 
-    def __init__(self, path: str | os.PathLike[str] | None, link: Link[Ending], **given: Any) -> None:  # noqa: ANN401
+    def __init__(self, path: str | os.PathLike[str] | None, link: LoopBinding[ClientCompletion], **given: Any) -> None:  # noqa: ANN401
         self._link: Final = link
-        self.watches: dict[Outcome, Watch] = {}
+        self.waiters: dict[FrameOutcome, FrameWaiter] = {}
         super().__init__(path, **given)
 
-    def _condition(self, lock: threading.Lock) -> threading.Condition:
-        return Bell(lock, self._link.ring)
+    def _make_condition(self, lock: threading.Lock) -> threading.Condition:
+        return ClientLoopCondition(lock, self._link.notify_all)
 
     def _await_room(self, size: int) -> None:
-        if not self._fits(size):
-            raise NoRoomError(size)
+        if not self._has_room_or_ended(size):
+            raise BufferFullError(size)
 
     @property
-    def plugged(self) -> Plugged | None:
+    def plugin_pipeline(self) -> ClientPluginPipeline | None:
         """Serializers and interceptors, if there are any."""
-        return self._plugged
+        return self._plugin_pipeline
 
     @property
-    def steps(self) -> Plugged:
+    def pipeline(self) -> ClientPluginPipeline:
         """What a record passes on its way."""
-        return self._plugged or _NO_PLUGINS
+        return self._plugin_pipeline or _NO_PLUGINS
 
     @property
     def max_block_s(self) -> float:
         """How long room and partitions may be waited for."""
         return self._max_block_s
 
-    def fits(self, size: int) -> bool:
+    def has_room_for(self, size: int) -> bool:
         """Whether there is room, or never will be."""
-        with self._shared:
-            return self._window.idle or self._fits(size)
+        with self._condition:
+            return self._window.idle or self._has_room_or_ended(size)
 
-    def exhausted(self, size: int) -> PenstockError:
+    def buffer_exhausted(self, size: int) -> PenstockError:
         """There was no room in time."""
-        return self._exhausted(size)
+        return self._buffer_exhausted(size)
 
-    def lacks(self, topic: str) -> bool:
+    def lacks_partitions(self, topic: str) -> bool:
         """Whether a partitioner of the application's has to wait for the partitions of a topic."""
-        return self._choice is not None and not self._choice.knows(topic)
+        return self._partition_selector is not None and not self._partition_selector.has_partitions(topic)
 
-    def learn(self, topic: str, partitions: Sequence[PartitionMetadata]) -> None:
+    def learn_partitions(self, topic: str, partitions: Sequence[PartitionMetadata]) -> None:
         """The partitions that it waited for."""
-        if self._choice is not None:
-            self._choice.learn(topic, partitions)
+        if self._partition_selector is not None:
+            self._partition_selector.learn(topic, partitions)
 
     def begin_flush(self) -> int:
         """Have nothing wait for company any more. Returns what `flushed` wants."""
-        with self._shared:
+        with self._condition:
             mark = self._window.flush()
             self._worker.wake()
         return mark
 
     def flushed(self, mark: int) -> bool:
         """Whether everything of before has ended."""
-        with self._shared:
+        with self._condition:
             return self._window.flushed(mark)
 
-    def ask(self, topic: str, answer: Callable[[Sequence[PartitionInfo] | None, PenstockError | None], None]) -> None:
+    def request_partitions(
+        self, topic: str, answer: Callable[[Sequence[PartitionInfo] | None, PenstockError | None], None]
+    ) -> None:
         """Have the daemon asked for a topic's partitions.
 
         Raises:
             ClosedError: the producer is closed or cannot go on.
         """
-        with self._shared:
-            self._enter(0)
-            self._window.ask(Ask(topic, answer))
+        with self._condition:
+            self._ensure_room(0)
+            self._window.request_partitions(PartitionsRequest(topic, answer))
             self._worker.wake()
 
     def begin_close(self) -> bool:
         """Have the session end when everything is answered. False: there is none."""
-        with self._shared:
+        with self._condition:
             self._closed = True
             if self._started:
                 self._worker.close()
@@ -189,22 +193,22 @@ class Hurried(Producer):
 
     def ended(self) -> bool:
         """Whether the thread has ended."""
-        with self._shared:
+        with self._condition:
             return self._worker.ended
 
-    def end(self, why: str) -> None:
+    def finish_close(self, why: str) -> None:
         """Give up what is left, and end."""
-        with self._shared:
+        with self._condition:
             if self._started and not (self._window.idle or self._worker.ended):
                 self._worker.abandon(why)
-        self._end()
+        self._join_thread()
 
     def after_fork(self) -> None:
         error = OutcomeUnknownError("the record is the parent process's")
-        for watch in self.watches.values():
+        for watch in self.waiters.values():
             watch.fail(error)
-        self.watches = {}
-        self._link.cut(error)
+        self.waiters = {}
+        self._link.detach(error)
         super().after_fork()
 
 
@@ -240,9 +244,9 @@ class AsyncProducer:
         value_serializer: object = None,
         interceptors: Sequence[object] = (),
     ) -> None:
-        self._link: Final = Link[Ending](_deliver)
-        self._followed: Bridge[Ending] | None = None
-        self._inner: Final = Hurried(
+        self._link: Final = LoopBinding[ClientCompletion](_deliver)
+        self._followed_bridge: Bridge[ClientCompletion] | None = None
+        self._inner: Final = NonBlockingClient(
             socket,
             self._link,
             client_id=client_id,
@@ -277,10 +281,10 @@ class AsyncProducer:
         Raises:
             What `Producer.send` raises.
         """
-        bridge, inner, headers = self._link.bridge(), self._inner, kept(headers)
-        if inner.plugged is None and not self._link.turns.waited and not inner.lacks(topic):
-            with suppress(NoRoomError):
-                return self._follow(
+        bridge, inner, headers = self._link.bridge(), self._inner, reusable_headers(headers)
+        if inner.plugin_pipeline is None and not self._link.send_locks.in_use and not inner.lacks_partitions(topic):
+            with suppress(BufferFullError):
+                return self._loop_future(
                     bridge,
                     inner.send(
                         topic,
@@ -293,33 +297,37 @@ class AsyncProducer:
                     ),
                 )
         record = Record(topic, value, key, Headers(headers), partition, timestamp_ms)
-        record, told = inner.steps.prepared(record, None)
+        record, told = inner.pipeline.prepare(record, None)
         try:
-            taken = await self._take(record.topic, partial(put, partial(Producer.send, inner), record, level, told))
+            taken = await self._call_when_room(
+                record.topic, partial(send_prepared, partial(Producer.send, inner), record, level, told)
+            )
         except BaseException as error:
-            inner.steps.not_taken([record], error, told.partition)
+            inner.pipeline.notify_send_error([record], error, told.partition)
             raise
-        return self._follow(bridge, taken)
+        return self._loop_future(bridge, taken)
 
-    def _follow(self, bridge: Bridge[Ending], taken: Future[RecordMetadata]) -> asyncio.Future[RecordMetadata]:
+    def _loop_future(
+        self, bridge: Bridge[ClientCompletion], taken: Future[RecordMetadata]
+    ) -> asyncio.Future[RecordMetadata]:
         """The loop's future of a record that has been taken."""
         assert isinstance(taken, RecordFuture), "the producer makes no other futures of records"
         future: asyncio.Future[RecordMetadata] = bridge.loop.create_future()
-        if bridge is not self._followed:
+        if bridge is not self._followed_bridge:
             # Frames of a loop that is gone.
-            self._followed = bridge
-            self._inner.watches = {}
-        watches, outcome = self._inner.watches, taken.outcome
+            self._followed_bridge = bridge
+            self._inner.waiters = {}
+        watches, outcome = self._inner.waiters, taken.outcome
         watch = watches.get(outcome)
         if watch is None:
-            watch = watches[outcome] = Watch(watches, outcome, bridge)
+            watch = watches[outcome] = FrameWaiter(watches, outcome, bridge)
             watch.add(taken.index, future)
-            outcome.watch(watch.settled)
+            outcome.watch(watch.on_settled)
         else:
             watch.add(taken.index, future)
         return future
 
-    async def _take(self, topic: str, take: Callable[[], F]) -> F:
+    async def _call_when_room(self, topic: str, take: Callable[[], F]) -> F:
         """Call `take` when its turn has come and there is room.
 
         Raises:
@@ -328,19 +336,19 @@ class AsyncProducer:
         """
         inner, loop = self._inner, asyncio.get_running_loop()
         deadline = loop.time() + inner.max_block_s
-        async with self._link.turns.turn(_ALL):
-            if inner.lacks(topic):
+        async with self._link.send_locks.hold(_SEND_LOCK):
+            if inner.lacks_partitions(topic):
                 # Who had to wait for others waits no longer for that.
                 left_s = max(0.0, deadline - loop.time())
-                inner.learn(topic, await self.partitions_for(topic, left_s))
+                inner.learn_partitions(topic, await self.partitions_for(topic, left_s))
             while True:
                 try:
                     return take()
-                except NoRoomError as lack:
+                except BufferFullError as lack:
                     size = lack.size
                 left_s = deadline - loop.time()
-                if not await self._link.waiters().until(partial(inner.fits, size), left_s):
-                    raise inner.exhausted(size)
+                if not await self._link.waiters().wait_for(partial(inner.has_room_for, size), left_s):
+                    raise inner.buffer_exhausted(size)
 
     async def send_many(
         self,
@@ -359,20 +367,20 @@ class AsyncProducer:
             What `Producer.send_many` raises.
         """
         bridge, inner = self._link.bridge(), self._inner
-        given = [column(one) for one in (partitions, keys, values, headers, timestamps_ms)]
-        columns, told = inner.steps.prepared_many(topic, given, None)
-        take = partial(put_many, partial(Producer.send_many, inner), topic, columns, level, told)
+        given = [as_column(one) for one in (partitions, keys, values, headers, timestamps_ms)]
+        columns, told = inner.pipeline.prepare_many(topic, given, None)
+        take = partial(send_many_prepared, partial(Producer.send_many, inner), topic, columns, level, told)
         try:
-            taken = await self._take(topic, take)
+            taken = await self._call_when_room(topic, take)
         except BaseException as error:
-            inner.steps.not_taken(told.records or (), error)
+            inner.pipeline.notify_send_error(told.records or (), error)
             raise
         future: asyncio.Future[FrameMetadata] = bridge.loop.create_future()
-        self._link.keep(future)
+        self._link.track(future)
 
         def post(done: Future[FrameMetadata]) -> None:
             error = done.exception()
-            bridge.post(Told(future, None if error is not None else done.result(), error))
+            bridge.post(FutureCompletion(future, None if error is not None else done.result(), error))
 
         taken.add_done_callback(post)
         return future
@@ -388,7 +396,7 @@ class AsyncProducer:
         """
         waiters = self._link.waiters()
         mark = self._inner.begin_flush()
-        if not await waiters.until(partial(self._inner.flushed, mark), timeout):
+        if not await waiters.wait_for(partial(self._inner.flushed, mark), timeout):
             raise WaitTimeoutError(f"not everything was answered within {timeout} s")
         # It may have been seen before the loop came to what was posted.
         self._link.bridge().drain()
@@ -403,7 +411,9 @@ class AsyncProducer:
         """
         bridge = self._link.bridge()
         answered: asyncio.Future[Sequence[PartitionInfo] | None] = bridge.loop.create_future()
-        self._inner.ask(topic, lambda found, error: bridge.post(Told(answered, found, error)))
+        self._inner.request_partitions(
+            topic, lambda found, error: bridge.post(FutureCompletion(answered, found, error))
+        )
         limit_s = self._inner.max_block_s if timeout is None else timeout
         done, _ = await asyncio.wait((answered,), timeout=limit_s)
         if not done:
@@ -421,10 +431,10 @@ class AsyncProducer:
         waiters, inner = self._link.waiters(), self._inner
         try:
             if inner.begin_close():
-                _ = await waiters.until(inner.ended, timeout)
+                _ = await waiters.wait_for(inner.ended, timeout)
         finally:
             # Not by the loop: callbacks that are still to run may wait for it.
-            await asyncio.to_thread(inner.end, f"the producer was closed after {timeout} s without an answer")
+            await asyncio.to_thread(inner.finish_close, f"the producer was closed after {timeout} s without an answer")
 
     @property
     def held_bytes(self) -> int:
@@ -440,5 +450,5 @@ class AsyncProducer:
         await self.close()
 
 
-def _deliver(ending: Ending) -> None:
+def _deliver(ending: ClientCompletion) -> None:
     ending.deliver()

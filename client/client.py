@@ -22,12 +22,12 @@ from ..api.errors import (
 from ..api.futures import FrameFuture, Future, RecordFuture
 from ..api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
 from ..api.partitioning import Partitioner
-from ..api.plugins import Given, Plugins
+from ..api.plugins import PluginOptions, Plugins
 from ..api.records import Headers as RecordHeaders
 from ..api.records import Record
 from ..wire.errors import FrameError
 from ..wire.frames import Code, Detail, PartitionInfo, valid_client_id
-from .arguments import LevelName, check_numbers, column, frozen, level_number, tell
+from .arguments import LevelName, as_bytes, as_column, call_on_ack, check_numbers, level_number
 from .core.columns import (
     FRAME_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -37,10 +37,10 @@ from .core.columns import (
     new_packer,
     pack_many,
 )
-from .core.window import Ask, Window, WindowLimits, columns_size
-from .partitions import Choice, Learn
-from .plugins import Plugged, Told, ToldMany, report, watcher_of
-from .worker import Session, Worker
+from .core.window import PartitionsRequest, Window, WindowLimits, record_count
+from .partitions import OnPartitions, PartitionSelector
+from .plugins import ClientAckCallback, ClientFrameAckCallback, ClientPluginPipeline, done_callback, log_plugin_failure
+from .worker import SessionOptions, SessionThread
 
 log: Final = logging.getLogger("penstock.client")
 
@@ -114,32 +114,36 @@ class Producer:
         self._detail: Final = Detail(detail)
         self._on_error: Final = on_error
         self._partitioner: Final = partitioner
-        given = Given(key_serializer, value_serializer, interceptors, partitioner)
-        self._plugins: Final = Plugins(given, {"client.id": client_id or ""}, report) if given.anything else None
-        self._begin()
+        given = PluginOptions(key_serializer, value_serializer, interceptors, partitioner)
+        self._plugins: Final = (
+            Plugins(given, {"client.id": client_id or ""}, log_plugin_failure) if given.has_any else None
+        )
+        self._init_process_state()
         _producers.add(self)
 
-    def _begin(self) -> None:
+    def _init_process_state(self) -> None:
         """Everything that belongs to this process."""
         self._pid = os.getpid()
         self._closed = False
         self._lock = threading.Lock()
-        self._shared = self._condition(self._lock)
-        self._packing = threading.Lock()
+        self._condition = self._make_condition(self._lock)
+        self._packer_lock = threading.Lock()
         self._packer = new_packer()
         self._window = Window(self._limits, threading.Condition(threading.Lock()), durable=self._client_id is not None)
-        session = Session(self._path, self._client_id, self._detail)
+        session = SessionOptions(self._path, self._client_id, self._detail)
         plugins = self._plugins
         at_end = None if plugins is None else plugins.close
-        self._worker = Worker(session, self._window, self._shared, self._on_error, at_end)
+        self._worker = SessionThread(session, self._window, self._condition, self._on_error, at_end)
         self._started = False
-        self._choice = None if self._partitioner is None else Choice(self._partitioner)
-        self._plugged = None if plugins is None or not plugins.handles_records else Plugged(plugins)
+        self._partition_selector = None if self._partitioner is None else PartitionSelector(self._partitioner)
+        self._plugin_pipeline = (
+            None if plugins is None or not plugins.handles_records else ClientPluginPipeline(plugins)
+        )
         # A producer nobody holds any more ends by itself once everything is answered.
-        self._finalizer = weakref.finalize(self, self._worker.let_go)
+        self._finalizer = weakref.finalize(self, self._worker.close_unlocked)
         self._finalizer.atexit = False
 
-    def _condition(self, lock: threading.Lock) -> threading.Condition:
+    def _make_condition(self, lock: threading.Lock) -> threading.Condition:
         """Told of whatever somebody may wait for."""
         return threading.Condition(lock)
 
@@ -167,24 +171,24 @@ class Producer:
             BufferExhaustedError: the buffer stayed full for `max_block_ms`.
             ClosedError: the producer is closed or cannot go on.
         """
-        if self._plugged is not None and type(on_ack) is not Told:
+        if self._plugin_pipeline is not None and type(on_ack) is not ClientAckCallback:
             record = Record(topic, value, key, RecordHeaders(headers), partition, timestamp_ms)
-            return self._plugged.send(partial(Producer.send, self), record, level, on_ack)
+            return self._plugin_pipeline.send(partial(Producer.send, self), record, level, on_ack)
         size, flat = RECORD_OVERHEAD_BYTES, None
         if value is not None:
             if type(value) is not bytes:
-                value = frozen(value, "value")
+                value = as_bytes(value, "value")
             size += len(value)
         if key is not None:
             if type(key) is not bytes:
-                key = frozen(key, "key")
+                key = as_bytes(key, "key")
             size += len(key)
         if headers is not None:
             flat = flatten(headers)
             size += flat_bytes(flat)
-        if partition is None and self._choice is not None:
-            partition = self._choice.one(self, topic, key, value)
-            if isinstance(on_ack, Told):
+        if partition is None and self._partition_selector is not None:
+            partition = self._partition_selector.select(self, topic, key, value)
+            if isinstance(on_ack, ClientAckCallback):
                 on_ack.partition = partition
         if partition is not None or timestamp_ms is not None:
             check_numbers(partition, timestamp_ms)
@@ -192,8 +196,8 @@ class Producer:
         most = size + FRAME_OVERHEAD_BYTES
         with self._lock:
             window, worker = self._window, self._worker
-            if not worker.taking or window.held_bytes + most > self._limits.buffer_bytes_max:
-                self._enter(most)
+            if not worker.accepting or window.held_bytes + most > self._limits.buffer_bytes_max:
+                self._ensure_room(most)
             if most > window.frame_bytes_max:
                 raise RefusedError(Code.TOO_LARGE, f"the record takes more than {window.frame_bytes_max} bytes")
             outcome, index, stir = window.add(
@@ -203,7 +207,7 @@ class Producer:
                 worker.wake()
         future = RecordFuture(outcome, index)
         if on_ack is not None:
-            future.add_done_callback(lambda done: tell(done, on_ack))
+            future.add_done_callback(lambda done: call_on_ack(done, on_ack))
         return future
 
     def send_many(
@@ -230,17 +234,17 @@ class Producer:
             BufferExhaustedError: the buffer stayed full for `max_block_ms`.
             ClosedError: the producer is closed or cannot go on.
         """
-        if self._plugged is not None and not isinstance(on_ack, ToldMany):
-            given = [column(one) for one in (partitions, keys, values, headers, timestamps_ms)]
-            return self._plugged.send_many(partial(Producer.send_many, self), topic, given, level, on_ack)
+        if self._plugin_pipeline is not None and not isinstance(on_ack, ClientFrameAckCallback):
+            given = [as_column(one) for one in (partitions, keys, values, headers, timestamps_ms)]
+            return self._plugin_pipeline.send_many(partial(Producer.send_many, self), topic, given, level, on_ack)
         number = self._level if level is None else level_number(level)
         flat = None if headers is None else [flatten(one) for one in headers]
-        columns = [column(partitions), column(keys), column(values), flat, column(timestamps_ms)]
-        count = columns_size(columns)
-        if self._choice is not None:
-            columns[0] = self._choice.many(self, topic, columns, count)
+        columns = [as_column(partitions), as_column(keys), as_column(values), flat, as_column(timestamps_ms)]
+        count = record_count(columns)
+        if self._partition_selector is not None:
+            columns[0] = self._partition_selector.select_many(self, topic, columns, count)
         try:
-            with self._packing:
+            with self._packer_lock:
                 parts = pack_many(
                     self._packer,
                     topic,
@@ -256,18 +260,18 @@ class Producer:
             raise ValueError(
                 f"{size} bytes are more than the buffer's {self._limits.buffer_bytes_max}: send them in pieces"
             )
-        with self._shared:
-            self._enter(size)
+        with self._condition:
+            self._ensure_room(size)
             outcomes = self._window.put(topic, number, parts, now=time.monotonic())
             self._worker.wake()
         future = FrameFuture(outcomes)
         if on_ack is not None:
-            future.add_done_callback(watcher_of(on_ack))
+            future.add_done_callback(done_callback(on_ack))
         return future
 
-    def _enter(self, size: int) -> None:
+    def _ensure_room(self, size: int) -> None:
         """Under the lock: is the producer fit to take `size` bytes, now or within `max_block_ms`?"""
-        self._check()
+        self._check_open()
         if not self._started:
             self._started = True
             self._worker.start()
@@ -279,24 +283,24 @@ class Producer:
         window.seal_all()
         self._worker.wake()
         self._await_room(size)
-        self._check()
+        self._check_open()
 
     def _await_room(self, size: int) -> None:
         """Under the lock."""
-        if not self._shared.wait_for(lambda: self._fits(size), self._max_block_s):
-            raise self._exhausted(size)
+        if not self._condition.wait_for(lambda: self._has_room_or_ended(size), self._max_block_s):
+            raise self._buffer_exhausted(size)
 
-    def _fits(self, size: int) -> bool:
+    def _has_room_or_ended(self, size: int) -> bool:
         """Whether nothing is to be waited for any more."""
         return self._window.has_room(size) or self._worker.ended
 
-    def _exhausted(self, size: int) -> BufferExhaustedError:
+    def _buffer_exhausted(self, size: int) -> BufferExhaustedError:
         return BufferExhaustedError(
             f"no room for {size} bytes within {self._max_block_s * 1000:.0f} ms:"
             f" {self._window.held_bytes} of {self._limits.buffer_bytes_max} bytes wait for answers"
         )
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self._worker.failure is not None:
             raise self._worker.failure
         if self._closed or self._worker.ended:
@@ -312,10 +316,10 @@ class Producer:
             RuntimeError: called by a callback, which would wait for itself.
         """
         self._forbid_callback("flush")
-        with self._shared:
+        with self._condition:
             mark = self._window.flush()
             self._worker.wake()
-            if not self._shared.wait_for(lambda: self._window.flushed(mark), timeout):
+            if not self._condition.wait_for(lambda: self._window.flushed(mark), timeout):
                 raise WaitTimeoutError(f"not everything was answered within {timeout} s")
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
@@ -334,26 +338,26 @@ class Producer:
         def answer(found: Sequence[PartitionInfo] | None, error: PenstockError | None) -> None:
             answers.append((found, error))
 
-        with self._shared:
-            self._enter(0)
-            self._window.ask(Ask(topic, answer))
+        with self._condition:
+            self._ensure_room(0)
+            self._window.request_partitions(PartitionsRequest(topic, answer))
             self._worker.wake()
-            if not self._shared.wait_for(lambda: bool(answers), limit_s):
+            if not self._condition.wait_for(lambda: bool(answers), limit_s):
                 raise WaitTimeoutError(f"no answer within {limit_s} s")
         found, error = answers[0]
         if error is not None:
             raise error
         return [PartitionMetadata(*row) for row in found or ()]
 
-    def ask_partitions(self, topic: str, learn: Learn) -> None:
+    def ask_partitions(self, topic: str, learn: OnPartitions) -> None:
         """As `partitions_for`, without waiting; what goes wrong is asked again later."""
 
         def answer(found: Sequence[PartitionInfo] | None, _: PenstockError | None) -> None:
             if found is not None:
                 learn([PartitionMetadata(*row) for row in found])
 
-        with self._shared:
-            self._window.ask(Ask(topic, answer))
+        with self._condition:
+            self._window.request_partitions(PartitionsRequest(topic, answer))
             self._worker.wake()
 
     def close(self, timeout: float | None = None) -> None:
@@ -367,15 +371,15 @@ class Producer:
             PenstockError: everything is closed, but a serializer, an interceptor or the partitioner raised when it was.
         """
         self._forbid_callback("close")
-        with self._shared:
+        with self._condition:
             self._closed = True
             if self._started:
                 self._worker.close()
-                if not self._shared.wait_for(lambda: self._window.idle or self._worker.ended, timeout):
+                if not self._condition.wait_for(lambda: self._window.idle or self._worker.ended, timeout):
                     self._worker.abandon(f"the producer was closed after {timeout} s without an answer")
-        self._end()
+        self._join_thread()
 
-    def _end(self) -> None:
+    def _join_thread(self) -> None:
         """The thread is about to end, if there is one."""
         if self._started:
             self._worker.join(None)
@@ -407,25 +411,25 @@ class Producer:
         """In the child: leave the parent's session alone and be ready to begin one of its own."""
         worker, window, closed = self._worker, self._window, self._closed
         _ = self._finalizer.detach()
-        worker.forget()
+        worker.after_fork()
         if self._client_id is not None:
             name = f"{self._client_id}.{os.getpid()}"
             self._client_id = name if valid_client_id(name) else None
-        self._begin()
+        self._init_process_state()
         self._closed = closed
-        _orphan(window)
+        _fail_after_fork(window)
 
 
-def _orphan(window: Window) -> None:
+def _fail_after_fork(window: Window) -> None:
     """Futures of the parent's records are done in the child: nobody will tell it. Other threads' locks are not touched."""
     error = OutcomeUnknownError("the record is the parent process's")
     for outcome in window.outcomes():
-        outcome.gate = threading.Condition(threading.Lock())
+        outcome.condition = threading.Condition(threading.Lock())
         if not outcome.done:
             outcome.error = error
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     for producer in list(_producers):
         producer.after_fork()
 
@@ -436,5 +440,5 @@ def _at_exit() -> None:
         producer.close(max(0.0, deadline - time.monotonic()))
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)
 _ = atexit.register(_at_exit)

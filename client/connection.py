@@ -19,7 +19,7 @@ _TIMEVAL: Final = struct.Struct("@ll")
 _PIECES_MAX: Final = 512
 
 
-class LostError(Exception):
+class ConnectionLostError(Exception):
     """The connection is gone."""
 
 
@@ -69,7 +69,7 @@ class Connection:
             except BlockingIOError:
                 return
             except OSError as error:
-                raise LostError(os.strerror(error.errno or 0)) from error
+                raise ConnectionLostError(os.strerror(error.errno or 0)) from error
             self._drop(written)
 
     def _drop(self, written: int) -> None:
@@ -95,15 +95,15 @@ class Connection:
             except BlockingIOError:
                 return
             except OSError as error:
-                raise LostError(os.strerror(error.errno or 0)) from error
+                raise ConnectionLostError(os.strerror(error.errno or 0)) from error
             if count == 0:
-                raise LostError("the daemon has closed the connection")
+                raise ConnectionLostError("the daemon has closed the connection")
             self._filled += count
             start = 0
             while self._filled - start >= LENGTH.size:
                 (size,) = LENGTH.unpack_from(view, start)
                 if not 0 < size <= ANSWER_BYTES_MAX:
-                    raise LostError(f"the daemon sends a message of {size} bytes")
+                    raise ConnectionLostError(f"the daemon sends a message of {size} bytes")
                 end = start + LENGTH.size + size
                 if end > self._filled:
                     break

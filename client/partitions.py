@@ -5,48 +5,48 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
 from ..api.metadata import PartitionMetadata
-from ..api.partitioning import Partitioner, chosen
+from ..api.partitioning import Partitioner, choose_partition
 from .core.partitions import PartitionCache
 
 MAX_AGE_S: Final = 30.0
 TOPICS_MAX: Final = 1_024
 
-Learn = Callable[[Sequence[PartitionMetadata]], None]
+OnPartitions = Callable[[Sequence[PartitionMetadata]], None]
 
 
-class Source(Protocol):
+class PartitionSource(Protocol):
     """Who knows the partitions of topics."""
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
         """Wait for them."""
         ...
 
-    def ask_partitions(self, topic: str, learn: Learn) -> None:
+    def ask_partitions(self, topic: str, learn: OnPartitions) -> None:
         """Have them told later, on another thread, if all goes well."""
 
 
-class Choice:
+class PartitionSelector:
     """Calls the partitioner. What it raises, and what is wrong with its answer, goes to whoever sends."""
 
     def __init__(self, partitioner: Partitioner, *, max_age_s: float = MAX_AGE_S) -> None:
         self._partitioner: Final = partitioner
         self._cache: Final = PartitionCache(max_age_s=max_age_s, topics_max=TOPICS_MAX)
 
-    def one(self, source: Source, topic: str, key: bytes | None, value: bytes | None) -> int | None:
+    def select(self, source: PartitionSource, topic: str, key: bytes | None, value: bytes | None) -> int | None:
         """The partition of one record; None: the daemon chooses.
 
         Raises:
             TypeError, ValueError: the answer is no partition of the topic.
             RefusedError, WaitTimeoutError, ClosedError, RuntimeError: its partitions are not known, see `partitions_for`.
         """
-        return chosen(self._partitioner, topic, key, value, self._partitions(source, topic))
+        return choose_partition(self._partitioner, topic, key, value, self._partitions(source, topic))
 
-    def many(self, source: Source, topic: str, columns: Sequence[object], count: int) -> object:
+    def select_many(self, source: PartitionSource, topic: str, columns: Sequence[object], count: int) -> object:
         """The column of partitions for `count` records, whose columns are partitions, keys, values, and what else there is:
         chosen where none is given.
 
         Raises:
-            TypeError, ValueError, RefusedError, WaitTimeoutError, ClosedError, RuntimeError: as `one`.
+            TypeError, ValueError, RefusedError, WaitTimeoutError, ClosedError, RuntimeError: as `select`.
         """
         given = columns[0]
         if isinstance(given, int):
@@ -56,11 +56,13 @@ class Choice:
         values = cast("Sequence[object]", columns[2])
         partitions = self._partitions(source, topic)
         return [
-            chosen(self._partitioner, topic, _bytes(key), _bytes(value), partitions) if number is None else number
+            choose_partition(self._partitioner, topic, _bytes(key), _bytes(value), partitions)
+            if number is None
+            else number
             for number, key, value in zip(named, keys, values, strict=True)
         ]
 
-    def knows(self, topic: str) -> bool:
+    def has_partitions(self, topic: str) -> bool:
         """Whether the partitions of a topic need not be waited for."""
         return self._cache.get(topic) is not None
 
@@ -68,7 +70,7 @@ class Choice:
         """Somebody has waited for them."""
         self._cache.learn(topic, partitions, time.monotonic())
 
-    def _partitions(self, source: Source, topic: str) -> Sequence[PartitionMetadata]:
+    def _partitions(self, source: PartitionSource, topic: str) -> Sequence[PartitionMetadata]:
         known = self._cache.get(topic)
         if known is None:
             known = source.partitions_for(topic)

@@ -6,32 +6,32 @@ from typing import Any, Final, TypeVar, cast
 
 from ..api.errors import PenstockError
 from ..api.futures import FrameFuture
-from ..api.interceptors import Chain, nowhere
+from ..api.interceptors import InterceptorChain, unknown_metadata
 from ..api.metadata import FrameMetadata, RecordMetadata
 from ..api.plugins import Plugins
 from ..api.records import Header, Headers, Record
-from .arguments import tell
+from .arguments import call_on_ack
 
 log: Final = logging.getLogger("penstock.client")
 F = TypeVar("F")
-Take = Callable[..., F]
+SendCall = Callable[..., F]
 """`Producer.send` or `Producer.send_many` of a producer."""
 GivenHeaders = Iterable[Header] | None
 RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
 FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
 
 
-def report(plugin: str, what: str) -> None:
+def log_plugin_failure(plugin: str, what: str) -> None:
     """Tell of a plug-in that raised, while that is handled."""
     log.exception("plugin_failed plugin=%s call=%s", plugin, what)  # noqa: LOG004
 
 
-class Told:
+class ClientAckCallback:
     """The end of one record, told to the interceptors and then to the application."""
 
     __slots__ = ("_chain", "_on_ack", "_record", "partition")
 
-    def __init__(self, chain: Chain | None, record: Record, on_ack: RecordCallback | None) -> None:
+    def __init__(self, chain: InterceptorChain | None, record: Record, on_ack: RecordCallback | None) -> None:
         self.partition = record.partition
         """The record's own, or what the application's partitioner has chosen."""
         self._chain: Final = chain
@@ -41,54 +41,56 @@ class Told:
     def __call__(self, metadata: RecordMetadata | None, error: PenstockError | None) -> None:
         if self._chain is not None:
             record = self._record
-            self._chain.on_ack(metadata or nowhere(record.topic, self.partition), error, record.headers)
+            self._chain.on_ack(metadata or unknown_metadata(record.topic, self.partition), error, record.headers)
         if self._on_ack is not None:
             self._on_ack(metadata, error)
 
 
-class ToldMany:
+class ClientFrameAckCallback:
     """The same for whole columns. `records`: None without interceptors."""
 
     __slots__ = ("_chain", "_on_ack", "records")
 
-    def __init__(self, chain: Chain | None, records: Sequence[Record] | None, on_ack: FrameCallback | None) -> None:
+    def __init__(
+        self, chain: InterceptorChain | None, records: Sequence[Record] | None, on_ack: FrameCallback | None
+    ) -> None:
         self._chain: Final = chain
         self.records: Final = records
         self._on_ack: Final = on_ack
 
-    def settled(self, done: FrameFuture) -> None:
+    def on_settled(self, done: FrameFuture) -> None:
         """The last frame has its answer."""
         if self._chain is not None and self.records is not None:
             for record, (metadata, error) in zip(self.records, done.records(), strict=True):
-                where = metadata or nowhere(record.topic, record.partition)
+                where = metadata or unknown_metadata(record.topic, record.partition)
                 self._chain.on_ack(where, error, record.headers)
         if self._on_ack is not None:
             error = done.exception()
             self._on_ack(None if error is not None else done.result(), error)
 
 
-class Plugged:
+class ClientPluginPipeline:
     """The calls of a producer that has serializers or interceptors."""
 
     def __init__(self, plugins: Plugins) -> None:
         self._plugins: Final = plugins
         self._chain: Final = plugins.chain
 
-    def send(self, take: Take[F], record: Record, level: str | None, on_ack: RecordCallback | None) -> F:
+    def send(self, take: SendCall[F], record: Record, level: str | None, on_ack: RecordCallback | None) -> F:
         """Have `take` send a record, in its last shape.
 
         Raises:
             SerializationError: a serializer cannot take key or value.
             What `Producer.send` raises.
         """
-        record, told = self.prepared(record, on_ack)
+        record, told = self.prepare(record, on_ack)
         try:
-            return put(take, record, level, told)
+            return send_prepared(take, record, level, told)
         except BaseException as error:
-            self.not_taken([record], error, told.partition)
+            self.notify_send_error([record], error, told.partition)
             raise
 
-    def prepared(self, record: Record, on_ack: RecordCallback | None) -> tuple[Record, Told]:
+    def prepare(self, record: Record, on_ack: RecordCallback | None) -> tuple[Record, ClientAckCallback]:
         """A record as the interceptors leave it, with key and value as bytes, and what is told of its end.
 
         Raises:
@@ -97,22 +99,22 @@ class Plugged:
         if self._chain is not None:
             record = self._chain.on_send(record)
         try:
-            record = self._serialized(record)
+            record = self._serialize(record)
         except BaseException as error:
-            self.not_taken([record], error, record.partition)
+            self.notify_send_error([record], error, record.partition)
             raise
         record.headers.freeze()
-        return record, Told(self._chain, record, on_ack)
+        return record, ClientAckCallback(self._chain, record, on_ack)
 
-    def _serialized(self, record: Record) -> Record:
+    def _serialize(self, record: Record) -> Record:
         key, value = record.key, record.value
         if self._plugins.key is not None:
-            key = self._plugins.key.bytes_of(record.topic, key, record.headers)
+            key = self._plugins.key.serialize(record.topic, key, record.headers)
         if self._plugins.value is not None:
-            value = self._plugins.value.bytes_of(record.topic, value, record.headers)
+            value = self._plugins.value.serialize(record.topic, value, record.headers)
         return record._replace(key=key, value=value)
 
-    def not_taken(self, records: Sequence[Record], error: BaseException, partition: int | None = None) -> None:
+    def notify_send_error(self, records: Sequence[Record], error: BaseException, partition: int | None = None) -> None:
         """These were not taken, and their sender is told by an exception (INT-3). `partition`: of a single one, if it was chosen."""
         if self._chain is None:
             return
@@ -121,7 +123,7 @@ class Plugged:
             self._chain.on_send_error(record, -1 if where is None else where, error)
 
     def send_many(
-        self, take: Take[F], topic: str, columns: Sequence[object], level: str | None, on_ack: FrameCallback | None
+        self, take: SendCall[F], topic: str, columns: Sequence[object], level: str | None, on_ack: FrameCallback | None
     ) -> F:
         """The same for whole columns: partitions, keys, values, headers, timestamps. With interceptors each record passes them alone.
 
@@ -130,17 +132,17 @@ class Plugged:
             ValueError: an interceptor gave a record another topic.
             What `Producer.send_many` raises.
         """
-        columns, told = self.prepared_many(topic, columns, on_ack)
+        columns, told = self.prepare_many(topic, columns, on_ack)
         try:
-            return put_many(take, topic, columns, level, told)
+            return send_many_prepared(take, topic, columns, level, told)
         except BaseException as error:
-            self.not_taken(told.records or (), error)
+            self.notify_send_error(told.records or (), error)
             raise
 
-    def prepared_many(
+    def prepare_many(
         self, topic: str, columns: Sequence[object], on_ack: FrameCallback | None
-    ) -> tuple[Sequence[object], ToldMany]:
-        """Columns as `prepared` leaves a record.
+    ) -> tuple[Sequence[object], ClientFrameAckCallback]:
+        """Columns as `prepare` leaves a record.
 
         Raises:
             SerializationError, ValueError: as `send_many`.
@@ -149,7 +151,7 @@ class Plugged:
         records: list[Record] | None = None
         if self._chain is not None:
             chain = self._chain
-            records = [chain.on_send(record) for record in _records(topic, columns)]
+            records = [chain.on_send(record) for record in _to_records(topic, columns)]
         try:
             if records is not None:
                 wrong = next((record.topic for record in records if record.topic != topic), topic)
@@ -160,16 +162,16 @@ class Plugged:
                 values = [record.value for record in records]
                 headers = [record.headers for record in records]
                 stamps = [record.timestamp_ms for record in records]
-            keys, values, headers = self._serialized_columns(topic, keys, values, headers)
+            keys, values, headers = self._serialize_columns(topic, keys, values, headers)
         except BaseException as error:
-            self.not_taken(records or (), error)
+            self.notify_send_error(records or (), error)
             raise
         for one in cast("Sequence[object]", headers or ()):
             if isinstance(one, Headers):
                 one.freeze()
-        return (partitions, keys, values, headers, stamps), ToldMany(self._chain, records, on_ack)
+        return (partitions, keys, values, headers, stamps), ClientFrameAckCallback(self._chain, records, on_ack)
 
-    def _serialized_columns(
+    def _serialize_columns(
         self, topic: str, keys: object, values: object, headers: object
     ) -> tuple[object, object, object]:
         roles = (self._plugins.key, self._plugins.value)
@@ -178,13 +180,13 @@ class Plugged:
             count = len(cast("Sequence[object]", values))
             own = [one if isinstance(one, Headers) else Headers(one) for one in own or [None] * count]
         if self._plugins.key is not None and keys is not None:
-            keys = self._plugins.key.column_of(topic, cast("Sequence[object]", keys), own)
+            keys = self._plugins.key.serialize_column(topic, cast("Sequence[object]", keys), own)
         if self._plugins.value is not None:
-            values = self._plugins.value.column_of(topic, cast("Sequence[object]", values), own)
+            values = self._plugins.value.serialize_column(topic, cast("Sequence[object]", values), own)
         return keys, values, own
 
 
-def put(take: Take[F], record: Record, level: str | None, told: Told) -> F:
+def send_prepared(take: SendCall[F], record: Record, level: str | None, told: ClientAckCallback) -> F:
     """Send a record that is prepared."""
     return take(
         record.topic,
@@ -198,14 +200,16 @@ def put(take: Take[F], record: Record, level: str | None, told: Told) -> F:
     )
 
 
-def put_many(take: Take[F], topic: str, columns: Sequence[object], level: str | None, told: ToldMany) -> F:
+def send_many_prepared(
+    take: SendCall[F], topic: str, columns: Sequence[object], level: str | None, told: ClientFrameAckCallback
+) -> F:
     """Send columns that are prepared."""
     partitions, keys, values, headers, stamps = columns
     more = {"partitions": partitions, "timestamps_ms": stamps, "level": level}
     return take(topic, values, keys, headers=headers, on_ack=told, **more)
 
 
-def _records(topic: str, columns: Sequence[object]) -> Iterable[Record]:
+def _to_records(topic: str, columns: Sequence[object]) -> Iterable[Record]:
     """Columns, one record after the other.
 
     Raises:
@@ -222,6 +226,6 @@ def _records(topic: str, columns: Sequence[object]) -> Iterable[Record]:
         yield Record(topic, value, key, Headers(headers), partition, stamp)
 
 
-def watcher_of(on_ack: FrameCallback | ToldMany) -> Callable[[Any], None]:
+def done_callback(on_ack: FrameCallback | ClientFrameAckCallback) -> Callable[[Any], None]:
     """What is called with the future of columns when they are settled."""
-    return on_ack.settled if isinstance(on_ack, ToldMany) else lambda done: tell(done, on_ack)
+    return on_ack.on_settled if isinstance(on_ack, ClientFrameAckCallback) else lambda done: call_on_ack(done, on_ack)

@@ -18,52 +18,52 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from ..api.errors import PenstockError, SessionError
-from ..api.futures import refusal
+from ..api.futures import error_for_refused
 from ..wire import frames
 from ..wire.errors import FrameError
 from ..wire.frames import Code, Detail, Type
-from .connection import Connection, LostError
-from .core.window import ForeignSessionError, Settled, Window
+from .connection import Connection, ConnectionLostError
+from .core.window import ClientIdInUseError, SettledFrame, Window
 
 log: Final = logging.getLogger("penstock.client")
 
 WRITE_BYTES: Final = 1 << 20
 """Most that is gathered for the socket at once."""
-GREETING_S: Final = 10.0
-PARTING_S: Final = 1.0
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+BYE_TIMEOUT_S: Final = 1.0
 BACKOFF_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
-STEADY_S: Final = 1.0
+STABLE_SESSION_S: Final = 1.0
 """A session that lasted longer was a good one; shorter ones make the next attempt wait longer."""
 _IDLE_S: Final = 3600.0
 
-PASSING: Final = frozenset({Code.TOO_SLOW, Code.ANSWERS_UNREAD, Code.LIMIT, Code.BUSY, Code.DRAINING})
+TRANSIENT_CODES: Final = frozenset({Code.TOO_SLOW, Code.ANSWERS_UNREAD, Code.LIMIT, Code.BUSY, Code.DRAINING})
 """Reasons for which the daemon ends a session that another attempt may cure."""
 
 
 class SessionState(Enum):
     """What the thread does with the socket."""
 
-    AWAY = auto()
+    DISCONNECTED = auto()
     """No connection; the next attempt has its time."""
-    GREETING = auto()
+    HANDSHAKE = auto()
     """HELLO is sent, WELCOME is waited for."""
     OPEN = auto()
-    LEAVING = auto()
+    CLOSING = auto()
     """BYE is sent."""
     ENDED = auto()
 
 
-NEXT: Final[dict[SessionState, frozenset[SessionState]]] = {
-    SessionState.AWAY: frozenset({SessionState.GREETING, SessionState.ENDED}),
-    SessionState.GREETING: frozenset({SessionState.OPEN, SessionState.AWAY, SessionState.ENDED}),
-    SessionState.OPEN: frozenset({SessionState.LEAVING, SessionState.AWAY, SessionState.ENDED}),
-    SessionState.LEAVING: frozenset({SessionState.ENDED}),
+TRANSITIONS: Final[dict[SessionState, frozenset[SessionState]]] = {
+    SessionState.DISCONNECTED: frozenset({SessionState.HANDSHAKE, SessionState.ENDED}),
+    SessionState.HANDSHAKE: frozenset({SessionState.OPEN, SessionState.DISCONNECTED, SessionState.ENDED}),
+    SessionState.OPEN: frozenset({SessionState.CLOSING, SessionState.DISCONNECTED, SessionState.ENDED}),
+    SessionState.CLOSING: frozenset({SessionState.ENDED}),
     SessionState.ENDED: frozenset(),
 }
 
 
-class Session(NamedTuple):
+class SessionOptions(NamedTuple):
     """With whom to speak, and as whom."""
 
     path: str
@@ -71,15 +71,15 @@ class Session(NamedTuple):
     detail: Detail
 
 
-class Worker:
+class SessionThread:
     """See the module. `shared` guards the window and wakes those who wait for room or for the end of something.
 
-    `taking`: started, and neither closing nor failed; read and written under the lock.
+    `accepting`: started, and neither closing nor failed; read and written under the lock.
     """
 
     def __init__(
         self,
-        session: Session,
+        session: SessionOptions,
         window: Window,
         shared: threading.Condition,
         on_error: Callable[[PenstockError], None] | None,
@@ -87,13 +87,13 @@ class Worker:
     ) -> None:
         self.failure: PenstockError | None = None
         self.ended = False
-        self.taking = False
+        self.accepting = False
         self._session: Final = session
         self._window: Final = window
-        self._shared: Final = shared
+        self._condition: Final = shared
         self._on_error: Final = on_error
-        self._at_end: Final = at_end
-        self._state = SessionState.AWAY
+        self._on_end: Final = at_end
+        self._state = SessionState.DISCONNECTED
         self._connection: Connection | None = None
         self._poll: Final = select.poll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -101,9 +101,9 @@ class Worker:
         # Closed when nobody can write to it any more, so that its number is never another file's.
         self._close_wake = weakref.finalize(self, os.close, self._wake_fd)
         self._close_wake.atexit = False
-        self._asleep = False
+        self._polling = False
         self._closing = False
-        self._abandon: str | None = None
+        self._abandon_reason: str | None = None
         self._deadline = time.monotonic()
         self._attempts = 0
         self._opened_at = 0.0
@@ -112,7 +112,7 @@ class Worker:
     # --- called by the application's threads -------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.taking = True
+        self.accepting = True
         self._thread.start()
 
     @property
@@ -122,22 +122,22 @@ class Worker:
 
     def wake(self) -> None:
         """There is something to do; call it under the lock."""
-        if self._asleep:
-            self._asleep = False
+        if self._polling:
+            self._polling = False
             os.eventfd_write(self._wake_fd, 1)
 
     def close(self) -> None:
         """End the session when everything has been answered; under the lock."""
         self._closing = True
-        self.taking = False
+        self.accepting = False
         self.wake()
 
     def abandon(self, text: str) -> None:
         """Give everything up and end; under the lock."""
-        self._abandon = text
+        self._abandon_reason = text
         self.wake()
 
-    def let_go(self) -> None:
+    def close_unlocked(self) -> None:
         """The producer is garbage. May be called anywhere, even by this thread under the lock, so it takes none."""
         self._closing = True
         os.eventfd_write(self._wake_fd, 1)
@@ -145,7 +145,7 @@ class Worker:
     def join(self, timeout_s: float | None) -> None:
         self._thread.join(timeout_s)
 
-    def forget(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child: let go of what is the parent's. There is no thread here."""
         if self._connection is not None:
             self._connection.close()
@@ -156,21 +156,21 @@ class Worker:
     def _run(self) -> None:
         try:
             while self._state is not SessionState.ENDED:
-                self._round()
+                self._run_once()
         finally:
             if self._state is not SessionState.ENDED:
-                self._give_up("the producer's thread has died", None)
+                self._fail("the producer's thread has died", None)
             self._disconnect()
-            if self._at_end is not None:
-                _ = self._at_end()
-            with self._shared:
+            if self._on_end is not None:
+                _ = self._on_end()
+            with self._condition:
                 self.ended = True
-                self._asleep = False
-                self._shared.notify_all()
+                self._polling = False
+                self._condition.notify_all()
 
-    def _round(self) -> None:
+    def _run_once(self) -> None:
         now = time.monotonic()
-        if self._state is SessionState.AWAY and now >= self._deadline:
+        if self._state is SessionState.DISCONNECTED and now >= self._deadline:
             self._connect(now)
         self._write(now)
         if self._state is SessionState.ENDED:
@@ -185,31 +185,31 @@ class Worker:
 
     def _timeout_ms(self, now: float) -> int:
         """How long to sleep; from here on until `poll` returns `wake` is heard."""
-        with self._shared:
+        with self._condition:
             wait_s = max(0.0, self._wait_s(now))
-            self._asleep = wait_s > 0
+            self._polling = wait_s > 0
         # Rounded up: waking before a deadline would only mean to sleep again.
         return math.ceil(wait_s * 1000)
 
     def _wait_s(self, now: float) -> float:
         window = self._window
-        if self._abandon is not None:
+        if self._abandon_reason is not None:
             return 0.0
-        if self._closing and self._state is not SessionState.LEAVING and (window.idle or window.has_open):
+        if self._closing and self._state is not SessionState.CLOSING and (window.idle or window.has_open):
             return 0.0
         if self._state is not SessionState.OPEN:
             return self._deadline - now
-        if window.has_writes and not self._blocked:
+        if window.has_writes and not self._write_blocked:
             return 0.0
         due = window.next_deadline()
         return _IDLE_S if due is None else due - now
 
     @property
-    def _blocked(self) -> bool:
+    def _write_blocked(self) -> bool:
         return self._connection is not None and self._connection.unwritten
 
-    def _move(self, state: SessionState, deadline: float) -> None:
-        assert state in NEXT[self._state], f"{self._state} does not lead to {state}"
+    def _transition(self, state: SessionState, deadline: float) -> None:
+        assert state in TRANSITIONS[self._state], f"{self._state} does not lead to {state}"
         self._state = state
         self._deadline = deadline
 
@@ -222,8 +222,8 @@ class Worker:
             self._back_off(now)
             return
         self._poll.register(self._connection, select.POLLIN)
-        self._move(SessionState.GREETING, now + GREETING_S)
-        with self._shared:
+        self._transition(SessionState.HANDSHAKE, now + HANDSHAKE_TIMEOUT_S)
+        with self._condition:
             unanswered_from = self._window.unanswered_from()
         client_id = self._session.client_id
         hello = frames.hello(
@@ -237,48 +237,48 @@ class Worker:
         self._deadline = now + wait_s * (0.5 + random.random() / 2)  # noqa: S311 - spreads attempts, no secret
 
     def _write(self, now: float) -> None:
-        with self._shared:
-            self._asleep = False
+        with self._condition:
+            self._polling = False
             window = self._window
             window.seal_due(now=now)
             if self._closing:
                 window.seal_all()
             done = self._closing and window.idle
-            abandon = self._abandon
+            abandon = self._abandon_reason
             leave = window.draining and self._state is SessionState.OPEN
-            pieces = window.take_writes(WRITE_BYTES) if not self._blocked else []
+            pieces = window.take_writes(WRITE_BYTES) if not self._write_blocked else []
         if abandon is not None:
-            self._give_up(abandon, None)
+            self._fail(abandon, None)
         elif leave:
-            self._lose("the daemon is about to stop", now)
-        elif done and self._state is not SessionState.LEAVING:
-            self._leave(now)
+            self._connection_lost("the daemon is about to stop", now)
+        elif done and self._state is not SessionState.CLOSING:
+            self._start_closing(now)
         elif pieces:
             self._send(pieces)
 
-    def _leave(self, now: float) -> None:
+    def _start_closing(self, now: float) -> None:
         if self._state is SessionState.OPEN:
-            self._move(SessionState.LEAVING, now + PARTING_S)
+            self._transition(SessionState.CLOSING, now + BYE_TIMEOUT_S)
             self._send([frames.pack((Type.BYE,))])
-            self._part(now)
+            self._finish_closing(now)
         else:
-            self._move(SessionState.ENDED, now)
+            self._transition(SessionState.ENDED, now)
 
-    def _part(self, now: float) -> None:
+    def _finish_closing(self, now: float) -> None:
         """Nothing is open, so there is nothing to wait for but that BYE is written."""
-        if self._state is SessionState.LEAVING and not self._blocked:
-            self._move(SessionState.ENDED, now)
+        if self._state is SessionState.CLOSING and not self._write_blocked:
+            self._transition(SessionState.ENDED, now)
 
     def _send(self, pieces: Sequence[bytes]) -> None:
         connection = self._connection
         assert connection is not None
         try:
             connection.write(pieces)
-        except LostError as error:
+        except ConnectionLostError as error:
             # Read what it said before it went: the reason may be there.
             self._read()
             if self._connection is connection:
-                self._lose(str(error), time.monotonic())
+                self._connection_lost(str(error), time.monotonic())
             return
         self._poll.modify(connection, select.POLLIN | (select.POLLOUT if connection.unwritten else 0))
 
@@ -289,7 +289,7 @@ class Worker:
         if connection.unwritten:
             try:
                 connection.write()
-            except LostError:
+            except ConnectionLostError:
                 pass  # the read below says why
             else:
                 self._poll.modify(connection, select.POLLIN | (select.POLLOUT if connection.unwritten else 0))
@@ -298,8 +298,8 @@ class Worker:
                 self._apply(frames.decode_daemon(body))
                 if self._connection is not connection:
                     return
-        except (LostError, FrameError) as error:
-            self._lose(str(error), time.monotonic())
+        except (ConnectionLostError, FrameError) as error:
+            self._connection_lost(str(error), time.monotonic())
 
     def _apply(self, message: frames.DaemonMessage) -> None:
         match message:
@@ -308,53 +308,53 @@ class Worker:
             case frames.Refused(None, code, text):
                 self._refused(code, text)
             case frames.Acks() | frames.Refused() | frames.Done():
-                with self._shared:
-                    settled = list(self._window.answered(message))
-                    self._shared.notify_all()
-                self._tell(settled)
+                with self._condition:
+                    settled = list(self._window.settle(message))
+                    self._condition.notify_all()
+                self._complete(settled)
 
     def _welcome(self, message: frames.Welcome) -> None:
-        if self._state is not SessionState.GREETING:
+        if self._state is not SessionState.HANDSHAKE:
             raise FrameError("WELCOME comes once")
         try:
-            with self._shared:
+            with self._condition:
                 self._window.welcome(message)
-                self._shared.notify_all()
-        except ForeignSessionError as error:
-            self._give_up(str(error), SessionError(Code.LIMIT, str(error)))
+                self._condition.notify_all()
+        except ClientIdInUseError as error:
+            self._fail(str(error), SessionError(Code.LIMIT, str(error)))
             return
         log.info("session_opened daemon=%s high=%d", message.daemon, message.high)
         self._opened_at = time.monotonic()
-        self._move(SessionState.OPEN, 0.0)
+        self._transition(SessionState.OPEN, 0.0)
 
     def _refused(self, code: str, text: str) -> None:
-        if code in PASSING:
+        if code in TRANSIENT_CODES:
             log.warning("session_ended code=%s text=%s", code, text)
-            self._lose(text, time.monotonic())
+            self._connection_lost(text, time.monotonic())
             return
-        self._give_up(f"{code}: {text}", SessionError(code, text))
+        self._fail(f"{code}: {text}", SessionError(code, text))
 
     def _check_deadline(self, now: float) -> None:
-        self._part(now)
+        self._finish_closing(now)
         if now < self._deadline:
             return
-        if self._state is SessionState.GREETING:
-            self._lose(f"no WELCOME within {GREETING_S} s", now)
-        elif self._state is SessionState.LEAVING:
-            self._move(SessionState.ENDED, now)
+        if self._state is SessionState.HANDSHAKE:
+            self._connection_lost(f"no WELCOME within {HANDSHAKE_TIMEOUT_S} s", now)
+        elif self._state is SessionState.CLOSING:
+            self._transition(SessionState.ENDED, now)
 
-    def _lose(self, why: str, now: float) -> None:
+    def _connection_lost(self, why: str, now: float) -> None:
         """The connection is gone: all that is unanswered goes to the next one."""
         self._disconnect()
-        with self._shared:
-            self._window.lost()
-        if self._state is SessionState.LEAVING:
-            self._move(SessionState.ENDED, now)
+        with self._condition:
+            self._window.connection_lost()
+        if self._state is SessionState.CLOSING:
+            self._transition(SessionState.ENDED, now)
             return
         log.info("connection_lost path=%s error=%s", self._session.path, why)
-        if self._state is SessionState.OPEN and now - self._opened_at > STEADY_S:
+        if self._state is SessionState.OPEN and now - self._opened_at > STABLE_SESSION_S:
             self._attempts = 0
-        self._move(SessionState.AWAY, now)
+        self._transition(SessionState.DISCONNECTED, now)
         self._back_off(now)
 
     def _disconnect(self) -> None:
@@ -363,24 +363,24 @@ class Worker:
             self._connection.close()
             self._connection = None
 
-    def _give_up(self, text: str, cause: PenstockError | None) -> None:
+    def _fail(self, text: str, cause: PenstockError | None) -> None:
         """Nothing will be sent any more."""
-        with self._shared:
+        with self._condition:
             self.failure = cause
             self._closing = True
-            self.taking = False
+            self.accepting = False
             settled = self._window.abandon(text, cause)
-            self._shared.notify_all()
+            self._condition.notify_all()
         if cause is not None:
             log.error("producer_failed error=%s", cause)
             self._report(cause)
         self._disconnect()
-        self._move(SessionState.ENDED, self._deadline)
-        self._tell(settled)
+        self._transition(SessionState.ENDED, self._deadline)
+        self._complete(settled)
 
     # --- telling -----------------------------------------------------------------------------------------------------
 
-    def _tell(self, settled: Sequence[Settled]) -> None:
+    def _complete(self, settled: Sequence[SettledFrame]) -> None:
         """Callbacks first, then those who wait, then those who flush or wait for room."""
         if not settled:
             return
@@ -391,11 +391,11 @@ class Worker:
             if one.error is not None:
                 self._report(one.error)
             elif one.answer is not None and one.answer.refused:
-                self._report(refusal(one.answer.refused))
-        settled[0].frame.outcome.release()
-        with self._shared:
+                self._report(error_for_refused(one.answer.refused))
+        settled[0].frame.outcome.wake_waiters()
+        with self._condition:
             self._window.finish(settled)
-            self._shared.notify_all()
+            self._condition.notify_all()
 
     def _report(self, error: PenstockError) -> None:
         if self._on_error is not None:

@@ -15,12 +15,12 @@ from typing import Annotated, Final, Literal, Self, Union, cast, get_args, get_o
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from .bootstrap import parse_bootstrap
-from .errors import ConfigError, shown, what_is_wanted
+from .errors import ConfigError, expectation, redacted
 from .kafka_names import DIRECT_REFUSED
 from .producer import INT_MAX, ProducerSettings
 from .secret_files import file_problems
-from .security import BrokenRule, broken_rules
-from .security_names import ELSEWHERE
+from .security import RuleViolation, rule_violations
+from .security_names import OTHER_CLIENTS_NAMES
 
 Acks = Literal["all", "-1", "0", "1"]
 
@@ -85,25 +85,25 @@ class DirectSettings(ProducerSettings):
     `transaction.max.timeout.ms`."""
 
     @model_validator(mode="after")
-    def _time_to_deliver(self) -> Self:
+    def _raise_delivery_timeout(self) -> Self:
         """The default delivery time-out is raised to what linger and one request may take (CFG-7)."""
-        if not self._says_when_to_give_up and self.delivery_timeout_ms < self.least_delivery_timeout_ms:
-            object.__setattr__(self, "delivery_timeout_ms", self.least_delivery_timeout_ms)
+        if not self._has_explicit_delivery_timeout and self.delivery_timeout_ms < self.delivery_timeout_min_ms:
+            object.__setattr__(self, "delivery_timeout_ms", self.delivery_timeout_min_ms)
         return self
 
     @property
-    def _says_when_to_give_up(self) -> bool:
+    def _has_explicit_delivery_timeout(self) -> bool:
         return "delivery_timeout_ms" in self.model_fields_set
 
     @property
-    def least_delivery_timeout_ms(self) -> int:
+    def delivery_timeout_min_ms(self) -> int:
         """Linger and one request, in ms."""
         return min(self.linger_ms + self.request_timeout_ms, INT_MAX)
 
-    def cautions(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """What is allowed but probably not meant, one sentence each."""
-        found = super().cautions()
-        if not self._says_when_to_give_up and self.delivery_timeout_ms > _DELIVERY_TIMEOUT_MS:
+        found = super().warnings()
+        if not self._has_explicit_delivery_timeout and self.delivery_timeout_ms > _DELIVERY_TIMEOUT_MS:
             least = f"{self.delivery_timeout_ms}, which is linger.ms + request.timeout.ms"
             found += (f"delivery.timeout.ms is raised from its default to {least}",)
         return found
@@ -122,10 +122,10 @@ def direct_settings(given: Mapping[str, object]) -> DirectSettings:
         try:
             values[name] = _parsed(name, value)
         except ValueError as error:
-            problems.append(f"{name} = {shown(value)}: {error}")
+            problems.append(f"{name} = {redacted(value)}: {error}")
             wrong.add(name)
-    settings = _checked({**values, **_stand_ins(values, wrong, problems)}, problems, wrong)
-    problems += (rule.sentence for rule in _across(settings) if not wrong & set(rule.names))
+    settings = _checked({**values, **_placeholder_settings(values, wrong, problems)}, problems, wrong)
+    problems += (rule.message for rule in _across(settings) if not wrong & set(rule.names))
     problems += file_problems(settings)
     if problems:
         raise ConfigError(problems)
@@ -139,7 +139,7 @@ def _kept(given: Mapping[str, object], problems: list[str]) -> Iterator[tuple[st
     """What is given of the settings there are, under their names."""
     attributes = {attribute: field.alias or attribute for attribute, field in DirectSettings.model_fields.items()}
     known = set(attributes.values())
-    refusals = ELSEWHERE | DIRECT_REFUSED
+    refusals = OTHER_CLIENTS_NAMES | DIRECT_REFUSED
     seen: set[str] = set()
     for key, value in cast("Mapping[object, object]", given).items():
         if not isinstance(key, str):
@@ -165,7 +165,7 @@ def _parsed(name: str, value: object) -> object:
         ValueError: it is of another kind than the setting.
     """
     whole = next(field.annotation for field in DirectSettings.model_fields.values() if field.alias == name)
-    kind = _plain(whole)
+    kind = _without_none(whole)
     if value is None and kind is not whole:
         return None
     choices = get_args(kind) if get_origin(kind) is Literal else ()
@@ -189,7 +189,7 @@ def _parsed(name: str, value: object) -> object:
     return text.lower() if name == "metadata.recovery.strategy" else text
 
 
-def _plain(kind: object) -> object:
+def _without_none(kind: object) -> object:
     """What a setting that may be left out holds when it is not."""
     if get_origin(kind) in (Union, UnionType):
         return next(item for item in get_args(kind) if item is not type(None))
@@ -225,7 +225,7 @@ def _number(value: object) -> float:
     raise ValueError("a number is wanted")
 
 
-def _stand_ins(values: Mapping[str, object], wrong: set[str], problems: list[str]) -> dict[str, object]:
+def _placeholder_settings(values: Mapping[str, object], wrong: set[str], problems: list[str]) -> dict[str, object]:
     """Without brokers nothing else could be checked: an address stands in, and the want of one is told."""
     name = "bootstrap.servers"
     if name in values:
@@ -243,7 +243,7 @@ def _checked(values: Mapping[str, object], problems: list[str], wrong: set[str])
     except ValidationError as error:
         details = error.errors()
     names = {str(detail["loc"][0]) for detail in details}
-    problems += (f"{detail['loc'][0]} = {shown(detail['input'])}: {what_is_wanted(detail)}" for detail in details)
+    problems += (f"{detail['loc'][0]} = {redacted(detail['input'])}: {expectation(detail)}" for detail in details)
     wrong |= names
     stand_ins = {"bootstrap.servers": _PLACEHOLDER} if "bootstrap.servers" in names else {}
     return DirectSettings.model_validate(
@@ -251,44 +251,44 @@ def _checked(values: Mapping[str, object], problems: list[str], wrong: set[str])
     )
 
 
-def _across(settings: DirectSettings) -> Iterator[BrokenRule]:
+def _across(settings: DirectSettings) -> Iterator[RuleViolation]:
     """Rules between settings."""
-    yield from broken_rules(settings)
+    yield from rule_violations(settings)
     instead = "; without it write enable.idempotence = false"
     if settings.enable_idempotence and settings.acks != "-1":
         sentence = f"acks = {settings.acks} does not go with idempotence, which needs acks = all{instead}"
-        yield BrokenRule(("acks", "enable.idempotence"), sentence)
+        yield RuleViolation(("acks", "enable.idempotence"), sentence)
     if settings.enable_idempotence and settings.retries == 0:
-        yield BrokenRule(
+        yield RuleViolation(
             ("retries", "enable.idempotence"),
             f"retries = 0 does not go with idempotence, which needs one at least{instead}",
         )
-    if settings.transactional_id is not None and not _fits(settings.transactional_id):
+    if settings.transactional_id is not None and not _is_valid_transactional_id(settings.transactional_id):
         sentence = "transactional.id is no text that Kafka can take: at most 32000 bytes of UTF-8"
-        yield BrokenRule(("transactional.id",), sentence)
+        yield RuleViolation(("transactional.id",), sentence)
     if settings.transactional_id is not None and not settings.enable_idempotence:
         sentence = "transactional.id needs idempotence: leave enable.idempotence out, or write true"
-        yield BrokenRule(("transactional.id", "enable.idempotence"), sentence)
-    least = settings.least_delivery_timeout_ms
+        yield RuleViolation(("transactional.id", "enable.idempotence"), sentence)
+    least = settings.delivery_timeout_min_ms
     if "delivery_timeout_ms" in settings.model_fields_set and settings.delivery_timeout_ms < least:
-        yield BrokenRule(
+        yield RuleViolation(
             ("delivery.timeout.ms", "linger.ms", "request.timeout.ms"),
             f"delivery.timeout.ms = {settings.delivery_timeout_ms} must be at least linger.ms + request.timeout.ms = {least}",
         )
     if settings.partitioner_rack_aware and not settings.client_rack:
-        yield BrokenRule(("partitioner.rack.aware", "client.rack"), "partitioner.rack.aware needs client.rack")
+        yield RuleViolation(("partitioner.rack.aware", "client.rack"), "partitioner.rack.aware needs client.rack")
     if settings.buffer_memory < settings.batch_size:
-        yield BrokenRule(
+        yield RuleViolation(
             ("buffer.memory", "batch.size"),
             f"buffer.memory = {settings.buffer_memory} must be at least batch.size = {settings.batch_size}",
         )
     try:
         _ = parse_bootstrap(settings.bootstrap_servers)
     except ValueError as error:
-        yield BrokenRule(("bootstrap.servers",), str(error))
+        yield RuleViolation(("bootstrap.servers",), str(error))
 
 
-def _fits(text: str) -> bool:
+def _is_valid_transactional_id(text: str) -> bool:
     try:
         # The name told to brokers is a little longer.
         return len(text.encode()) <= 32_000

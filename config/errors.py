@@ -16,7 +16,7 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-def what_is_wanted(detail: ErrorDetails) -> str:
+def expectation(detail: ErrorDetails) -> str:
     """What a wrong value should have been, as the end of a sentence."""
     context = detail.get("ctx", {})
     if detail["type"] == "value_error" and "error" in context:
@@ -27,6 +27,6 @@ def what_is_wanted(detail: ErrorDetails) -> str:
     return detail["msg"][:1].lower() + detail["msg"][1:]
 
 
-def shown(value: object) -> str:
+def redacted(value: object) -> str:
     """A wrong value as it was written, but for user and password in a URL: what is wrong with settings goes into logs."""
     return _USER_OF_URL.sub("//…@", repr(value))

@@ -6,7 +6,7 @@ import os
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from .model import Settings, Topic
+from .model import DaemonTopicSettings, Settings
 
 
 def digest(settings: Settings) -> str:
@@ -28,9 +28,11 @@ def read(path: Path) -> Settings:
     return Settings.model_validate_json(path.read_bytes())
 
 
-def topic_settings(settings: Settings, topic: str) -> Topic:
+def topic_settings(settings: Settings, topic: str) -> DaemonTopicSettings:
     """The first pattern that matches, else the defaults."""
-    return next((found for pattern, found in settings.topics.items() if fnmatchcase(topic, pattern)), Topic())
+    return next(
+        (found for pattern, found in settings.topics.items() if fnmatchcase(topic, pattern)), DaemonTopicSettings()
+    )
 
 
 def _canonical(settings: Settings) -> bytes:

@@ -11,11 +11,11 @@ from .bootstrap import parse_bootstrap
 from .errors import ConfigError
 from .kafka_names import DAEMON_REFUSED
 from .model import Settings
-from .security import broken_rules
-from .security_names import ELSEWHERE
-from .toml_files import Table, flat, read_merged, sentence
+from .security import rule_violations
+from .security_names import OTHER_CLIENTS_NAMES
+from .toml_files import Table, error_message, flat, read_merged
 
-_REFUSED: Final = {**ELSEWHERE, **DAEMON_REFUSED}
+_REFUSED: Final = {**OTHER_CLIENTS_NAMES, **DAEMON_REFUSED}
 _SOCKET_PATH_BYTES_MAX: Final = 107
 
 
@@ -38,7 +38,7 @@ def validate(table: Table, source: str) -> Settings:
     try:
         settings = Settings.model_validate(_names(table))
     except ValidationError as error:
-        raise ConfigError([sentence(detail, source, Settings, _REFUSED) for detail in error.errors()]) from error
+        raise ConfigError([error_message(detail, source, Settings, _REFUSED) for detail in error.errors()]) from error
     problems = list(_across(settings, source))
     if problems:
         raise ConfigError(problems)
@@ -81,7 +81,7 @@ def _across(settings: Settings, source: str) -> Iterator[str]:
         yield f"{source}: kafka.buffer.memory must be at least four times kafka.batch.size"
     if settings.kafka.partitioner_rack_aware and not settings.kafka.client_rack:
         yield f"{source}: kafka.partitioner.rack.aware needs kafka.client.rack: the rack that the daemon stands in"
-    yield from (f"{source}: kafka.{rule.sentence}" for rule in broken_rules(settings.kafka))
+    yield from (f"{source}: kafka.{rule.message}" for rule in rule_violations(settings.kafka))
     try:
         _ = parse_bootstrap(settings.kafka.bootstrap_servers)
     except ValueError as error:

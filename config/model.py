@@ -15,7 +15,7 @@ OnRefusal = Literal["block", "park"]
 RoundRobinName = Literal["round_robin", "org.apache.kafka.clients.producer.RoundRobinPartitioner"]
 
 
-class Kafka(ProducerSettings):
+class KafkaSettings(ProducerSettings):
     """The producer, under Kafka's names."""
 
     client_id: str = "penstock"
@@ -39,7 +39,7 @@ class Kafka(ProducerSettings):
     time. `round_robin`, also under Java's name: each frame's go to the next partition, whatever their keys, racks and loads."""
 
 
-class Spool(Section):
+class SpoolSettings(Section):
     """Records on disk until Kafka has them."""
 
     bytes_max: ByteSize = Field(default=ByteSize(10 << 30), ge=64 << 20)
@@ -61,7 +61,7 @@ class Exporter(Section):
     """Loopback address and port of `/metrics`, `/healthz`, `/ready`, `/stats`."""
 
 
-class Limits(Section):
+class LimitSettings(Section):
     """What clients may ask of the router."""
 
     frame_bytes_max: ByteSize = Field(default=ByteSize(1 << 20), ge=1_024, le=16 << 20)
@@ -86,7 +86,7 @@ class Limits(Section):
     """A client id with nothing pending is forgotten after so long, in seconds."""
 
 
-class Audit(Section):
+class AuditSettings(Section):
     """What the daemon took and delivered, told in a topic, so that a reader can prove that all of it arrived."""
 
     enabled: bool = True
@@ -114,7 +114,7 @@ class Timeouts(Section):
     """How long a stop may take to deliver what is there, in ms; the rest stays in the spool."""
 
 
-class Topic(KafkaSection):
+class DaemonTopicSettings(KafkaSection):
     """Settings for the topics a pattern matches; the first match wins. Unset values are the daemon's own."""
 
     compression_type: Codec | None = None
@@ -141,13 +141,13 @@ class Settings(Section):
     """Mode of `penstock.sock`, octal."""
     shards: int = Field(default=2, ge=1, le=64)
     """Shard processes."""
-    kafka: Kafka
-    spool: Spool = Spool()
+    kafka: KafkaSettings
+    spool: SpoolSettings = SpoolSettings()
     exporter: Exporter = Exporter()
-    limits: Limits = Limits()
+    limits: LimitSettings = LimitSettings()
     timeouts: Timeouts = Timeouts()
-    audit: Audit = Audit()
-    topics: dict[str, Topic] = Field(default_factory=dict)
+    audit: AuditSettings = AuditSettings()
+    topics: dict[str, DaemonTopicSettings] = Field(default_factory=dict)
     """Patterns (shell wildcards) and what differs for their topics."""
 
     @property

@@ -15,14 +15,14 @@ from .durations import Duration, seconds_of
 from .errors import ConfigError
 from .pipeline_kafka import JAVA_ONLY, REFUSED, PipelineKafka
 from .section import Section
-from .security import broken_rules
-from .security_names import ELSEWHERE
-from .toml_files import Table, flat, nearest, read_merged, sentence
+from .security import rule_violations
+from .security_names import OTHER_CLIENTS_NAMES
+from .toml_files import Table, error_message, flat, read_merged, suggestion
 
 Format = Literal["raw", "json", "variant", "msgpack", "avro"]
 Writer = Literal["delta-rs", "delta-jvm"]
 
-_REFUSED: Final = {**ELSEWHERE, **REFUSED}
+_REFUSED: Final = {**OTHER_CLIENTS_NAMES, **REFUSED}
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MIN_OFFSETS: Final = 100_000
 _DAY: Final = 86_400.0
@@ -56,7 +56,7 @@ def _address(text: str) -> str:
 Address = Annotated[str, AfterValidator(_address)]
 
 
-class Land(Section):
+class LandSettings(Section):
     """From topics to tables. Spark's options of its Kafka source keep their names."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -90,7 +90,7 @@ class Land(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _small(cls, given: object) -> object:
+    def _lower_min_offsets(cls, given: object) -> object:
         """Who lowers the most below the least that is set by default means both."""
         if not isinstance(given, dict):
             return given
@@ -109,7 +109,7 @@ class Land(Section):
         return self.trigger == "once"
 
 
-class PipelineTopic(Section):
+class PipelineTopicSettings(Section):
     """One topic that is landed, by its name (quote names with dots: `[topics."clicks.web"]`)."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -125,7 +125,7 @@ class PipelineTopic(Section):
     """Name of the schema, kept with each row. Change it with the schema."""
 
     @model_validator(mode="after")
-    def _complete(self) -> Self:
+    def _check_schema(self) -> Self:
         if self.schema_ and self.schema_file is not None:
             raise ValueError("schema and schema_file are given: keep one")
         wanted = self.format in _WITH_SCHEMA
@@ -137,7 +137,7 @@ class PipelineTopic(Section):
         return self
 
 
-class PipelineAudit(Section):
+class PipelineAuditSettings(Section):
     """Comparing what daemons say they took with what is in the tables."""
 
     topic: str = Field(default="penstock.audit", min_length=1, max_length=249)
@@ -156,7 +156,7 @@ class PipelineAudit(Section):
     """Prometheus text file of the last run, for a node exporter's textfile collector."""
 
 
-class Seal(Section):
+class SealSettings(Section):
     """Declaring hours complete."""
 
     grace: Duration = Field(default=86_400.0, ge=0, le=365 * 86_400)
@@ -170,7 +170,7 @@ class Seal(Section):
     read any more. At least 24h. 0: never."""
 
     @model_validator(mode="after")
-    def _patient(self) -> Self:
+    def _check_vacuum_after(self) -> Self:
         if 0 < self.vacuum_after < _DAY:
             raise ValueError(
                 "vacuum_after: at least 24h, or files of a batch that is being written would go; 0 is never"
@@ -178,7 +178,7 @@ class Seal(Section):
         return self
 
 
-class Listener(Section):
+class ListenerSettings(Section):
     """What is told about running queries, and to whom."""
 
     listen: Address = ""
@@ -200,15 +200,15 @@ def _absolute(place: str) -> str:
     return place if _URL.match(place) else str(Path(place).absolute())
 
 
-Place = Annotated[str, Field(min_length=1), AfterValidator(_absolute)]
+StorageLocation = Annotated[str, Field(min_length=1), AfterValidator(_absolute)]
 
 
 class PipelineSettings(Section):
     """The whole file."""
 
-    tables: Place
+    tables: StorageLocation
     """Folder of the tables: a path or URL that all executors reach."""
-    checkpoints: Place
+    checkpoints: StorageLocation
     """Folder of the checkpoints of `land`: one for each topic, never shared, never deleted while its table is used."""
     writer: Writer = "delta-rs"
     """What writes the tables: `delta-rs` (no jars), or the Delta connector of the JVM. A table may change its writer."""
@@ -223,12 +223,12 @@ class PipelineSettings(Section):
     stop_timeout: Duration = Field(default=300.0, ge=0, le=86_400)
     """How long `land`, asked to end, may take to finish the batch it is at."""
     kafka: PipelineKafka
-    land: Land = Land()
-    topics: dict[str, PipelineTopic] = Field(min_length=1)
+    land: LandSettings = LandSettings()
+    topics: dict[str, PipelineTopicSettings] = Field(min_length=1)
     """The topics, by name."""
-    audit: PipelineAudit = PipelineAudit()
-    seal: Seal = Seal()
-    listener: Listener = Listener()
+    audit: PipelineAuditSettings = PipelineAuditSettings()
+    seal: SealSettings = SealSettings()
+    listener: ListenerSettings = ListenerSettings()
     spark: dict[str, str] = Field(default_factory=dict)
     """Any setting of Spark; `spark.` may be left out of its name. Not those that the runner sets itself."""
 
@@ -255,7 +255,7 @@ def validate_pipeline(table: Table, source: str) -> PipelineSettings:
     except ValidationError as error:
         raise ConfigError(
             [
-                _with_kafka_names(detail["loc"], sentence(detail, source, PipelineSettings, _REFUSED))
+                _with_kafka_names(detail["loc"], error_message(detail, source, PipelineSettings, _REFUSED))
                 for detail in error.errors()
             ]
         ) from error
@@ -271,7 +271,7 @@ def _with_kafka_names(place: tuple[int | str, ...], text: str) -> str:
     if place[0] != "kafka" or head not in text:
         return text
     known = [*JAVA_ONLY, *(field.alias or name for name, field in PipelineKafka.model_fields.items() if name != "java")]
-    return text[: text.index(head)] + head + nearest([str(part) for part in place], known)
+    return text[: text.index(head)] + head + suggestion([str(part) for part in place], known)
 
 
 def _names(table: Table) -> Table:
@@ -309,8 +309,8 @@ def _across(settings: PipelineSettings) -> Iterator[str]:
         yield "kafka.tls.insecure = true: Spark's connector always checks certificates; name ssl.truststore.location"
     jaas = kafka.sasl_jaas_config_file is not None
     yield from (
-        f"kafka.{rule.sentence}"
-        for rule in broken_rules(kafka)
+        f"kafka.{rule.message}"
+        for rule in rule_violations(kafka)
         if not (
             jaas and set(rule.names) & {"sasl.username", "sasl.password.file", "sasl.oauthbearer.token.endpoint.url"}
         )

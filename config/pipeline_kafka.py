@@ -147,7 +147,7 @@ class PipelineKafka(SecuritySettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _apart(cls, given: object) -> object:
+    def _split_java_settings(cls, given: object) -> object:
         """Names that only Java knows go into `java`."""
         if not isinstance(given, dict):
             return given

@@ -5,7 +5,14 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from .pipeline import Land, Listener, PipelineAudit, PipelineSettings, PipelineTopic, Seal
+from .pipeline import (
+    LandSettings,
+    ListenerSettings,
+    PipelineAuditSettings,
+    PipelineSettings,
+    PipelineTopicSettings,
+    SealSettings,
+)
 from .pipeline_kafka import JAVA_ONLY, REFUSED, PipelineKafka
 from .reference import section_rows
 from .security import SecuritySettings
@@ -29,11 +36,11 @@ def page() -> str:
     lines += section_rows("[kafka]", PipelineKafka, without=_SECURITY | {"java"}, unset="none")
     lines += _java()
     lines += section_rows("[kafka]: security", SecuritySettings, kafka=True)
-    lines += section_rows("[land]", Land)
-    lines += section_rows('[topics."name"]', PipelineTopic, unset="none")
-    lines += section_rows("[audit]", PipelineAudit, unset="none")
-    lines += section_rows("[seal]", Seal)
-    lines += section_rows("[listener]", Listener)
+    lines += section_rows("[land]", LandSettings)
+    lines += section_rows('[topics."name"]', PipelineTopicSettings, unset="none")
+    lines += section_rows("[audit]", PipelineAuditSettings, unset="none")
+    lines += section_rows("[seal]", SealSettings)
+    lines += section_rows("[listener]", ListenerSettings)
     lines += ["## [spark]\n", "Any setting of Spark. `spark.` may be left out of its name.\n"]
     return "\n".join(lines)
 

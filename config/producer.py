@@ -95,7 +95,7 @@ class ProducerSettings(SecuritySettings):
             table["reconnect.backoff.max.ms"] = first
         return table
 
-    def cautions(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """What is allowed but probably not meant (CFG-2, CFG-3; security), one sentence each."""
         pairs = (
             ("retry.backoff.ms", self.retry_backoff_ms, "retry.backoff.max.ms", self.retry_backoff_max_ms),
@@ -106,7 +106,7 @@ class ProducerSettings(SecuritySettings):
                 self.socket_connection_setup_timeout_max_ms,
             ),
         )
-        return super().cautions() + tuple(
+        return super().warnings() + tuple(
             f"{name} = {first} exceeds {longest_name} = {longest}: it is {longest} ms every time"
             for name, first, longest_name, longest in pairs
             if first > longest

@@ -11,7 +11,16 @@ from pydantic_core import PydanticUndefined
 from .direct import DirectSettings
 from .durations import seconds_of, text_of
 from .kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT, NEWER_DEFAULTS
-from .model import Audit, Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
+from .model import (
+    AuditSettings,
+    DaemonTopicSettings,
+    Exporter,
+    KafkaSettings,
+    LimitSettings,
+    Settings,
+    SpoolSettings,
+    Timeouts,
+)
 from .security import SecuritySettings
 
 _HEAD = """# Settings
@@ -41,14 +50,14 @@ _SECURITY = frozenset(SecuritySettings.model_fields)
 def page() -> str:
     """The daemon's page, Markdown."""
     parts = [_HEAD, *section_rows("Top level", Settings, skip=(BaseModel,))]
-    parts += section_rows("[kafka]", Kafka, kafka=True, without=_SECURITY)
+    parts += section_rows("[kafka]", KafkaSettings, kafka=True, without=_SECURITY)
     parts += section_rows("[kafka]: security", SecuritySettings, kafka=True)
-    parts += section_rows("[spool]", Spool)
+    parts += section_rows("[spool]", SpoolSettings)
     parts += section_rows("[exporter]", Exporter)
-    parts += section_rows("[limits]", Limits)
+    parts += section_rows("[limits]", LimitSettings)
     parts += section_rows("[timeouts]", Timeouts)
-    parts += section_rows("[audit]", Audit)
-    parts += section_rows('[topics."pattern"]', Topic)
+    parts += section_rows("[audit]", AuditSettings)
+    parts += section_rows('[topics."pattern"]', DaemonTopicSettings)
     parts += _not_kept(DAEMON_REFUSED)
     return "\n".join(parts)
 

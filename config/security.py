@@ -1,6 +1,6 @@
 """How connections to brokers are protected and who the producer is to them: Kafka's names, PEM files, secrets from files only.
 
-Rules between these settings are `broken_rules`; what the named files are like is looked at by `secret_files.py`.
+Rules between these settings are `rule_violations`; what the named files are like is looked at by `secret_files.py`.
 """
 
 import re
@@ -42,13 +42,13 @@ def _joined(given: object) -> object:
     return given
 
 
-def parts(text: str) -> tuple[str, ...]:
+def split_list(text: str) -> tuple[str, ...]:
     """The entries of a text with commas."""
     return tuple(dict.fromkeys(part for entry in text.split(",") if (part := entry.strip())))
 
 
 def _tls_versions(text: str) -> str:
-    versions = parts(text)
+    versions = split_list(text)
     if not versions:
         raise ValueError("a version is wanted: TLSv1.2 or TLSv1.3, or both with a comma")
     for version in versions:
@@ -70,7 +70,7 @@ def openssl_suite(name: str) -> str:
 
 
 def _cipher_suites(text: str) -> str:
-    suites = parts(text)
+    suites = split_list(text)
     for suite in suites:
         if suite in SUITES_OF_TLS_1_3:
             continue
@@ -83,7 +83,7 @@ def _cipher_suites(text: str) -> str:
 
 def _extensions(text: str) -> str:
     names: set[str] = set()
-    for entry in parts(text):
+    for entry in split_list(text):
         found = _EXTENSION.fullmatch(entry)
         if found is None or found[1] == "auth":
             raise ValueError(f"{entry!r} is not name=value with a name of letters that is not `auth`")
@@ -205,10 +205,10 @@ class SecuritySettings(KafkaSection):
     @property
     def token_extensions(self) -> dict[str, str]:
         """`sasl.oauthbearer.extensions`, taken apart."""
-        found = (entry.partition("=") for entry in parts(self.sasl_oauthbearer_extensions))
+        found = (entry.partition("=") for entry in split_list(self.sasl_oauthbearer_extensions))
         return {name: value for name, _, value in found}
 
-    def insecure(self) -> tuple[str, ...]:
+    def insecure_settings(self) -> tuple[str, ...]:
         """What was switched off that protects, one sentence each; shown for as long as it is so."""
         found: list[str] = []
         if self.uses_tls and self.tls_insecure:
@@ -217,30 +217,30 @@ class SecuritySettings(KafkaSection):
             found.append(
                 "ssl.endpoint.identification.algorithm is empty: any host with a certificate can pose as a broker"
             )
-        if self._shows_credentials:
+        if self._exposes_credentials:
             found.append(
                 f"sasl.allow_plaintext = true: the credentials of {self.sasl_mechanism} can be read on the way to the brokers"
             )
         return tuple(found)
 
     @property
-    def _shows_credentials(self) -> bool:
+    def _exposes_credentials(self) -> bool:
         return self.security_protocol == "SASL_PLAINTEXT" and self.sasl_mechanism not in (None, "GSSAPI")
 
-    def cautions(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """What is allowed but probably not meant, one sentence each."""
-        idle = [name for name, attribute in _named() if self._differs(attribute) and not self._works(name)]
+        idle = [name for name, attribute in _named() if self._is_changed(attribute) and not self._is_effective(name)]
         if not idle:
-            return self.insecure()
+            return self.insecure_settings()
         of_mechanism = f" and sasl.mechanism = {self.sasl_mechanism}" if self.uses_sasl else ""
         protocol = f"security.protocol = {self.security_protocol}{of_mechanism}"
-        return (*self.insecure(), *(f"{name} does nothing with {protocol}" for name in idle))
+        return (*self.insecure_settings(), *(f"{name} does nothing with {protocol}" for name in idle))
 
-    def _differs(self, attribute: str) -> bool:
+    def _is_changed(self, attribute: str) -> bool:
         # Not `model_fields_set`: the processes of the daemon read a file in which everything is given.
         return bool(getattr(self, attribute) != SecuritySettings.model_fields[attribute].default)
 
-    def _works(self, name: str) -> bool:
+    def _is_effective(self, name: str) -> bool:
         """Whether this setting is looked at with this protocol and mechanism."""
         mechanism = self.sasl_mechanism
         if name.startswith(("ssl.", "tls.")):
@@ -255,7 +255,7 @@ class SecuritySettings(KafkaSection):
         if name in ("sasl.username", "sasl.password.file"):
             return self.uses_sasl and mechanism in PASSWORD_MECHANISMS
         return (
-            name != "sasl.allow_plaintext" or self._shows_credentials
+            name != "sasl.allow_plaintext" or self._exposes_credentials
             if self.uses_sasl
             else not name.startswith("sasl.")
         )
@@ -266,14 +266,14 @@ def _named() -> Iterator[tuple[str, str]]:
         yield field.alias or attribute, attribute
 
 
-class BrokenRule(NamedTuple):
+class RuleViolation(NamedTuple):
     """A rule between settings that does not hold, and whose settings it is about."""
 
     names: tuple[str, ...]
-    sentence: str
+    message: str
 
 
-def broken_rules(settings: SecuritySettings) -> Iterator[BrokenRule]:
+def rule_violations(settings: SecuritySettings) -> Iterator[RuleViolation]:
     """Rules between the settings; those about files are elsewhere."""
     if settings.uses_sasl:
         yield from _sasl_rules(settings)
@@ -282,14 +282,14 @@ def broken_rules(settings: SecuritySettings) -> Iterator[BrokenRule]:
     yield from _tls_rules(settings)
 
 
-def _sasl_rules(settings: SecuritySettings) -> Iterator[BrokenRule]:
+def _sasl_rules(settings: SecuritySettings) -> Iterator[RuleViolation]:
     protocol, mechanism = settings.security_protocol, settings.sasl_mechanism
     if mechanism is None:
         sentence = f"security.protocol = {protocol} needs sasl.mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI"
-        yield BrokenRule(("security.protocol", "sasl.mechanism"), sentence)
+        yield RuleViolation(("security.protocol", "sasl.mechanism"), sentence)
         return
     if protocol == "SASL_PLAINTEXT" and mechanism != "GSSAPI" and not settings.sasl_allow_plaintext:
-        yield BrokenRule(
+        yield RuleViolation(
             ("security.protocol", "sasl.mechanism", "sasl.allow_plaintext"),
             f"security.protocol = SASL_PLAINTEXT would show the credentials of {mechanism} to whoever listens: use SASL_SSL, "
             "or write sasl.allow_plaintext = true as well",
@@ -306,38 +306,38 @@ def _sasl_rules(settings: SecuritySettings) -> Iterator[BrokenRule]:
     else:
         wanted = {}
     for name in (name for name, value in wanted.items() if not value):
-        yield BrokenRule(("sasl.mechanism", name), f"sasl.mechanism = {mechanism} needs {name}")
+        yield RuleViolation(("sasl.mechanism", name), f"sasl.mechanism = {mechanism} needs {name}")
 
 
-def _token_rules(settings: SecuritySettings) -> Iterator[BrokenRule]:
+def _token_rules(settings: SecuritySettings) -> Iterator[RuleViolation]:
     if ":" in settings.sasl_oauthbearer_client_id and not settings.sasl_oauthbearer_header_urlencode:
-        yield BrokenRule(
+        yield RuleViolation(
             ("sasl.oauthbearer.client.id", "sasl.oauthbearer.header.urlencode"),
             "sasl.oauthbearer.client.id has a colon, which would end it: write sasl.oauthbearer.header.urlencode = true",
         )
 
 
-def _tls_rules(settings: SecuritySettings) -> Iterator[BrokenRule]:
+def _tls_rules(settings: SecuritySettings) -> Iterator[RuleViolation]:
     if settings.ssl_keystore_location is None:
         for name, value in (
             ("ssl.key.location", settings.ssl_key_location),
             ("ssl.key.password.file", settings.ssl_key_password_file),
         ):
             if value is not None:
-                yield BrokenRule(
+                yield RuleViolation(
                     (name, "ssl.keystore.location"), f"{name} needs ssl.keystore.location, the certificate of the key"
                 )
-    suites = set(parts(settings.ssl_cipher_suites))
+    suites = set(split_list(settings.ssl_cipher_suites))
     newer = suites & set(SUITES_OF_TLS_1_3)
-    versions = parts(settings.ssl_enabled_protocols)
+    versions = split_list(settings.ssl_enabled_protocols)
     names = ("ssl.cipher.suites", "ssl.enabled.protocols")
     if suites and "TLSv1.3" in versions and len(newer) < len(SUITES_OF_TLS_1_3):
-        yield BrokenRule(
+        yield RuleViolation(
             names,
             "ssl.cipher.suites: suites of TLS 1.3 cannot be left out one by one: name all three "
             f"({', '.join(SUITES_OF_TLS_1_3)}), or write ssl.enabled.protocols = TLSv1.2",
         )
     if suites and suites == newer and "TLSv1.2" in versions:
-        yield BrokenRule(
+        yield RuleViolation(
             names, "ssl.cipher.suites has no suite of TLS 1.2: name one, or write ssl.enabled.protocols = TLSv1.3"
         )

@@ -68,7 +68,7 @@ SECURITY_REFUSED: Final = {
 }
 """By name, the reason."""
 
-ELSEWHERE: Final = {
+OTHER_CLIENTS_NAMES: Final = {
     "sasl.password": "a password comes from a file: name it in sasl.password.file",
     "sasl.oauthbearer.client.secret": "a secret comes from a file: name it in sasl.oauthbearer.client.secret.file",
     "ssl.ca.location": "write ssl.truststore.location",

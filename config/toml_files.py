@@ -16,7 +16,7 @@ from typing import Final, Union, cast, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from .errors import ConfigError, shown, what_is_wanted
+from .errors import ConfigError, expectation, redacted
 
 Table = dict[str, object]
 
@@ -107,7 +107,7 @@ def flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, o
             yield prefix + key, value
 
 
-def sentence(detail: ErrorDetails, source: str, model: type[BaseModel], refused: Mapping[str, str]) -> str:
+def error_message(detail: ErrorDetails, source: str, model: type[BaseModel], refused: Mapping[str, str]) -> str:
     """What is wrong, where, and what would be right. `refused` are reasons of names that are known and not kept."""
     place = [str(part) for part in detail["loc"]]
     name = ".".join(place)
@@ -119,7 +119,7 @@ def sentence(detail: ErrorDetails, source: str, model: type[BaseModel], refused:
             if name in ("kafka", "kafka.bootstrap.servers")
             else ""
         )
-    return f"{source}: {name} = {shown(detail['input'])}: {what_is_wanted(detail)}"
+    return f"{source}: {name} = {redacted(detail['input'])}: {expectation(detail)}"
 
 
 def _unknown(place: list[str], model: type[BaseModel], refused: Mapping[str, str]) -> str:
@@ -127,10 +127,10 @@ def _unknown(place: list[str], model: type[BaseModel], refused: Mapping[str, str
     reason = refused.get(last)
     if place[0] in ("kafka", "topics") and reason is not None:
         return f"{'.'.join(place)} is not kept: {reason}"
-    return f"{'.'.join(place)} is not a setting{nearest(place, _known(place, model))}"
+    return f"{'.'.join(place)} is not a setting{suggestion(place, _known(place, model))}"
 
 
-def nearest(place: list[str], known: Iterable[str]) -> str:
+def suggestion(place: list[str], known: Iterable[str]) -> str:
     """The end of a sentence that names what was probably meant, or nothing."""
     near = difflib.get_close_matches(place[-1], list(known), n=1, cutoff=0.5)
     return f"; the nearest known one is {'.'.join([*place[:-1], near[0]])}" if near else ""

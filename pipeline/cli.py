@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 
 
-class _How(NamedTuple):
+class _JobOptions(NamedTuple):
     """What all jobs are told on the command line."""
 
     master: str
@@ -82,7 +82,7 @@ def land(
         runner.land(settings, master=where, once=once, new_query=new_query)
         return PipelineExit.OK
 
-    _run("land", config, flags, topic, job, _How(master, print_submit, submitted, debug))
+    _run("land", config, flags, topic, job, _JobOptions(master, print_submit, submitted, debug))
 
 
 @app.command()
@@ -120,11 +120,11 @@ def audit(
             settings = settings.model_copy(update={"audit": settings.audit.model_copy(update={"report": report})})
         result = runner.audit(settings, master=where, hours=hours)
         verdict = judge(result.data)
-        found = [f"- {': '.join((finding.title, ' '.join(finding.told)))}" for finding in verdict.findings]
+        found = [f"- {': '.join((finding.title, ' '.join(finding.sentences)))}" for finding in verdict.findings]
         _say("\n".join([verdict.headline, verdict.summary, *found, f"report: {result.report}"]))
         return result.exit_code
 
-    _run("audit", config, flags, topic, job, _How(master, print_submit, submitted, debug))
+    _run("audit", config, flags, topic, job, _JobOptions(master, print_submit, submitted, debug))
 
 
 @app.command()
@@ -145,7 +145,7 @@ def seal(
         _say(str(result))
         return PipelineExit.OK
 
-    _run("seal", config, _topic_words(topic), topic, job, _How(master, print_submit, submitted, debug))
+    _run("seal", config, _topic_words(topic), topic, job, _JobOptions(master, print_submit, submitted, debug))
 
 
 @app.command()
@@ -171,7 +171,7 @@ def retire(
         _say(f"{incarnation} on {done.heartbeat.host}: {word}")
         return PipelineExit.OK
 
-    _run("retire", config, [], None, job, _How("", print_submit=False, submitted=False, debug=debug))
+    _run("retire", config, [], None, job, _JobOptions("", print_submit=False, submitted=False, debug=debug))
 
 
 @app.command()
@@ -183,7 +183,7 @@ def check(
 
     def job(settings: PipelineSettings, _where: str | None) -> int:
         from . import runner, session
-        from .failures import RefusedError
+        from .failures import JobRefusedError
         from .kafka_admin import KafkaUnreachableError
 
         problems: list[str] = []
@@ -193,7 +193,7 @@ def check(
             problems += error.problems
         try:
             runner.require_topics(settings, [*settings.topics, settings.audit.topic])
-        except (RefusedError, KafkaUnreachableError) as error:
+        except (JobRefusedError, KafkaUnreachableError) as error:
             if not problems:
                 raise
             problems.append(str(error))
@@ -202,7 +202,7 @@ def check(
         _say("the settings are good, the jars are there, and Kafka has the topics")
         return PipelineExit.OK
 
-    _run("check", config, [], None, job, _How("", print_submit=False, submitted=False, debug=debug))
+    _run("check", config, [], None, job, _JobOptions("", print_submit=False, submitted=False, debug=debug))
 
 
 def _run(
@@ -211,7 +211,7 @@ def _run(
     flags: list[str],
     topics: list[str] | None,
     job: Callable[[PipelineSettings, str | None], int],
-    how: _How,
+    how: _JobOptions,
 ) -> NoReturn:
     """Load the settings, do the job, and end with its code, or with a sentence and the code of the failure."""
     path = config or DEFAULT_CONFIG
@@ -220,12 +220,12 @@ def _run(
         logs.configure("pipeline", level="DEBUG" if how.debug else settings.log_level)
         from . import runner
 
-        settings = runner.with_log(runner.chosen(settings, topics or []), debug=how.debug)
+        settings = runner.with_log(runner.with_topics(settings, topics or []), debug=how.debug)
         if how.print_submit:
             from . import submit
 
             words = [verb, *flags, *(["--debug"] if how.debug else [])]
-            sys.stdout.write(submit.line(settings, path, words, master=how.master) + "\n")
+            sys.stdout.write(submit.spark_submit_command(settings, path, words, master=how.master) + "\n")
             raise typer.Exit(int(PipelineExit.OK))
         code = job(settings, None if how.submitted else how.master)
     except ConfigError as error:
@@ -236,11 +236,11 @@ def _run(
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - told to people, with the trace where nobody expected it
-        from .failures import is_expected, sentence
+        from .failures import failure_message, is_expected
 
         if how.debug or not is_expected(error):
             _trace(shown=True)
-        _fail(sentence(error), PipelineExit.FAILED)
+        _fail(failure_message(error), PipelineExit.FAILED)
     raise typer.Exit(int(code))
 
 

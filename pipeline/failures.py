@@ -60,7 +60,7 @@ _KNOWN: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 """What is recognised in the text of an error."""
 
 
-class RefusedError(Exception):
+class JobRefusedError(Exception):
     """What was asked for is not done, and the text says why."""
 
 
@@ -73,7 +73,7 @@ def is_expected(error: Exception) -> bool:
     return own or (isinstance(error, PySparkException | Py4JError | KafkaError | OSError) and not mistake)
 
 
-def sentence(error: BaseException) -> str:
+def failure_message(error: BaseException) -> str:
     """One line for people: what it means where that is known, and what was said."""
     said = _first(str(error)) or type(error).__name__
     for pattern, meaning in _KNOWN:

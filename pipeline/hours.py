@@ -52,7 +52,7 @@ class HourRange:
             and (self.last is None or hour <= self.last)
         )
 
-    def chosen(self, hours: Iterable[str]) -> list[str]:
+    def select(self, hours: Iterable[str]) -> list[str]:
         """Those that lie in the range, sorted."""
         return sorted(hour for hour in set(hours) if hour in self)
 

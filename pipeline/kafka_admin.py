@@ -20,8 +20,8 @@ from ..config.pipeline_kafka import PipelineKafka
 from ..config.secret_files import SecretError, read_password
 from ..config.security import PASSWORD_MECHANISMS
 from ..producer.network.tls import TlsError, make_context, tls_rules
-from ..producer.security.mechanisms import tokens_of
-from ..producer.security.oauthbearer import Given
+from ..producer.security.mechanisms import token_provider
+from ..producer.security.oauthbearer import TokenProvider
 
 CLIENT_ID: Final = "penstock-pipeline"
 Offsets = Mapping[str, Mapping[int, int]]
@@ -32,7 +32,7 @@ class KafkaUnreachableError(Exception):
     """No broker answered as was hoped; the text says which were asked."""
 
 
-class KafkaNotAskedError(Exception):
+class JavaOnlyKafkaError(Exception):
     """The settings say only Java how to connect."""
 
 
@@ -56,15 +56,15 @@ class Admin(Protocol):
     def close(self) -> None: ...
 
 
-class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed
     """The producer's tokens, for kafka-python."""
 
-    def __init__(self, given: Given, extensions: Mapping[str, str]) -> None:
-        self._given = given
+    def __init__(self, given: TokenProvider, extensions: Mapping[str, str]) -> None:
+        self._token_source = given
         self._extensions = dict(extensions)
 
     def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # typed there by a body that does nothing
-        return self._given.at_once() or self._given.fetched()
+        return self._token_source.cached_token() or self._token_source.fetch_token()
 
     def extensions(self) -> dict[str, str]:
         return self._extensions
@@ -84,25 +84,25 @@ def python_settings(kafka: PipelineKafka) -> dict[str, Any]:
     try:
         if kafka.uses_tls:
             if not (kafka.is_pem_truststore and kafka.is_pem_keystore):
-                raise KafkaNotAskedError("stores that are no PEM files are read by Java only")
+                raise JavaOnlyKafkaError("stores that are no PEM files are read by Java only")
             found["ssl_context"] = make_context(tls_rules(kafka))
             found["ssl_check_hostname"] = bool(kafka.ssl_endpoint_identification_algorithm)
         if kafka.uses_sasl:
             if kafka.sasl_jaas_config_file is not None:
-                raise KafkaNotAskedError("sasl.jaas.config.file is read by Java only")
-            found |= _login(kafka)
+                raise JavaOnlyKafkaError("sasl.jaas.config.file is read by Java only")
+            found |= _sasl_config(kafka)
     except (SecretError, TlsError) as error:
-        raise KafkaNotAskedError(str(error)) from error
+        raise JavaOnlyKafkaError(str(error)) from error
     return found
 
 
-def _login(kafka: PipelineKafka) -> dict[str, Any]:
+def _sasl_config(kafka: PipelineKafka) -> dict[str, Any]:
     found: dict[str, Any] = {"sasl_mechanism": kafka.sasl_mechanism}
     if kafka.sasl_mechanism in PASSWORD_MECHANISMS:
         found["sasl_plain_username"] = kafka.sasl_username
         found["sasl_plain_password"] = read_password(cast("Path", kafka.sasl_password_file))
     elif kafka.sasl_mechanism == "OAUTHBEARER":
-        found["sasl_oauth_token_provider"] = _Tokens(tokens_of(kafka), kafka.token_extensions)
+        found["sasl_oauth_token_provider"] = _TokenProvider(token_provider(kafka), kafka.token_extensions)
     else:
         found["sasl_kerberos_service_name"] = kafka.sasl_kerberos_service_name
         if kafka.sasl_kerberos_keytab is not None:
@@ -137,7 +137,7 @@ def unreachable(kafka: PipelineKafka, error: Exception) -> KafkaUnreachableError
 
 
 @contextlib.contextmanager
-def asking(kafka: PipelineKafka, *, timeout_s: float) -> Generator[Admin]:
+def admin_client(kafka: PipelineKafka, *, timeout_s: float) -> Generator[Admin]:
     """A client for a few questions.
 
     Raises:
@@ -158,6 +158,6 @@ def missing_topics(kafka: PipelineKafka, wanted: Iterable[str], *, timeout_s: fl
     Raises:
         KafkaUnreachableError, KafkaNotAskedError: as of `connect`.
     """
-    with asking(kafka, timeout_s=timeout_s) as client:
+    with admin_client(kafka, timeout_s=timeout_s) as client:
         there = set(client.list_topics())
     return [name for name in wanted if name not in there]

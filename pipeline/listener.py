@@ -19,17 +19,17 @@ from pyspark.sql.streaming.listener import (
 )
 
 from ..runtime import logs
-from .query_progress import Ended, Event, Idle, Started, progressed
+from .query_progress import QueryEvent, QueryIdle, QueryStarted, QueryTerminated, parse_progress
 
 
-class Follower(Protocol):
+class QueryEventSink(Protocol):
     """Wants to know. Called by the listener's thread only, and may block it."""
 
-    def take(self, event: Event) -> None:
+    def on_event(self, event: QueryEvent) -> None:
         """Something happened."""
         ...
 
-    def dropped(self, events: int) -> None:
+    def on_dropped(self, events: int) -> None:
         """So many events were pushed out of the queue, all told."""
         ...
 
@@ -43,13 +43,13 @@ class EventQueue:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._events: deque[Event] = deque()
+        self._events: deque[QueryEvent] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._working = False
         self.dropped = 0
 
-    def put(self, event: Event) -> None:
+    def put(self, event: QueryEvent) -> None:
         """Never waits for the thread's work."""
         with self._changed:
             if len(self._events) == self._limit:
@@ -58,7 +58,7 @@ class EventQueue:
             self._events.append(event)
             self._changed.notify_all()
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[QueryEvent]:
         """One by one, until it is closed and empty."""
         while True:
             with self._changed:
@@ -82,17 +82,17 @@ class EventQueue:
             self._events.clear()
 
 
-class Listener(StreamingQueryListener):
+class PipelineQueryListener(StreamingQueryListener):
     """To be given to `spark.streams.addListener`."""
 
-    def __init__(self, followers: Sequence[Follower], *, queue_max: int) -> None:
+    def __init__(self, followers: Sequence[QueryEventSink], *, queue_max: int) -> None:
         super().__init__()
-        self._followers: Final = tuple(followers)
+        self._sinks: Final = tuple(followers)
         self._queue: Final = EventQueue(queue_max)
         self._names: dict[str, str] = {}
         self._running: set[str] = set()
         self._ended = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name="listener", daemon=True)
+        self._thread = threading.Thread(target=self._dispatch_events, name="listener", daemon=True)
         self._thread.start()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
@@ -101,20 +101,20 @@ class Listener(StreamingQueryListener):
         with self._ended:
             self._running.add(run)
         self._names[str(event.id)] = event.name or str(event.id)
-        self._queue.put(Started(self._names[str(event.id)]))
+        self._queue.put(QueryStarted(self._names[str(event.id)]))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A trigger ended."""
-        self._queue.put(progressed(event.progress.json))
+        self._queue.put(parse_progress(event.progress.json))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """A trigger found nothing."""
-        self._queue.put(Idle(self._names.get(str(event.id), str(event.id))))
+        self._queue.put(QueryIdle(self._names.get(str(event.id), str(event.id))))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """A query has ended, well or not."""
         error = event.errorClassOnException or (_class_of(event.exception) if event.exception else "")
-        self._queue.put(Ended(self._names.get(str(event.id), str(event.id)), error))
+        self._queue.put(QueryTerminated(self._names.get(str(event.id), str(event.id)), error))
         with self._ended:
             self._running.discard(str(event.runId))
             self._ended.notify_all()
@@ -128,15 +128,15 @@ class Listener(StreamingQueryListener):
         # A follower that blocks keeps its thread, which ends with the process.
         self._thread.join(timeout=seconds)
 
-    def _work(self) -> None:
+    def _dispatch_events(self) -> None:
         for event in self._queue.events():
-            for follower in self._followers:
-                follower.dropped(self._queue.dropped)
+            for follower in self._sinks:
+                follower.on_dropped(self._queue.dropped)
                 try:
-                    follower.take(event)
+                    follower.on_event(event)
                 except Exception as error:  # noqa: BLE001 - whatever befalls one must not end the thread for all
                     _ = logs.get().warning("follower_failed", follower=type(follower).__name__, error=str(error))
-        for follower in self._followers:
+        for follower in self._sinks:
             with contextlib.suppress(OSError):
                 follower.close()
 

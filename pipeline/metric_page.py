@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ..runtime.metrics import Metric
+from ..runtime.metrics import DaemonMetric
 from . import query_metrics
 from .audit import metrics as audit_metrics
 
@@ -26,7 +26,7 @@ def page() -> str:
     )
 
 
-def _table(metrics: Iterable[Metric]) -> list[str]:
+def _table(metrics: Iterable[DaemonMetric]) -> list[str]:
     lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
     for metric in metrics:
         name = metric.name + ("_total" if metric.kind == "counter" else "")

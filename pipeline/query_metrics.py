@@ -10,58 +10,66 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 
 from ..config.bootstrap import parse_bootstrap
 from ..runtime import logs
-from ..runtime.metrics import Metric
-from .land.lag_group import LagGroup, Outcome
-from .query_progress import Ended, Event, Idle, Progressed, Started
+from ..runtime.metrics import DaemonMetric
+from .land.lag_group import LagCommitOutcome, LagGroup
+from .query_progress import QueryEvent, QueryIdle, QueryProgressed, QueryStarted, QueryTerminated
 
-METRICS: Final[tuple[Metric, ...]] = (
-    Metric("penstock_pipeline_query_up", "gauge", ("query",), "1 while the query runs."),
-    Metric("penstock_pipeline_batch", "gauge", ("query",), "Number of the last batch."),
-    Metric("penstock_pipeline_batches", "counter", ("query",), "Batches that were run."),
-    Metric("penstock_pipeline_input_rows", "counter", ("query",), "Records read from Kafka."),
-    Metric("penstock_pipeline_input_rows_per_second", "gauge", ("query",), "Rate at which records came, last batch."),
-    Metric("penstock_pipeline_processed_rows_per_second", "gauge", ("query",), "Rate at which they were worked off."),
-    Metric(
+METRICS: Final[tuple[DaemonMetric, ...]] = (
+    DaemonMetric("penstock_pipeline_query_up", "gauge", ("query",), "1 while the query runs."),
+    DaemonMetric("penstock_pipeline_batch", "gauge", ("query",), "Number of the last batch."),
+    DaemonMetric("penstock_pipeline_batches", "counter", ("query",), "Batches that were run."),
+    DaemonMetric("penstock_pipeline_input_rows", "counter", ("query",), "Records read from Kafka."),
+    DaemonMetric(
+        "penstock_pipeline_input_rows_per_second", "gauge", ("query",), "Rate at which records came, last batch."
+    ),
+    DaemonMetric(
+        "penstock_pipeline_processed_rows_per_second", "gauge", ("query",), "Rate at which they were worked off."
+    ),
+    DaemonMetric(
         "penstock_pipeline_step_seconds",
         "gauge",
         ("query", "step"),
         "Time of each step of the last batch, by Spark's name of it (`durationMs`); `triggerExecution` is the whole.",
     ),
-    Metric(
+    DaemonMetric(
         "penstock_pipeline_offsets_behind_latest",
         "gauge",
         ("query", "of"),
         "Offsets between what was read and the ends of the partitions: `min`, `avg` and `max` of them.",
     ),
-    Metric(
+    DaemonMetric(
         "penstock_pipeline_observed",
         "counter",
         ("query", "what"),
         "What the job counted while it wrote: rows, bad rows, rows without a record id.",
     ),
-    Metric("penstock_pipeline_idle_seconds", "gauge", ("query",), "Time since the last batch that had records."),
-    Metric("penstock_pipeline_query_failures", "counter", ("query", "error"), "Queries that ended by an exception."),
-    Metric(
+    DaemonMetric("penstock_pipeline_idle_seconds", "gauge", ("query",), "Time since the last batch that had records."),
+    DaemonMetric(
+        "penstock_pipeline_query_failures", "counter", ("query", "error"), "Queries that ended by an exception."
+    ),
+    DaemonMetric(
         "penstock_pipeline_lag_commits",
         "counter",
         ("outcome",),
         "Commits to the lag group: `committed`, `refused` (has the group a member?), `unreachable`.",
     ),
-    Metric("penstock_pipeline_events_dropped", "counter", (), "Events that came while the listener's queue was full."),
+    DaemonMetric(
+        "penstock_pipeline_events_dropped", "counter", (), "Events that came while the listener's queue was full."
+    ),
 )
 """What `/metrics` of `land` has."""
 
 _DECLARED: Final = {metric.name: metric for metric in METRICS}
 
 
-class Book:
+class QueryMetrics:
     """The values. One thread writes, any may read them by the registry."""
 
     def __init__(self) -> None:
         # When a counter was made is nobody's question.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry: Final = CollectorRegistry()
-        self._kept: Final[Mapping[str, Counter | Gauge]] = {
+        self._instruments: Final[Mapping[str, Counter | Gauge]] = {
             metric.name: (Counter if metric.kind == "counter" else Gauge)(
                 metric.name, metric.text, metric.labels, registry=self.registry
             )
@@ -71,23 +79,23 @@ class Book:
     def add(self, name: str, amount: float, **labels: str) -> None:
         """Count up."""
         assert _DECLARED[name].kind == "counter"
-        kept = self._kept[name]
+        kept = self._instruments[name]
         (kept.labels(**labels) if labels else kept).inc(amount)
 
     def put(self, name: str, value: float, **labels: str) -> None:
         """Say how it stands."""
-        kept = self._kept[name]
+        kept = self._instruments[name]
         assert isinstance(kept, Gauge)
         (kept.labels(**labels) if labels else kept).set(value)
 
 
-class Prometheus:
+class PrometheusSink:
     """Keeps the metrics, and answers at `/metrics` where an address is given."""
 
-    def __init__(self, book: Book, *, now: Callable[[], float], listen: str = "") -> None:
-        self._book = book
+    def __init__(self, book: QueryMetrics, *, now: Callable[[], float], listen: str = "") -> None:
+        self._metrics = book
         self._now = now
-        self._with_records: dict[str, float] = {}
+        self._last_records_at: dict[str, float] = {}
         self._dropped = 0
         self._server: WSGIServer | None = None
         if listen:
@@ -99,26 +107,26 @@ class Prometheus:
         """Where `/metrics` is; 0: nowhere."""
         return 0 if self._server is None else self._server.server_port
 
-    def take(self, event: Event) -> None:
+    def on_event(self, event: QueryEvent) -> None:
         match event:
-            case Started(query):
-                self._with_records[query] = self._now()
-                self._book.put("penstock_pipeline_query_up", 1, query=query)
-            case Progressed():
+            case QueryStarted(query):
+                self._last_records_at[query] = self._now()
+                self._metrics.put("penstock_pipeline_query_up", 1, query=query)
+            case QueryProgressed():
                 self._progressed(event)
-            case Idle(query):
+            case QueryIdle(query):
                 self._idle(query)
-            case Ended(query, error):
-                self._book.put("penstock_pipeline_query_up", 0, query=query)
+            case QueryTerminated(query, error):
+                self._metrics.put("penstock_pipeline_query_up", 0, query=query)
                 if error:
-                    self._book.add("penstock_pipeline_query_failures", 1, query=query, error=error)
+                    self._metrics.add("penstock_pipeline_query_failures", 1, query=query, error=error)
 
-    def _progressed(self, event: Progressed) -> None:
-        book, query = self._book, event.query
+    def _progressed(self, event: QueryProgressed) -> None:
+        book, query = self._metrics, event.query
         book.put("penstock_pipeline_batch", event.batch, query=query)
         book.put("penstock_pipeline_input_rows_per_second", event.input_rows_per_second, query=query)
         book.put("penstock_pipeline_processed_rows_per_second", event.processed_rows_per_second, query=query)
-        for of, value in event.behind.items():
+        for of, value in event.offsets_behind.items():
             book.put("penstock_pipeline_offsets_behind_latest", value, query=query, of=of)
         if event.executed:
             book.add("penstock_pipeline_batches", 1, query=query)
@@ -128,16 +136,16 @@ class Prometheus:
             for what, value in event.observed.items():
                 book.add("penstock_pipeline_observed", value, query=query, what=what)
         if event.input_rows:
-            self._with_records[query] = self._now()
+            self._last_records_at[query] = self._now()
         self._idle(query)
 
     def _idle(self, query: str) -> None:
-        since = self._with_records.setdefault(query, self._now())
-        self._book.put("penstock_pipeline_idle_seconds", self._now() - since, query=query)
+        since = self._last_records_at.setdefault(query, self._now())
+        self._metrics.put("penstock_pipeline_idle_seconds", self._now() - since, query=query)
 
-    def dropped(self, events: int) -> None:
+    def on_dropped(self, events: int) -> None:
         if events > self._dropped:
-            self._book.add("penstock_pipeline_events_dropped", events - self._dropped)
+            self._metrics.add("penstock_pipeline_events_dropped", events - self._dropped)
             self._dropped = events
 
     def close(self) -> None:
@@ -146,7 +154,7 @@ class Prometheus:
             self._server.server_close()
 
 
-class Statsd:
+class StatsdSink:
     """Sends the same to a StatsD server: a datagram an event, and nobody asks whether it came. Labels become parts of the name, which
     Graphite's StatsD understands."""
 
@@ -158,30 +166,30 @@ class Statsd:
         self._socket.connect(place)
         self._dropped = 0
 
-    def take(self, event: Event) -> None:
+    def on_event(self, event: QueryEvent) -> None:
         match event:
-            case Progressed() if event.executed:
+            case QueryProgressed() if event.executed:
                 lines = [f"batch:{event.batch}|g", "batches:1|c", f"input_rows:{event.input_rows}|c"]
                 lines += [f"input_rows_per_second:{event.input_rows_per_second:.3f}|g"]
                 lines += [f"processed_rows_per_second:{event.processed_rows_per_second:.3f}|g"]
                 lines += [f"step.{step}:{milliseconds}|ms" for step, milliseconds in event.durations_ms.items()]
-                lines += [f"offsets_behind_latest.{of}:{value:.0f}|g" for of, value in event.behind.items()]
-                lines += [f"observed.{_word(what)}:{value}|c" for what, value in event.observed.items()]
+                lines += [f"offsets_behind_latest.{of}:{value:.0f}|g" for of, value in event.offsets_behind.items()]
+                lines += [f"observed.{_statsd_name(what)}:{value}|c" for what, value in event.observed.items()]
                 self._send(event.query, lines)
-            case Started(query):
+            case QueryStarted(query):
                 self._send(query, ["query_up:1|g"])
-            case Ended(query, error):
-                self._send(query, ["query_up:0|g", *([f"query_failures.{_word(error)}:1|c"] if error else [])])
+            case QueryTerminated(query, error):
+                self._send(query, ["query_up:0|g", *([f"query_failures.{_statsd_name(error)}:1|c"] if error else [])])
             case _:
                 pass
 
     def _send(self, query: str, lines: list[str]) -> None:
-        text = "\n".join(f"penstock.pipeline.{_word(query)}.{line}" for line in lines)
+        text = "\n".join(f"penstock.pipeline.{_statsd_name(query)}.{line}" for line in lines)
         # Nobody there, or no room: metrics are not worth waiting for.
         with contextlib.suppress(OSError):
             _ = self._socket.send(text.encode())
 
-    def dropped(self, events: int) -> None:
+    def on_dropped(self, events: int) -> None:
         if events > self._dropped:
             self._send("listener", [f"events_dropped:{events - self._dropped}|c"])
             self._dropped = events
@@ -190,24 +198,24 @@ class Statsd:
         self._socket.close()
 
 
-def _word(text: str) -> str:
+def _statsd_name(text: str) -> str:
     """One part of a name for StatsD, in which dots, colons, bars and blanks mean something."""
     return "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in text)
 
 
-class LagFollower:
+class LagGroupSink:
     """Commits where queries are."""
 
-    def __init__(self, group: LagGroup, book: Book) -> None:
+    def __init__(self, group: LagGroup, book: QueryMetrics) -> None:
         self._group = group
-        self._book = book
-        self._last: Outcome = "committed"
+        self._metrics = book
+        self._last: LagCommitOutcome = "committed"
 
-    def take(self, event: Event) -> None:
-        if not isinstance(event, Progressed) or not event.executed or not event.ends:
+    def on_event(self, event: QueryEvent) -> None:
+        if not isinstance(event, QueryProgressed) or not event.executed or not event.next_offsets:
             return
-        outcome, reason = self._group.commit(event.ends)
-        self._book.add("penstock_pipeline_lag_commits", 1, outcome=outcome)
+        outcome, reason = self._group.commit(event.next_offsets)
+        self._metrics.add("penstock_pipeline_lag_commits", 1, outcome=outcome)
         if outcome != self._last:
             # Once, and not for every batch.
             log = logs.get()
@@ -217,7 +225,7 @@ class LagFollower:
                 _ = log.warning("lag_group_not_committed", group=self._group.group, outcome=outcome, reason=reason)
         self._last = outcome
 
-    def dropped(self, events: int) -> None:
+    def on_dropped(self, events: int) -> None:
         """The next batch's offsets say it all."""
 
     def close(self) -> None:

@@ -7,49 +7,49 @@ from typing import Any, Final, NamedTuple, cast
 _BEHIND: Final = {"minOffsetsBehindLatest": "min", "avgOffsetsBehindLatest": "avg", "maxOffsetsBehindLatest": "max"}
 
 
-class Started(NamedTuple):
+class QueryStarted(NamedTuple):
     """A query began."""
 
     query: str
 
 
-class Progressed(NamedTuple):
+class QueryProgressed(NamedTuple):
     """A query ended a batch, or looked and found nothing to do."""
 
     query: str
     batch: int
     executed: bool
-    """A batch was run: `ends` is done."""
+    """A batch was run: `next_offsets` is done."""
     input_rows: int
     input_rows_per_second: float
     processed_rows_per_second: float
     durations_ms: Mapping[str, int]
     """By step of the trigger, as Spark names them."""
-    behind: Mapping[str, float]
+    offsets_behind: Mapping[str, float]
     """Offsets behind the latest ones: min, avg and max of the partitions."""
     observed: Mapping[str, int]
     """What `observe` counted in the batch: `<name>.<column>`."""
-    ends: Mapping[str, Mapping[int, int]]
+    next_offsets: Mapping[str, Mapping[int, int]]
     """By topic and partition, the offset to read next."""
 
 
-class Idle(NamedTuple):
+class QueryIdle(NamedTuple):
     """A query has had nothing to do."""
 
     query: str
 
 
-class Ended(NamedTuple):
+class QueryTerminated(NamedTuple):
     """A query ended. `error` is the class of the exception that ended it, or empty."""
 
     query: str
     error: str
 
 
-Event = Started | Progressed | Idle | Ended
+QueryEvent = QueryStarted | QueryProgressed | QueryIdle | QueryTerminated
 
 
-def progressed(text: str) -> Progressed:
+def parse_progress(text: str) -> QueryProgressed:
     """Read `StreamingQueryProgress.json`. What a source other than Kafka lacks is left empty.
 
     Raises:
@@ -61,7 +61,7 @@ def progressed(text: str) -> Progressed:
     table = cast("dict[str, Any]", found)
     durations = {name: int(value) for name, value in table.get("durationMs", {}).items()}
     sources = cast("list[dict[str, Any]]", table.get("sources", []))
-    return Progressed(
+    return QueryProgressed(
         query=str(table.get("name") or table.get("id") or ""),
         batch=int(table.get("batchId", -1)),
         executed="addBatch" in durations,
@@ -69,9 +69,9 @@ def progressed(text: str) -> Progressed:
         input_rows_per_second=_rate(table.get("inputRowsPerSecond")),
         processed_rows_per_second=_rate(table.get("processedRowsPerSecond")),
         durations_ms=durations,
-        behind=_behind(sources),
+        offsets_behind=_behind(sources),
         observed=_observed(table.get("observedMetrics", {})),
-        ends=_ends(sources),
+        next_offsets=_ends(sources),
     )
 
 

@@ -16,10 +16,10 @@ from ..api.errors import PenstockError
 from ..config.pipeline import PipelineSettings
 from ..config.pipeline_kafka import JAVA_ONLY
 from ..producer.direct.producer import DirectProducer
-from ..wire.audit_records import CLOSED, AuditRecord, Heartbeat, decode
+from ..wire.audit_records import CLOSED, AuditHeartbeat, AuditRecord, decode
 from ..wire.errors import FrameError
-from .failures import RefusedError
-from .kafka_admin import asking, python_settings, unreachable
+from .failures import JobRefusedError
+from .kafka_admin import admin_client, python_settings, unreachable
 
 _POLL_MS: Final = 1_000
 _INTERVALS: Final = 3
@@ -27,21 +27,21 @@ _INTERVALS: Final = 3
 
 
 @dataclass(slots=True)
-class Known:
+class KnownIncarnation:
     """What the audit topic has of an incarnation."""
 
     newest: AuditRecord
     partition: int
     version_max: int
     """Of all its records."""
-    heartbeat: Heartbeat | None = None
+    heartbeat: AuditHeartbeat | None = None
     """The newest one."""
 
 
 class Retired(NamedTuple):
     """What was done."""
 
-    heartbeat: Heartbeat
+    heartbeat: AuditHeartbeat
     written: bool
     """False: it was closed already."""
 
@@ -53,9 +53,9 @@ def retire(settings: PipelineSettings, incarnation: str, *, now_ms: int, force: 
         RefusedError: it is not known, or its daemon may be alive and `force` is not given.
         KafkaUnreachableError, KafkaNotAskedError: Kafka cannot be spoken with.
     """
-    known = find(settings, incarnation, timeout_s=timeout_s)
+    known = find_incarnation(settings, incarnation, timeout_s=timeout_s)
     if known is None:
-        raise RefusedError(
+        raise JobRefusedError(
             f"no daemon {incarnation} has written to {settings.audit.topic}: the audit's report shows those that have"
         )
     heartbeat = known.heartbeat
@@ -65,11 +65,11 @@ def retire(settings: PipelineSettings, incarnation: str, *, now_ms: int, force: 
     interval_s = 0.0 if heartbeat is None else heartbeat.interval_s
     age_s = max((now_ms - newest.sent_at) / 1_000, 0.0)
     if age_s < max(settings.audit.heartbeat_stale, _INTERVALS * interval_s) and not force:
-        raise RefusedError(
+        raise JobRefusedError(
             f"the daemon {incarnation} on {newest.host} gave a sign of life {age_s:.0f} s ago: it may be alive, and what it still "
             "has would be called lost. Stop it, or wait, or say --force"
         )
-    closing = Heartbeat(
+    closing = AuditHeartbeat(
         incarnation=incarnation,
         host=newest.host,
         version=known.version_max + 1,
@@ -85,7 +85,7 @@ def retire(settings: PipelineSettings, incarnation: str, *, now_ms: int, force: 
     return Retired(closing, written=True)
 
 
-def find(settings: PipelineSettings, incarnation: str, *, timeout_s: float) -> Known | None:
+def find_incarnation(settings: PipelineSettings, incarnation: str, *, timeout_s: float) -> KnownIncarnation | None:
     """What is known of an incarnation; None: nothing. Reads the whole audit topic, as far as it goes now.
 
     Raises:
@@ -93,11 +93,11 @@ def find(settings: PipelineSettings, incarnation: str, *, timeout_s: float) -> K
         KafkaUnreachableError, KafkaNotAskedError: Kafka cannot be spoken with.
     """
     topic = settings.audit.topic
-    with asking(settings.kafka, timeout_s=timeout_s) as admin:
+    with admin_client(settings.kafka, timeout_s=timeout_s) as admin:
         if topic not in admin.list_topics():
-            raise RefusedError(f"Kafka has no topic {topic}, or does not show it to this user (audit.topic)")
+            raise JobRefusedError(f"Kafka has no topic {topic}, or does not show it to this user (audit.topic)")
     milliseconds = max(int(timeout_s * 1_000), 1_000)
-    found: Known | None = None
+    found: KnownIncarnation | None = None
     try:
         consumer: Any = KafkaConsumer(
             **python_settings(settings.kafka),
@@ -118,7 +118,7 @@ def find(settings: PipelineSettings, incarnation: str, *, timeout_s: float) -> K
     return found
 
 
-def _newer(known: Known | None, record: Any, incarnation: str) -> Known | None:  # noqa: ANN401 - kafka-python's
+def _newer(known: KnownIncarnation | None, record: Any, incarnation: str) -> KnownIncarnation | None:  # noqa: ANN401 - kafka-python's
     """What is known with this record too."""
     if not (record.key or b"").startswith(f"{incarnation}|".encode()):
         return known
@@ -128,10 +128,10 @@ def _newer(known: Known | None, record: Any, incarnation: str) -> Known | None: 
         # A tombstone, or none of ours; what is wrong with a record the audit tells.
         return known
     if known is None:
-        known = Known(said, record.partition, said.version)
+        known = KnownIncarnation(said, record.partition, said.version)
     if said.version >= known.version_max:
         known.newest, known.partition, known.version_max = said, record.partition, said.version
-    if isinstance(said, Heartbeat) and (known.heartbeat is None or said.version >= known.heartbeat.version):
+    if isinstance(said, AuditHeartbeat) and (known.heartbeat is None or said.version >= known.heartbeat.version):
         known.heartbeat = said
     return known
 
@@ -147,7 +147,7 @@ def _records(consumer: Any, topic: str) -> Any:  # noqa: ANN401 - kafka-python i
             yield from records
 
 
-def _write(settings: PipelineSettings, closing: Heartbeat, partition: int, *, timeout_s: float) -> None:
+def _write(settings: PipelineSettings, closing: AuditHeartbeat, partition: int, *, timeout_s: float) -> None:
     kafka = settings.kafka.model_dump(by_alias=True, exclude_unset=True, exclude={"java"})
     config = {name: value for name, value in kafka.items() if name not in JAVA_ONLY and value is not None}
     try:
@@ -158,4 +158,6 @@ def _write(settings: PipelineSettings, closing: Heartbeat, partition: int, *, ti
         finally:
             producer.close(timeout_s)
     except PenstockError as error:
-        raise RefusedError(f"the closing heartbeat could not be written to {settings.audit.topic}: {error}") from error
+        raise JobRefusedError(
+            f"the closing heartbeat could not be written to {settings.audit.topic}: {error}"
+        ) from error

@@ -12,11 +12,11 @@ from ..config.errors import ConfigError
 from ..config.pipeline import PipelineSettings
 from ..runtime import logs
 from . import session
-from .failures import RefusedError
-from .kafka_admin import KafkaNotAskedError, missing_topics
+from .failures import JobRefusedError
+from .kafka_admin import JavaOnlyKafkaError, missing_topics
 from .land.lag_group import LagGroup
-from .listener import Follower, Listener
-from .query_metrics import Book, LagFollower, Prometheus, Statsd
+from .listener import PipelineQueryListener, QueryEventSink
+from .query_metrics import LagGroupSink, PrometheusSink, QueryMetrics, StatsdSink
 from .tables import Tables, open_tables
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOG_CONFIG: Final = Path(__file__).resolve().parent / "log4j2.properties"
-_GLANCE_S: Final = 0.5
+_POLL_S: Final = 0.5
 _LISTENER_S: Final = 15.0
 
 
-def chosen(settings: PipelineSettings, topics: Iterable[str]) -> PipelineSettings:
+def with_topics(settings: PipelineSettings, topics: Iterable[str]) -> PipelineSettings:
     """The settings with these topics only; all of them where none is named.
 
     Raises:
@@ -67,70 +67,70 @@ def require_topics(settings: PipelineSettings, wanted: Iterable[str]) -> None:
     """
     try:
         missing = missing_topics(settings.kafka, wanted, timeout_s=settings.kafka_timeout)
-    except KafkaNotAskedError as error:
+    except JavaOnlyKafkaError as error:
         _ = logs.get().info("kafka_not_asked", reason=str(error))
         return
     if missing:
-        raise RefusedError(f"Kafka has no topic {', '.join(missing)}, or does not show it to this user")
+        raise JobRefusedError(f"Kafka has no topic {', '.join(missing)}, or does not show it to this user")
 
 
-class Ending:
+class JobStopSignal:
     """Whether the job was asked to end, by SIGTERM or SIGINT. Only the main thread makes one."""
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._received = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            _ = signal.signal(number, self._ask)
+            _ = signal.signal(number, self._on_signal)
 
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        self._asked.set()
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._received.set()
 
     @property
-    def asked(self) -> bool:
-        return self._asked.is_set()
+    def received(self) -> bool:
+        return self._received.is_set()
 
 
 def land(settings: PipelineSettings, *, master: str | None, once: bool, new_query: bool) -> None:
-    """Land until it is asked to end, or once. Raises what `Land` raises."""
-    from .land.land_job import Land
+    """Land until it is asked to end, or once. Raises what `LandJob` raises."""
+    from .land.land_job import LandJob
 
     require_topics(settings, settings.topics)
     spark = session.start(settings, "penstock-pipeline land", master=master)
     # Not before: a session puts its own in place.
-    ending = Ending()
+    ending = JobStopSignal()
     listener = _listener(settings)
     try:
         spark.streams.addListener(listener)
-        job = Land(spark, settings, open_tables(settings, spark), new_query=new_query)
+        job = LandJob(spark, settings, open_tables(settings, spark), new_query=new_query)
         queries = job.start(once=once or settings.land.is_once)
         _ = logs.get().info("land_started", topics=list(settings.topics), queries=[str(query.id) for query in queries])
         ended = False
-        while not ended and not ending.asked:
-            ended = job.wait(seconds=_GLANCE_S)
+        while not ended and not ending.received:
+            ended = job.wait(seconds=_POLL_S)
         if not ended:
             job.stop(seconds=settings.stop_timeout)
-        _ = logs.get().info("land_ended", asked=ending.asked)
+        _ = logs.get().info("land_ended", asked=ending.received)
     finally:
         listener.close(seconds=_LISTENER_S)
         spark.stop()
 
 
-def _listener(settings: PipelineSettings) -> Listener:
+def _listener(settings: PipelineSettings) -> PipelineQueryListener:
     """Whoever wants to know of the queries. Raise RefusedError: the address of the metrics is taken."""
     told = settings.listener
-    book = Book()
+    book = QueryMetrics()
     try:
-        followers: list[Follower] = [Prometheus(book, now=time.monotonic, listen=told.listen)]
+        followers: list[QueryEventSink] = [PrometheusSink(book, now=time.monotonic, listen=told.listen)]
     except OSError as error:
-        raise RefusedError(f"listener.listen = {told.listen}: {error.strerror or error}") from error
+        raise JobRefusedError(f"listener.listen = {told.listen}: {error.strerror or error}") from error
     if told.statsd:
         try:
-            followers.append(Statsd(told.statsd))
+            followers.append(StatsdSink(told.statsd))
         except OSError as error:
-            raise RefusedError(f"listener.statsd = {told.statsd}: {error.strerror or error}") from error
+            raise JobRefusedError(f"listener.statsd = {told.statsd}: {error.strerror or error}") from error
     if told.lag_group:
-        followers.append(LagFollower(LagGroup.of(settings), book))
-    return Listener(followers, queue_max=told.queue_max)
+        followers.append(LagGroupSink(LagGroup.of(settings), book))
+    return PipelineQueryListener(followers, queue_max=told.queue_max)
 
 
 def audit(settings: PipelineSettings, *, master: str | None, hours: "HourRange | None") -> "AuditResult":

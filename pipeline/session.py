@@ -68,12 +68,12 @@ def start(settings: PipelineSettings, app_name: str, *, master: str | None = "lo
         builder = builder.master(master)
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    with _beside_interpreter(os.environ["PYSPARK_PYTHON"]):
+    with _relative_interpreter_folder(os.environ["PYSPARK_PYTHON"]):
         return builder.getOrCreate()
 
 
 @contextlib.contextmanager
-def _beside_interpreter(python: str) -> Generator[None]:
+def _relative_interpreter_folder(python: str) -> Generator[None]:
     """Executors unpack their Python where they run, and its path is relative; the driver plans data sources by the same path. So
     its JVM is started in a folder where this interpreter is found by it."""
     path = Path(python)

@@ -23,7 +23,7 @@ _PYTHON: Final = "spark.pyspark.python"
 _ARCHIVES: Final = "spark.archives"
 
 
-def line(settings: PipelineSettings, config: Path, words: Sequence[str], *, master: str) -> str:
+def spark_submit_command(settings: PipelineSettings, config: Path, words: Sequence[str], *, master: str) -> str:
     """The line for `penstock-pipeline <words>` with this settings file.
 
     A packed environment of Python (`spark.archives = "/path/env.tar.gz#environment"` with `spark.pyspark.python =
@@ -51,10 +51,10 @@ def line(settings: PipelineSettings, config: Path, words: Sequence[str], *, mast
     given = config.name if in_cluster else str(config.absolute())
     parts += [str(_APPLICATION), *words, "--config", given, SUBMITTED]
     quoted = " ".join(shlex.quote(part) for part in parts)
-    return _link(confs, in_cluster=in_cluster) + quoted
+    return _command_prefix(confs, in_cluster=in_cluster) + quoted
 
 
-def _link(confs: Mapping[str, str], *, in_cluster: bool) -> str:
+def _command_prefix(confs: Mapping[str, str], *, in_cluster: bool) -> str:
     """What comes before it: the interpreter of executors, where its path means nothing here."""
     python = Path(confs[_PYTHON])
     if in_cluster or python.is_absolute() or _ARCHIVES not in confs:

@@ -16,19 +16,19 @@ Task: TypeAlias = Callable[[socket.socket, bool], int]
 """Does one task, which comes by this socket, of a Spark that has told who it is or has not; the exit status."""
 
 
-def told_at_once(task: Task) -> Task:
+def with_quickack(task: Task) -> Task:
     """The same, and what Spark sends is acknowledged at once. The kernel forgets that in time, so it is told at every task."""
 
-    def told(sock: socket.socket, authenticated: bool) -> int:
+    def run_task(sock: socket.socket, authenticated: bool) -> int:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         return task(sock, authenticated)
 
-    return told
+    return run_task
 
 
 if __name__ == "__main__":
     # It has no other way in.
     inside: Any = daemon
-    inside.worker = told_at_once(inside.worker)
+    inside.worker = with_quickack(inside.worker)
     inside.manager()

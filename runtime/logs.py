@@ -12,7 +12,7 @@ _LIBRARY: Final = logging.getLogger("penstock.producer")
 _configured = False
 
 
-class Log(Protocol):
+class EventLogger(Protocol):
     """Takes events. Use fields, not text."""
 
     def debug(self, event: str, **fields: Any) -> object: ...  # noqa: ANN401 - whatever has a text
@@ -27,25 +27,25 @@ class _LibraryLog:
     """Events as texts for the standard library's logging."""
 
     def debug(self, event: str, **fields: object) -> None:
-        _tell(logging.DEBUG, event, fields)
+        _log(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: object) -> None:
-        _tell(logging.INFO, event, fields)
+        _log(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        _tell(logging.WARNING, event, fields)
+        _log(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        _tell(logging.ERROR, event, fields)
+        _log(logging.ERROR, event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
-        _tell(logging.ERROR, event, {"exc_info": True, **fields})
+        _log(logging.ERROR, event, {"exc_info": True, **fields})
 
     def critical(self, event: str, **fields: object) -> None:
-        _tell(logging.CRITICAL, event, fields)
+        _log(logging.CRITICAL, event, fields)
 
 
-def _tell(level: int, event: str, fields: dict[str, object]) -> None:
+def _log(level: int, event: str, fields: dict[str, object]) -> None:
     if _LIBRARY.isEnabledFor(level):
         with_trace = bool(fields.pop("exc_info", False))
         text = " ".join([event, *(f"{name}={value!r}" for name, value in fields.items())])
@@ -79,7 +79,7 @@ def configure(process: str, *, level: str = "INFO") -> None:
     _configured = True
 
 
-def get() -> Log:
+def get() -> EventLogger:
     """The log of this process, or the application's."""
     if not _configured:
         return _library_log

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
-GONE: Final = select.EPOLLHUP | select.EPOLLERR
+HANGUP: Final = select.EPOLLHUP | select.EPOLLERR
 _WAIT_MAX_S: Final = 1.0
 _EVENTS_MAX: Final = 256
 # ZeroMQ's, as plain numbers: pyzmq's flags are enumerations, whose arithmetic costs more than the question.
@@ -29,9 +29,9 @@ _EVENTS: Final = 15
 
 GAP_S: Final = 0.003
 """While much is moved, rounds begin at least so far apart: each handles more, and neighbours are woken less often."""
-MUCH_BYTES: Final = 256 << 10
+BUSY_BYTES: Final = 256 << 10
 _MUCH_S: Final = 0.01
-"""Moving `MUCH_BYTES` within this time is much, and counts as much for as long."""
+"""Moving `BUSY_BYTES` within this time is much, and counts as much for as long."""
 
 Callback = Callable[[int], None]
 """Given the events (READ, WRITE, GONE as bits)."""
@@ -118,12 +118,12 @@ class Loop:
         while not self._stopping:
             deadline = self.run_once(deadline)
 
-    def moved(self, nbytes: int) -> None:
+    def add_moved_bytes(self, nbytes: int) -> None:
         """So many bytes of records went through this process. Whoever handles a few at a time is never kept waiting."""
         self._moved_bytes += nbytes
 
     @property
-    def moves_much(self) -> bool:
+    def is_busy(self) -> bool:
         """Lately, in this process."""
         return self._round_began < self._much_until
 
@@ -141,14 +141,14 @@ class Loop:
                 read()
         now = monotonic()
         wanted = [at for at in [upkeep(now) for upkeep in self._upkeep] if at is not None]
-        self._weigh(now)
+        self._update_busy(now)
         return min(wanted, default=None)
 
     def _wait(self, deadline: float | None) -> tuple[list[tuple[int, int]], "list[zmq.Socket[bytes]]"]:
         """Events of descriptors, and the ZeroMQ sockets that have messages."""
         now = monotonic()
         rest_s = self._round_began + GAP_S - now
-        if rest_s > 0.0 and self.moves_much:
+        if rest_s > 0.0 and self.is_busy:
             time.sleep(rest_s)
             now = monotonic()
         timeout = _WAIT_MAX_S if deadline is None else min(_WAIT_MAX_S, max(0.0, deadline - now))
@@ -162,15 +162,15 @@ class Loop:
         self._round_began = monotonic()
         return found, readable
 
-    def _weigh(self, now: float) -> None:
-        if self._moved_bytes >= MUCH_BYTES:
+    def _update_busy(self, now: float) -> None:
+        if self._moved_bytes >= BUSY_BYTES:
             self._much_until = now + _MUCH_S
         elif now - self._moved_since < _MUCH_S:
             return
         self._moved_bytes = 0
         self._moved_since = now
 
-    def abandon(self) -> None:
+    def close_after_fork(self) -> None:
         """In a forked child: what is registered stays so, because the parent waits with the same epoll object."""
         self._callbacks.clear()
         self._epoll.close()

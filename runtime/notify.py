@@ -49,7 +49,7 @@ class Notifier:
             self._status = text
             self._send(f"STATUS={text}")
 
-    def feed(self, now: float) -> float | None:
+    def ping_watchdog(self, now: float) -> float | None:
         """Feed the watchdog at half of its time. Returns when to be called next."""
         if self.watchdog_s is None or self._socket is None:
             return None
@@ -59,7 +59,7 @@ class Notifier:
             self._send("WATCHDOG=1")
         return self._fed_at + every
 
-    def working(self, now: float, status: str) -> None:
+    def extend_start_timeout(self, now: float, status: str) -> None:
         """A sign of life while something long runs before the first round, at a start or a restart; told once a second."""
         if self._socket is None or (self._fed_at is not None and now < self._fed_at + _WORKING_EVERY_S):
             return

@@ -15,7 +15,7 @@ JOURNAL_FD: Final = 4
 PARENT_VARIABLE: Final = "PENSTOCK_LAUNCHER_PID"
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """Why a process ended."""
 
     OK = 0
@@ -25,20 +25,20 @@ class Exit(IntEnum):
     SPOOL = 74
     PARENT_GONE = 70
     PEER_GONE = 71
-    BROKEN = 72
+    INVARIANT_VIOLATED = 72
 
 
-def tie_to_parent() -> None:
+def exit_with_parent() -> None:
     """End when the launcher ends. Its pid comes in the environment, because in a container it may be 1.
 
-    Exits with `Exit.PARENT_GONE` when the parent is already another process.
+    Exits with `ExitCode.PARENT_GONE` when the parent is already another process.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     launcher = os.environ.get(PARENT_VARIABLE)
     if launcher is not None and os.getppid() != int(launcher):
-        sys.exit(Exit.PARENT_GONE)
+        sys.exit(ExitCode.PARENT_GONE)
 
 
 def has_lost_parent() -> bool:
@@ -47,17 +47,17 @@ def has_lost_parent() -> bool:
     return launcher is not None and os.getppid() != int(launcher)
 
 
-def take_journal() -> None:
+def redirect_output_to_journal() -> None:
     """Write standard output and error straight to the journal (descriptor 4), where the launcher put it there."""
     if os.environ.get("PENSTOCK_JOURNAL") == "1":
         os.dup2(JOURNAL_FD, 1)
         os.dup2(JOURNAL_FD, 2)
 
 
-def refuse_optimised() -> None:
+def require_assertions() -> None:
     """Assertions guard the identity rules: without them nothing may be sent."""
     if sys.flags.optimize:
         sys.stderr.write(
             "penstock does not run under python -O: its assertions guard your records. Start it without -O.\n"
         )
-        sys.exit(Exit.CONFIGURATION)
+        sys.exit(ExitCode.CONFIGURATION)

@@ -7,7 +7,7 @@ from typing import Final
 _FOLDER: Final = "starts"
 
 
-def count_start(runtime_dir: Path, process: str) -> None:
+def record_start(runtime_dir: Path, process: str) -> None:
     """Say that this process has begun. One byte more cannot be torn, whenever it dies."""
     folder = runtime_dir / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -18,7 +18,7 @@ def count_start(runtime_dir: Path, process: str) -> None:
         os.close(descriptor)
 
 
-def forget_starts(runtime_dir: Path) -> None:
+def reset_starts(runtime_dir: Path) -> None:
     """The launcher begins: restarts count from here."""
     folder = runtime_dir / _FOLDER
     for path in folder.iterdir() if folder.is_dir() else ():

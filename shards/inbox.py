@@ -20,7 +20,7 @@ from ..wire.messages import (
     Ping,
     RouterMessage,
     ShardMessage,
-    Welcome,
+    ShardWelcome,
     decode,
     encode,
 )
@@ -32,7 +32,7 @@ _QUEUE_MAX: Final = 100_000
 _LAST_WORDS_MS: Final = 1_000
 
 
-class Inbox:
+class RouterConnection:
     """Messages of the router in, ours out. `processed` slots come back through `freed` when the router has written what
     they stand for (JRN-4)."""
 
@@ -65,16 +65,16 @@ class Inbox:
         self._next_seq = 0
         self._processed = -1
         self._acked = -1
-        self._spoken_at = 0.0
+        self._last_sent_at = 0.0
         self._waiting: deque[tuple[int, Sequence[int]]] = deque()
         loop.add_zmq(self._socket, self._read)
 
     @property
-    def settled(self) -> bool:
+    def all_acknowledged(self) -> bool:
         """The router has processed all that was said."""
         return self._acked == self._next_seq - 1
 
-    def say(self, message: ShardMessage, slots: Sequence[int] = ()) -> None:
+    def send(self, message: ShardMessage, slots: Sequence[int] = ()) -> None:
         """Send; `slots` are freed once the router has acknowledged it."""
         envelope = Envelope(self.router_start, self._shard_start, self._next_seq, self._processed)
         try:
@@ -85,16 +85,16 @@ class Inbox:
         if slots:
             self._waiting.append((self._next_seq, slots))
         self._next_seq += 1
-        self._spoken_at = -1.0
+        self._last_sent_at = -1.0
 
     def tick(self, now: float) -> float:
         """Say something when it is time. Returns when to be called again."""
-        if self._spoken_at < 0.0:
-            self._spoken_at = now
-        elif now >= self._spoken_at + PING_S:
-            self.say(Ping())
-            self._spoken_at = now
-        return self._spoken_at + PING_S
+        if self._last_sent_at < 0.0:
+            self._last_sent_at = now
+        elif now >= self._last_sent_at + PING_S:
+            self.send(Ping())
+            self._last_sent_at = now
+        return self._last_sent_at + PING_S
 
     def close(self) -> None:
         """Let what was said go out, for at most a second, and end."""
@@ -125,7 +125,7 @@ class Inbox:
             return f"the router said something that is no message: {error}"
         if envelope.shard_start != self._shard_start:
             return f"a message for shard start {envelope.shard_start}, this is {self._shard_start}"
-        if self.router_start == 0 and isinstance(message, Welcome):
+        if self.router_start == 0 and isinstance(message, ShardWelcome):
             self.router_start = envelope.router_start
         if envelope.router_start != self.router_start:
             return f"a message of router start {envelope.router_start}, welcomed by {self.router_start}"

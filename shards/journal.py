@@ -42,7 +42,7 @@ class Journal:
         Raises:
             OSError: no space, no permission, or the file is there already.
         """
-        self.path = directory / f"shard-{header.seat}-{header.shard_start}.journal"
+        self.path = directory / f"shard-{header.shard_id}-{header.shard_start}.journal"
         self._head = HEADER.pack(*header)
         self._serial = 0
         self._live: dict[int, JournalSlot] = {}

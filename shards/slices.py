@@ -14,7 +14,7 @@ _OPEN_MAX: Final = 64
 _BUFFER_BYTES: Final = 512 << 10
 
 
-class SegmentReader:
+class ShardSegmentReader:
     """The `Source` of the accumulator."""
 
     def __init__(self, directory: Path) -> None:

@@ -20,23 +20,23 @@ from ..config import handover
 from ..config.model import Settings
 from ..producer.accumulator.buffer_pool import BufferPool
 from ..producer.accumulator.partition_queue import BatchRules
-from ..producer.accumulator.slice_accumulator import Accumulator
+from ..producer.accumulator.slice_accumulator import SliceAccumulator
 from ..producer.network.socket_options import produce_options
 from ..producer.protocol.backoff import Backoff
 from ..producer.records.batch_builder import SlowChecksumError, self_check
 from ..producer.records.compression import Codec, Compressor, Levels, make_compressor
-from ..producer.sender.broker_link import LinkRules, Links
-from ..producer.sender.modes import Limits
-from ..producer.sender.partitions import CreditRule, LeaseTable
+from ..producer.sender.broker_link import BrokerLinks, LinkRules
+from ..producer.sender.modes import SendLimits
+from ..producer.sender.partitions import CreditRule, PartitionTable
 from ..runtime import logs
 from ..runtime.clock import monotonic, wall_ms
 from ..runtime.loop import READ, Loop
-from ..runtime.process import Exit, refuse_optimised, take_journal, tie_to_parent
-from ..runtime.starts import count_start
-from ..wire.messages import Broken, Grant, Hello, Load, Nodes, Revoke, RouterMessage, Stop, Welcome
-from .inbox import Inbox
+from ..runtime.process import ExitCode, exit_with_parent, redirect_output_to_journal, require_assertions
+from ..runtime.starts import record_start
+from ..wire.messages import Grant, Nodes, Revoke, RouterMessage, ShardFailed, ShardHello, ShardLoad, ShardWelcome, Stop
+from .inbox import RouterConnection
 from .journal import Journal, open_journal
-from .slices import SegmentReader
+from .slices import ShardSegmentReader
 
 _LOAD_S: Final = 1.0
 _EXPIRATION_MS: Final = 86_400_000
@@ -49,7 +49,7 @@ _SETTLE_S: Final = 2.0
 """After STOP: how long to wait for the router to acknowledge what was given back."""
 
 
-class Worker:
+class ShardWorker:
     """The process: settings, loop, and the parts that a welcome makes."""
 
     def __init__(self, settings: Settings, seat: int) -> None:
@@ -59,51 +59,51 @@ class Worker:
         self._digest = handover.digest(settings)
         self._loop = Loop()
         self._log = logs.get()
-        self._exit = Exit.OK
+        self._exit = ExitCode.OK
         self._journal: Journal | None = None
-        self._links: Links | None = None
-        self._reader = SegmentReader(settings.spool_dir)
+        self._links: BrokerLinks | None = None
+        self._reader = ShardSegmentReader(settings.spool_dir)
         self._table = _table(settings, self._reader)
         self._router_fd = -1
         self._load_at = 0.0
         self._gave_back_at: float | None = None
         self._welcome_until = monotonic() + _WELCOME_S
-        self._inbox = Inbox(
+        self._inbox = RouterConnection(
             self._loop,
             settings.bus_path,
             seat=seat,
             shard_start=self._start,
             received=self._received,
             freed=self._freed,
-            broken=self._break,
+            broken=self._bus_failed,
         )
 
-    def run(self) -> Exit:
+    def run(self) -> ExitCode:
         """Until STOP is done, the router ends, or something breaks."""
         # Supervisor and terminal signal the whole group: the router drains first and says STOP.
         self._loop.on_signals(self._signalled, signal.SIGTERM, signal.SIGINT)
         self._loop.add_upkeep(self._upkeep)
-        self._say_hello("")
+        self._send_hello("")
         try:
             self._loop.run()
         except AssertionError as error:
             self._log.critical("shard_broken", what=str(error), exc_info=True)
-            self._inbox.say(Broken(str(error) or "an invariant does not hold"))
-            self._exit = Exit.BROKEN
+            self._inbox.send(ShardFailed(str(error) or "an invariant does not hold"))
+            self._exit = ExitCode.INVARIANT_VIOLATED
         self._end()
         return self._exit
 
-    def _say_hello(self, journal: str) -> None:
-        self._inbox.say(Hello(self._seat, os.getpid(), journal, self._digest))
+    def _send_hello(self, journal: str) -> None:
+        self._inbox.send(ShardHello(self._seat, os.getpid(), journal, self._digest))
 
     # --- events ------------------------------------------------------------------------------------------------------
 
     def _received(self, message: RouterMessage) -> None:
-        if isinstance(message, Welcome):
-            self._welcomed(message)
+        if isinstance(message, ShardWelcome):
+            self._on_welcome(message)
             return
         if self._journal is None:
-            self._break(f"{type(message).__name__} before WELCOME")
+            self._bus_failed(f"{type(message).__name__} before WELCOME")
             return
         self._table.apply(message, now=monotonic())
         match message:
@@ -119,18 +119,18 @@ class Worker:
             case _:
                 pass
 
-    def _welcomed(self, welcome: Welcome) -> None:
+    def _on_welcome(self, welcome: ShardWelcome) -> None:
         if self._journal is not None:
-            self._break("a second WELCOME")
+            self._bus_failed("a second WELCOME")
             return
         if welcome.settings_digest != self._digest:
             self._log.error("settings_differ", router=welcome.settings_digest, shard=self._digest)
-            self._leave(Exit.CONFIGURATION)
+            self._exit_with(ExitCode.CONFIGURATION)
             return
         try:
             self._router_fd = os.pidfd_open(welcome.router_pid)
         except OSError as error:
-            self._break(f"the router (pid {welcome.router_pid}) cannot be watched: {error.strerror}")
+            self._bus_failed(f"the router (pid {welcome.router_pid}) cannot be watched: {error.strerror}")
             return
         self._loop.add(self._router_fd, READ, self._router_ended)
         try:
@@ -142,14 +142,14 @@ class Worker:
             )
         except OSError as error:
             self._log.exception("journal_failed", directory=str(self._settings.journal_dir), reason=error.strerror)
-            self._leave(Exit.SPOOL)
+            self._exit_with(ExitCode.SPOOL)
             return
         if welcome.producer_id_expiration_ms > 0:
             self._table.limits = self._table.limits._replace(expiration_ms=welcome.producer_id_expiration_ms)
-        self._table.wall.tell(wall_ms(), now=monotonic())
+        self._table.wall.set_time(wall_ms(), now=monotonic())
         self._links = _links(self._loop, self._settings, self._table, self._journal, seat=self._seat)
         self._log.info("shard_welcomed", router_pid=welcome.router_pid, journal=self._journal.name)
-        self._say_hello(self._journal.name)
+        self._send_hello(self._journal.name)
 
     def _freed(self, slots: Sequence[int]) -> None:
         assert self._journal is not None
@@ -158,19 +158,19 @@ class Worker:
 
     def _router_ended(self, _events: int) -> None:
         self._log.warning("router_ended")
-        self._leave(Exit.PEER_GONE)
+        self._exit_with(ExitCode.PEER_GONE)
 
     def _signalled(self, number: int) -> None:
         self._log.info("signal_left_to_router", signal=signal.Signals(number).name)
         if self._journal is None:
             # Nobody welcomed us yet: nobody will say STOP.
-            self._leave(Exit.OK)
+            self._exit_with(ExitCode.OK)
 
-    def _break(self, what: str) -> None:
+    def _bus_failed(self, what: str) -> None:
         self._log.error("bus_broken", what=what)
-        self._leave(Exit.PEER_GONE)
+        self._exit_with(ExitCode.PEER_GONE)
 
-    def _leave(self, code: Exit) -> None:
+    def _exit_with(self, code: ExitCode) -> None:
         self._exit = code
         self._loop.stop()
 
@@ -179,21 +179,21 @@ class Worker:
     def _upkeep(self, now: float) -> float | None:
         deadlines: list[float | None] = []
         if self._links is not None:
-            self._loop.moved(self._table.fill(now=now))
+            self._loop.add_moved_bytes(self._table.fill(now=now))
             self._links.tick(now)
             self._stopping(now)
             for credit in self._table.credits():
-                self._inbox.say(credit)
+                self._inbox.send(credit)
             for said in self._table.outbox.take():
-                self._inbox.say(said.message, said.slots)
+                self._inbox.send(said.message, said.slots)
             if now >= self._load_at:
-                self._tell_load(now)
+                self._send_load(now)
             deadlines += [self._load_at, self._links.next_deadline(now), self._table.stop_at]
-            if self._table.accumulator.has_line and self._table.stop_at is None:
+            if self._table.accumulator.has_unread and self._table.stop_at is None:
                 deadlines.append(now)
         elif now >= self._welcome_until:
             self._log.warning("not_welcomed", bus=str(self._settings.bus_path))
-            self._leave(Exit.PEER_GONE)
+            self._exit_with(ExitCode.PEER_GONE)
         else:
             deadlines.append(self._welcome_until)
         deadlines.append(self._inbox.tick(now))
@@ -205,17 +205,17 @@ class Worker:
         if stop_at is None:
             return
         if self._gave_back_at is None:
-            if self._table.on_wire and now < stop_at:
+            if self._table.in_flight and now < stop_at:
                 return
-            self._table.give_back()
+            self._table.revoke_all()
             self._gave_back_at = now
             self._table.stop_at = now + _SETTLE_S
-        elif self._inbox.settled or now >= stop_at:
-            self._leave(Exit.OK)
+        elif self._inbox.all_acknowledged or now >= stop_at:
+            self._exit_with(ExitCode.OK)
 
-    def _tell_load(self, now: float) -> None:
+    def _send_load(self, now: float) -> None:
         self._load_at = now + _LOAD_S
-        self._table.wall.tell(wall_ms(), now=now)
+        self._table.wall.set_time(wall_ms(), now=now)
         assert self._links is not None
         assert self._journal is not None
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -227,7 +227,7 @@ class Worker:
         counters["buffer_bytes"] = self._table.accumulator.pool.lent_bytes
         counters["buffer_exhausted"] = self._table.accumulator.pool.exhausted_count
         counters["journal_slots_free"] = self._journal.free_slots
-        self._inbox.say(Load(self._links.loads(now), self._table.partition_loads(), counters))
+        self._inbox.send(ShardLoad(self._links.loads(now), self._table.partition_loads(), counters))
 
     def _end(self) -> None:
         if self._links is not None:
@@ -241,7 +241,7 @@ class Worker:
         self._loop.close()
 
 
-def _table(settings: Settings, reader: SegmentReader) -> LeaseTable:
+def _table(settings: Settings, reader: ShardSegmentReader) -> PartitionTable:
     kafka = settings.kafka
     levels = Levels(kafka.compression_gzip_level, kafka.compression_lz4_level, kafka.compression_zstd_level)
     # A batch of one largest record must fit into the pool.
@@ -258,15 +258,15 @@ def _table(settings: Settings, reader: SegmentReader) -> LeaseTable:
         return BatchRules(kafka.batch_size, linger_ms / 1000, compressor_of(codec))
 
     backoff = Backoff(kafka.retry_backoff_ms / 1000, kafka.retry_backoff_max_ms / 1000)
-    return LeaseTable(
-        Limits(backoff, _EXPIRATION_MS),
-        Accumulator(BufferPool(total, kafka.batch_size), reader),
+    return PartitionTable(
+        SendLimits(backoff, _EXPIRATION_MS),
+        SliceAccumulator(BufferPool(total, kafka.batch_size), reader),
         rules_of,
         CreditRule(_CREDIT_BUDGETS, max(_CREDIT_BYTES_MIN, 2 * int(settings.limits.frame_bytes_max))),
     )
 
 
-def _links(loop: Loop, settings: Settings, table: LeaseTable, journal: Journal, *, seat: int) -> Links:
+def _links(loop: Loop, settings: Settings, table: PartitionTable, journal: Journal, *, seat: int) -> BrokerLinks:
     kafka = settings.kafka
     options = produce_options(kafka)._replace(client_id=f"{kafka.client_id}-{seat}")
     codecs = {kafka.compression_type, *(topic.compression_type for topic in settings.topics.values())}
@@ -278,27 +278,27 @@ def _links(loop: Loop, settings: Settings, table: LeaseTable, journal: Journal, 
         zstd="zstd" in codecs,
         rng=random.random,
     )
-    return Links(loop, options, rules, table, journal)
+    return BrokerLinks(loop, options, rules, table, journal)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a shard; the exit code says why it ended (`runtime.process.Exit`)."""
-    refuse_optimised()
-    tie_to_parent()
-    take_journal()
+    """Run a shard; the exit code says why it ended (`runtime.process.ExitCode`)."""
+    require_assertions()
+    exit_with_parent()
+    redirect_output_to_journal()
     parser = argparse.ArgumentParser(prog="penstock-shard", description="A shard of the penstock daemon.")
     _ = parser.add_argument("--settings", type=Path, required=True, help="what the launcher wrote for the processes")
     _ = parser.add_argument("--seat", type=int, required=True, help="which shard this is, from 0")
     options = parser.parse_args(arguments)
     settings = handover.read(options.settings)
     logs.configure(f"shard-{options.seat}", level=settings.log_level)
-    count_start(settings.runtime_dir, f"shard-{options.seat}")
+    record_start(settings.runtime_dir, f"shard-{options.seat}")
     try:
         self_check(monotonic)
     except SlowChecksumError as error:
         logs.get().critical("checksum_unfit", reason=str(error))
-        sys.exit(Exit.CONFIGURATION)
-    sys.exit(Worker(settings, options.seat).run())
+        sys.exit(ExitCode.CONFIGURATION)
+    sys.exit(ShardWorker(settings, options.seat).run())
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ _Raw = bytes
 """Where a field is called `bytes`."""
 
 
-class Range(NamedTuple):
+class AuditRange(NamedTuple):
     """Ordinals [first, end) of one origin were given out in this minute; those below `settled_end` are delivered, or holes.
     `offset_end`: Kafka has acknowledged nothing of the range at or above this offset; -1: not known."""
 
@@ -44,7 +44,7 @@ class Range(NamedTuple):
     offset_end: int
 
 
-class Hole(NamedTuple):
+class AuditHole(NamedTuple):
     """Ordinals [first, end) of one origin that are never sent, and why: one of `HOLE_REASONS`."""
 
     origin: int
@@ -54,7 +54,7 @@ class Hole(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class AuditIntake:
     """What the router took for a topic in a minute. `accepted` counts records, holes included; `bytes` their rows in the spool.
     `refused`: records by the reason for which clients were refused them. `ids` False: records of the topic carry no id (all or
     some of them), so they can be counted only."""
@@ -73,8 +73,8 @@ class Intake:
     accepted: int
     bytes: int
     refused: dict[str, int]
-    ranges: tuple[Range, ...]
-    holes: tuple[Hole, ...]
+    ranges: tuple[AuditRange, ...]
+    holes: tuple[AuditHole, ...]
 
     @property
     def settled(self) -> bool:
@@ -101,7 +101,7 @@ class Intake:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AuditOutcome:
     """What one shard reported of a topic's records of a minute. `batches`: counted in the minute of their last record;
     `resent`: attempts of those batches beyond each one's first."""
 
@@ -138,7 +138,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class AuditHeartbeat:
     """How far the router is, ms since 1970: no record is taken any more with an accept time below `closed_before`, and of those
     below `settled_before` all are delivered, or holes, and were told for the last time. `state`: `running`, or `closed` where
     nothing is pending and nothing will come before the daemon starts again. `interval_s`: a heartbeat comes so often."""
@@ -171,7 +171,7 @@ class Heartbeat:
         )
 
 
-AuditRecord = Intake | Outcome | Heartbeat
+AuditRecord = AuditIntake | AuditOutcome | AuditHeartbeat
 
 
 def decode(key: bytes | None, value: bytes | None) -> AuditRecord:
@@ -225,11 +225,11 @@ def _json(record: AuditRecord, **fields: object) -> bytes:
 # --- decoding --------------------------------------------------------------------------------------------------------
 
 
-def _intake(fields: dict[str, object]) -> Intake:
-    _router(fields)
-    return Intake(
+def _intake(fields: dict[str, object]) -> AuditIntake:
+    _require_router(fields)
+    return AuditIntake(
         **_common(fields),
-        **_place(fields),
+        **_topic_minute(fields),
         ids=_flag(fields, "ids"),
         accepted=_number(fields, "accepted"),
         bytes=_number(fields, "bytes"),
@@ -239,10 +239,10 @@ def _intake(fields: dict[str, object]) -> Intake:
     )
 
 
-def _outcome(fields: dict[str, object]) -> Outcome:
-    return Outcome(
+def _outcome(fields: dict[str, object]) -> AuditOutcome:
+    return AuditOutcome(
         **_common(fields),
-        **_place(fields),
+        **_topic_minute(fields),
         shard=_number(fields, "shard"),
         delivered=_number(fields, "delivered"),
         bytes=_number(fields, "bytes"),
@@ -251,15 +251,15 @@ def _outcome(fields: dict[str, object]) -> Outcome:
     )
 
 
-def _heartbeat(fields: dict[str, object]) -> Heartbeat:
-    _router(fields)
+def _heartbeat(fields: dict[str, object]) -> AuditHeartbeat:
+    _require_router(fields)
     state = _text(fields, "state")
     if state not in {RUNNING, CLOSED}:
         raise FrameError(f"the state {state!r} of a heartbeat is not known")
     interval_s = fields.get("interval_s")
     if not isinstance(interval_s, int | float) or isinstance(interval_s, bool) or not 0 <= interval_s < float("inf"):
         raise FrameError("the interval of a heartbeat is no number of seconds")
-    return Heartbeat(
+    return AuditHeartbeat(
         **_common(fields),
         era=_number(fields, "era"),
         closed_before=_number(fields, "closed_before"),
@@ -270,9 +270,9 @@ def _heartbeat(fields: dict[str, object]) -> Heartbeat:
 
 
 _DECODERS: Final[dict[str, Callable[[dict[str, object]], AuditRecord]]] = {
-    Intake.kind: _intake,
-    Outcome.kind: _outcome,
-    Heartbeat.kind: _heartbeat,
+    AuditIntake.kind: _intake,
+    AuditOutcome.kind: _outcome,
+    AuditHeartbeat.kind: _heartbeat,
 }
 
 
@@ -288,23 +288,23 @@ def _common(fields: dict[str, object]) -> dict[str, Any]:
     }
 
 
-def _place(fields: dict[str, object]) -> dict[str, Any]:
+def _topic_minute(fields: dict[str, object]) -> dict[str, Any]:
     return {"topic": _text(fields, "topic"), "minute": _number(fields, "minute"), "era": _number(fields, "era")}
 
 
-def _router(fields: dict[str, object]) -> None:
+def _require_router(fields: dict[str, object]) -> None:
     if _number(fields, "shard", least=ROUTER) != ROUTER:
         raise FrameError("a shard says what only the router can")
 
 
-def _range(item: object) -> Range:
+def _range(item: object) -> AuditRange:
     origin, first, end, settled_end, offset_end = _numbers(item, 5)
     if not (origin >= 0 and 0 <= first <= settled_end <= end and first < end and offset_end >= -1):
         raise FrameError(f"an audit record has the range {item!r}")
-    return Range(origin, first, end, settled_end, offset_end)
+    return AuditRange(origin, first, end, settled_end, offset_end)
 
 
-def _hole(item: object) -> Hole:
+def _hole(item: object) -> AuditHole:
     parts = cast("list[object]", item) if isinstance(item, list) else []
     reason = parts[-1] if parts else None
     if not isinstance(reason, str):
@@ -312,7 +312,7 @@ def _hole(item: object) -> Hole:
     origin, first, end = _numbers(parts[:-1], 3)
     if not (origin >= 0 and 0 <= first < end):
         raise FrameError(f"an audit record has the hole {item!r}")
-    return Hole(origin, first, end, reason)
+    return AuditHole(origin, first, end, reason)
 
 
 def _numbers(item: object, count: int) -> list[int]:

@@ -91,7 +91,7 @@ class Code(StrEnum):
     LIMIT = "limit"
 
 
-FLAG_WEAK: Final = 1
+FLAG_SINGLE_REPLICA: Final = 1
 """Ack flag: one broker's word only."""
 
 

@@ -14,7 +14,7 @@ Ordinal = NewType("Ordinal", int)
 NodeId = NewType("NodeId", int)
 """A broker's id."""
 
-Seat = NewType("Seat", int)
+ShardId = NewType("ShardId", int)
 """The place of a shard process: 0 … shards - 1."""
 
 Generation = NewType("Generation", int)

@@ -52,7 +52,7 @@ class JournalHeader(NamedTuple):
 
     magic: bytes
     version: int
-    seat: int
+    shard_id: int
     shard_start: int
     router_start: int
     pid: int

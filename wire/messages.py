@@ -27,7 +27,7 @@ PACES: Final = (FIRST, NARROW, OPEN)
 EVERY_PARTITION: Final = -1
 
 
-class Cut(NamedTuple):
+class BatchBounds(NamedTuple):
     """A batch that may have been sent and is not resolved."""
 
     first: int
@@ -35,7 +35,7 @@ class Cut(NamedTuple):
     epoch: int
 
 
-class Row(NamedTuple):
+class StampRow(NamedTuple):
     """A stamp row: from ordinal `start` on, base sequence = (first ordinal - base) mod 2^31 under this id and epoch. Where two
     rows of one id and epoch follow each other there is a hole right before the later one (`holes_between`)."""
 
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     base: int
 
 
-def holes_between(rows: list[Row]) -> list[tuple[int, int]]:
+def holes_between(rows: list[StampRow]) -> list[tuple[int, int]]:
     """Ordinals [first, end) that are never sent, ascending: a later base stands higher by as many as are left out, so that
     sequences go on without a gap. A hole may begin and end inside a slice."""
     found: list[tuple[int, int]] = []
@@ -77,11 +77,11 @@ class Node(NamedTuple):
 # --- router to shard -------------------------------------------------------------------------------------------------
 
 
-class Welcome(NamedTuple):
+class ShardWelcome(NamedTuple):
     """Answers HELLO. The shard opens a pidfd of the router and creates its journal before anything else."""
 
     router_pid: int
-    seat: int
+    shard_id: int
     settings_digest: str
     spool_id: str
     producer_id_expiration_ms: int
@@ -106,9 +106,9 @@ class Grant(NamedTuple):
     generation: int
     node: int
     leader_epoch: int
-    rows: list[Row]
+    rows: list[StampRow]
     next_ordinal: int
-    cuts: list[Cut]
+    cuts: list[BatchBounds]
     pace: str
     anchor: Anchor | None
     log_start: int
@@ -156,7 +156,7 @@ class Revoke(NamedTuple):
     generation: int
 
 
-class Flush(NamedTuple):
+class FlushPartitions(NamedTuple):
     """No linger for what was handed out up to now; (partition, through ordinal) pairs."""
 
     through: list[tuple[int, int]]
@@ -175,10 +175,10 @@ class Ping(NamedTuple):
 # --- shard to router -------------------------------------------------------------------------------------------------
 
 
-class Hello(NamedTuple):
+class ShardHello(NamedTuple):
     """First with `journal` "" (before WELCOME), again with the journal's file name once it is created and locked."""
 
-    seat: int
+    shard_id: int
     pid: int
     journal: str
     settings_digest: str
@@ -191,7 +191,7 @@ class Credit(NamedTuple):
     total_bytes: int
 
 
-class DoneItem(NamedTuple):
+class DoneBatch(NamedTuple):
     """acks=all success; covers everything older of the partition. -1 where not known."""
 
     partition: int
@@ -206,8 +206,8 @@ class DoneItem(NamedTuple):
     attempts: int
 
 
-class Done(NamedTuple):
-    items: list[DoneItem]
+class BatchesDone(NamedTuple):
+    items: list[DoneBatch]
 
 
 class RecordError(NamedTuple):
@@ -217,7 +217,7 @@ class RecordError(NamedTuple):
     text: str
 
 
-class Refused(NamedTuple):
+class BatchRefused(NamedTuple):
     """The oldest unresolved batch was refused. `code` is Kafka's error code; `record_errors` name the records at fault;
     `ambiguous`: an earlier attempt of the same cut ended without a verdict."""
 
@@ -232,7 +232,7 @@ class Refused(NamedTuple):
     ambiguous: bool
 
 
-class Hint(NamedTuple):
+class NewLeaderHint(NamedTuple):
     """A newer leader, from an answer (KIP-951). `leader` -1: only that metadata is stale."""
 
     partition: int
@@ -246,10 +246,10 @@ class Revoked(NamedTuple):
 
     partition: int
     generation: int
-    cuts: list[Cut]
+    cuts: list[BatchBounds]
 
 
-class Gap(NamedTuple):
+class ProbeRefused(NamedTuple):
     """A whole backward probe was refused."""
 
     partition: int
@@ -258,7 +258,7 @@ class Gap(NamedTuple):
     error: str
 
 
-class Halt(NamedTuple):
+class PartitionHalted(NamedTuple):
     """Cannot go on; waits. `code` Kafka's error code or -1."""
 
     partition: int
@@ -290,7 +290,7 @@ class PartitionLoad(NamedTuple):
     last_error: str
 
 
-class Load(NamedTuple):
+class ShardLoad(NamedTuple):
     """For adaptive partitioning, `/stats` and metrics; at most once a second; carries no duty. `counters` are running totals
     by name since the shard's start."""
 
@@ -299,7 +299,7 @@ class Load(NamedTuple):
     counters: dict[str, int]
 
 
-class Unreadable(NamedTuple):
+class SliceUnreadable(NamedTuple):
     """Read error or wrong checksum of a slice; the partition stops there."""
 
     partition: int
@@ -311,50 +311,63 @@ class Unreadable(NamedTuple):
     what: str
 
 
-class Broken(NamedTuple):
+class ShardFailed(NamedTuple):
     """Last message before exit."""
 
     what: str
 
 
-RouterMessage = Welcome | Nodes | Grant | Slices | Pace | Move | Revoke | Flush | Stop | Ping
-ShardMessage = Hello | Credit | Done | Refused | Hint | Revoked | Gap | Halt | Load | Unreadable | Broken | Ping
+RouterMessage = ShardWelcome | Nodes | Grant | Slices | Pace | Move | Revoke | FlushPartitions | Stop | Ping
+ShardMessage = (
+    ShardHello
+    | Credit
+    | BatchesDone
+    | BatchRefused
+    | NewLeaderHint
+    | Revoked
+    | ProbeRefused
+    | PartitionHalted
+    | ShardLoad
+    | SliceUnreadable
+    | ShardFailed
+    | Ping
+)
 
 _TYPES: Final[dict[int, type[Any]]] = {
-    1: Welcome,
+    1: ShardWelcome,
     2: Nodes,
     3: Grant,
     4: Slices,
     5: Pace,
     6: Move,
     7: Revoke,
-    8: Flush,
+    8: FlushPartitions,
     9: Stop,
     10: Ping,
-    129: Hello,
+    129: ShardHello,
     130: Credit,
-    131: Done,
-    132: Refused,
-    133: Hint,
+    131: BatchesDone,
+    132: BatchRefused,
+    133: NewLeaderHint,
     134: Revoked,
-    135: Gap,
-    136: Halt,
-    137: Load,
-    138: Unreadable,
-    139: Broken,
+    135: ProbeRefused,
+    136: PartitionHalted,
+    137: ShardLoad,
+    138: SliceUnreadable,
+    139: ShardFailed,
 }
 _NUMBERS: Final[dict[type[Any], int]] = {kind: number for number, kind in _TYPES.items()}
 _NESTED: Final[dict[tuple[type[Any], str], type[Any]]] = {
     (Nodes, "nodes"): Node,
-    (Grant, "rows"): Row,
-    (Grant, "cuts"): Cut,
+    (Grant, "rows"): StampRow,
+    (Grant, "cuts"): BatchBounds,
     (Grant, "id_rows"): IdRow,
     (Slices, "refs"): SliceRef,
-    (Done, "items"): DoneItem,
-    (Refused, "record_errors"): RecordError,
-    (Revoked, "cuts"): Cut,
-    (Load, "nodes"): NodeLoad,
-    (Load, "partitions"): PartitionLoad,
+    (BatchesDone, "items"): DoneBatch,
+    (BatchRefused, "record_errors"): RecordError,
+    (Revoked, "cuts"): BatchBounds,
+    (ShardLoad, "nodes"): NodeLoad,
+    (ShardLoad, "partitions"): PartitionLoad,
 }
 _OPTIONAL: Final[dict[tuple[type[Any], str], type[Any]]] = {(Grant, "anchor"): Anchor, (Pace, "anchor"): Anchor}
 

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ..log.ports import CutOffError
-from ..log.topics import Topic, leader_index
-from .leadership import NO_LEADER, Placement
+from ..log.ports import ControllerUnreachableError
+from ..log.topics import BrokerTopic, leader_index
+from .leadership import NO_LEADER, ReplicaPlacement
 
 Key = tuple[uuid.UUID, int]
 """Topic id and partition."""
@@ -21,12 +21,12 @@ class PlacementError(ValueError):
     """A decision that cannot be taken."""
 
 
-class Image(NamedTuple):
+class MetadataImage(NamedTuple):
     """All decisions up to a moment."""
 
     version: int
-    topics: tuple[Topic, ...]
-    placements: dict[Key, Placement]
+    topics: tuple[BrokerTopic, ...]
+    placements: dict[Key, ReplicaPlacement]
     live: tuple[int, ...]
 
 
@@ -40,17 +40,19 @@ class Controller:
         self.version = 0
         """Counts decisions."""
 
-        self.placements: dict[Key, Placement] = {}
-        self._topics: dict[str, Topic] = {}
-        self._lives: dict[str, int] = {}
+        self.placements: dict[Key, ReplicaPlacement] = {}
+        self._topics: dict[str, BrokerTopic] = {}
+        self._incarnations: dict[str, int] = {}
 
-    def image(self) -> Image:
+    def image(self) -> MetadataImage:
         """What a node that hears of everything knows."""
-        return Image(self.version, tuple(self._topics.values()), dict(self.placements), tuple(sorted(self.live)))
+        return MetadataImage(
+            self.version, tuple(self._topics.values()), dict(self.placements), tuple(sorted(self.live))
+        )
 
     # Topics
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> BrokerTopic:
         """The topic of a name.
 
         Raises:
@@ -62,22 +64,22 @@ class Controller:
 
     def create(
         self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], replicas: int = 1
-    ) -> Topic | None:
+    ) -> BrokerTopic | None:
         """Make a topic with `replicas` copies on neighbouring nodes, or return None when there is one of that name."""
         if name in self._topics:
             return None
-        life = self._lives[name] = self._lives.get(name, -1) + 1
-        topic = self._topics[name] = Topic(name, life, partitions, settings)
+        life = self._incarnations[name] = self._incarnations.get(name, -1) + 1
+        topic = self._topics[name] = BrokerTopic(name, life, partitions, settings)
         for index in range(partitions):
             first = leader_index(name, index, len(self.nodes))
             order = tuple(self.nodes[(first + n) % len(self.nodes)] for n in range(replicas))
             in_sync = tuple(node for node in order if node in self.live)
             leader = in_sync[0] if in_sync else NO_LEADER
-            self.placements[topic.id, index] = Placement(leader, 0, order, in_sync or order)
+            self.placements[topic.id, index] = ReplicaPlacement(leader, 0, order, in_sync or order)
         self.version += 1
         return topic
 
-    def alter(self, topic: Topic, settings: tuple[tuple[str, str], ...]) -> bool:
+    def alter(self, topic: BrokerTopic, settings: tuple[tuple[str, str], ...]) -> bool:
         """Give a topic other settings; False when it is gone."""
         found = self._topics.get(topic.name)
         if found is None or found.id != topic.id:
@@ -86,7 +88,7 @@ class Controller:
         self.version += 1
         return True
 
-    def delete(self, topic: Topic) -> bool:
+    def delete(self, topic: BrokerTopic) -> bool:
         """Remove a topic; False when it is gone."""
         found = self._topics.get(topic.name)
         if found is None or found.id != topic.id:
@@ -108,7 +110,7 @@ class Controller:
         for key, placement in self.placements.items():
             in_sync = tuple(one for one in placement.in_sync if one != node) or placement.in_sync
             if placement.leader == node:
-                self._lead(key, self._heir(placement.replicas, in_sync), in_sync)
+                self._set_leader(key, self._choose_leader(placement.replicas, in_sync), in_sync)
             elif in_sync != placement.in_sync:
                 self.placements[key] = placement._replace(in_sync=in_sync)
 
@@ -120,15 +122,15 @@ class Controller:
         self.version += 1
         for key, placement in self.placements.items():
             if placement.leader == NO_LEADER and node in placement.in_sync:
-                self._lead(key, node, placement.in_sync)
+                self._set_leader(key, node, placement.in_sync)
 
-    def hand_over(self, node: int) -> None:
+    def controlled_shutdown(self, node: int) -> None:
         """Give what a node leads to others that are in sync, as when it ends in order."""
         for key, placement in self.placements.items():
             others = tuple(one for one in placement.in_sync if one != node)
-            heir = self._heir(placement.replicas, others)
+            heir = self._choose_leader(placement.replicas, others)
             if placement.leader == node and heir != NO_LEADER:
-                self._lead(key, heir, placement.in_sync)
+                self._set_leader(key, heir, placement.in_sync)
 
     # Partitions
 
@@ -142,13 +144,13 @@ class Controller:
         if node not in placement.replicas or node not in self.live:
             raise PlacementError(f"node {node} has no replica or is not there")
         if node in placement.in_sync and not unclean:
-            self._lead(key, node, placement.in_sync)
+            self._set_leader(key, node, placement.in_sync)
         elif unclean:
-            self._lead(key, node, (node,))
+            self._set_leader(key, node, (node,))
         else:
             raise PlacementError(f"node {node} is not in sync")
 
-    def set_in_sync(self, key: Key, asked_by: Placement, in_sync: tuple[int, ...]) -> None:
+    def set_in_sync(self, key: Key, asked_by: ReplicaPlacement, in_sync: tuple[int, ...]) -> None:
         """Believe a leader who is in sync, if it leads in the epoch that it thinks."""
         placement = self.placements.get(key)
         if placement is None or (placement.leader, placement.epoch) != (asked_by.leader, asked_by.epoch):
@@ -173,18 +175,18 @@ class Controller:
             self.placements[key] = self.placements[key]._replace(in_sync=in_sync)
             self.version += 1
         else:
-            self._lead(key, self._heir(replicas, in_sync), in_sync)
+            self._set_leader(key, self._choose_leader(replicas, in_sync), in_sync)
 
-    def _heir(self, replicas: tuple[int, ...], in_sync: tuple[int, ...]) -> int:
+    def _choose_leader(self, replicas: tuple[int, ...], in_sync: tuple[int, ...]) -> int:
         return next((one for one in replicas if one in in_sync and one in self.live), NO_LEADER)
 
-    def _lead(self, key: Key, leader: int, in_sync: tuple[int, ...]) -> None:
+    def _set_leader(self, key: Key, leader: int, in_sync: tuple[int, ...]) -> None:
         placement = self.placements[key]
-        self.placements[key] = Placement(leader, placement.epoch + 1, placement.replicas, in_sync)
+        self.placements[key] = ReplicaPlacement(leader, placement.epoch + 1, placement.replicas, in_sync)
         self.version += 1
 
 
-class News:
+class ReplicatedBrokerMetadata:
     """What one node has heard of the decisions; the topic store and the placements of its `Node`."""
 
     def __init__(self, controller: Controller, node_id: int) -> None:
@@ -196,7 +198,7 @@ class News:
         self._node_id = node_id
         self._seen = -1
 
-    def take(self) -> None:
+    def refresh(self) -> None:
         """Hear of everything that is decided."""
         self.image = self._controller.image()
 
@@ -206,11 +208,11 @@ class News:
         self._seen = self.image.version
         return changed
 
-    def all(self) -> Sequence[Topic]:
+    def all(self) -> Sequence[BrokerTopic]:
         """Return the topics."""
         return self.image.topics
 
-    def placement(self, topic: Topic, index: int) -> Placement:
+    def placement(self, topic: BrokerTopic, index: int) -> ReplicaPlacement:
         """The newest decision that was heard of."""
         return self.image.placements[topic.id, index]
 
@@ -220,37 +222,37 @@ class News:
 
     def create(
         self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], replicas: int = 1
-    ) -> Topic | None:
+    ) -> BrokerTopic | None:
         """Ask the controller for a topic.
 
         Raises:
             CutOffError: it is out of reach.
         """
-        made = self._reached().create(name, partitions, settings, replicas)
-        self.take()
+        made = self._reachable_controller().create(name, partitions, settings, replicas)
+        self.refresh()
         return made
 
-    def alter(self, topic: Topic, settings: tuple[tuple[str, str], ...]) -> bool:
+    def alter(self, topic: BrokerTopic, settings: tuple[tuple[str, str], ...]) -> bool:
         """Ask the controller for other settings.
 
         Raises:
             CutOffError: it is out of reach.
         """
-        done = self._reached().alter(topic, settings)
-        self.take()
+        done = self._reachable_controller().alter(topic, settings)
+        self.refresh()
         return done
 
-    def delete(self, topic: Topic) -> bool:
+    def delete(self, topic: BrokerTopic) -> bool:
         """Ask the controller for the end of a topic.
 
         Raises:
             CutOffError: it is out of reach.
         """
-        done = self._reached().delete(topic)
-        self.take()
+        done = self._reachable_controller().delete(topic)
+        self.refresh()
         return done
 
-    def _reached(self) -> Controller:
+    def _reachable_controller(self) -> Controller:
         if not self.reaches_controller:
-            raise CutOffError(f"node {self._node_id} does not reach the controller")
+            raise ControllerUnreachableError(f"node {self._node_id} does not reach the controller")
         return self._controller

@@ -77,7 +77,7 @@ class CloseAt:
     size: int
 
 
-class Marking(Enum):
+class MarkerFault(Enum):
     """What becomes of the record that ends a transaction in a partition."""
 
     HOLD = "hold"
@@ -91,7 +91,7 @@ class Marking(Enum):
 class MarkerRule:
     """Which ends of transactions something happens to."""
 
-    what: Marking
+    what: MarkerFault
     times: int = 1
     """How often, for those to be lost; -1 for ever."""
 
@@ -127,11 +127,11 @@ class MarkerRules:
         """Drop every rule: what was held is written."""
         self._rules.clear()
 
-    def of(self, transactional_id: str, topic: str, partition: int) -> Marking | None:
+    def of(self, transactional_id: str, topic: str, partition: int) -> MarkerFault | None:
         """Return what is to become of the end of a transaction, and count what is lost."""
         for rule in self._rules:
             if rule.fits(transactional_id, topic, partition):
-                if rule.what is Marking.LOSE:
+                if rule.what is MarkerFault.LOSE:
                     rule.times -= 1
                     if rule.times == 0:
                         self._rules.remove(rule)
@@ -142,7 +142,7 @@ class MarkerRules:
 AnswerRule = CutAnswer | DelayAnswer | RepeatAnswer
 
 
-class Verdict(NamedTuple):
+class PartitionFault(NamedTuple):
     """What a rule wants for one partition."""
 
     error: ErrorCode
@@ -178,14 +178,14 @@ class Faults:
         self._answers.clear()
         self._closes.clear()
 
-    def for_partition(self, api: int, topic: str, partition: int) -> Verdict | None:
+    def for_partition(self, api: int, topic: str, partition: int) -> PartitionFault | None:
         """Return what is to go wrong here, and count it as done."""
         for rule in self._fail:
             if rule.fits(api, topic, partition):
                 rule.times -= 1
                 if rule.times == 0:
                     self._fail.remove(rule)
-                return Verdict(rule.error, rule.applied)
+                return PartitionFault(rule.error, rule.applied)
         return None
 
     def for_answer(self, api: int) -> AnswerRule | None:

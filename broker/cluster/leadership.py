@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ..log.partition_log import FIRST_EPOCH
-from ..log.topics import Topic, leader_index
+from ..log.topics import BrokerTopic, leader_index
 
 NO_LEADER: Final = -1
 
 
-class Placement(NamedTuple):
+class ReplicaPlacement(NamedTuple):
     """What is decided about one partition."""
 
     leader: int
@@ -24,13 +24,13 @@ class Placement(NamedTuple):
     in_sync: tuple[int, ...]
 
 
-class Placements(Protocol):
+class BrokerMetadataCache(Protocol):
     """What one node knows of the decisions; it may be old."""
 
     replicas_max: int
     """Nodes there are to put replicas on."""
 
-    def placement(self, topic: Topic, index: int) -> Placement:
+    def placement(self, topic: BrokerTopic, index: int) -> ReplicaPlacement:
         """The newest decision that was heard of."""
         ...
 
@@ -39,7 +39,7 @@ class Placements(Protocol):
         ...
 
 
-class FixedPlacements:
+class StaticBrokerMetadata:
     """One replica of every partition, on a node that follows from the topic's name, for ever."""
 
     replicas_max = 1
@@ -48,10 +48,10 @@ class FixedPlacements:
         """Spread the partitions over these nodes, in this order."""
         self._nodes = nodes
 
-    def placement(self, topic: Topic, index: int) -> Placement:
+    def placement(self, topic: BrokerTopic, index: int) -> ReplicaPlacement:
         """The only decision there ever is."""
         node = self._nodes[leader_index(topic.name, index, len(self._nodes))]
-        return Placement(node, FIRST_EPOCH, (node,), (node,))
+        return ReplicaPlacement(node, FIRST_EPOCH, (node,), (node,))
 
     def live(self) -> Sequence[int]:
         """All nodes: each knows itself only."""

@@ -12,13 +12,13 @@ from ..log import internal_topics
 from ..log.batches import Verify
 from ..log.error_codes import ErrorCode
 from ..log.partition_log import PartitionLog
-from ..log.ports import LogStore, Moment, TopicStore
-from ..log.topics import Topic, TopicRules
-from ..transactions.pending_ends import Endings
+from ..log.ports import BrokerTime, LogStore, TopicStore
+from ..log.topics import BrokerTopic, TopicRules
+from ..transactions.pending_ends import PendingEnds
 from ..transactions.table import TransactionTable
-from .acls import Permissions
+from .acls import Authorizer
 from .faults import Faults, MarkerRules
-from .leadership import FixedPlacements, Placement, Placements
+from .leadership import BrokerMetadataCache, ReplicaPlacement, StaticBrokerMetadata
 from .quotas import Quotas
 
 NODES_MAX: Final = 1024
@@ -30,7 +30,7 @@ NO_ID: Final = uuid.UUID(int=0)
 EVERYTHING: Final = 1 << 62
 
 
-class Peer(NamedTuple):
+class PeerNode(NamedTuple):
     """A node and where clients reach it."""
 
     node_id: int
@@ -38,7 +38,7 @@ class Peer(NamedTuple):
     port: int
 
 
-class Limits(NamedTuple):
+class BrokerNodeLimits(NamedTuple):
     """What the operator chose."""
 
     auto_create_topics: bool = False
@@ -71,80 +71,80 @@ class Limits(NamedTuple):
     """How long a new coordinator reads its log before it answers."""
 
     @property
-    def is_new(self) -> bool:
+    def is_kafka_4(self) -> bool:
         """Whether this is a broker as from 4.0 on, whatever version of the transaction protocol is finalised."""
         return self.transaction_version > 0
 
 
 @dataclass(slots=True)
-class Partition:
+class BrokerPartition:
     """A replica on this node, and what the node believes of the others."""
 
-    topic: Topic
+    topic: BrokerTopic
     rules: TopicRules
     log: PartitionLog
-    placement: Placement
-    diverged: bool = False
+    placement: ReplicaPlacement
+    needs_truncation: bool = False
     """A follower that has not yet compared its log with that of its leader."""
 
-    ends: dict[int, int] = field(default_factory=dict)
+    replica_end_offsets: dict[int, int] = field(default_factory=dict)
     """As leader: how far the others have copied the log."""
 
-    caught_up: dict[int, float] = field(default_factory=dict)
+    caught_up_at: dict[int, float] = field(default_factory=dict)
     """As leader: when the others last had all of it (seconds)."""
 
     @property
-    def in_sync_wanted(self) -> int:
+    def min_in_sync(self) -> int:
         """How many in-sync replicas a batch with acks -1 needs: never more than there are replicas."""
         return min(self.rules.min_insync_replicas, len(self.placement.replicas))
 
-    def advance(self) -> None:
+    def advance_high_watermark(self) -> None:
         """As leader: move the high watermark to what all in-sync replicas have, as long as there are enough of them."""
-        if len(self.placement.in_sync) < self.in_sync_wanted:
+        if len(self.placement.in_sync) < self.min_in_sync:
             return
         others = self.placement.in_sync
-        end = min((self.ends.get(other, 0) for other in others), default=0)
+        end = min((self.replica_end_offsets.get(other, 0) for other in others), default=0)
         self.log.high_watermark = max(self.log.high_watermark, min(end, self.log.end_offset))
 
 
-class Neighbours(Protocol):
+class ReachableNodes(Protocol):
     """Other nodes that a node reaches by itself."""
 
-    def leader(self, asking: Node, topic: Topic, index: int) -> Node | None:
+    def leader(self, asking: BrokerNode, topic: BrokerTopic, index: int) -> BrokerNode | None:
         """The node that leads a partition as `asking` knows, if it leads it by what it knows itself, and can be reached."""
         ...
 
 
-class Alone:
+class OnlySelf:
     """A node in a process of its own, which reaches itself only."""
 
-    def leader(self, asking: Node, topic: Topic, index: int) -> Node | None:
+    def leader(self, asking: BrokerNode, topic: BrokerTopic, index: int) -> BrokerNode | None:
         """The asking node, if it leads the partition."""
         return None if isinstance(asking.partition(topic, index), ErrorCode) else asking
 
 
-class Node:
+class BrokerNode:
     """The state of one broker process; what its requests do to it is in the modules beside this one."""
 
     def __init__(
         self,
         node_id: int,
-        peers: tuple[Peer, ...],
+        peers: tuple[PeerNode, ...],
         *,
         start: int,
-        limits: Limits,
+        limits: BrokerNodeLimits,
         topic_store: TopicStore,
         log_store: LogStore,
-        moment: Moment,
-        placements: Placements | None = None,
+        moment: BrokerTime,
+        placements: BrokerMetadataCache | None = None,
         logs: Mapping[tuple[uuid.UUID, int], PartitionLog] | None = None,
-        neighbours: Neighbours | None = None,
+        neighbours: ReachableNodes | None = None,
         marker_rules: MarkerRules | None = None,
     ) -> None:
         """Take part as `node_id`; `start` is a number that no earlier start of this node used.
 
-        Without `placements` there is one replica of everything. `logs` were held by an earlier start; they were reloaded.
-        Without `neighbours` no other node is reached, as is good for a cluster of one. `marker_rules` may be shared by nodes.
+        Without `metadata_cache` there is one replica of everything. `logs` were held by an earlier start; they were reloaded.
+        Without `reachable_nodes` no other node is reached, as is good for a cluster of one. `marker_rules` may be shared by nodes.
         """
         self.peers = tuple(sorted(peers))
         self.by_id = {peer.node_id: peer for peer in self.peers}
@@ -155,28 +155,30 @@ class Node:
         self.node_id = node_id
         self.limits = limits
         self.faults = Faults()
-        self.permissions = Permissions()
+        self.authorizer = Authorizer()
         self.quotas = Quotas()
         self.changes = 0
         """Counts appends and moves of the high watermark; requests that wait look again when it moves."""
 
-        self.neighbours = neighbours or Alone()
+        self.reachable_nodes = neighbours or OnlySelf()
         self.marker_rules = marker_rules or MarkerRules()
         self.transactions = TransactionTable()
-        self.endings = Endings()
+        self.pending_ends = PendingEnds()
         self.groups = GroupTable()
-        self.placements: Placements = placements or FixedPlacements([peer.node_id for peer in self.peers])
+        self.metadata_cache: BrokerMetadataCache = placements or StaticBrokerMetadata(
+            [peer.node_id for peer in self.peers]
+        )
         self._topic_store = topic_store
         self._log_store = log_store
-        self._topics: dict[str, Topic] = {}
-        self._ids: dict[uuid.UUID, Topic] = {}
-        self._partitions: dict[tuple[uuid.UUID, int], Partition] = {}
+        self._topics: dict[str, BrokerTopic] = {}
+        self._ids: dict[uuid.UUID, BrokerTopic] = {}
+        self._partitions: dict[tuple[uuid.UUID, int], BrokerPartition] = {}
         self._logs = dict(logs or {})
         self._next_producer_id = (start * NODES_MAX + node_id) * PRODUCER_ID_BLOCK
         self._last_producer_id = self._next_producer_id + PRODUCER_ID_BLOCK - 1
         self._next_expiry = moment.now + limits.producer_id_check_interval_s
         self.next_transaction_check = moment.now + limits.transaction_check_interval_s
-        self._learn(moment)
+        self._load_topics(moment)
 
     @property
     def cluster_id(self) -> str:
@@ -185,57 +187,59 @@ class Node:
 
     # Topics
 
-    def refresh(self, moment: Moment) -> None:
+    def refresh(self, moment: BrokerTime) -> None:
         """Learn of topics that other nodes made or deleted, and load the logs of the new ones."""
         if self._topic_store.changed():
-            self._learn(moment)
+            self._load_topics(moment)
 
-    def _learn(self, moment: Moment) -> None:
+    def _load_topics(self, moment: BrokerTime) -> None:
         self._topics = {topic.name: topic for topic in self._topic_store.all()}
         self._ids = {topic.id: topic for topic in self._topics.values()}
         for key in [key for key in self._partitions if key[0] not in self._ids]:
             gone = self._partitions.pop(key).topic
             self._log_store.discard(gone)
-            self._forget(gone.name, key[1])
+            self._unload_coordinator_state(gone.name, key[1])
         for topic in self._topics.values():
             for index in range(topic.partitions):
-                self._place(topic, index, moment)
+                self._apply_placement(topic, index, moment)
         self.changes += 1
 
-    def _place(self, topic: Topic, index: int, moment: Moment) -> None:
+    def _apply_placement(self, topic: BrokerTopic, index: int, moment: BrokerTime) -> None:
         """Hold a replica that was given to this node, in the role that was given to it, or let it go."""
-        placement = self.placements.placement(topic, index)
+        placement = self.metadata_cache.placement(topic, index)
         key = (topic.id, index)
         if self.node_id not in placement.replicas:
             if self._partitions.pop(key, None) is not None:
-                self._forget(topic.name, index)
+                self._unload_coordinator_state(topic.name, index)
             return
         known = self._partitions.get(key)
         if known is None:
             log = self._logs.pop(key, None) or self._load(topic, index, moment)
-            known = self._partitions[key] = Partition(topic, topic.rules, log, placement, diverged=True)
-            self._begin(known, index, moment)
+            known = self._partitions[key] = BrokerPartition(topic, topic.rules, log, placement, needs_truncation=True)
+            self._become_leader_or_follower(known, index, moment)
             return
         moved = known.placement.epoch != placement.epoch or known.placement.leader != placement.leader
         known.topic, known.rules, known.placement = topic, topic.rules, placement
         if moved:
-            self._begin(known, index, moment)
+            self._become_leader_or_follower(known, index, moment)
         elif placement.leader == self.node_id:
-            known.advance()
+            known.advance_high_watermark()
 
-    def _begin(self, partition: Partition, index: int, moment: Moment) -> None:
+    def _become_leader_or_follower(self, partition: BrokerPartition, index: int, moment: BrokerTime) -> None:
         """Start to lead or to follow."""
         leads = partition.placement.leader == self.node_id
-        partition.diverged = not leads
-        partition.ends.clear()
-        partition.caught_up = dict.fromkeys(partition.placement.replicas, moment.now)
+        partition.needs_truncation = not leads
+        partition.replica_end_offsets.clear()
+        partition.caught_up_at = dict.fromkeys(partition.placement.replicas, moment.now)
         if leads:
             partition.log.begin_epoch(partition.placement.epoch)
-            partition.ends[self.node_id] = partition.log.end_offset
-            partition.advance()
-        self._take_over(partition, index, moment) if leads else self._forget(partition.topic.name, index)
+            partition.replica_end_offsets[self.node_id] = partition.log.end_offset
+            partition.advance_high_watermark()
+        self._load_coordinator_state(partition, index, moment) if leads else self._unload_coordinator_state(
+            partition.topic.name, index
+        )
 
-    def _take_over(self, partition: Partition, index: int, moment: Moment) -> None:
+    def _load_coordinator_state(self, partition: BrokerPartition, index: int, moment: BrokerTime) -> None:
         """Learn what the log of an internal topic says, to be the coordinator of what it tells of."""
         name = partition.topic.name
         if name not in internal_topics.NAMES:
@@ -247,13 +251,13 @@ class Node:
         else:
             self.groups.load(index, batches, ready_at)
 
-    def _forget(self, name: str, index: int) -> None:
+    def _unload_coordinator_state(self, name: str, index: int) -> None:
         if name == internal_topics.TRANSACTIONS:
-            self.transactions.forget(index)
+            self.transactions.unload(index)
         elif name == internal_topics.OFFSETS:
-            self.groups.forget(index)
+            self.groups.unload(index)
 
-    def _load(self, topic: Topic, index: int, moment: Moment) -> PartitionLog:
+    def _load(self, topic: BrokerTopic, index: int, moment: BrokerTime) -> PartitionLog:
         log = PartitionLog()
         for data in self._log_store.load(topic, index):
             log.add(data)
@@ -263,40 +267,40 @@ class Node:
         log.reload(clean=False, wall_ms=moment.wall_ms, after_ms=self.limits.producer_id_expiration_ms)
         return log
 
-    def topics(self) -> list[Topic]:
+    def topics(self) -> list[BrokerTopic]:
         """All topics, by name."""
         return sorted(self._topics.values())
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> BrokerTopic | None:
         """The topic that bears this name now."""
         return self._topics.get(name)
 
-    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+    def topic_by_id(self, topic_id: uuid.UUID) -> BrokerTopic | None:
         """The topic of this id, if it was not deleted."""
         return self._ids.get(topic_id)
 
     def create_topic(
-        self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], moment: Moment, replicas: int = 1
-    ) -> Topic | None:
+        self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], moment: BrokerTime, replicas: int = 1
+    ) -> BrokerTopic | None:
         """Make a topic, or return None when there is one of that name; the broker's own topics are as the broker wants them.
 
         Raises:
             CutOffError: this node does not reach the controller.
         """
         if name in internal_topics.NAMES:
-            replicas = min(self.placements.replicas_max, internal_topics.REPLICAS_MAX)
+            replicas = min(self.metadata_cache.replicas_max, internal_topics.REPLICAS_MAX)
             partitions, settings = internal_topics.PARTITIONS, internal_topics.settings_of(name, replicas)
         topic = self._topic_store.create(name, partitions, settings, replicas)
         self.refresh(moment)
         return topic
 
-    def alter_topic(self, topic: Topic, settings: tuple[tuple[str, str], ...], moment: Moment) -> bool:
+    def alter_topic(self, topic: BrokerTopic, settings: tuple[tuple[str, str], ...], moment: BrokerTime) -> bool:
         """Give a topic other settings; False when it is gone."""
         done = self._topic_store.alter(topic, settings)
         self.refresh(moment)
         return done
 
-    def delete_topic(self, topic: Topic, moment: Moment) -> bool:
+    def delete_topic(self, topic: BrokerTopic, moment: BrokerTime) -> bool:
         """Delete a topic with its records; False when it is gone."""
         done = self._topic_store.delete(topic)
         self.refresh(moment)
@@ -304,28 +308,28 @@ class Node:
 
     # Partitions
 
-    def leader(self, topic: Topic, partition: int) -> Peer | None:
+    def leader(self, topic: BrokerTopic, partition: int) -> PeerNode | None:
         """Who leads a partition, as far as this node knows; None when nobody does."""
-        return self.by_id.get(self.placements.placement(topic, partition).leader)
+        return self.by_id.get(self.metadata_cache.placement(topic, partition).leader)
 
-    def partition(self, topic: Topic, index: int) -> Partition | ErrorCode:
+    def partition(self, topic: BrokerTopic, index: int) -> BrokerPartition | ErrorCode:
         """The partition, if it exists and this node leads it."""
         found = self.replica(topic, index)
         if isinstance(found, ErrorCode) or found.placement.leader == self.node_id:
             return found
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def replica(self, topic: Topic, index: int) -> Partition | ErrorCode:
+    def replica(self, topic: BrokerTopic, index: int) -> BrokerPartition | ErrorCode:
         """The partition, if it exists and this node has a replica of it."""
         if not 0 <= index < topic.partitions:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return self._partitions.get((topic.id, index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def find(self, key: tuple[uuid.UUID, int]) -> Partition | None:
+    def replica_by_key(self, key: tuple[uuid.UUID, int]) -> BrokerPartition | None:
         """The replica of this topic id and partition, if this node has one."""
         return self._partitions.get(key)
 
-    def held(self) -> Iterator[tuple[tuple[uuid.UUID, int], Partition]]:
+    def replicas(self) -> Iterator[tuple[tuple[uuid.UUID, int], BrokerPartition]]:
         """All replicas of this node, by topic id and partition."""
         return iter(list(self._partitions.items()))
 
@@ -334,20 +338,20 @@ class Node:
         held = sum(partition.log.size for partition in self._partitions.values())
         return held + size <= self.limits.log_bytes_max
 
-    def write(self, partition: Partition, index: int, data: bytes) -> None:
+    def write(self, partition: BrokerPartition, index: int, data: bytes) -> None:
         """Append a stored batch: to the store first, so that nothing is answered that a restart would forget."""
         self._log_store.append(partition.topic, index, data)
         partition.log.add(data)
         if partition.placement.leader == self.node_id:
-            partition.ends[self.node_id] = partition.log.end_offset
-            partition.advance()
+            partition.replica_end_offsets[self.node_id] = partition.log.end_offset
+            partition.advance_high_watermark()
             if partition.topic.name == internal_topics.TRANSACTIONS:
-                self.transactions.appended(index, data)
+                self.transactions.replay(index, data)
             elif partition.topic.name == internal_topics.OFFSETS:
-                self.groups.appended(index, data)
+                self.groups.replay(index, data)
         self.changes += 1
 
-    def delete_before(self, partition: Partition, index: int, offset: int) -> None:
+    def delete_before(self, partition: BrokerPartition, index: int, offset: int) -> None:
         """Move the start of a log."""
         self._log_store.keep_start(partition.topic, index, offset)
         partition.log.delete_before(offset)
@@ -366,14 +370,14 @@ class Node:
         """When `upkeep` has something to do."""
         return self._next_expiry
 
-    def upkeep(self, moment: Moment) -> None:
+    def upkeep(self, moment: BrokerTime) -> None:
         """Forget producers whose last batch is too old, at the interval that was chosen."""
         if moment.now < self._next_expiry:
             return
         self._next_expiry = moment.now + self.limits.producer_id_check_interval_s
         self.expire_producers(moment, self.limits.producer_id_expiration_ms)
 
-    def expire_producers(self, moment: Moment, after_ms: int) -> None:
+    def expire_producers(self, moment: BrokerTime, after_ms: int) -> None:
         """Forget producers whose last batch is older than `after_ms`."""
         for partition in self._partitions.values():
             partition.log.producers.expire(wall_ms=moment.wall_ms, after_ms=after_ms)

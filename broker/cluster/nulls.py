@@ -32,7 +32,7 @@ _PLANS: Final[dict[tuple[str, int], tuple[Field, ...]]] = {}
 """As many as there are versions offered."""
 
 
-def check(message: ApiMessage, version: int) -> None:
+def check_nulls(message: ApiMessage, version: int) -> None:
     """See that a request is null only where its version may be.
 
     Raises:

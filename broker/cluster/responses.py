@@ -6,21 +6,21 @@ from typing import NamedTuple
 
 from kafka.protocol.api_message import ApiMessage
 
-from ..log.ports import Moment
+from ..log.ports import BrokerTime
 
 
-class Call(NamedTuple):
+class RequestContext(NamedTuple):
     """Who asks, how, and when."""
 
     version: int
     client_id: str
     arrived: float
-    """Seconds, of the clock that `Moment.now` reads."""
+    """Seconds, of the clock that `BrokerTime.now` reads."""
 
-    moment: Moment
+    moment: BrokerTime
 
 
-class Answer(NamedTuple):
+class ImmediateResponse(NamedTuple):
     """Send this."""
 
     response: ApiMessage
@@ -28,11 +28,11 @@ class Answer(NamedTuple):
     """Take nothing more from this connection for so long (seconds)."""
 
 
-class Silence(NamedTuple):
+class NoResponse(NamedTuple):
     """The client wants no answer."""
 
 
-class Wait(NamedTuple):
+class DelayedResponse(NamedTuple):
     """Ask again when something changed, at the latest at `deadline` (seconds)."""
 
     deadline: float
@@ -40,10 +40,10 @@ class Wait(NamedTuple):
     """What was done already; it is given in again with the request. None: nothing was."""
 
 
-class HangUp(NamedTuple):
+class CloseConnection(NamedTuple):
     """Close this connection."""
 
     why: str
 
 
-Outcome = Answer | Silence | Wait | HangUp
+RequestOutcome = ImmediateResponse | NoResponse | DelayedResponse | CloseConnection

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..log.batch_writer import Pair, pairs_of, read_marker
-from ..log.batches import CONTROL_BIT, TRANSACTIONAL_BIT, read_head
-from .membership import Group
+from ..log.batch_writer import InternalRecord, read_internal_records, read_marker
+from ..log.batches import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
+from .membership import ClassicGroup
 
 
-class Place(NamedTuple):
+class GroupTopicPartition(NamedTuple):
     """A partition that a group reads."""
 
     group: str
@@ -19,7 +19,7 @@ class Place(NamedTuple):
     partition: int
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """Up to where it is read."""
 
     offset: int
@@ -28,21 +28,21 @@ class Committed(NamedTuple):
     at_ms: int
     """Time of day of the commit."""
 
-    written_at: int = 0
+    log_offset: int = 0
     """Where in the log: of two commits the later written counts, even if the earlier one was in a transaction and counts late."""
 
 
-Offsets = dict[Place, Committed]
+Offsets = dict[GroupTopicPartition, CommittedOffset]
 
 
-class _Known:
+class _OffsetsPartition:
     """What one partition of `__consumer_offsets` tells."""
 
     def __init__(self, ready_at: float) -> None:
         self.ready_at = ready_at
         self.offsets: Offsets = {}
-        self.pending: dict[int, dict[Place, Committed | None]] = {}
-        self.groups: dict[str, Group] = {}
+        self.pending: dict[int, dict[GroupTopicPartition, CommittedOffset | None]] = {}
+        self.groups: dict[str, ClassicGroup] = {}
 
 
 class GroupTable:
@@ -52,15 +52,15 @@ class GroupTable:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _OffsetsPartition] = {}
 
     def load(self, index: int, batches: Iterable[bytes], ready_at: float) -> None:
         """Take a partition over; nothing is told before `ready_at` (seconds)."""
-        self._known[index] = _Known(ready_at)
+        self._known[index] = _OffsetsPartition(ready_at)
         for data in batches:
-            self.appended(index, data)
+            self.replay(index, data)
 
-    def forget(self, index: int) -> None:
+    def unload(self, index: int) -> None:
         """Leave a partition to another node."""
         _ = self._known.pop(index, None)
 
@@ -68,34 +68,34 @@ class GroupTable:
         """Whether it is too early to tell anything."""
         return now < self._known[index].ready_at
 
-    def appended(self, index: int, data: bytes) -> None:
+    def replay(self, index: int, data: bytes) -> None:
         """Learn what a batch says, which is in the log now: in a transaction, it counts when that is committed."""
-        known, head = self._known[index], read_head(data)
+        known, head = self._known[index], read_header(data)
         if head.attributes & CONTROL_BIT:
             told = known.pending.pop(head.producer_id, {})
             if read_marker(data).commit:
                 _apply(known.offsets, told)
             return
-        pairs = dict(_decoded(pair, head.base_offset) for pair in pairs_of(data))
+        pairs = dict(_decode_record(pair, head.base_offset) for pair in read_internal_records(data))
         if head.attributes & TRANSACTIONAL_BIT:
             known.pending.setdefault(head.producer_id, {}).update(pairs)
         else:
             _apply(known.offsets, pairs)
 
-    def get(self, index: int, place: Place) -> Committed | None:
+    def get(self, index: int, place: GroupTopicPartition) -> CommittedOffset | None:
         """What was committed."""
         return self._known[index].offsets.get(place)
 
-    def unstable(self, index: int, place: Place) -> bool:
+    def has_pending_offset(self, index: int, place: GroupTopicPartition) -> bool:
         """Whether an open transaction will commit an offset of this place."""
         return any(place in told for told in self._known[index].pending.values())
 
-    def group(self, index: int, name: str, *, create: bool = False) -> Group | None:
+    def group(self, index: int, name: str, *, create: bool = False) -> ClassicGroup | None:
         """The group of a name, if it has or had members, or is to be made."""
         groups = self._known[index].groups
-        return groups.setdefault(name, Group()) if create else groups.get(name)
+        return groups.setdefault(name, ClassicGroup()) if create else groups.get(name)
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[ClassicGroup]:
         """All that have or had members."""
         return [group for known in self._known.values() for group in known.groups.values()]
 
@@ -107,11 +107,11 @@ class GroupTable:
         places = [*known.offsets, *(place for told in known.pending.values() for place in told)]
         return any(place.group == group for place in places)
 
-    def of(self, index: int, group: str) -> list[Place]:
+    def offsets_of(self, index: int, group: str) -> list[GroupTopicPartition]:
         """All that a group committed."""
         return [place for place in self._known[index].offsets if place.group == group]
 
-    def all(self) -> Iterator[tuple[int, Place, Committed]]:
+    def all(self) -> Iterator[tuple[int, GroupTopicPartition, CommittedOffset]]:
         """Everything that is known, with its partition."""
         return iter([(index, *one) for index, known in self._known.items() for one in known.offsets.items()])
 
@@ -120,24 +120,26 @@ class GroupTable:
         return sum(len(known.offsets) for known in self._known.values())
 
 
-def _apply(offsets: Offsets, told: dict[Place, Committed | None]) -> None:
+def _apply(offsets: Offsets, told: dict[GroupTopicPartition, CommittedOffset | None]) -> None:
     for place, committed in told.items():
         known = offsets.get(place)
         if committed is None:
             _ = offsets.pop(place, None)
-        elif known is None or known.written_at <= committed.written_at:
+        elif known is None or known.log_offset <= committed.log_offset:
             offsets[place] = committed
 
 
-def encoded(place: Place, committed: Committed | None) -> Pair:
+def encode_record(place: GroupTopicPartition, committed: CommittedOffset | None) -> InternalRecord:
     """An offset as a record; without one, the record that it is forgotten."""
-    return Pair(json.dumps(place).encode(), None if committed is None else json.dumps(committed[:-1]).encode())
+    return InternalRecord(
+        json.dumps(place).encode(), None if committed is None else json.dumps(committed[:-1]).encode()
+    )
 
 
-def _decoded(pair: Pair, written_at: int) -> tuple[Place, Committed | None]:
+def _decode_record(pair: InternalRecord, written_at: int) -> tuple[GroupTopicPartition, CommittedOffset | None]:
     assert pair.key is not None
-    place = Place(*json.loads(pair.key))
+    place = GroupTopicPartition(*json.loads(pair.key))
     if pair.value is None:
         return place, None
     offset, leader_epoch, metadata, at_ms = json.loads(pair.value)
-    return place, Committed(offset, leader_epoch, metadata, at_ms, written_at)
+    return place, CommittedOffset(offset, leader_epoch, metadata, at_ms, written_at)

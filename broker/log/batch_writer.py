@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import crc32c
 
-from .batches import CONTROL_BIT, CRC_FROM, HEAD, MAGIC, PREFIX_BYTES, TRANSACTIONAL_BIT, Head, read_head
+from .batches import CONTROL_BIT, CRC_FROM, HEAD, MAGIC, PREFIX_BYTES, TRANSACTIONAL_BIT, BatchHeader, read_header
 from .records import varint
 
 MARKER_KEY: Final = struct.Struct(">hh")
@@ -22,60 +22,60 @@ COMMIT: Final = 1
 NO_SEQUENCE: Final = -1
 
 
-class Pair(NamedTuple):
+class InternalRecord(NamedTuple):
     """Key and value of a record."""
 
     key: bytes | None
     value: bytes | None
 
 
-class Marker(NamedTuple):
+class EndTxnMarker(NamedTuple):
     """What a control record says."""
 
     commit: bool
     coordinator_epoch: int
 
 
-class Writer(NamedTuple):
+class BatchProducer(NamedTuple):
     """Whose batch it is."""
 
     producer_id: int = -1
     epoch: int = -1
 
 
-def internal_batch(pairs: Sequence[Pair], wall_ms: int, writer: Writer | None = None) -> bytes:
+def internal_batch(pairs: Sequence[InternalRecord], wall_ms: int, writer: BatchProducer | None = None) -> bytes:
     """Make a batch of an internal topic; with a `writer` it belongs to that producer's transaction."""
-    return _batch(pairs, wall_ms, writer or Writer(), 0 if writer is None else TRANSACTIONAL_BIT)
+    return _batch(pairs, wall_ms, writer or BatchProducer(), 0 if writer is None else TRANSACTIONAL_BIT)
 
 
-def marker_batch(marker: Marker, wall_ms: int, writer: Writer) -> bytes:
+def marker_batch(marker: EndTxnMarker, wall_ms: int, writer: BatchProducer) -> bytes:
     """Make the control batch that ends a transaction in a partition."""
     key = MARKER_KEY.pack(0, COMMIT if marker.commit else ABORT)
     value = MARKER_VALUE.pack(0, marker.coordinator_epoch)
-    return _batch([Pair(key, value)], wall_ms, writer, TRANSACTIONAL_BIT | CONTROL_BIT)
+    return _batch([InternalRecord(key, value)], wall_ms, writer, TRANSACTIONAL_BIT | CONTROL_BIT)
 
 
-def read_marker(data: bytes) -> Marker:
+def read_marker(data: bytes) -> EndTxnMarker:
     """What a control batch of this broker says."""
-    ((key, value),) = pairs_of(data)
+    ((key, value),) = read_internal_records(data)
     assert key is not None
     assert value is not None
-    return Marker(MARKER_KEY.unpack(key)[1] == COMMIT, MARKER_VALUE.unpack(value)[1])
+    return EndTxnMarker(MARKER_KEY.unpack(key)[1] == COMMIT, MARKER_VALUE.unpack(value)[1])
 
 
-def pairs_of(data: bytes) -> list[Pair]:
+def read_internal_records(data: bytes) -> list[InternalRecord]:
     """Keys and values of a batch that this broker wrote: never compressed."""
-    head = read_head(data)
-    found: list[Pair] = []
+    head = read_header(data)
+    found: list[InternalRecord] = []
     at = HEAD.size
-    for _ in range(head.records):
+    for _ in range(head.record_count):
         length, start = varint(data, at)
         at = start + length
         _, start = varint(data, start + 1, 64)
         _, start = varint(data, start)
         key, start = _sized(data, start)
         value, _ = _sized(data, start)
-        found.append(Pair(key, value))
+        found.append(InternalRecord(key, value))
     return found
 
 
@@ -84,9 +84,9 @@ def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
     return (None, at) if length < 0 else (data[at : at + length], at + length)
 
 
-def _batch(pairs: Sequence[Pair], wall_ms: int, writer: Writer, attributes: int) -> bytes:
+def _batch(pairs: Sequence[InternalRecord], wall_ms: int, writer: BatchProducer, attributes: int) -> bytes:
     records = b"".join(_record(pair, index) for index, pair in enumerate(pairs))
-    head = Head(
+    head = BatchHeader(
         base_offset=0,
         length=HEAD.size - PREFIX_BYTES + len(records),
         leader_epoch=-1,
@@ -99,7 +99,7 @@ def _batch(pairs: Sequence[Pair], wall_ms: int, writer: Writer, attributes: int)
         producer_id=writer.producer_id,
         producer_epoch=writer.epoch,
         base_sequence=NO_SEQUENCE,
-        records=len(pairs),
+        record_count=len(pairs),
     )
     data = bytearray(HEAD.pack(*head) + records)
     checksum: int = crc32c.crc32c(memoryview(data)[CRC_FROM:])
@@ -107,7 +107,7 @@ def _batch(pairs: Sequence[Pair], wall_ms: int, writer: Writer, attributes: int)
     return bytes(data)
 
 
-def _record(pair: Pair, index: int) -> bytes:
+def _record(pair: InternalRecord, index: int) -> bytes:
     body = b"\x00" + _zigzag(0) + _zigzag(index) + _length_and(pair.key) + _length_and(pair.value) + _zigzag(0)
     return _zigzag(len(body)) + body
 

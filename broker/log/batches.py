@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import crc32c
 
 from .decompression import Codec, CodecError, decompress
-from .error_codes import BadRecord, ErrorCode, Refusal
-from .records import RecordError, Seen, walk
+from .error_codes import AppendRejection, BadRecord, ErrorCode
+from .records import RecordDecodeError, RecordSummary, decode_records
 from .topics import TimestampType, TopicRules
 
 HEAD: Final = struct.Struct(">qiibIhiqqqhii")
@@ -31,7 +31,7 @@ TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 
 
-class Head(NamedTuple):
+class BatchHeader(NamedTuple):
     """The 61 bytes in front of the records."""
 
     base_offset: int
@@ -50,7 +50,7 @@ class Head(NamedTuple):
 
     producer_epoch: int
     base_sequence: int
-    records: int
+    record_count: int
     """How many."""
 
     @property
@@ -74,100 +74,110 @@ class Verify(Enum):
     """Trust what the checksum covers: cheaper, for large loads."""
 
 
-def read_head(data: bytes, at: int = 0) -> Head:
+def read_header(data: bytes, at: int = 0) -> BatchHeader:
     """Return the head of the batch at `at`.
 
     Raises:
         struct.error: fewer than 61 bytes are there.
     """
-    return Head._make(HEAD.unpack_from(data, at))
+    return BatchHeader._make(HEAD.unpack_from(data, at))
 
 
-def check(data: bytes, rules: TopicRules, *, verify: Verify, wall_ms: int, zstd: bool = True) -> Head | Refusal:
+def validate_batch(
+    data: bytes, rules: TopicRules, *, verify: Verify, wall_ms: int, zstd: bool = True
+) -> BatchHeader | AppendRejection:
     """Judge what a Produce request holds for one partition; `wall_ms` is the time of day.
 
     Size and content only: the log and the producer's state are looked at after this.
     """
     head = _shape(data)
-    if isinstance(head, Refusal):
+    if isinstance(head, AppendRejection):
         return head
     if head.size > rules.max_message_bytes:
-        return Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"{head.size} bytes, the topic takes {rules.max_message_bytes}")
+        return AppendRejection(
+            ErrorCode.MESSAGE_TOO_LARGE, f"{head.size} bytes, the topic takes {rules.max_message_bytes}"
+        )
     if crc32c.crc32c(memoryview(data)[CRC_FROM:]) != head.crc:
-        return Refusal(ErrorCode.CORRUPT_MESSAGE, "checksum")
+        return AppendRejection(ErrorCode.CORRUPT_MESSAGE, "checksum")
     refusal = _fields(head, zstd=zstd)
     if refusal is None and verify is Verify.RECORDS:
         refusal = _records(head, data, rules, wall_ms)
-    return head if refusal is None else refusal._replace(tells_log_start=True)
+    return head if refusal is None else refusal._replace(has_log_start_offset=True)
 
 
-def _shape(data: bytes) -> Head | Refusal:
+def _shape(data: bytes) -> BatchHeader | AppendRejection:
     if len(data) < HEAD.size:
-        return Refusal(ErrorCode.INVALID_RECORD, "no whole batch")
-    head = read_head(data)
+        return AppendRejection(ErrorCode.INVALID_RECORD, "no whole batch")
+    head = read_header(data)
     if head.length < LENGTH_MIN or not 0 <= head.magic <= MAGIC:
-        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"length {head.length}, magic {head.magic}")
+        return AppendRejection(ErrorCode.CORRUPT_MESSAGE, f"length {head.length}, magic {head.magic}")
     if head.magic != MAGIC:
-        return Refusal(ErrorCode.INVALID_RECORD, f"magic {head.magic}")
+        return AppendRejection(ErrorCode.INVALID_RECORD, f"magic {head.magic}")
     if head.size != len(data):
-        return Refusal(ErrorCode.INVALID_RECORD, f"length says {head.size} bytes, {len(data)} came: one batch is taken")
+        return AppendRejection(
+            ErrorCode.INVALID_RECORD, f"length says {head.size} bytes, {len(data)} came: one batch is taken"
+        )
     return head
 
 
-def _fields(head: Head, *, zstd: bool) -> Refusal | None:
+def _fields(head: BatchHeader, *, zstd: bool) -> AppendRejection | None:
     if head.base_offset != 0:
-        return Refusal(ErrorCode.INVALID_RECORD, f"base offset {head.base_offset}")
-    if head.records <= 0 or head.records != head.last_offset_delta + 1:
-        return Refusal(ErrorCode.INVALID_RECORD, f"{head.records} records, last offset delta {head.last_offset_delta}")
+        return AppendRejection(ErrorCode.INVALID_RECORD, f"base offset {head.base_offset}")
+    if head.record_count <= 0 or head.record_count != head.last_offset_delta + 1:
+        return AppendRejection(
+            ErrorCode.INVALID_RECORD, f"{head.record_count} records, last offset delta {head.last_offset_delta}"
+        )
     if head.attributes & CONTROL_BIT:
-        return Refusal(ErrorCode.INVALID_RECORD, "control batch")
+        return AppendRejection(ErrorCode.INVALID_RECORD, "control batch")
     if head.attributes & TIMESTAMP_TYPE_BIT:
-        return Refusal(ErrorCode.INVALID_TIMESTAMP, "timestamp type is not create time")
+        return AppendRejection(ErrorCode.INVALID_TIMESTAMP, "timestamp type is not create time")
     if head.producer_id < -1 or (head.producer_id >= 0 and (head.base_sequence < 0 or head.producer_epoch < 0)):
-        return Refusal(ErrorCode.INVALID_RECORD, "a producer id without epoch and sequence")
+        return AppendRejection(ErrorCode.INVALID_RECORD, "a producer id without epoch and sequence")
     if head.attributes & TRANSACTIONAL_BIT and head.producer_id < 0:
-        return Refusal(ErrorCode.INVALID_RECORD, "in a transaction, and without a producer id")
+        return AppendRejection(ErrorCode.INVALID_RECORD, "in a transaction, and without a producer id")
     codec = head.attributes & 0x07
     if codec > Codec.ZSTD:
-        return Refusal(ErrorCode.INVALID_RECORD, f"codec {codec}")
+        return AppendRejection(ErrorCode.INVALID_RECORD, f"codec {codec}")
     if codec == Codec.ZSTD and not zstd:
-        return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7")
+        return AppendRejection(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce 7")
     return None
 
 
-def unfold(data: bytes) -> list[Seen]:
+def decode_batch(data: bytes) -> list[RecordSummary]:
     """Return the records of a batch whose shape was checked.
 
     Raises:
         CodecError: they do not unfold.
         RecordError: they do not decode.
     """
-    head = read_head(data)
+    head = read_header(data)
     plain = decompress(Codec(head.attributes & 0x07), data[HEAD.size :], UNFOLDED_BYTES_MAX)
-    return walk(plain, head.records)
+    return decode_records(plain, head.record_count)
 
 
-def _records(head: Head, data: bytes, rules: TopicRules, wall_ms: int) -> Refusal | None:
+def _records(head: BatchHeader, data: bytes, rules: TopicRules, wall_ms: int) -> AppendRejection | None:
     try:
-        seen = unfold(data)
+        seen = decode_batch(data)
     except CodecError as error:
-        return Refusal(ErrorCode.INVALID_RECORD, str(error))
-    except RecordError as error:
+        return AppendRejection(ErrorCode.INVALID_RECORD, str(error))
+    except RecordDecodeError as error:
         # Kafka names records for what they are, not for what cannot be read.
-        return Refusal(ErrorCode.INVALID_RECORD, str(error))
+        return AppendRejection(ErrorCode.INVALID_RECORD, str(error))
     if seen[0].timestamp_delta != 0:
-        return Refusal(ErrorCode.INVALID_RECORD, "base timestamp is not the first record's")
+        return AppendRejection(ErrorCode.INVALID_RECORD, "base timestamp is not the first record's")
     latest = head.base_timestamp + max(record.timestamp_delta for record in seen)
     if latest != head.max_timestamp:
-        return Refusal(ErrorCode.INVALID_RECORD, f"maximum timestamp {head.max_timestamp}, the records have {latest}")
+        return AppendRejection(
+            ErrorCode.INVALID_RECORD, f"maximum timestamp {head.max_timestamp}, the records have {latest}"
+        )
     if rules.compacted:
         keyless = tuple(BadRecord(i, "no key on a compacted topic") for i, r in enumerate(seen) if not r.has_key)
         if keyless:
-            return Refusal(ErrorCode.INVALID_RECORD, "records without a key on a compacted topic", keyless)
+            return AppendRejection(ErrorCode.INVALID_RECORD, "records without a key on a compacted topic", keyless)
     return _times(head, seen, rules, wall_ms)
 
 
-def _times(head: Head, seen: list[Seen], rules: TopicRules, wall_ms: int) -> Refusal | None:
+def _times(head: BatchHeader, seen: list[RecordSummary], rules: TopicRules, wall_ms: int) -> AppendRejection | None:
     if rules.timestamp_type is TimestampType.LOG_APPEND:
         return None
     oldest = wall_ms - rules.timestamp_before_max_ms
@@ -180,4 +190,4 @@ def _times(head: Head, seen: list[Seen], rules: TopicRules, wall_ms: int) -> Ref
     )
     if not outside:
         return None
-    return Refusal(ErrorCode.INVALID_TIMESTAMP, f"timestamps outside {oldest} to {newest}", outside)
+    return AppendRejection(ErrorCode.INVALID_TIMESTAMP, f"timestamps outside {oldest} to {newest}", outside)

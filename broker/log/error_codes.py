@@ -74,11 +74,11 @@ class BadRecord(NamedTuple):
     why: str
 
 
-class Refusal(NamedTuple):
+class AppendRejection(NamedTuple):
     """Why a batch was not taken."""
 
     error: ErrorCode
     why: str
     records: tuple[BadRecord, ...] = ()
-    tells_log_start: bool = False
+    has_log_start_offset: bool = False
     """Whether the answer carries the log start offset: from the checks of single records on."""

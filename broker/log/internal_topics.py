@@ -15,7 +15,7 @@ IN_SYNC_MIN: Final = 2
 """Replicas that a state of a transaction needs, where there are as many (`transaction.state.log.min.isr`)."""
 
 
-def partition_of(key: str) -> int:
+def internal_partition_of(key: str) -> int:
     """Which partition keeps what is known of a group or a transactional id: chosen as Kafka does, by Java's hash of strings."""
     code = 0
     encoded = key.encode("utf-16-be", "surrogatepass")

@@ -7,10 +7,28 @@ from typing import Final, NamedTuple
 
 import crc32c
 
-from .batch_writer import Marker, read_marker
-from .batches import CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Head, read_head, unfold
-from .error_codes import ErrorCode, Refusal
-from .producer_state import PLAIN, Append, Duplicate, Kind, OutOfOrder, Plain, ProducerTable, StaleEpoch, Stored
+from .batch_writer import EndTxnMarker, read_marker
+from .batches import (
+    CONTROL_BIT,
+    CRC_FROM,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    decode_batch,
+    read_header,
+)
+from .error_codes import AppendRejection, ErrorCode
+from .producer_state import (
+    NON_TRANSACTIONAL,
+    BatchMetadata,
+    DuplicateBatch,
+    NextBatch,
+    NotInTransaction,
+    OutOfOrderSequence,
+    ProducerStateManager,
+    StaleEpoch,
+    TransactionalFlags,
+)
 from .topics import TimestampType
 
 FIRST_EPOCH: Final = 0
@@ -25,7 +43,7 @@ ATTRIBUTES_AT: Final = 21
 MAX_TIMESTAMP_AT: Final = 35
 
 
-class Batch(NamedTuple):
+class StoredBatch(NamedTuple):
     """A stored batch: its bytes begin with its offset in the log."""
 
     last_offset: int
@@ -34,7 +52,7 @@ class Batch(NamedTuple):
     data: bytes
 
 
-class Appended(NamedTuple):
+class LogAppendInfo(NamedTuple):
     """The batch is new; `data` is what the log keeps."""
 
     base_offset: int
@@ -45,7 +63,7 @@ class Appended(NamedTuple):
     data: bytes
 
 
-class Known(NamedTuple):
+class DuplicateAppend(NamedTuple):
     """The batch was in the log already."""
 
     base_offset: int
@@ -54,7 +72,7 @@ class Known(NamedTuple):
     """The stored batch's largest timestamp, whatever the topic's timestamp type."""
 
 
-class Ended(NamedTuple):
+class CompletedTxn(NamedTuple):
     """A transaction of which records are in the log, and its end as well."""
 
     producer_id: int
@@ -63,14 +81,14 @@ class Ended(NamedTuple):
     commit: bool
 
 
-class Buried(NamedTuple):
+class DeletedBatch(NamedTuple):
     """A batch that was deleted, and what it said if it was the end of a transaction."""
 
-    head: Head
-    marker: Marker | None
+    head: BatchHeader
+    marker: EndTxnMarker | None
 
 
-class BrokenLogError(ValueError):
+class CorruptLogError(ValueError):
     """A stored batch does not follow the one before it."""
 
 
@@ -104,24 +122,24 @@ def stored_bytes(data: bytes, base_offset: int, append_time: int | None, epoch: 
 class PartitionLog:
     """Batches and producer state of one replica.
 
-    `append` is split in two, so that the caller can write the bytes down between them: `place` decides, `add` keeps.
+    `append` is split in two, so that the caller can write the bytes down between them: `prepare_append` decides, `add` keeps.
     """
 
     def __init__(self) -> None:
-        self._batches: list[Batch] = []
+        self._batches: list[StoredBatch] = []
         self._epochs: list[EpochStart] = []
-        self._loaded_to = 0
+        self._reload_offset = 0
         """Batches before this offset were there when the replica last started: it remembers the last of each producer."""
 
-        self._ended: list[Ended] = []
+        self._completed_txns: list[CompletedTxn] = []
         """In order of their ends; of the committed ones only those whose end may not be copied yet, and some more."""
 
         self._tidy_at = TIDY_MIN
 
-        self._buried: list[Buried] = []
+        self._deleted: list[DeletedBatch] = []
         """Batches that were deleted and that a start learns of: they lie in the same file as others, or a snapshot tells of them."""
 
-        self.producers = ProducerTable()
+        self.producers = ProducerStateManager()
         self.start_offset = 0
         self.high_watermark = 0
         """All records before it are on every in-sync replica, as far as this replica knows; readers see no others."""
@@ -138,20 +156,20 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """All records before it are on every in-sync replica and in no open transaction."""
         stable = self.high_watermark
-        opened = self.producers.first_open()
+        opened = self.producers.first_undecided_offset()
         if opened is not None:
             stable = min(stable, opened)
         # The end of a transaction counts when it is copied.
-        for ended in reversed(self._ended):
+        for ended in reversed(self._completed_txns):
             if ended.marker_offset < self.high_watermark:
                 break
             stable = min(stable, ended.first_offset)
         return stable
 
-    def aborted(self, offset: int, end: int) -> list[Ended]:
+    def aborted_transactions(self, offset: int, end: int) -> list[CompletedTxn]:
         """Aborted transactions that a reader of the records from `offset` to `end` must know."""
-        at = bisect_left(self._ended, offset, key=lambda one: one.marker_offset)
-        return [one for one in self._ended[at:] if not one.commit and one.first_offset < end]
+        at = bisect_left(self._completed_txns, offset, key=lambda one: one.marker_offset)
+        return [one for one in self._completed_txns[at:] if not one.commit and one.first_offset < end]
 
     # Leader epochs
 
@@ -182,47 +200,51 @@ class PartitionLog:
 
     # Appending
 
-    def place(
+    def prepare_append(
         self,
-        head: Head,
+        head: BatchHeader,
         data: bytes,
         kind: TimestampType,
         *,
         wall_ms: int,
         epoch: int = FIRST_EPOCH,
-        belongs: Kind = PLAIN,
-    ) -> Appended | Known | Refusal:
+        belongs: TransactionalFlags = NON_TRANSACTIONAL,
+    ) -> LogAppendInfo | DuplicateAppend | AppendRejection:
         """Decide on a checked batch; nothing changes until `add`."""
         if head.producer_id >= 0:
-            known = self._by_producer(head, belongs)
+            known = self._check_producer(head, belongs)
             if known is not None:
                 return known
-        return self.placed(head, data, kind, wall_ms=wall_ms, epoch=epoch)
+        return self.assign_offsets(head, data, kind, wall_ms=wall_ms, epoch=epoch)
 
-    def placed(self, head: Head, data: bytes, kind: TimestampType, *, wall_ms: int, epoch: int) -> Appended:
+    def assign_offsets(
+        self, head: BatchHeader, data: bytes, kind: TimestampType, *, wall_ms: int, epoch: int
+    ) -> LogAppendInfo:
         """Give a batch its place at the end of the log, whoever it is from; nothing changes until `add`."""
         time = wall_ms if kind is TimestampType.LOG_APPEND else None
         base = self.end_offset
         last = base + head.last_offset_delta
-        return Appended(base, last, -1 if time is None else time, stored_bytes(data, base, time, epoch))
+        return LogAppendInfo(base, last, -1 if time is None else time, stored_bytes(data, base, time, epoch))
 
-    def _by_producer(self, head: Head, belongs: Kind) -> Known | Refusal | None:
+    def _check_producer(
+        self, head: BatchHeader, belongs: TransactionalFlags
+    ) -> DuplicateAppend | AppendRejection | None:
         sequences = (head.base_sequence, head.last_sequence)
-        verdict = self.producers.judge(head.producer_id, head.producer_epoch, *sequences, belongs)
+        verdict = self.producers.check_batch(head.producer_id, head.producer_epoch, *sequences, belongs)
         match verdict:
-            case Append():
+            case NextBatch():
                 return None
-            case Duplicate(stored):
-                return Known(stored.base_offset, stored.last_offset, stored.timestamp)
-            case OutOfOrder(expected):
+            case DuplicateBatch(stored):
+                return DuplicateAppend(stored.base_offset, stored.last_offset, stored.timestamp)
+            case OutOfOrderSequence(expected):
                 why = f"sequence {head.base_sequence}, expected {expected}"
-                return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, why, tells_log_start=True)
+                return AppendRejection(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, why, has_log_start_offset=True)
             case StaleEpoch(current):
                 why = f"epoch {head.producer_epoch}, current {current}"
-                return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, why, tells_log_start=True)
-            case Plain():
+                return AppendRejection(ErrorCode.INVALID_PRODUCER_EPOCH, why, has_log_start_offset=True)
+            case NotInTransaction():
                 why = "its producer has a transaction open, to which it does not belong"
-                return Refusal(ErrorCode.INVALID_TXN_STATE, why, tells_log_start=True)
+                return AppendRejection(ErrorCode.INVALID_TXN_STATE, why, has_log_start_offset=True)
 
     def add(self, data: bytes) -> None:
         """Keep a stored batch, which must begin at the end of the log (anywhere, if the log is empty).
@@ -230,42 +252,42 @@ class PartitionLog:
         Raises:
             BrokenLogError: it does not.
         """
-        head = read_head(data)
+        head = read_header(data)
         if not self._batches and self.end_offset == 0:
             self.start_offset = head.base_offset
         elif head.base_offset != self.end_offset:
-            raise BrokenLogError(f"a batch at offset {head.base_offset}, expected {self.end_offset}")
+            raise CorruptLogError(f"a batch at offset {head.base_offset}, expected {self.end_offset}")
         if head.leader_epoch > self.last_epoch:
             self._epochs.append(EpochStart(head.leader_epoch, head.base_offset))
         last = head.base_offset + head.last_offset_delta
-        self._batches.append(Batch(last, head.base_offset, head.max_timestamp, data))
+        self._batches.append(StoredBatch(last, head.base_offset, head.max_timestamp, data))
         self.size += len(data)
-        self._remember(head, _marker(head, data))
+        self._update_producer_state(head, _marker(head, data))
 
-    def _remember(self, head: Head, marker: Marker | None) -> None:
+    def _update_producer_state(self, head: BatchHeader, marker: EndTxnMarker | None) -> None:
         if head.producer_id < 0:
             return
         if marker is not None:
             coordinator, time = marker.coordinator_epoch, head.max_timestamp
-            began = self.producers.ended(head.producer_id, head.producer_epoch, coordinator, time)
+            began = self.producers.transaction_ended(head.producer_id, head.producer_epoch, coordinator, time)
             if began is not None:
-                self._note_end(Ended(head.producer_id, began, head.base_offset, marker.commit))
+                self._note_end(CompletedTxn(head.producer_id, began, head.base_offset, marker.commit))
             return
         last = head.base_offset + head.last_offset_delta
-        stored = Stored(head.base_sequence, head.last_sequence, head.base_offset, last, head.max_timestamp)
+        stored = BatchMetadata(head.base_sequence, head.last_sequence, head.base_offset, last, head.max_timestamp)
         transactional = bool(head.attributes & TRANSACTIONAL_BIT)
         numbered = head.base_sequence >= 0
-        self.producers.appended(
+        self.producers.batch_appended(
             head.producer_id, head.producer_epoch, stored, transactional=transactional, numbered=numbered
         )
 
-    def _note_end(self, ended: Ended) -> None:
-        self._ended.append(ended)
-        if len(self._ended) >= self._tidy_at:
+    def _note_end(self, ended: CompletedTxn) -> None:
+        self._completed_txns.append(ended)
+        if len(self._completed_txns) >= self._tidy_at:
             # Nobody asks for what was committed once its end is copied.
             seen = self.high_watermark
-            self._ended = [one for one in self._ended if not one.commit or one.marker_offset >= seen]
-            self._tidy_at = 2 * len(self._ended) + TIDY_MIN
+            self._completed_txns = [one for one in self._completed_txns if not one.commit or one.marker_offset >= seen]
+            self._tidy_at = 2 * len(self._completed_txns) + TIDY_MIN
 
     # Losing records and memory
 
@@ -281,20 +303,20 @@ class PartitionLog:
         self.size -= sum(len(batch.data) for batch in cut)
         del self._batches[at:]
         self.high_watermark = min(self.high_watermark, self.end_offset)
-        self._loaded_to = min(self._loaded_to, self.end_offset)
-        in_transactions = any(read_head(batch.data).attributes & TRANSACTIONAL_BIT for batch in cut)
-        if self.producers.cut(end) or in_transactions:
-            self._rebuild()
+        self._reload_offset = min(self._reload_offset, self.end_offset)
+        in_transactions = any(read_header(batch.data).attributes & TRANSACTIONAL_BIT for batch in cut)
+        if self.producers.truncate(end) or in_transactions:
+            self._rebuild_producer_state()
 
-    def restart_at(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything: the leader's log begins behind the end of this one."""
         self._batches.clear()
         self._epochs.clear()
-        self._buried.clear()
-        self._ended.clear()
-        self.producers = ProducerTable()
+        self._deleted.clear()
+        self._completed_txns.clear()
+        self.producers = ProducerStateManager()
         self.size = 0
-        self.start_offset = self.high_watermark = self._loaded_to = offset
+        self.start_offset = self.high_watermark = self._reload_offset = offset
 
     def delete_before(self, offset: int, *, files: bool = False, leads: bool = True) -> None:
         """Move the log's start; producers are remembered although their batches are gone.
@@ -306,13 +328,13 @@ class PartitionLog:
         gone = self._batches[:at]
         del self._batches[:at]
         self.size -= sum(len(batch.data) for batch in gone)
-        heads = [(read_head(batch.data), batch.data) for batch in gone]
-        self._buried += [Buried(head, _marker(head, data)) for head, data in heads if head.producer_id >= 0]
+        heads = [(read_header(batch.data), batch.data) for batch in gone]
+        self._deleted += [DeletedBatch(head, _marker(head, data)) for head, data in heads if head.producer_id >= 0]
         if files:
             told = bool(self._batches) or leads
-            self._buried = list({one.head.producer_id: one for one in self._buried}.values()) if told else []
+            self._deleted = list({one.head.producer_id: one for one in self._deleted}.values()) if told else []
         self.start_offset = max(self.start_offset, offset)
-        self._ended = [one for one in self._ended if one.marker_offset >= self.start_offset]
+        self._completed_txns = [one for one in self._completed_txns if one.marker_offset >= self.start_offset]
         self.high_watermark = max(self.high_watermark, self.start_offset)
 
     def reload(self, *, clean: bool, wall_ms: int, after_ms: int) -> None:
@@ -321,30 +343,30 @@ class PartitionLog:
         What a snapshot told that lies at or below the start of the log is not believed; an orderly end leaves one at the end.
         """
         if self.end_offset == self.start_offset:
-            self.producers = ProducerTable()
-            self._buried.clear()
-            self._ended.clear()
+            self.producers = ProducerStateManager()
+            self._deleted.clear()
+            self._completed_txns.clear()
         elif not clean:
-            self._loaded_to = self.end_offset
-            self._rebuild()
-        self._loaded_to = self.end_offset
-        self.producers.shrink_to_last()
+            self._reload_offset = self.end_offset
+            self._rebuild_producer_state()
+        self._reload_offset = self.end_offset
+        self.producers.keep_last_batches()
         self.producers.expire(wall_ms=wall_ms, after_ms=after_ms)
 
-    def _rebuild(self) -> None:
+    def _rebuild_producer_state(self) -> None:
         """Learn the producers from the batches that are left."""
-        self.producers = ProducerTable()
-        self._ended.clear()
+        self.producers = ProducerStateManager()
+        self._completed_txns.clear()
         shrunk = False
-        heads = ((read_head(batch.data), batch.data) for batch in self._batches)
-        for head, marker in (*self._buried, *((head, _marker(head, data)) for head, data in heads)):
-            if not shrunk and head.base_offset >= self._loaded_to:
-                self.producers.shrink_to_last()
+        heads = ((read_header(batch.data), batch.data) for batch in self._batches)
+        for head, marker in (*self._deleted, *((head, _marker(head, data)) for head, data in heads)):
+            if not shrunk and head.base_offset >= self._reload_offset:
+                self.producers.keep_last_batches()
                 shrunk = True
-            self._remember(head, marker)
+            self._update_producer_state(head, marker)
         if not shrunk:
-            self.producers.shrink_to_last()
-        self._ended = [one for one in self._ended if one.marker_offset >= self.start_offset]
+            self.producers.keep_last_batches()
+        self._completed_txns = [one for one in self._completed_txns if one.marker_offset >= self.start_offset]
 
     # Reading
 
@@ -377,7 +399,7 @@ class PartitionLog:
                 break
         return size
 
-    def first_at(self, timestamp: int, *, below: int) -> tuple[int, int] | None:
+    def find_by_timestamp(self, timestamp: int, *, below: int) -> tuple[int, int] | None:
         """Offset and timestamp (ms) of the first record before the offset `below` that is not older than `timestamp`.
 
         Raises:
@@ -392,11 +414,11 @@ class PartitionLog:
                         return offset, time
         return None
 
-    def newest(self, *, below: int) -> tuple[int, int] | None:
+    def find_max_timestamp(self, *, below: int) -> tuple[int, int] | None:
         """Offset and timestamp (ms) of the record before the offset `below` with the largest timestamp, the first of them.
 
         Raises:
-            CodecError, RecordError: as `first_at`.
+            CodecError, RecordError: as `find_by_timestamp`.
         """
         seen = [batch for batch in self._batches if batch.last_offset < below]
         if not seen:
@@ -405,13 +427,13 @@ class PartitionLog:
         return max(_times(batch), key=lambda pair: (pair[1], -pair[0]))
 
 
-def _marker(head: Head, data: bytes) -> Marker | None:
+def _marker(head: BatchHeader, data: bytes) -> EndTxnMarker | None:
     return read_marker(data) if head.attributes & CONTROL_BIT else None
 
 
-def _times(batch: Batch) -> list[tuple[int, int]]:
-    head = read_head(batch.data)
+def _times(batch: StoredBatch) -> list[tuple[int, int]]:
+    head = read_header(batch.data)
     if head.attributes & TIMESTAMP_TYPE_BIT:
-        return [(head.base_offset + delta, head.max_timestamp) for delta in range(head.records)]
-    seen = unfold(batch.data)
+        return [(head.base_offset + delta, head.max_timestamp) for delta in range(head.record_count)]
+    seen = decode_batch(batch.data)
     return [(head.base_offset + i, head.base_timestamp + record.timestamp_delta) for i, record in enumerate(seen)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from .topics import Topic
+from .topics import BrokerTopic
 
 
-class Moment(NamedTuple):
+class BrokerTime(NamedTuple):
     """When something happens: for deadlines and for timestamps."""
 
     now: float
@@ -18,30 +18,30 @@ class Moment(NamedTuple):
     """Time of day, milliseconds since 1970."""
 
 
-class CutOffError(Exception):
+class ControllerUnreachableError(Exception):
     """A node cannot reach the controller, which alone may do what was asked."""
 
 
 class LogStore(Protocol):
     """Where logs survive the process."""
 
-    def load(self, topic: Topic, partition: int) -> Sequence[bytes]:
+    def load(self, topic: BrokerTopic, partition: int) -> Sequence[bytes]:
         """Return the stored batches of a partition, oldest first; a broken tail is cut off for good."""
         ...
 
-    def append(self, topic: Topic, partition: int, data: bytes) -> None:
+    def append(self, topic: BrokerTopic, partition: int, data: bytes) -> None:
         """Write one batch behind the others; when this returns, it survives the end of this process."""
         ...
 
-    def start_offset(self, topic: Topic, partition: int) -> int:
+    def start_offset(self, topic: BrokerTopic, partition: int) -> int:
         """Where the log begins: what lies before was deleted."""
         ...
 
-    def keep_start(self, topic: Topic, partition: int, offset: int) -> None:
+    def keep_start(self, topic: BrokerTopic, partition: int, offset: int) -> None:
         """Note that what lies before `offset` is deleted."""
         ...
 
-    def discard(self, topic: Topic) -> None:
+    def discard(self, topic: BrokerTopic) -> None:
         """Drop everything of a deleted topic."""
         ...
 
@@ -53,13 +53,13 @@ class TopicStore(Protocol):
         """Whether `all` may answer differently from the last time."""
         ...
 
-    def all(self) -> Sequence[Topic]:
+    def all(self) -> Sequence[BrokerTopic]:
         """Return the topics that exist."""
         ...
 
     def create(
         self, name: str, partitions: int, settings: tuple[tuple[str, str], ...], replicas: int = 1
-    ) -> Topic | None:
+    ) -> BrokerTopic | None:
         """Add a topic, or return None when one of that name exists.
 
         Raises:
@@ -67,10 +67,10 @@ class TopicStore(Protocol):
         """
         ...
 
-    def alter(self, topic: Topic, settings: tuple[tuple[str, str], ...]) -> bool:
+    def alter(self, topic: BrokerTopic, settings: tuple[tuple[str, str], ...]) -> bool:
         """Give a topic other settings; False when it does not exist any more."""
         ...
 
-    def delete(self, topic: Topic) -> bool:
+    def delete(self, topic: BrokerTopic) -> bool:
         """Remove a topic; False when it does not exist any more."""
         ...

@@ -14,7 +14,7 @@ REMEMBERED_BATCHES: Final = 5
 SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 
-class Stored(NamedTuple):
+class BatchMetadata(NamedTuple):
     """A batch in the log, as its producer numbered it."""
 
     first_sequence: int
@@ -25,17 +25,17 @@ class Stored(NamedTuple):
     """Largest of its records, in milliseconds."""
 
 
-class Append(NamedTuple):
+class NextBatch(NamedTuple):
     """The batch is the next one, or the first that is known of its producer."""
 
 
-class Duplicate(NamedTuple):
+class DuplicateBatch(NamedTuple):
     """The batch is in the log already."""
 
-    stored: Stored
+    stored: BatchMetadata
 
 
-class OutOfOrder(NamedTuple):
+class OutOfOrderSequence(NamedTuple):
     """The batch does not follow the last one."""
 
     expected: int
@@ -47,34 +47,34 @@ class StaleEpoch(NamedTuple):
     current: int
 
 
-class Plain(NamedTuple):
+class NotInTransaction(NamedTuple):
     """The batch is not of the transaction that its producer has open."""
 
 
-Judgement = Append | Duplicate | OutOfOrder | StaleEpoch | Plain
+BatchCheckResult = NextBatch | DuplicateBatch | OutOfOrderSequence | StaleEpoch | NotInTransaction
 
 
-class Kind(NamedTuple):
+class TransactionalFlags(NamedTuple):
     """How a batch belongs to a transaction."""
 
     transactional: bool = False
-    from_zero: bool = False
+    starts_at_zero: bool = False
     """Version 2 of the protocol: a producer of which no batch is known begins with sequence 0."""
 
 
-PLAIN: Final = Kind()
+NON_TRANSACTIONAL: Final = TransactionalFlags()
 
 
 @dataclass(slots=True)
-class Producer:
+class ProducerStateEntry:
     """Memory of one producer id; the newest batch is last, and there is none behind the end of a transaction that took the epoch."""
 
     epoch: int
-    batches: deque[Stored] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     timestamp: int = -1
     """Largest of the records of the newest batch, or of the end of the last transaction (milliseconds)."""
 
-    open_from: int | None = None
+    current_txn_first_offset: int | None = None
     """First offset of the open transaction."""
 
     coordinator_epoch: int = -1
@@ -86,101 +86,118 @@ class Producer:
         return self.batches[-1].last_sequence if self.batches else -1
 
 
-class ProducerTable:
+class ProducerStateManager:
     """Producer ids of one partition."""
 
     def __init__(self) -> None:
-        self._producers: dict[int, Producer] = {}
-        self._refused: dict[int, tuple[int, int]] = {}
+        self._producers: dict[int, ProducerStateEntry] = {}
+        self._unverified: dict[int, tuple[int, int]] = {}
         """Epoch, and the lowest sequence that was asked for before the partition was in the transaction, by producer id."""
 
-    def judge(self, producer_id: int, epoch: int, first: int, last: int, kind: Kind = PLAIN) -> Judgement:
+    def check_batch(
+        self, producer_id: int, epoch: int, first: int, last: int, kind: TransactionalFlags = NON_TRANSACTIONAL
+    ) -> BatchCheckResult:
         """Say what is to be done with a batch of sequences `first` to `last`; nothing changes."""
         producer = self._producers.get(producer_id)
         if producer is None:
-            return self._first_ever(producer_id, first, kind)
+            return self._check_unknown_producer(producer_id, first, kind)
         if epoch < producer.epoch:
             return StaleEpoch(producer.epoch)
         if epoch == producer.epoch:
             for stored in producer.batches:
                 if stored.first_sequence == first and stored.last_sequence == last:
-                    return Duplicate(stored)
+                    return DuplicateBatch(stored)
         expected = 0
         if epoch == producer.epoch and producer.batches:
             expected = (producer.last_sequence + 1) & SEQUENCE_MASK
-        if first != expected or first > self._lowest(producer_id, first):
-            return OutOfOrder(expected)
-        return Plain() if producer.open_from is not None and not kind.transactional else Append()
+        if first != expected or first > self._lowest_sequence(producer_id, first):
+            return OutOfOrderSequence(expected)
+        return (
+            NotInTransaction()
+            if producer.current_txn_first_offset is not None and not kind.transactional
+            else NextBatch()
+        )
 
-    def _first_ever(self, producer_id: int, first: int, kind: Kind) -> Append | OutOfOrder:
-        if kind.from_zero and first != 0:
-            return OutOfOrder(0)
-        lowest = self._lowest(producer_id, first)
-        return Append() if first <= lowest else OutOfOrder(lowest)
+    def _check_unknown_producer(
+        self, producer_id: int, first: int, kind: TransactionalFlags
+    ) -> NextBatch | OutOfOrderSequence:
+        if kind.starts_at_zero and first != 0:
+            return OutOfOrderSequence(0)
+        lowest = self._lowest_sequence(producer_id, first)
+        return NextBatch() if first <= lowest else OutOfOrderSequence(lowest)
 
-    def _lowest(self, producer_id: int, otherwise: int) -> int:
-        return self._refused.get(producer_id, (0, otherwise))[1]
+    def _lowest_sequence(self, producer_id: int, otherwise: int) -> int:
+        return self._unverified.get(producer_id, (0, otherwise))[1]
 
-    def asked(self, producer_id: int, epoch: int, first: int) -> None:
+    def add_unverified(self, producer_id: int, epoch: int, first: int) -> None:
         """Note that a transactional batch came while nothing was known of an open transaction of its producer here."""
-        known_epoch, lowest = self._refused.get(producer_id, (epoch, first))
+        known_epoch, lowest = self._unverified.get(producer_id, (epoch, first))
         if epoch > known_epoch:
-            self._refused[producer_id] = (epoch, first)
+            self._unverified[producer_id] = (epoch, first)
         else:
-            self._refused[producer_id] = (known_epoch, min(lowest, first) if epoch == known_epoch else lowest)
+            self._unverified[producer_id] = (known_epoch, min(lowest, first) if epoch == known_epoch else lowest)
 
-    def has_open(self, producer_id: int, epoch: int | None) -> bool:
+    def has_open_transaction(self, producer_id: int, epoch: int | None) -> bool:
         """Whether a transaction of this epoch, or of any, is open."""
         producer = self._producers.get(producer_id)
-        return producer is not None and producer.open_from is not None and epoch in {None, producer.epoch}
+        return (
+            producer is not None and producer.current_txn_first_offset is not None and epoch in {None, producer.epoch}
+        )
 
-    def get(self, producer_id: int) -> Producer | None:
+    def get(self, producer_id: int) -> ProducerStateEntry | None:
         """What is known of an id."""
         return self._producers.get(producer_id)
 
-    def _of(self, producer_id: int, epoch: int) -> Producer:
+    def _entry(self, producer_id: int, epoch: int) -> ProducerStateEntry:
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = Producer(epoch)
+            producer = self._producers[producer_id] = ProducerStateEntry(epoch)
         elif producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches.clear()
         return producer
 
-    def appended(
-        self, producer_id: int, epoch: int, stored: Stored, *, transactional: bool = False, numbered: bool = True
+    def batch_appended(
+        self, producer_id: int, epoch: int, stored: BatchMetadata, *, transactional: bool = False, numbered: bool = True
     ) -> None:
         """Remember a batch that went into the log; one that is not `numbered` was written by a coordinator."""
-        producer = self._of(producer_id, epoch)
+        producer = self._entry(producer_id, epoch)
         if numbered:
             producer.batches.append(stored)
         producer.timestamp = stored.timestamp
         if transactional:
-            _ = self._refused.pop(producer_id, None)
-            if producer.open_from is None:
-                producer.open_from = stored.base_offset
+            _ = self._unverified.pop(producer_id, None)
+            if producer.current_txn_first_offset is None:
+                producer.current_txn_first_offset = stored.base_offset
 
-    def ended(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int | None:
+    def transaction_ended(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int | None:
         """Remember the end of a transaction; return where it began in this log, if it did."""
-        producer = self._of(producer_id, epoch)
-        began = producer.open_from
-        producer.open_from = None
+        producer = self._entry(producer_id, epoch)
+        began = producer.current_txn_first_offset
+        producer.current_txn_first_offset = None
         producer.coordinator_epoch = coordinator_epoch
         producer.timestamp = timestamp
         return began
 
-    def first_open(self) -> int | None:
+    def first_undecided_offset(self) -> int | None:
         """Where the oldest open transaction began."""
-        return min((one.open_from for one in self._producers.values() if one.open_from is not None), default=None)
+        return min(
+            (
+                one.current_txn_first_offset
+                for one in self._producers.values()
+                if one.current_txn_first_offset is not None
+            ),
+            default=None,
+        )
 
-    def shrink_to_last(self) -> None:
+    def keep_last_batches(self) -> None:
         """Keep one batch an id: all that a broker knows when it comes back from its log."""
-        self._refused.clear()
+        self._unverified.clear()
         for producer in self._producers.values():
             while len(producer.batches) > 1:
                 _ = producer.batches.popleft()
 
-    def cut(self, end: int) -> bool:
+    def truncate(self, end: int) -> bool:
         """Forget batches that begin at offset `end` or behind; tell whether there were any."""
         found = False
         for key, producer in list(self._producers.items()):
@@ -196,11 +213,11 @@ class ProducerTable:
         old = [
             key
             for key, producer in self._producers.items()
-            if producer.open_from is None and wall_ms - producer.timestamp >= after_ms
+            if producer.current_txn_first_offset is None and wall_ms - producer.timestamp >= after_ms
         ]
         for key in old:
             del self._producers[key]
 
-    def snapshot(self) -> list[tuple[int, Producer]]:
+    def snapshot(self) -> list[tuple[int, ProducerStateEntry]]:
         """Ids and what is known of them, in order of the ids."""
         return sorted(self._producers.items())

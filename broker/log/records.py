@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class OverlongNumberError(ValueError):
+class VarintOverflowError(ValueError):
     """A varint has more bits than its field."""
 
 
-class RecordError(ValueError):
+class RecordDecodeError(ValueError):
     """Record number `index` of a batch does not decode."""
 
     def __init__(self, index: int, why: str) -> None:
@@ -18,7 +18,7 @@ class RecordError(ValueError):
         self.why = why
 
 
-class Seen(NamedTuple):
+class RecordSummary(NamedTuple):
     """What the broker's checks need to know of one record."""
 
     timestamp_delta: int
@@ -27,68 +27,68 @@ class Seen(NamedTuple):
     has_key: bool
 
 
-def walk(data: bytes, count: int) -> list[Seen]:
+def decode_records(data: bytes, count: int) -> list[RecordSummary]:
     """Decode `count` records that fill `data` to its last byte, with offset deltas 0, 1, 2 …
 
     Raises:
         RecordError: anything else.
     """
-    seen: list[Seen] = []
+    seen: list[RecordSummary] = []
     at = 0
     for index in range(count):
         try:
             length, at = varint(data, at)
             end = at + length
             if length < 0 or end > len(data):
-                raise RecordError(index, "its length reaches beyond the batch")
+                raise RecordDecodeError(index, "its length reaches beyond the batch")
             record, at = _record(data, at, end, index)
         except IndexError as error:
-            raise RecordError(index, "it is cut") from error
-        except OverlongNumberError as error:
-            raise RecordError(index, str(error)) from error
+            raise RecordDecodeError(index, "it is cut") from error
+        except VarintOverflowError as error:
+            raise RecordDecodeError(index, str(error)) from error
         seen.append(record)
     if at != len(data):
-        raise RecordError(count - 1, f"{len(data) - at} bytes follow the last record")
+        raise RecordDecodeError(count - 1, f"{len(data) - at} bytes follow the last record")
     return seen
 
 
-def _record(data: bytes, at: int, end: int, index: int) -> tuple[Seen, int]:
+def _record(data: bytes, at: int, end: int, index: int) -> tuple[RecordSummary, int]:
     if data[at] != 0:
-        raise RecordError(index, "its attributes are not zero")
+        raise RecordDecodeError(index, "its attributes are not zero")
     timestamp_delta, at = varint(data, at + 1, 64)
     offset_delta, at = varint(data, at)
     if offset_delta != index:
-        raise RecordError(index, f"its offset delta is {offset_delta}")
+        raise RecordDecodeError(index, f"its offset delta is {offset_delta}")
     key_length, at = varint(data, at)
     if key_length < -1:
-        raise RecordError(index, "its key length is negative")
+        raise RecordDecodeError(index, "its key length is negative")
     at += max(key_length, 0)
     value_length, at = varint(data, at)
     if value_length < -1:
-        raise RecordError(index, "its value length is negative")
+        raise RecordDecodeError(index, "its value length is negative")
     at += max(value_length, 0)
     headers, at = varint(data, at)
     if headers:
         at = _headers(data, at, headers, index)
     if at != end:
-        raise RecordError(index, "its fields do not fill its length")
-    return Seen(timestamp_delta, key_length >= 0), at
+        raise RecordDecodeError(index, "its fields do not fill its length")
+    return RecordSummary(timestamp_delta, key_length >= 0), at
 
 
 def _headers(data: bytes, at: int, count: int, index: int) -> int:
     if not 0 < count <= len(data) - at:
-        raise RecordError(index, "its header count is impossible")
+        raise RecordDecodeError(index, "its header count is impossible")
     for _ in range(count):
         key_length, at = varint(data, at)
         if key_length < 0 or at + key_length > len(data):
-            raise RecordError(index, "a header key's length is impossible")
+            raise RecordDecodeError(index, "a header key's length is impossible")
         try:
             data[at : at + key_length].decode()
         except UnicodeDecodeError as error:
-            raise RecordError(index, "a header key is not UTF-8") from error
+            raise RecordDecodeError(index, "a header key is not UTF-8") from error
         value_length, at = varint(data, at + key_length)
         if value_length < -1:
-            raise RecordError(index, "a header value's length is negative")
+            raise RecordDecodeError(index, "a header value's length is negative")
         at += max(value_length, 0)
     return at
 
@@ -114,7 +114,7 @@ def varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
             break
         shift += 7
         if shift >= bits:
-            raise OverlongNumberError("a number is too long")
+            raise VarintOverflowError("a number is too long")
     if raw >> bits:
-        raise OverlongNumberError("a number is too large")
+        raise VarintOverflowError("a number is too large")
     return (raw >> 1) ^ -(raw & 1), at

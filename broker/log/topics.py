@@ -38,7 +38,7 @@ class SettingError(ValueError):
     """A topic setting that this broker does not have, or a value it cannot have."""
 
 
-class Setting(NamedTuple):
+class TopicSetting(NamedTuple):
     """One topic setting, by Kafka's name."""
 
     default: str
@@ -51,23 +51,23 @@ _LONG: Final = re.compile(r"-?[0-9]{1,19}")
 _BOOL: Final = re.compile(r"true|false")
 _INT_KIND, _LONG_KIND, _STRING_KIND, _LIST_KIND, _BOOL_KIND = 3, 5, 2, 7, 1
 
-SETTINGS: Final[dict[str, Setting]] = {
-    "cleanup.policy": Setting("delete", re.compile(r"delete|compact|compact,delete|delete,compact"), _LIST_KIND),
+SETTINGS: Final[dict[str, TopicSetting]] = {
+    "cleanup.policy": TopicSetting("delete", re.compile(r"delete|compact|compact,delete|delete,compact"), _LIST_KIND),
     # Batches are stored as they came: no other codec than the producer's is offered.
-    "compression.type": Setting("producer", re.compile(r"producer"), _STRING_KIND),
-    "max.message.bytes": Setting("1048588", re.compile(r"[0-9]{1,9}"), _INT_KIND),
-    "message.timestamp.after.max.ms": Setting("3600000", _LONG, _LONG_KIND),
-    "message.timestamp.before.max.ms": Setting(str(LONG_MAX), _LONG, _LONG_KIND),
-    "message.timestamp.type": Setting("CreateTime", re.compile(r"CreateTime|LogAppendTime"), _STRING_KIND),
-    "min.insync.replicas": Setting("1", re.compile(r"[1-9][0-9]{0,3}"), _INT_KIND),
+    "compression.type": TopicSetting("producer", re.compile(r"producer"), _STRING_KIND),
+    "max.message.bytes": TopicSetting("1048588", re.compile(r"[0-9]{1,9}"), _INT_KIND),
+    "message.timestamp.after.max.ms": TopicSetting("3600000", _LONG, _LONG_KIND),
+    "message.timestamp.before.max.ms": TopicSetting(str(LONG_MAX), _LONG, _LONG_KIND),
+    "message.timestamp.type": TopicSetting("CreateTime", re.compile(r"CreateTime|LogAppendTime"), _STRING_KIND),
+    "min.insync.replicas": TopicSetting("1", re.compile(r"[1-9][0-9]{0,3}"), _INT_KIND),
     # Told, never acted on: nothing is removed from a log before its topic is deleted.
-    "retention.bytes": Setting("-1", _LONG, _LONG_KIND),
-    "retention.ms": Setting("-1", _LONG, _LONG_KIND),
-    "unclean.leader.election.enable": Setting("false", _BOOL, _BOOL_KIND),
+    "retention.bytes": TopicSetting("-1", _LONG, _LONG_KIND),
+    "retention.ms": TopicSetting("-1", _LONG, _LONG_KIND),
+    "unclean.leader.election.enable": TopicSetting("false", _BOOL, _BOOL_KIND),
 }
 
 
-class Topic(NamedTuple):
+class BrokerTopic(NamedTuple):
     """One life of a topic: deleted and made again, the name gets the next incarnation and a new id."""
 
     name: str

@@ -4,38 +4,40 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..cluster.node import Node, Partition
+from ..cluster.node import BrokerNode, BrokerPartition
 from ..log.partition_log import PartitionLog
-from ..log.ports import Moment
+from ..log.ports import BrokerTime
 
 EVERYTHING: Final = 1 << 62
 
 
-def copy(node: Node, mine: Partition, index: int, leader: Node, theirs: Partition, moment: Moment) -> None:
+def replicate(
+    node: BrokerNode, mine: BrokerPartition, index: int, leader: BrokerNode, theirs: BrokerPartition, moment: BrokerTime
+) -> None:
     """Bring a follower level with its leader: cut off what the leader does not have, then take what it has."""
-    if mine.diverged:
-        _converge(mine.log, theirs.log)
-        mine.diverged = False
+    if mine.needs_truncation:
+        _truncate_to_leader(mine.log, theirs.log)
+        mine.needs_truncation = False
         node.changes += 1
     start = theirs.log.start_offset
     if mine.log.end_offset < start:
-        mine.log.restart_at(start)
+        mine.log.truncate_fully_and_start_at(start)
     for data in theirs.log.read(mine.log.end_offset, EVERYTHING, below=EVERYTHING):
         node.write(mine, index, data)
     mine.log.delete_before(start)
     level = mine.log.end_offset
-    if theirs.ends.get(node.node_id) != level:
-        theirs.ends[node.node_id] = level
-        theirs.advance()
+    if theirs.replica_end_offsets.get(node.node_id) != level:
+        theirs.replica_end_offsets[node.node_id] = level
+        theirs.advance_high_watermark()
         leader.changes += 1
-    theirs.caught_up[node.node_id] = moment.now
+    theirs.caught_up_at[node.node_id] = moment.now
     seen = min(theirs.log.high_watermark, level)
     if seen > mine.log.high_watermark:
         mine.log.high_watermark = seen
         node.changes += 1
 
 
-def _converge(mine: PartitionLog, theirs: PartitionLog) -> None:
+def _truncate_to_leader(mine: PartitionLog, theirs: PartitionLog) -> None:
     """Truncate a follower's log to where it agrees with its leader's, epoch by epoch."""
     while True:
         last = mine.last_epoch

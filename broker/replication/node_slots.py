@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..cluster.controller import Key, News
-from ..cluster.node import Node
+from ..cluster.controller import Key, ReplicatedBrokerMetadata
+from ..cluster.node import BrokerNode
 from ..log.partition_log import PartitionLog
 
 
 @dataclass(slots=True)
-class Place:
+class NodeSlot:
     """One node's seat: it stays when the node dies."""
 
-    news: News
-    node: Node | None
+    metadata: ReplicatedBrokerMetadata
+    node: BrokerNode | None
     start: int = 0
     paused: bool = False
     """Stopped like by SIGSTOP: it neither serves nor copies nor is heard of."""
 
-    held: bool = False
+    replication_paused: bool = False
     """Does not copy, though it is heard of."""
 
-    news_delay_s: float = 0.0
-    news_due: float | None = None
-    heard_at: float = 0.0
-    clock_ms: int = 0
+    metadata_delay_s: float = 0.0
+    metadata_due: float | None = None
+    last_heartbeat_at: float = 0.0
+    clock_offset_ms: int = 0
     """How far its time of day is ahead of the others'."""
 
-    disk: dict[Key, PartitionLog] = field(default_factory=dict)
+    saved_logs: dict[Key, PartitionLog] = field(default_factory=dict)
     """Logs of a node that is not running."""
 
-    clean: bool = False
+    clean_shutdown: bool = False
     """It ended in order."""

@@ -9,19 +9,19 @@ from __future__ import annotations
 import uuid
 from typing import Final, NamedTuple
 
-from ..cluster.controller import CONTROLLER, Controller, Key, News, PlacementError
+from ..cluster.controller import CONTROLLER, Controller, Key, PlacementError, ReplicatedBrokerMetadata
 from ..cluster.faults import MarkerRules
 from ..cluster.leadership import NO_LEADER
-from ..cluster.node import Limits, Node, Partition, Peer
-from ..cluster.responses import Wait
+from ..cluster.node import BrokerNode, BrokerNodeLimits, BrokerPartition, PeerNode
+from ..cluster.responses import DelayedResponse
 from ..log.error_codes import ErrorCode
-from ..log.ports import LogStore, Moment
-from ..log.topics import Topic
-from ..requests.dispatch import Reply, Request, again, apply
+from ..log.ports import BrokerTime, LogStore
+from ..log.topics import BrokerTopic
+from ..requests.dispatch import ReceivedRequest, RequestReply, apply, with_pending
 from ..requests.periodic_tasks import upkeep
-from ..requests.transaction_markers import coordinate
-from .follower_fetch import copy
-from .node_slots import Place
+from ..requests.transaction_markers import complete_decided_transactions
+from .follower_fetch import replicate
+from .node_slots import NodeSlot
 
 ROUNDS_MAX: Final = 50
 """Steps until nothing changes any more: a new decision at most begets a copy, that a wider in-sync set, that a decision."""
@@ -34,7 +34,7 @@ class NoNodeError(ValueError):
     """A node is not known, or not in the state that a command needs."""
 
 
-class Timing(NamedTuple):
+class ClusterTiming(NamedTuple):
     """How long things take, in seconds."""
 
     session_s: float = 9.0
@@ -43,88 +43,93 @@ class Timing(NamedTuple):
     lag_s: float = 30.0
     """A follower that was not level with its leader for so long is not in sync (`replica.lag.time.max.ms`)."""
 
-    look_s: float = 0.1
+    tick_s: float = 0.1
     """Between two looks at the clock, where nothing else happens."""
 
 
-class Cluster:
+class ReplicatedCluster:
     """Nodes with replicas, driven by requests, commands and the time that is told."""
 
     def __init__(
         self,
-        peers: tuple[Peer, ...],
+        peers: tuple[PeerNode, ...],
         *,
         log_store: LogStore,
-        moment: Moment,
-        limits: Limits | None = None,
-        timing: Timing | None = None,
+        moment: BrokerTime,
+        limits: BrokerNodeLimits | None = None,
+        timing: ClusterTiming | None = None,
         first_start: int = 0,
     ) -> None:
         """Start all nodes. `log_store` keeps nothing: logs live as long as the cluster."""
         self.peers = peers
-        self.limits = limits or Limits(default_replicas=min(3, len(peers)))
-        self.timing = timing or Timing()
+        self.limits = limits or BrokerNodeLimits(default_replicas=min(3, len(peers)))
+        self.timing = timing or ClusterTiming()
         self.controller = Controller([peer.node_id for peer in peers])
         self.marker_rules = MarkerRules()
         self.changes = 0
         """Moves when a request that waits may be done."""
 
         self._log_store = log_store
-        self._cuts: set[frozenset[int]] = set()
-        self._next_look = moment.now
-        self.places: dict[int, Place] = {}
+        self._cut_links: set[frozenset[int]] = set()
+        self._next_tick = moment.now
+        self.slots: dict[int, NodeSlot] = {}
         for peer in peers:
-            place = Place(News(self.controller, peer.node_id), None, start=first_start, heard_at=moment.now)
-            self.places[peer.node_id] = place
+            place = NodeSlot(
+                ReplicatedBrokerMetadata(self.controller, peer.node_id),
+                None,
+                start=first_start,
+                last_heartbeat_at=moment.now,
+            )
+            self.slots[peer.node_id] = place
             place.node = self._node(peer.node_id, place, moment)
 
-    def _node(self, node_id: int, place: Place, moment: Moment) -> Node:
-        return Node(
+    def _node(self, node_id: int, place: NodeSlot, moment: BrokerTime) -> BrokerNode:
+        return BrokerNode(
             node_id,
             self.peers,
             start=place.start,
             limits=self.limits,
-            topic_store=place.news,
+            topic_store=place.metadata,
             log_store=self._log_store,
             moment=moment,
-            placements=place.news,
-            logs=place.disk,
+            placements=place.metadata,
+            logs=place.saved_logs,
             neighbours=self,
             marker_rules=self.marker_rules,
         )
 
     # What the shells call
 
-    def node(self, node_id: int) -> Node:
+    def node(self, node_id: int) -> BrokerNode:
         """A running node.
 
         Raises:
             NoNodeError: it does not run.
         """
-        node = self._place(node_id).node
+        node = self._slot(node_id).node
         if node is None:
             raise NoNodeError(f"node {node_id} does not run")
         return node
 
     def serves(self, node_id: int) -> bool:
         """Whether a node takes requests now."""
-        place = self._place(node_id)
+        place = self._slot(node_id)
         return place.node is not None and not place.paused
 
-    def apply(self, node_id: int, request: Request, moment: Moment) -> Reply | Wait:
+    def apply(self, node_id: int, request: ReceivedRequest, moment: BrokerTime) -> RequestReply | DelayedResponse:
         """Serve a request on a node that runs, let the others copy, and see whether it can be answered."""
-        self.settle(moment)
+        self.run_until_stable(moment)
         node = self.node(node_id)
-        own = self._own(node_id, moment)
+        own = self._local_time(node_id, moment)
         outcome = apply(node, request, own)
-        self.settle(moment)
+        self.run_until_stable(moment)
         for _ in range(WAITS_MAX):
-            if isinstance(outcome, Wait) and outcome.pending is not None:
-                outcome = apply(node, again(request, outcome), own)
-                self.settle(moment)
+            if isinstance(outcome, DelayedResponse) and outcome.pending is not None:
+                outcome = apply(node, with_pending(request, outcome), own)
+                self.run_until_stable(moment)
         return outcome
 
-    def leader(self, asking: Node, topic: Topic, index: int) -> Node | None:
+    def leader(self, asking: BrokerNode, topic: BrokerTopic, index: int) -> BrokerNode | None:
         """The node that leads a partition as `asking` knows, if it leads it by what it knows itself, and can be reached."""
         peer = asking.leader(topic, index)
         if peer is None or not self.serves(peer.node_id):
@@ -134,31 +139,31 @@ class Cluster:
         found = self.node(peer.node_id)
         return None if isinstance(found.partition(topic, index), ErrorCode) else found
 
-    def _own(self, node_id: int, moment: Moment) -> Moment:
+    def _local_time(self, node_id: int, moment: BrokerTime) -> BrokerTime:
         """The time by a node's own clock."""
-        return moment._replace(wall_ms=moment.wall_ms + self._place(node_id).clock_ms)
+        return moment._replace(wall_ms=moment.wall_ms + self._slot(node_id).clock_offset_ms)
 
     def next_deadline(self) -> float:
-        """When `settle` has something to do though nothing happened (seconds)."""
-        return self._next_look
+        """When `run_until_stable` has something to do though nothing happened (seconds)."""
+        return self._next_tick
 
-    def upkeep(self, moment: Moment) -> None:
+    def upkeep(self, moment: BrokerTime) -> None:
         """Let the time do its work."""
-        self.settle(moment)
-        for node_id, place in self.places.items():
+        self.run_until_stable(moment)
+        for node_id, place in self.slots.items():
             if place.node is not None and not place.paused:
-                upkeep(place.node, self._own(node_id, moment))
+                upkeep(place.node, self._local_time(node_id, moment))
 
-    def settle(self, moment: Moment) -> None:
+    def run_until_stable(self, moment: BrokerTime) -> None:
         """Tell the news, copy the logs and decide, until nothing changes."""
-        self._next_look = moment.now + self.timing.look_s
+        self._next_tick = moment.now + self.timing.tick_s
         before = self._state()
         for _ in range(ROUNDS_MAX):
             at = self._state()
-            self._sessions(moment)
-            self._spread_news(moment)
-            self._copy_all(moment)
-            self._judge_sync(moment)
+            self._update_sessions(moment)
+            self._propagate_metadata(moment)
+            self._replicate_all(moment)
+            self._update_in_sync(moment)
             self._end_transactions(moment)
             if self._state() == at:
                 break
@@ -168,88 +173,90 @@ class Cluster:
             self.changes += 1
 
     def _state(self) -> tuple[int, ...]:
-        versions = [place.news.image.version for place in self.places.values()]
-        counts = [place.node.changes if place.node else -1 for place in self.places.values()]
+        versions = [place.metadata.image.version for place in self.slots.values()]
+        counts = [place.node.changes if place.node else -1 for place in self.slots.values()]
         return (self.controller.version, *versions, *counts)
 
     # One round
 
-    def _end_transactions(self, moment: Moment) -> None:
+    def _end_transactions(self, moment: BrokerTime) -> None:
         """Let every coordinator go on with the transactions that it ends."""
-        for node_id, place in self.places.items():
+        for node_id, place in self.slots.items():
             if place.node is not None and not place.paused:
-                coordinate(place.node, self._own(node_id, moment))
+                complete_decided_transactions(place.node, self._local_time(node_id, moment))
 
-    def _hears(self, node_id: int, place: Place) -> bool:
+    def _reaches_controller(self, node_id: int, place: NodeSlot) -> bool:
         """Whether a node and the controller hear each other."""
         return place.node is not None and not place.paused and self._reaches(node_id, CONTROLLER)
 
-    def _sessions(self, moment: Moment) -> None:
-        for node_id, place in self.places.items():
-            place.news.reaches_controller = self._reaches(node_id, CONTROLLER)
-            if self._hears(node_id, place):
-                place.heard_at = moment.now
+    def _update_sessions(self, moment: BrokerTime) -> None:
+        for node_id, place in self.slots.items():
+            place.metadata.reaches_controller = self._reaches(node_id, CONTROLLER)
+            if self._reaches_controller(node_id, place):
+                place.last_heartbeat_at = moment.now
                 self.controller.unfence(node_id)
-            elif moment.now - place.heard_at >= self.timing.session_s:
+            elif moment.now - place.last_heartbeat_at >= self.timing.session_s:
                 self.controller.fence(node_id)
 
-    def _spread_news(self, moment: Moment) -> None:
-        for node_id, place in self.places.items():
-            if not self._hears(node_id, place) or place.news.image.version == self.controller.version:
-                place.news_due = None
+    def _propagate_metadata(self, moment: BrokerTime) -> None:
+        for node_id, place in self.slots.items():
+            if not self._reaches_controller(node_id, place) or place.metadata.image.version == self.controller.version:
+                place.metadata_due = None
                 if place.node is not None and not place.paused:
                     place.node.refresh(moment)
                 continue
-            if place.news_due is None:
-                place.news_due = moment.now + place.news_delay_s
-            if moment.now >= place.news_due and place.node is not None:
-                place.news_due = None
-                place.news.take()
+            if place.metadata_due is None:
+                place.metadata_due = moment.now + place.metadata_delay_s
+            if moment.now >= place.metadata_due and place.node is not None:
+                place.metadata_due = None
+                place.metadata.refresh()
                 place.node.refresh(moment)
 
-    def _copy_all(self, moment: Moment) -> None:
-        for node_id, place in self.places.items():
-            if place.node is None or place.paused or place.held:
+    def _replicate_all(self, moment: BrokerTime) -> None:
+        for node_id, place in self.slots.items():
+            if place.node is None or place.paused or place.replication_paused:
                 continue
-            for key, partition in place.node.held():
+            for key, partition in place.node.replicas():
                 leader = self._leader_of(node_id, key, partition)
                 if leader is not None:
-                    copy(place.node, partition, key[1], leader[0], leader[1], moment)
+                    replicate(place.node, partition, key[1], leader[0], leader[1], moment)
 
-    def _leader_of(self, node_id: int, key: Key, partition: Partition) -> tuple[Node, Partition] | None:
+    def _leader_of(
+        self, node_id: int, key: Key, partition: BrokerPartition
+    ) -> tuple[BrokerNode, BrokerPartition] | None:
         """The leader that a follower copies from: both must believe in the same epoch."""
         leader_id = partition.placement.leader
         if leader_id in {NO_LEADER, node_id} or not self.serves(leader_id) or not self._reaches(node_id, leader_id):
             return None
         leader = self.node(leader_id)
-        theirs = leader.find(key)
+        theirs = leader.replica_by_key(key)
         if theirs is None or theirs.placement[:2] != partition.placement[:2]:
             return None
         return leader, theirs
 
-    def _judge_sync(self, moment: Moment) -> None:
+    def _update_in_sync(self, moment: BrokerTime) -> None:
         """Let every leader that reaches the controller say who is in sync."""
-        for node_id, place in self.places.items():
-            if place.node is None or not self._hears(node_id, place):
+        for node_id, place in self.slots.items():
+            if place.node is None or not self._reaches_controller(node_id, place):
                 continue
-            for key, partition in place.node.held():
+            for key, partition in place.node.replicas():
                 if partition.placement.leader == node_id:
                     wanted = self._in_sync(node_id, partition, moment)
                     if wanted != partition.placement.in_sync:
                         self.controller.set_in_sync(key, partition.placement, wanted)
 
-    def _in_sync(self, node_id: int, partition: Partition, moment: Moment) -> tuple[int, ...]:
+    def _in_sync(self, node_id: int, partition: BrokerPartition, moment: BrokerTime) -> tuple[int, ...]:
         found: list[int] = []
         for replica in partition.placement.replicas:
-            end = partition.ends.get(replica, -1)
+            end = partition.replica_end_offsets.get(replica, -1)
             if replica == node_id:
                 fits = True
             elif replica in partition.placement.in_sync:
-                since = partition.caught_up.setdefault(replica, moment.now)
+                since = partition.caught_up_at.setdefault(replica, moment.now)
                 fits = end >= partition.log.end_offset or moment.now - since <= self.timing.lag_s
             else:
                 epoch_began = partition.log.end_of_epoch(partition.placement.epoch - 1).end_offset
-                copies = moment.now - partition.caught_up.get(replica, moment.now) <= self.timing.lag_s
+                copies = moment.now - partition.caught_up_at.get(replica, moment.now) <= self.timing.lag_s
                 there = copies and replica in self.controller.live
                 fits = there and end >= max(partition.log.high_watermark, epoch_began)
             if fits:
@@ -258,16 +265,16 @@ class Cluster:
 
     # Commands
 
-    def kill(self, node_id: int, moment: Moment) -> None:
+    def kill(self, node_id: int, moment: BrokerTime) -> None:
         """End a node as SIGKILL does: the controller learns of it when the session ends.
 
         Raises:
             NoNodeError: it does not run.
         """
-        self._end(node_id, clean=False)
-        self.settle(moment)
+        self._shut_down(node_id, clean=False)
+        self.run_until_stable(moment)
 
-    def stop(self, node_id: int, moment: Moment) -> None:
+    def stop(self, node_id: int, moment: BrokerTime) -> None:
         """End a node in order: it hands its partitions over first.
 
         Raises:
@@ -275,61 +282,61 @@ class Cluster:
         """
         _ = self.node(node_id)
         if self._reaches(node_id, CONTROLLER):
-            self.controller.hand_over(node_id)
-            self.settle(moment)
-        self._end(node_id, clean=True)
+            self.controller.controlled_shutdown(node_id)
+            self.run_until_stable(moment)
+        self._shut_down(node_id, clean=True)
         if self._reaches(node_id, CONTROLLER):
             self.controller.fence(node_id)
-        self.settle(moment)
+        self.run_until_stable(moment)
 
-    def _end(self, node_id: int, *, clean: bool) -> None:
-        place = self._place(node_id)
-        place.disk = {key: partition.log for key, partition in self.node(node_id).held()}
+    def _shut_down(self, node_id: int, *, clean: bool) -> None:
+        place = self._slot(node_id)
+        place.saved_logs = {key: partition.log for key, partition in self.node(node_id).replicas()}
         place.node = None
-        place.paused = place.held = False
-        place.clean = clean
+        place.paused = place.replication_paused = False
+        place.clean_shutdown = clean
         self.changes += 1
 
-    def start(self, node_id: int, moment: Moment, *, saved: bool = True) -> None:
+    def start(self, node_id: int, moment: BrokerTime, *, saved: bool = True) -> None:
         """Start a node again, with its logs or, if not `saved`, with an empty disk.
 
         Raises:
             NoNodeError: it runs.
         """
-        place = self._place(node_id)
+        place = self._slot(node_id)
         if place.node is not None:
             raise NoNodeError(f"node {node_id} runs")
         place.start += 1
-        after_ms, wall_ms = self.limits.producer_id_expiration_ms, self._own(node_id, moment).wall_ms
-        for log in place.disk.values():
-            log.reload(clean=place.clean, wall_ms=wall_ms, after_ms=after_ms)
+        after_ms, wall_ms = self.limits.producer_id_expiration_ms, self._local_time(node_id, moment).wall_ms
+        for log in place.saved_logs.values():
+            log.reload(clean=place.clean_shutdown, wall_ms=wall_ms, after_ms=after_ms)
         if not saved:
-            place.disk = {}
+            place.saved_logs = {}
         # A node that starts registers before it serves anybody; one that cannot, knows what it knew.
         if self._reaches(node_id, CONTROLLER):
             self.controller.fence(node_id)
-            place.news.take()
+            place.metadata.refresh()
         place.node = self._node(node_id, place, moment)
-        place.disk = {}
-        self.settle(moment)
+        place.saved_logs = {}
+        self.run_until_stable(moment)
 
-    def pause(self, node_id: int, moment: Moment, *, paused: bool = True) -> None:
+    def pause(self, node_id: int, moment: BrokerTime, *, paused: bool = True) -> None:
         """Stop a node like SIGSTOP, or let it go on.
 
         Raises:
             NoNodeError: it does not run.
         """
         _ = self.node(node_id)
-        self._place(node_id).paused = paused
-        self.settle(moment)
+        self._slot(node_id).paused = paused
+        self.run_until_stable(moment)
         self.changes += 1
 
-    def hold(self, node_id: int, moment: Moment, *, held: bool = True) -> None:
+    def pause_replication(self, node_id: int, moment: BrokerTime, *, held: bool = True) -> None:
         """Let a node copy nothing, though it is there; or let it go on."""
-        self._place(node_id).held = held
-        self.settle(moment)
+        self._slot(node_id).replication_paused = held
+        self.run_until_stable(moment)
 
-    def cut(self, one: int, other: int, moment: Moment) -> None:
+    def cut_link(self, one: int, other: int, moment: BrokerTime) -> None:
         """Cut the way between two nodes, or a node and the controller (-1); clients reach everybody.
 
         Raises:
@@ -337,51 +344,51 @@ class Cluster:
         """
         for node_id in (one, other):
             if node_id != CONTROLLER:
-                _ = self._place(node_id)
-        self._cuts.add(frozenset((one, other)))
-        self.settle(moment)
+                _ = self._slot(node_id)
+        self._cut_links.add(frozenset((one, other)))
+        self.run_until_stable(moment)
 
-    def heal(self, moment: Moment) -> None:
+    def heal(self, moment: BrokerTime) -> None:
         """Mend all ways."""
-        self._cuts.clear()
-        self.settle(moment)
+        self._cut_links.clear()
+        self.run_until_stable(moment)
 
-    def delay_news(self, node_id: int, seconds: float) -> None:
+    def delay_metadata(self, node_id: int, seconds: float) -> None:
         """Let a node hear of decisions so much later than the others, counted from now for those it has not heard of yet."""
-        place = self._place(node_id)
-        place.news_delay_s = seconds
-        place.news_due = None
+        place = self._slot(node_id)
+        place.metadata_delay_s = seconds
+        place.metadata_due = None
 
     def set_clock(self, node_id: int, ahead_ms: int) -> None:
         """Let a node's time of day be ahead of the others', or behind; its monotonic clock is theirs."""
-        self._place(node_id).clock_ms = ahead_ms
+        self._slot(node_id).clock_offset_ms = ahead_ms
 
-    def set_limits(self, limits: Limits) -> None:
+    def set_limits(self, limits: BrokerNodeLimits) -> None:
         """Give all nodes other limits, those to come as well."""
         self.limits = limits
-        for place in self.places.values():
+        for place in self.slots.values():
             if place.node is not None:
                 place.node.limits = limits
 
-    def elect(self, topic: str, index: int, node_id: int, moment: Moment, *, unclean: bool = False) -> None:
+    def elect(self, topic: str, index: int, node_id: int, moment: BrokerTime, *, unclean: bool = False) -> None:
         """Make a node lead a partition.
 
         Raises:
             PlacementError: it may not, or there is no such topic.
         """
         self.controller.elect(self.key(topic, index), node_id, unclean=unclean)
-        self.settle(moment)
+        self.run_until_stable(moment)
 
-    def reassign(self, topic: str, index: int, replicas: tuple[int, ...], moment: Moment) -> None:
+    def reassign(self, topic: str, index: int, replicas: tuple[int, ...], moment: BrokerTime) -> None:
         """Put the replicas of a partition on these nodes.
 
         Raises:
             PlacementError: they cannot be there.
         """
         self.controller.reassign(self.key(topic, index), replicas)
-        self.settle(moment)
+        self.run_until_stable(moment)
 
-    def recreate(self, topic: str, moment: Moment) -> None:
+    def recreate(self, topic: str, moment: BrokerTime) -> None:
         """Delete a topic and make it again under its name, with the same partitions, replicas and settings.
 
         Raises:
@@ -390,23 +397,23 @@ class Cluster:
         old = self.controller.topic(topic)
         replicas = len(self.controller.placements[old.id, 0].replicas)
         _ = self.controller.delete(old)
-        self.settle(moment)
+        self.run_until_stable(moment)
         _ = self.controller.create(topic, old.partitions, old.settings, replicas)
-        self.settle(moment)
+        self.run_until_stable(moment)
 
-    def expire_records(self, topic: str, index: int, offset: int, moment: Moment) -> None:
+    def expire_records(self, topic: str, index: int, offset: int, moment: BrokerTime) -> None:
         """Delete whole files of every running replica, as retention does: what lies before `offset`, no further than seen.
 
         Raises:
             PlacementError: there is no such partition.
         """
         key = self.key(topic, index)
-        for node_id, place in self.places.items():
-            partition = None if place.node is None else place.node.find(key)
+        for node_id, place in self.slots.items():
+            partition = None if place.node is None else place.node.replica_by_key(key)
             if partition is not None:
                 log, leads = partition.log, partition.placement.leader == node_id
                 log.delete_before(min(offset, log.high_watermark), files=True, leads=leads)
-        self.settle(moment)
+        self.run_until_stable(moment)
 
     def key(self, topic: str, index: int) -> tuple[uuid.UUID, int]:
         """A partition's key.
@@ -419,10 +426,10 @@ class Cluster:
             raise PlacementError(f"{topic} has no partition {index}")
         return found.id, index
 
-    def _place(self, node_id: int) -> Place:
-        if node_id not in self.places:
+    def _slot(self, node_id: int) -> NodeSlot:
+        if node_id not in self.slots:
             raise NoNodeError(f"no node {node_id}")
-        return self.places[node_id]
+        return self.slots[node_id]
 
     def _reaches(self, one: int, other: int) -> bool:
-        return frozenset((one, other)) not in self._cuts
+        return frozenset((one, other)) not in self._cut_links

@@ -21,11 +21,11 @@ from kafka.protocol.admin.topics import (
     DeleteTopicsResponse,
 )
 
-from ..cluster.acls import CLUSTER_NAME, Operation, Resource
-from ..cluster.node import NO_ID, Node
-from ..cluster.responses import Answer, Call, Outcome
+from ..cluster.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from ..cluster.node import NO_ID, BrokerNode
+from ..cluster.responses import ImmediateResponse, RequestContext, RequestOutcome
 from ..log.error_codes import ErrorCode
-from ..log.topics import PARTITIONS_MAX, SETTINGS, SettingError, Topic, check_settings, name_is_legal
+from ..log.topics import PARTITIONS_MAX, SETTINGS, BrokerTopic, SettingError, check_settings, name_is_legal
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
@@ -44,7 +44,7 @@ _Trimmed: TypeAlias = DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecor
 _Altered: TypeAlias = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
-class DeniedError(Exception):
+class AdminRequestError(Exception):
     """An administrative request cannot be fulfilled."""
 
     def __init__(self, error: ErrorCode, why: str) -> None:
@@ -53,43 +53,45 @@ class DeniedError(Exception):
         self.why = why
 
 
-def create_topics(node: Node, request: CreateTopicsRequest, call: Call) -> Outcome:
+def create_topics(node: BrokerNode, request: CreateTopicsRequest, call: RequestContext) -> RequestOutcome:
     """Serve CreateTopics, on whichever node is asked."""
     names = Counter(entry.name for entry in request.topics)
     answers: list[_Created] = []
     for entry in request.topics:
         try:
             if names[entry.name] > 1:
-                raise DeniedError(ErrorCode.INVALID_REQUEST, "the topic is twice in the request")
+                raise AdminRequestError(ErrorCode.INVALID_REQUEST, "the topic is twice in the request")
             answers.append(_create(node, entry, only_check=request.validate_only, call=call))
-        except DeniedError as denied:
+        except AdminRequestError as denied:
             answers.append(
                 _Created(name=entry.name, topic_id=NO_ID, error_code=denied.error, error_message=denied.why, configs=[])
             )
-    return Answer(CreateTopicsResponse(topics=answers))
+    return ImmediateResponse(CreateTopicsResponse(topics=answers))
 
 
-def _create(node: Node, entry: CreateTopicsRequest.CreatableTopic, *, only_check: bool, call: Call) -> _Created:
-    _need(node, call, Operation.CREATE, entry.name)
+def _create(
+    node: BrokerNode, entry: CreateTopicsRequest.CreatableTopic, *, only_check: bool, call: RequestContext
+) -> _Created:
+    _need(node, call, AclOperation.CREATE, entry.name)
     if not name_is_legal(entry.name):
-        raise DeniedError(ErrorCode.INVALID_TOPIC, "a name has 1 to 249 of a-z A-Z 0-9 . _ -")
+        raise AdminRequestError(ErrorCode.INVALID_TOPIC, "a name has 1 to 249 of a-z A-Z 0-9 . _ -")
     if entry.assignments:
-        raise DeniedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by this broker's own rule")
+        raise AdminRequestError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by this broker's own rule")
     partitions = node.limits.default_partitions if entry.num_partitions == -1 else entry.num_partitions
     if not 1 <= partitions <= PARTITIONS_MAX:
-        raise DeniedError(ErrorCode.INVALID_PARTITIONS, f"1 to {PARTITIONS_MAX} partitions")
-    most = node.placements.replicas_max
+        raise AdminRequestError(ErrorCode.INVALID_PARTITIONS, f"1 to {PARTITIONS_MAX} partitions")
+    most = node.metadata_cache.replicas_max
     replicas = min(node.limits.default_replicas, most) if entry.replication_factor == -1 else entry.replication_factor
     if not 1 <= replicas <= most:
-        raise DeniedError(ErrorCode.INVALID_REPLICATION_FACTOR, f"there are 1 to {most} replicas")
+        raise AdminRequestError(ErrorCode.INVALID_REPLICATION_FACTOR, f"there are 1 to {most} replicas")
     settings = _settings({item.name: item.value for item in entry.configs})
     if node.topic(entry.name) is not None:
-        raise DeniedError(ErrorCode.TOPIC_ALREADY_EXISTS, "the topic exists")
+        raise AdminRequestError(ErrorCode.TOPIC_ALREADY_EXISTS, "the topic exists")
     topic_id = NO_ID
     if not only_check:
         topic = node.create_topic(entry.name, partitions, settings, call.moment, replicas)
         if topic is None:
-            raise DeniedError(ErrorCode.TOPIC_ALREADY_EXISTS, "another node has just made the topic")
+            raise AdminRequestError(ErrorCode.TOPIC_ALREADY_EXISTS, "another node has just made the topic")
         topic_id = topic.id
     return _Created(
         name=entry.name,
@@ -110,19 +112,19 @@ def _create(node: Node, entry: CreateTopicsRequest.CreatableTopic, *, only_check
     )
 
 
-def _need(node: Node, call: Call, operation: Operation, name: str) -> None:
-    if not node.permissions.allow(call.client_id, operation, Resource.TOPIC, name):
-        raise DeniedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no right to {operation.value}")
+def _need(node: BrokerNode, call: RequestContext, operation: AclOperation, name: str) -> None:
+    if not node.authorizer.is_allowed(call.client_id, operation, AclResourceType.TOPIC, name):
+        raise AdminRequestError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no right to {operation.value}")
 
 
 def _settings(asked: dict[str, str | None]) -> tuple[tuple[str, str], ...]:
     try:
         return check_settings({name: value for name, value in asked.items() if value is not None})
     except SettingError as bad:
-        raise DeniedError(ErrorCode.INVALID_CONFIG, str(bad)) from bad
+        raise AdminRequestError(ErrorCode.INVALID_CONFIG, str(bad)) from bad
 
 
-def delete_topics(node: Node, request: DeleteTopicsRequest, call: Call) -> Outcome:
+def delete_topics(node: BrokerNode, request: DeleteTopicsRequest, call: RequestContext) -> RequestOutcome:
     """Serve DeleteTopics, by name or by id."""
     answers: list[_Deleted] = []
     if call.version < 6:
@@ -132,14 +134,14 @@ def delete_topics(node: Node, request: DeleteTopicsRequest, call: Call) -> Outco
         for entry in request.topics:
             topic = node.topic(entry.name) if entry.name is not None else node.topic_by_id(entry.topic_id)
             answers.append(_delete(node, topic, _Deleted(name=entry.name, topic_id=entry.topic_id), call))
-    return Answer(DeleteTopicsResponse(responses=answers))
+    return ImmediateResponse(DeleteTopicsResponse(responses=answers))
 
 
-def _delete(node: Node, topic: Topic | None, answer: _Deleted, call: Call) -> _Deleted:
+def _delete(node: BrokerNode, topic: BrokerTopic | None, answer: _Deleted, call: RequestContext) -> _Deleted:
     named = answer.name is not None
     name = answer.name if topic is None else topic.name
     # Without the right a topic that is forbidden cannot be told from one that is not there.
-    if name and not node.permissions.allow(call.client_id, Operation.DELETE, Resource.TOPIC, name):
+    if name and not node.authorizer.is_allowed(call.client_id, AclOperation.DELETE, AclResourceType.TOPIC, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if named else ErrorCode.UNKNOWN_TOPIC_ID
         return answer
     if topic is None or not node.delete_topic(topic, call.moment):
@@ -149,13 +151,14 @@ def _delete(node: Node, topic: Topic | None, answer: _Deleted, call: Call) -> _D
     return answer
 
 
-def delete_records(node: Node, request: DeleteRecordsRequest, call: Call) -> Outcome:
+def delete_records(node: BrokerNode, request: DeleteRecordsRequest, call: RequestContext) -> RequestOutcome:
     """Serve DeleteRecords: move the start of logs, no further than readers see."""
-    return Answer(
+    return ImmediateResponse(
         DeleteRecordsResponse(
             topics=[
                 DeleteRecordsResponse.DeleteRecordsTopicResult(
-                    name=entry.name, partitions=[_trim(node, entry.name, part, call) for part in entry.partitions]
+                    name=entry.name,
+                    partitions=[_delete_partition_records(node, entry.name, part, call) for part in entry.partitions],
                 )
                 for entry in request.topics
             ]
@@ -163,13 +166,16 @@ def delete_records(node: Node, request: DeleteRecordsRequest, call: Call) -> Out
     )
 
 
-def _trim(
-    node: Node, name: str, part: DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition, call: Call
+def _delete_partition_records(
+    node: BrokerNode,
+    name: str,
+    part: DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition,
+    call: RequestContext,
 ) -> _Trimmed:
     index = part.partition_index
     topic = node.topic(name)
     found = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else node.partition(topic, index)
-    if not node.permissions.allow(call.client_id, Operation.DELETE, Resource.TOPIC, name):
+    if not node.authorizer.is_allowed(call.client_id, AclOperation.DELETE, AclResourceType.TOPIC, name):
         found = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if isinstance(found, ErrorCode):
         return _Trimmed(partition_index=index, low_watermark=-1, error_code=found)
@@ -180,12 +186,16 @@ def _trim(
     return _Trimmed(partition_index=index, low_watermark=found.log.start_offset, error_code=ErrorCode.NONE)
 
 
-def describe_configs(node: Node, request: DescribeConfigsRequest, call: Call) -> Outcome:
+def describe_configs(node: BrokerNode, request: DescribeConfigsRequest, call: RequestContext) -> RequestOutcome:
     """Serve DescribeConfigs for topics and for this node."""
-    return Answer(DescribeConfigsResponse(results=[_describe(node, entry, call) for entry in request.resources]))
+    return ImmediateResponse(
+        DescribeConfigsResponse(results=[_describe(node, entry, call) for entry in request.resources])
+    )
 
 
-def _describe(node: Node, entry: DescribeConfigsRequest.DescribeConfigsResource, call: Call) -> _Described:
+def _describe(
+    node: BrokerNode, entry: DescribeConfigsRequest.DescribeConfigsResource, call: RequestContext
+) -> _Described:
     answer = _Described(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -194,8 +204,8 @@ def _describe(node: Node, entry: DescribeConfigsRequest.DescribeConfigsResource,
         configs=[],
     )
     on_topic = entry.resource_type == TOPIC_RESOURCE
-    kind, name = (Resource.TOPIC, entry.resource_name) if on_topic else (Resource.CLUSTER, CLUSTER_NAME)
-    if not node.permissions.allow(call.client_id, Operation.DESCRIBE_CONFIGS, kind, name):
+    kind, name = (AclResourceType.TOPIC, entry.resource_name) if on_topic else (AclResourceType.CLUSTER, CLUSTER_NAME)
+    if not node.authorizer.is_allowed(call.client_id, AclOperation.DESCRIBE_CONFIGS, kind, name):
         forbidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED if on_topic else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         answer.error_code = forbidden
         return answer
@@ -232,7 +242,7 @@ def _topic_settings(own: dict[str, str]) -> list[_Setting]:
     ]
 
 
-def _broker_settings(node: Node) -> list[_Setting]:
+def _broker_settings(node: BrokerNode) -> list[_Setting]:
     values = {
         "auto.create.topics.enable": (str(node.limits.auto_create_topics).lower(), 1),
         "default.replication.factor": (str(node.limits.default_replicas), 3),
@@ -255,7 +265,7 @@ def _broker_settings(node: Node) -> list[_Setting]:
     ]
 
 
-def alter_configs(node: Node, request: IncrementalAlterConfigsRequest, call: Call) -> Outcome:
+def alter_configs(node: BrokerNode, request: IncrementalAlterConfigsRequest, call: RequestContext) -> RequestOutcome:
     """Serve IncrementalAlterConfigs for topics: set a value, or go back to the default."""
     answers: list[_Altered] = []
     for entry in request.resources:
@@ -267,21 +277,25 @@ def alter_configs(node: Node, request: IncrementalAlterConfigsRequest, call: Cal
         )
         try:
             _alter(node, entry, only_check=request.validate_only, call=call)
-        except DeniedError as denied:
+        except AdminRequestError as denied:
             answer.error_code, answer.error_message = denied.error, denied.why
         answers.append(answer)
-    return Answer(IncrementalAlterConfigsResponse(responses=answers))
+    return ImmediateResponse(IncrementalAlterConfigsResponse(responses=answers))
 
 
 def _alter(
-    node: Node, entry: IncrementalAlterConfigsRequest.AlterConfigsResource, *, only_check: bool, call: Call
+    node: BrokerNode,
+    entry: IncrementalAlterConfigsRequest.AlterConfigsResource,
+    *,
+    only_check: bool,
+    call: RequestContext,
 ) -> None:
     if entry.resource_type != TOPIC_RESOURCE:
-        raise DeniedError(ErrorCode.INVALID_REQUEST, "only the settings of topics can be changed")
-    _need(node, call, Operation.ALTER_CONFIGS, entry.resource_name)
+        raise AdminRequestError(ErrorCode.INVALID_REQUEST, "only the settings of topics can be changed")
+    _need(node, call, AclOperation.ALTER_CONFIGS, entry.resource_name)
     topic = node.topic(entry.resource_name)
     if topic is None:
-        raise DeniedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
+        raise AdminRequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
     values: dict[str, str | None] = dict(topic.settings)
     for item in entry.configs:
         match item.config_operation, item.value:
@@ -290,7 +304,7 @@ def _alter(
             case 1, _:
                 values[item.name] = SETTINGS[item.name].default if item.name in SETTINGS else ""
             case _:
-                raise DeniedError(ErrorCode.INVALID_CONFIG, f"{item.name}: set and delete only")
+                raise AdminRequestError(ErrorCode.INVALID_CONFIG, f"{item.name}: set and delete only")
     settings = _settings(values)
     if not only_check and not node.alter_topic(topic, settings, call.moment):
-        raise DeniedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has just been deleted")
+        raise AdminRequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has just been deleted")

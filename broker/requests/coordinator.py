@@ -8,68 +8,68 @@ from typing import Final
 
 from kafka.protocol.api_message import ApiMessage
 
-from ..cluster.node import Node, Partition, Peer
-from ..cluster.responses import Answer, Call, Outcome, Wait
+from ..cluster.node import BrokerNode, BrokerPartition, PeerNode
+from ..cluster.responses import DelayedResponse, ImmediateResponse, RequestContext, RequestOutcome
 from ..log import internal_topics
-from ..log.batch_writer import Pair, Writer, internal_batch
-from ..log.batches import read_head
+from ..log.batch_writer import BatchProducer, InternalRecord, internal_batch
+from ..log.batches import read_header
 from ..log.error_codes import ErrorCode
-from ..log.ports import CutOffError, Moment
-from ..log.topics import TimestampType, Topic
+from ..log.ports import BrokerTime, ControllerUnreachableError
+from ..log.topics import BrokerTopic, TimestampType
 
 WRITE_S: Final = 5.0
 """Longest wait for the replicas of what a coordinator wrote (Kafka's default for offsets)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class CoordinatorPartition:
     """The partition of an internal topic that this node leads, and that tells of a key."""
 
-    topic: Topic
+    topic: BrokerTopic
     index: int
-    partition: Partition
+    partition: BrokerPartition
     epoch: int
     """The leader's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class DelayedWrite:
     """An answer that waits for the replicas of what it tells."""
 
     answer: ApiMessage
-    home: Home
+    coordinator_partition: CoordinatorPartition
     end_offset: int
     """What the high watermark must reach."""
 
-    failed: Callable[[ErrorCode], ApiMessage]
+    on_failure: Callable[[ErrorCode], ApiMessage]
     """The answer, if it does not."""
 
 
-def ensure(node: Node, name: str, moment: Moment) -> Topic | None:
+def ensure_internal_topic(node: BrokerNode, name: str, moment: BrokerTime) -> BrokerTopic | None:
     """An internal topic, made when it is first needed; None when it cannot be made now."""
     topic = node.topic(name)
     if topic is not None:
         return topic
     try:
         _ = node.create_topic(name, internal_topics.PARTITIONS, (), moment)
-    except CutOffError:
+    except ControllerUnreachableError:
         return None
     return node.topic(name)
 
 
-def coordinator(node: Node, name: str, key: str, moment: Moment) -> Peer | None:
+def find_coordinator_node(node: BrokerNode, name: str, key: str, moment: BrokerTime) -> PeerNode | None:
     """Which node keeps what is known of a key, as far as this one knows."""
-    topic = ensure(node, name, moment)
+    topic = ensure_internal_topic(node, name, moment)
     if topic is None:
         return None
-    peer = node.leader(topic, internal_topics.partition_of(key))
-    return peer if peer is not None and peer.node_id in node.placements.live() else None
+    peer = node.leader(topic, internal_topics.internal_partition_of(key))
+    return peer if peer is not None and peer.node_id in node.metadata_cache.live() else None
 
 
-def home_of(node: Node, name: str, key: str, now: float) -> Home | ErrorCode:
+def coordinator_partition_of(node: BrokerNode, name: str, key: str, now: float) -> CoordinatorPartition | ErrorCode:
     """Where a key's records are, if this node is its coordinator and knows them all."""
     topic = node.topic(name)
-    index = internal_topics.partition_of(key)
+    index = internal_topics.internal_partition_of(key)
     found = ErrorCode.NOT_COORDINATOR if topic is None else node.partition(topic, index)
     if isinstance(found, ErrorCode) or topic is None:
         return ErrorCode.NOT_COORDINATOR
@@ -77,35 +77,41 @@ def home_of(node: Node, name: str, key: str, now: float) -> Home | ErrorCode:
     return (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if table.loading(index, now)
-        else Home(topic, index, found, found.placement.epoch)
+        else CoordinatorPartition(topic, index, found, found.placement.epoch)
     )
 
 
-def write(node: Node, home: Home, pairs: Sequence[Pair], wall_ms: int, writer: Writer | None = None) -> int | None:
+def write(
+    node: BrokerNode,
+    home: CoordinatorPartition,
+    pairs: Sequence[InternalRecord],
+    wall_ms: int,
+    writer: BatchProducer | None = None,
+) -> int | None:
     """Append records of an internal topic; return what its high watermark must reach, or None when too few replicas are there."""
     return append(node, home.partition, home.index, internal_batch(pairs, wall_ms, writer), wall_ms)
 
 
-def append(node: Node, partition: Partition, index: int, data: bytes, wall_ms: int) -> int | None:
+def append(node: BrokerNode, partition: BrokerPartition, index: int, data: bytes, wall_ms: int) -> int | None:
     """Append a batch of the broker's own; return what the high watermark must reach, or None when too few replicas are there."""
-    if len(partition.placement.in_sync) < partition.in_sync_wanted:
+    if len(partition.placement.in_sync) < partition.min_in_sync:
         return None
     epoch = partition.placement.epoch
-    head = read_head(data)
-    placed = partition.log.placed(head, data, TimestampType.CREATE, wall_ms=wall_ms, epoch=epoch)
+    head = read_header(data)
+    placed = partition.log.assign_offsets(head, data, TimestampType.CREATE, wall_ms=wall_ms, epoch=epoch)
     node.write(partition, index, placed.data)
     return placed.last_offset + 1
 
 
-def finish(node: Node, call: Call, written: Written) -> Outcome:
+def try_complete_write(node: BrokerNode, call: RequestContext, written: DelayedWrite) -> RequestOutcome:
     """Answer when what was written is on all in-sync replicas, or never will be, or the time is up."""
-    home = written.home
+    home = written.coordinator_partition
     found = node.partition(home.topic, home.index)
     if isinstance(found, ErrorCode) or found.placement.epoch != home.epoch:
-        return Answer(written.failed(ErrorCode.NOT_COORDINATOR))
+        return ImmediateResponse(written.on_failure(ErrorCode.NOT_COORDINATOR))
     if found.log.high_watermark >= written.end_offset:
-        return Answer(written.answer)
+        return ImmediateResponse(written.answer)
     deadline = call.arrived + WRITE_S
     if call.moment.now >= deadline:
-        return Answer(written.failed(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    return Wait(deadline, written)
+        return ImmediateResponse(written.on_failure(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return DelayedResponse(deadline, written)

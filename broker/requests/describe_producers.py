@@ -6,18 +6,18 @@ from typing import Final, TypeAlias
 
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
-from ..cluster.acls import Operation, Resource
-from ..cluster.node import Node
-from ..cluster.responses import Answer, Call, Outcome
+from ..cluster.acls import AclOperation, AclResourceType
+from ..cluster.node import BrokerNode
+from ..cluster.responses import ImmediateResponse, RequestContext, RequestOutcome
 from ..log.error_codes import ErrorCode
 
 DESCRIBE_PRODUCERS_KEY: Final = 61
 _Producers: TypeAlias = DescribeProducersResponse.TopicResponse.PartitionResponse
 
 
-def describe_producers(node: Node, request: DescribeProducersRequest, call: Call) -> Outcome:
+def describe_producers(node: BrokerNode, request: DescribeProducersRequest, call: RequestContext) -> RequestOutcome:
     """Serve DescribeProducers: what the logs of this node know of their producers."""
-    return Answer(
+    return ImmediateResponse(
         DescribeProducersResponse(
             topics=[
                 DescribeProducersResponse.TopicResponse(
@@ -30,10 +30,10 @@ def describe_producers(node: Node, request: DescribeProducersRequest, call: Call
     )
 
 
-def _producers(node: Node, name: str, index: int, call: Call) -> _Producers:
+def _producers(node: BrokerNode, name: str, index: int, call: RequestContext) -> _Producers:
     topic = node.topic(name)
     found = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else node.replica(topic, index)
-    if not node.permissions.allow(call.client_id, Operation.READ, Resource.TOPIC, name):
+    if not node.authorizer.is_allowed(call.client_id, AclOperation.READ, AclResourceType.TOPIC, name):
         found = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     fault = node.faults.for_partition(DESCRIBE_PRODUCERS_KEY, name, index)
     if fault is not None:
@@ -51,7 +51,9 @@ def _producers(node: Node, name: str, index: int, call: Call) -> _Producers:
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.timestamp,
                 coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=-1 if producer.open_from is None else producer.open_from,
+                current_txn_start_offset=-1
+                if producer.current_txn_first_offset is None
+                else producer.current_txn_first_offset,
             )
             for producer_id, producer in found.log.producers.snapshot()
         ],

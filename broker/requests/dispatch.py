@@ -44,20 +44,20 @@ from kafka.protocol.producer import (
 
 from ..cluster import nulls
 from ..cluster.faults import CutAnswer, DelayAnswer
-from ..cluster.node import Node
-from ..cluster.responses import Answer, Call, HangUp, Outcome, Wait
+from ..cluster.node import BrokerNode
+from ..cluster.responses import CloseConnection, DelayedResponse, ImmediateResponse, RequestContext, RequestOutcome
 from ..log.error_codes import ErrorCode
-from ..log.ports import CutOffError, Moment
+from ..log.ports import BrokerTime, ControllerUnreachableError
 from .admin import alter_configs, create_topics, delete_records, delete_topics, describe_configs
-from .coordinator import Written as Stored
-from .coordinator import finish as finish_stored
+from .coordinator import DelayedWrite as Stored
+from .coordinator import try_complete_write as finish_stored
 from .describe_producers import describe_producers
 from .fetch import fetch, list_offsets, offset_for_leader_epoch
-from .group_offsets import offset_commit, offset_fetch, transactional_commit
+from .group_offsets import offset_commit, offset_fetch, txn_offset_commit
 from .join_group import heartbeat, join, leave, sync
 from .metadata import describe_cluster, find_coordinator, init_producer_id, metadata
-from .produce import Written, finish, produce
-from .transaction_markers import coordinate
+from .produce import DelayedProduce, produce, try_complete_produce
+from .transaction_markers import complete_decided_transactions
 from .transactions import add_offsets, add_partitions, describe_transactions, end_transaction, list_transactions
 
 HEAD: Final = struct.Struct(">hhi")
@@ -111,28 +111,28 @@ FEATURE: Final = "transaction.version"
 FEATURE_MAX: Final = 2
 
 
-class Request(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """One request of one connection."""
 
     api: int
     version: int
     correlation_id: int
     arrived: float
-    """Seconds, of the clock that `Moment.now` reads."""
+    """Seconds, of the clock that `BrokerTime.now` reads."""
 
     body: ApiMessage | None
     """None: ApiVersions of a version that is not offered."""
 
     client_id: str = ""
     pending: object = None
-    """What a `Wait` said was done already."""
+    """What a `DelayedResponse` said was done already."""
 
 
 class RequestError(ValueError):
     """The bytes are not a request that this broker serves."""
 
 
-class Reply(NamedTuple):
+class RequestReply(NamedTuple):
     """What goes to the client; no bytes if it wants none."""
 
     data: bytes
@@ -146,15 +146,15 @@ class Reply(NamedTuple):
     """Take nothing more from this connection for so long (seconds)."""
 
 
-class Delayed(NamedTuple):
+class InjectedDelay(NamedTuple):
     """An answer that is kept back."""
 
-    reply: Reply
+    reply: RequestReply
     until: float
     """Seconds."""
 
 
-def decode(data: bytes, *, arrived: float) -> Request:
+def decode(data: bytes, *, arrived: float) -> ReceivedRequest:
     """Read a request, without the four bytes of its length in front.
 
     Raises:
@@ -168,73 +168,79 @@ def decode(data: bytes, *, arrived: float) -> Request:
         raise RequestError(f"API {key} is not offered")
     if not api.lowest <= version <= api.highest:
         if key == API_VERSIONS_KEY:
-            return Request(key, 0, correlation_id, arrived, None)
+            return ReceivedRequest(key, 0, correlation_id, arrived, None)
         raise RequestError(f"API {key} version {version} is not offered")
     try:
         body = api.request.decode(data, version=version, header=True)
-        nulls.check(body, version)
+        nulls.check_nulls(body, version)
     except DECODE_FAILURES as error:
         raise RequestError(f"API {key} version {version} does not decode: {error!r}") from error
-    return Request(key, version, correlation_id, arrived, body, body.header.client_id or "")
+    return ReceivedRequest(key, version, correlation_id, arrived, body, body.header.client_id or "")
 
 
-def apply(node: Node, request: Request, moment: Moment) -> Reply | Wait:
-    """Serve a request, or say until when it waits; it is then given in again, with what the `Wait` says is done already."""
-    if isinstance(request.pending, Delayed):
+def apply(node: BrokerNode, request: ReceivedRequest, moment: BrokerTime) -> RequestReply | DelayedResponse:
+    """Serve a request, or say until when it waits; it is then given in again, with what the `DelayedResponse` says is done already."""
+    if isinstance(request.pending, InjectedDelay):
         kept = request.pending
-        return kept.reply if moment.now >= kept.until else Wait(kept.until, kept)
+        return kept.reply if moment.now >= kept.until else DelayedResponse(kept.until, kept)
     node.refresh(moment)
     if request.body is not None and request.version > highest(node, request.api):
-        return Reply(b"", close=True, why=f"API {request.api} version {request.version} is not offered")
+        return RequestReply(b"", close=True, why=f"API {request.api} version {request.version} is not offered")
     try:
         outcome = _serve(node, request, moment)
-    except CutOffError:
+    except ControllerUnreachableError:
         # As a real one: it forwards the request, and hears nothing until the way is free again.
-        return Wait(math.inf)
+        return DelayedResponse(math.inf)
     # The answer is made before the transaction is ended in its partitions.
-    coordinate(node, moment)
+    complete_decided_transactions(node, moment)
     match outcome:
-        case Wait():
+        case DelayedResponse():
             return outcome
-        case HangUp(why):
-            return Reply(b"", close=True, why=why)
-        case Answer(response, mute_s):
+        case CloseConnection(why):
+            return RequestReply(b"", close=True, why=why)
+        case ImmediateResponse(response, mute_s):
             return _reply(node, request, response, moment, mute_s)
         case _:
-            return Reply(b"")
+            return RequestReply(b"")
 
 
-def again(request: Request, wait: Wait) -> Request:
+def with_pending(request: ReceivedRequest, wait: DelayedResponse) -> ReceivedRequest:
     """The request as it is to be given in the next time."""
     return request._replace(pending=wait.pending)
 
 
-def _reply(node: Node, request: Request, response: ApiMessage, moment: Moment, mute_s: float) -> Reply | Wait:
+def _reply(
+    node: BrokerNode, request: ReceivedRequest, response: ApiMessage, moment: BrokerTime, mute_s: float
+) -> RequestReply | DelayedResponse:
     response.API_VERSION = request.version
     response.with_header(request.correlation_id)
     data = response.encode(header=True, framed=True)
     match node.faults.for_answer(request.api):
         case None:
-            return Reply(data, mute_s=mute_s)
+            return RequestReply(data, mute_s=mute_s)
         case CutAnswer() as cut:
-            return Reply(data[: cut.keep], close=cut.close, why="on command")
+            return RequestReply(data[: cut.keep], close=cut.close, why="on command")
         case DelayAnswer() as delay:
             until = moment.now + delay.seconds
-            return Wait(until, Delayed(Reply(data, mute_s=mute_s), until))
+            return DelayedResponse(until, InjectedDelay(RequestReply(data, mute_s=mute_s), until))
         case _:
-            return Reply(data * 2, why="on command, twice", mute_s=mute_s)
+            return RequestReply(data * 2, why="on command, twice", mute_s=mute_s)
 
 
-def _serve(node: Node, request: Request, moment: Moment) -> Outcome:
-    call = Call(request.version, request.client_id, request.arrived, moment)
+def _serve(node: BrokerNode, request: ReceivedRequest, moment: BrokerTime) -> RequestOutcome:
+    call = RequestContext(request.version, request.client_id, request.arrived, moment)
     if isinstance(request.pending, Stored):
         return finish_stored(node, call, request.pending)
     match request.body:
         case None:
-            return Answer(_versions(node, ErrorCode.UNSUPPORTED_VERSION))
+            return ImmediateResponse(_versions(node, ErrorCode.UNSUPPORTED_VERSION))
         case ProduceRequest() as body:
             written = request.pending
-            return finish(node, body, call, written) if isinstance(written, Written) else produce(node, body, call)
+            return (
+                try_complete_produce(node, body, call, written)
+                if isinstance(written, DelayedProduce)
+                else produce(node, body, call)
+            )
         case FetchRequest() as body:
             return fetch(node, body, call)
         case MetadataRequest() as body:
@@ -244,7 +250,7 @@ def _serve(node: Node, request: Request, moment: Moment) -> Outcome:
         case InitProducerIdRequest() as body:
             return init_producer_id(node, body, call)
         case ApiVersionsRequest():
-            return Answer(_versions(node, ErrorCode.NONE))
+            return ImmediateResponse(_versions(node, ErrorCode.NONE))
         case FindCoordinatorRequest() as body:
             return find_coordinator(node, body, call)
         case OffsetForLeaderEpochRequest() as body:
@@ -259,7 +265,7 @@ def _serve(node: Node, request: Request, moment: Moment) -> Outcome:
             return _coordinate(node, body, call, request.pending)
 
 
-def _coordinate(node: Node, body: ApiMessage, call: Call, pending: object) -> Outcome:
+def _coordinate(node: BrokerNode, body: ApiMessage, call: RequestContext, pending: object) -> RequestOutcome:
     match body:
         case JoinGroupRequest():
             return join(node, body, call, pending)
@@ -276,7 +282,7 @@ def _coordinate(node: Node, body: ApiMessage, call: Call, pending: object) -> Ou
         case EndTxnRequest():
             return end_transaction(node, body, call)
         case TxnOffsetCommitRequest():
-            return transactional_commit(node, body, call)
+            return txn_offset_commit(node, body, call)
         case DescribeTransactionsRequest():
             return describe_transactions(node, body, call)
         case ListTransactionsRequest():
@@ -285,7 +291,7 @@ def _coordinate(node: Node, body: ApiMessage, call: Call, pending: object) -> Ou
             return _administer(node, body, call)
 
 
-def _administer(node: Node, body: ApiMessage, call: Call) -> Outcome:
+def _administer(node: BrokerNode, body: ApiMessage, call: RequestContext) -> RequestOutcome:
     match body:
         case CreateTopicsRequest():
             return create_topics(node, body, call)
@@ -303,13 +309,13 @@ def _administer(node: Node, body: ApiMessage, call: Call) -> Outcome:
             raise AssertionError(f"{type(body).__name__} is offered and not served")
 
 
-def highest(node: Node, key: int) -> int:
+def highest(node: BrokerNode, key: int) -> int:
     """The highest version of an API that a node offers."""
     offered = APIS[key].highest
     return offered if node.limits.transaction_version else min(offered, BEFORE_TRANSACTIONS_2.get(key, offered))
 
 
-def _versions(node: Node, error: ErrorCode) -> ApiVersionsResponse:
+def _versions(node: BrokerNode, error: ErrorCode) -> ApiVersionsResponse:
     answer = ApiVersionsResponse(
         error_code=error,
         api_keys=[

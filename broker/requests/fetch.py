@@ -13,15 +13,15 @@ from kafka.protocol.consumer import (
     OffsetForLeaderEpochResponse,
 )
 
-from ..cluster.acls import Operation, Resource
-from ..cluster.node import Node, Partition
-from ..cluster.responses import Answer, Call, Outcome, Wait
-from ..log.batches import read_head
+from ..cluster.acls import AclOperation, AclResourceType
+from ..cluster.node import BrokerNode, BrokerPartition
+from ..cluster.responses import DelayedResponse, ImmediateResponse, RequestContext, RequestOutcome
+from ..log.batches import read_header
 from ..log.decompression import CodecError
 from ..log.error_codes import ErrorCode
 from ..log.partition_log import PartitionLog
-from ..log.records import RecordError
-from ..log.topics import Topic
+from ..log.records import RecordDecodeError
+from ..log.topics import BrokerTopic
 
 FETCH_KEY: Final = 1
 LIST_OFFSETS_KEY: Final = 2
@@ -45,16 +45,18 @@ _Offset: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPar
 _EpochEnd: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
 
 
-def fetch(node: Node, request: FetchRequest, call: Call) -> Outcome:
+def fetch(node: BrokerNode, request: FetchRequest, call: RequestContext) -> RequestOutcome:
     """Serve a Fetch, or have it wait until `min_bytes` are there or `max_wait_ms` have passed since it arrived.
 
     Sessions are never opened: every request names all its partitions.
     """
     if request.session_id != 0:
-        return Answer(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[]))
+        return ImmediateResponse(
+            FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[])
+        )
     deadline = call.arrived + max(request.max_wait_ms, 0) / 1000
     if call.moment.now < deadline and not _enough(node, request, call):
-        return Wait(deadline)
+        return DelayedResponse(deadline)
     room = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
     answers: list[_TopicAnswer] = []
     first = True
@@ -68,14 +70,14 @@ def fetch(node: Node, request: FetchRequest, call: Call) -> Outcome:
             first = first and size == 0
             parts.append(answer)
         answers.append(_TopicAnswer(topic=entry.topic, topic_id=entry.topic_id, partitions=parts))
-    return Answer(FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=answers))
+    return ImmediateResponse(FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=answers))
 
 
-def _topic(node: Node, entry: FetchRequest.FetchTopic, version: int) -> Topic | None:
+def _topic(node: BrokerNode, entry: FetchRequest.FetchTopic, version: int) -> BrokerTopic | None:
     return node.topic_by_id(entry.topic_id) if version >= BY_ID else node.topic(entry.topic)
 
 
-def _enough(node: Node, request: FetchRequest, call: Call) -> bool:
+def _enough(node: BrokerNode, request: FetchRequest, call: RequestContext) -> bool:
     """Whether there is something to say at once: enough bytes, or any error."""
     wanted: int = min(request.min_bytes, request.max_bytes)
     size = 0
@@ -101,16 +103,18 @@ def _out_of_range(log: PartitionLog, offset: int) -> bool:
     return not log.start_offset <= offset <= max(log.high_watermark, log.start_offset)
 
 
-def _find(node: Node, topic: Topic | None, index: int, epoch: int, call: Call) -> Partition | ErrorCode:
+def _find(
+    node: BrokerNode, topic: BrokerTopic | None, index: int, epoch: int, call: RequestContext
+) -> BrokerPartition | ErrorCode:
     """The partition that is to be read, if this node leads it and the client believes in the same leader epoch (-1: none)."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if call.version >= BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not node.permissions.allow(call.client_id, Operation.READ, Resource.TOPIC, topic.name):
+    if not node.authorizer.is_allowed(call.client_id, AclOperation.READ, AclResourceType.TOPIC, topic.name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return _led(node, topic, index, epoch)
+    return _leader_partition(node, topic, index, epoch)
 
 
-def _led(node: Node, topic: Topic, index: int, epoch: int) -> Partition | ErrorCode:
+def _leader_partition(node: BrokerNode, topic: BrokerTopic, index: int, epoch: int) -> BrokerPartition | ErrorCode:
     replica = node.replica(topic, index)
     if isinstance(replica, ErrorCode):
         return replica
@@ -121,17 +125,19 @@ def _led(node: Node, topic: Topic, index: int, epoch: int) -> Partition | ErrorC
     return node.partition(topic, index)
 
 
-def _described(node: Node, name: str, index: int, epoch: int, call: Call) -> Partition | ErrorCode:
+def _describable_partition(
+    node: BrokerNode, name: str, index: int, epoch: int, call: RequestContext
+) -> BrokerPartition | ErrorCode:
     """The partition whose offsets are asked for, as `_find`."""
-    if not node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.TOPIC, name):
+    if not node.authorizer.is_allowed(call.client_id, AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = node.topic(name)
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else _led(node, topic, index, epoch)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else _leader_partition(node, topic, index, epoch)
 
 
 def _read(
-    node: Node,
-    found: Partition | ErrorCode,
+    node: BrokerNode,
+    found: BrokerPartition | ErrorCode,
     part: FetchRequest.FetchTopic.FetchPartition,
     *,
     room: int,
@@ -175,16 +181,16 @@ def _aborted(log: PartitionLog, offset: int, records: list[bytes]) -> list[_Abor
     """What the reader of these batches must leave out."""
     end = offset
     if records:
-        last = read_head(records[-1])
+        last = read_header(records[-1])
         end = last.base_offset + last.last_offset_delta + 1
-    found = log.aborted(offset, end)
+    found = log.aborted_transactions(offset, end)
     return [_Aborted(producer_id=one.producer_id, first_offset=one.first_offset) for one in found]
 
 
-def list_offsets(node: Node, request: ListOffsetsRequest, call: Call) -> Outcome:
+def list_offsets(node: BrokerNode, request: ListOffsetsRequest, call: RequestContext) -> RequestOutcome:
     """Serve ListOffsets: first, last, by time, and the newest record."""
     isolated = request.isolation_level == READ_COMMITTED
-    return Answer(
+    return ImmediateResponse(
         ListOffsetsResponse(
             topics=[
                 ListOffsetsResponse.ListOffsetsTopicResponse(
@@ -198,23 +204,23 @@ def list_offsets(node: Node, request: ListOffsetsRequest, call: Call) -> Outcome
 
 
 def _offset(
-    node: Node,
+    node: BrokerNode,
     name: str,
     part: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
-    call: Call,
+    call: RequestContext,
     *,
     isolated: bool,
 ) -> _Offset:
     index = part.partition_index
-    found = _described(node, name, index, part.current_leader_epoch, call)
+    found = _describable_partition(node, name, index, part.current_leader_epoch, call)
     fault = node.faults.for_partition(LIST_OFFSETS_KEY, name, index)
     if fault is not None:
         found = fault.error
     if isinstance(found, ErrorCode):
         return _Offset(partition_index=index, error_code=found, timestamp=-1, offset=-1, leader_epoch=-1)
     try:
-        place = _place(found.log, part.timestamp, _end(found.log, isolated=isolated))
-    except (CodecError, RecordError):
+        place = _find_offset(found.log, part.timestamp, _end(found.log, isolated=isolated))
+    except (CodecError, RecordDecodeError):
         place = ErrorCode.CORRUPT_MESSAGE
     if isinstance(place, ErrorCode):
         return _Offset(partition_index=index, error_code=place, timestamp=-1, offset=-1, leader_epoch=-1)
@@ -225,20 +231,22 @@ def _offset(
     return _Offset(partition_index=index, error_code=ErrorCode.NONE, timestamp=time, offset=offset, leader_epoch=epoch)
 
 
-def _place(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int] | ErrorCode | None:
+def _find_offset(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int] | ErrorCode | None:
     """Offset and timestamp of what a ListOffsets timestamp means; None when there is no such record."""
     if timestamp == LATEST:
         return end, -1
     if timestamp == EARLIEST:
         return log.start_offset, -1
     if timestamp == MAX_TIMESTAMP:
-        return log.newest(below=end)
-    return log.first_at(timestamp, below=end) if timestamp >= 0 else ErrorCode.UNSUPPORTED_VERSION
+        return log.find_max_timestamp(below=end)
+    return log.find_by_timestamp(timestamp, below=end) if timestamp >= 0 else ErrorCode.UNSUPPORTED_VERSION
 
 
-def offset_for_leader_epoch(node: Node, request: OffsetForLeaderEpochRequest, call: Call) -> Outcome:
+def offset_for_leader_epoch(
+    node: BrokerNode, request: OffsetForLeaderEpochRequest, call: RequestContext
+) -> RequestOutcome:
     """Serve OffsetForLeaderEpoch: where an epoch ended in this leader's log."""
-    return Answer(
+    return ImmediateResponse(
         OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
@@ -252,9 +260,12 @@ def offset_for_leader_epoch(node: Node, request: OffsetForLeaderEpochRequest, ca
 
 
 def _epoch_end(
-    node: Node, name: str, part: OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition, call: Call
+    node: BrokerNode,
+    name: str,
+    part: OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition,
+    call: RequestContext,
 ) -> _EpochEnd:
-    found = _described(node, name, part.partition, part.current_leader_epoch, call)
+    found = _describable_partition(node, name, part.partition, part.current_leader_epoch, call)
     fault = node.faults.for_partition(EPOCH_KEY, name, part.partition)
     if fault is not None:
         found = fault.error

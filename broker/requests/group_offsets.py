@@ -8,18 +8,26 @@ from typing import Final, NamedTuple, TypeAlias
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
 from kafka.protocol.producer import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
-from ..cluster.acls import Operation, Resource
-from ..cluster.node import Node
-from ..cluster.responses import Answer, Call, Outcome, Wait
-from ..groups.membership import Phase
-from ..groups.offsets_table import Committed, Place, encoded
+from ..cluster.acls import AclOperation, AclResourceType
+from ..cluster.node import BrokerNode
+from ..cluster.responses import DelayedResponse, ImmediateResponse, RequestContext, RequestOutcome
+from ..groups.membership import GroupState
+from ..groups.offsets_table import CommittedOffset, GroupTopicPartition, encode_record
 from ..log import internal_topics
-from ..log.batch_writer import Writer, internal_batch
+from ..log.batch_writer import BatchProducer, internal_batch
 from ..log.error_codes import ErrorCode
-from ..log.ports import Moment
-from ..transactions.states import Identity
-from .coordinator import WRITE_S, Home, Written, append, finish, home_of, write
-from .transaction_verification import NOT_NOW, Verifying, ask
+from ..log.ports import BrokerTime
+from ..transactions.states import TransactionOwner
+from .coordinator import (
+    WRITE_S,
+    CoordinatorPartition,
+    DelayedWrite,
+    append,
+    coordinator_partition_of,
+    try_complete_write,
+    write,
+)
+from .transaction_verification import RETRIABLE_COORDINATOR_ERRORS, PendingVerification, query_coordinator
 
 OFFSET_COMMIT_KEY: Final = 8
 OFFSET_FETCH_KEY: Final = 9
@@ -55,7 +63,7 @@ _One: TypeAlias = OffsetFetchResponse.OffsetFetchResponseTopic
 _Group: TypeAlias = OffsetFetchResponse.OffsetFetchResponseGroup
 
 
-class Found(NamedTuple):
+class OffsetFetchResult(NamedTuple):
     """What is answered of a partition."""
 
     partition: int
@@ -66,24 +74,28 @@ class Found(NamedTuple):
 
 
 def _commits(
-    node: Node, request: OffsetCommitRequest | TxnOffsetCommitRequest, call: Call, *, epochs: bool
-) -> tuple[dict[Place, Committed], dict[tuple[str, int], ErrorCode]]:
+    node: BrokerNode, request: OffsetCommitRequest | TxnOffsetCommitRequest, call: RequestContext, *, epochs: bool
+) -> tuple[dict[GroupTopicPartition, CommittedOffset], dict[tuple[str, int], ErrorCode]]:
     """What a request commits, and the errors of what it cannot."""
-    wanted: dict[Place, Committed] = {}
+    wanted: dict[GroupTopicPartition, CommittedOffset] = {}
     errors: dict[tuple[str, int], ErrorCode] = {}
     for entry in request.topics:
         for part in entry.partitions:
             key = (entry.name, part.partition_index)
-            place = Place(request.group_id, *key)
-            errors[key] = _unfit(node, place, part.committed_metadata, call)
+            place = GroupTopicPartition(request.group_id, *key)
+            errors[key] = _commit_error(node, place, part.committed_metadata, call)
             if errors[key] is ErrorCode.NONE:
                 epoch = part.committed_leader_epoch if epochs else -1
-                wanted[place] = Committed(part.committed_offset, epoch, part.committed_metadata, call.moment.wall_ms)
+                wanted[place] = CommittedOffset(
+                    part.committed_offset, epoch, part.committed_metadata, call.moment.wall_ms
+                )
     return wanted, errors
 
 
-def _unfit(node: Node, place: Place, metadata: str | None, call: Call) -> ErrorCode:
-    if not node.permissions.allow(call.client_id, Operation.READ, Resource.TOPIC, place.topic):
+def _commit_error(
+    node: BrokerNode, place: GroupTopicPartition, metadata: str | None, call: RequestContext
+) -> ErrorCode:
+    if not node.authorizer.is_allowed(call.client_id, AclOperation.READ, AclResourceType.TOPIC, place.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = node.topic(place.topic)
     if topic is None or not 0 <= place.partition < topic.partitions:
@@ -93,39 +105,48 @@ def _unfit(node: Node, place: Place, metadata: str | None, call: Call) -> ErrorC
     return ErrorCode.NONE
 
 
-def _has_room(node: Node, home: Home, wanted: Iterable[Place]) -> bool:
+def _has_room(node: BrokerNode, home: CoordinatorPartition, wanted: Iterable[GroupTopicPartition]) -> bool:
     new = [place for place in wanted if node.groups.get(home.index, place) is None]
     return not new or len(node.groups) + len(new) <= node.limits.offsets_max
 
 
-def _home(node: Node, api: int, group: str, call: Call, *, operation: Operation) -> Home | ErrorCode:
+def _group_coordinator_partition(
+    node: BrokerNode, api: int, group: str, call: RequestContext, *, operation: AclOperation
+) -> CoordinatorPartition | ErrorCode:
     fault = node.faults.for_partition(api, group, -1)
     if fault is not None:
         return fault.error
-    if not node.permissions.allow(call.client_id, operation, Resource.GROUP, group):
+    if not node.authorizer.is_allowed(call.client_id, operation, AclResourceType.GROUP, group):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return home_of(node, internal_topics.OFFSETS, group, call.moment.now)
+    return coordinator_partition_of(node, internal_topics.OFFSETS, group, call.moment.now)
 
 
-def _stranger(
-    node: Node, home: Home, group: str, member: str, instance: str | None, generation: int, *, in_transaction: bool
+def _member_error(
+    node: BrokerNode,
+    home: CoordinatorPartition,
+    group: str,
+    member: str,
+    instance: str | None,
+    generation: int,
+    *,
+    in_transaction: bool,
 ) -> ErrorCode:
     """Why a commit does not belong to the generation of its group, or NONE."""
     known = node.groups.group(home.index, group)
     if known is None or not known.members:
         if generation < 0:
             return ErrorCode.NONE
-        exists = node.groups.exists(home.index, group) or not node.limits.is_new
+        exists = node.groups.exists(home.index, group) or not node.limits.is_kafka_4
         return ErrorCode.UNKNOWN_MEMBER_ID if exists else ErrorCode.ILLEGAL_GENERATION
     if generation < 0 and not member and instance is None:
         return ErrorCode.NONE if in_transaction else ErrorCode.UNKNOWN_MEMBER_ID
-    error = known.error_of(member, instance, generation)
-    if error is ErrorCode.NONE and known.phase is Phase.SYNCING and not in_transaction:
+    error = known.validate_member(member, instance, generation)
+    if error is ErrorCode.NONE and known.state is GroupState.COMPLETING_REBALANCE and not in_transaction:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return error
 
 
-def offset_commit(node: Node, request: OffsetCommitRequest, call: Call) -> Outcome:
+def offset_commit(node: BrokerNode, request: OffsetCommitRequest, call: RequestContext) -> RequestOutcome:
     """Serve OffsetCommit, of a member or from outside of any group."""
     wanted, errors = _commits(node, request, call, epochs=call.version >= WITH_EPOCH)
 
@@ -139,23 +160,23 @@ def offset_commit(node: Node, request: OffsetCommitRequest, call: Call) -> Outco
             ]
         )
 
-    home = _home(node, OFFSET_COMMIT_KEY, request.group_id, call, operation=Operation.READ)
+    home = _group_coordinator_partition(node, OFFSET_COMMIT_KEY, request.group_id, call, operation=AclOperation.READ)
     if isinstance(home, ErrorCode):
-        return Answer(told(home))
+        return ImmediateResponse(told(home))
     instance = request.group_instance_id if call.version >= INSTANCES else None
     who = (request.member_id, instance, request.generation_id_or_member_epoch)
-    error = _stranger(node, home, request.group_id, *who, in_transaction=False)
+    error = _member_error(node, home, request.group_id, *who, in_transaction=False)
     if error is not ErrorCode.NONE:
-        return Answer(told(error))
+        return ImmediateResponse(told(error))
     if not wanted:
-        return Answer(told(ErrorCode.NONE))
+        return ImmediateResponse(told(ErrorCode.NONE))
     if not _has_room(node, home, wanted):
-        return Answer(told(ErrorCode.KAFKA_STORAGE_ERROR))
-    pairs = [encoded(place, committed) for place, committed in wanted.items()]
+        return ImmediateResponse(told(ErrorCode.KAFKA_STORAGE_ERROR))
+    pairs = [encode_record(place, committed) for place, committed in wanted.items()]
     end = write(node, home, pairs, call.moment.wall_ms)
     if end is None:
-        return Answer(told(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    return finish(node, call, Written(told(ErrorCode.NONE), home, end, told))
+        return ImmediateResponse(told(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return try_complete_write(node, call, DelayedWrite(told(ErrorCode.NONE), home, end, told))
 
 
 def _by_topic(errors: dict[tuple[str, int], ErrorCode]) -> dict[str, list[tuple[int, ErrorCode]]]:
@@ -165,7 +186,7 @@ def _by_topic(errors: dict[tuple[str, int], ErrorCode]) -> dict[str, list[tuple[
     return found
 
 
-def transactional_commit(node: Node, request: TxnOffsetCommitRequest, call: Call) -> Outcome:
+def txn_offset_commit(node: BrokerNode, request: TxnOffsetCommitRequest, call: RequestContext) -> RequestOutcome:
     """Serve TxnOffsetCommit: offsets that count when the transaction of their producer is committed."""
     wanted, errors = _commits(node, request, call, epochs=call.version >= 2)
 
@@ -181,63 +202,69 @@ def transactional_commit(node: Node, request: TxnOffsetCommitRequest, call: Call
             ]
         )
 
-    if not node.permissions.allow(call.client_id, Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
-        return Answer(told(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    home = _home(node, TXN_OFFSET_COMMIT_KEY, request.group_id, call, operation=Operation.READ)
+    if not node.authorizer.is_allowed(
+        call.client_id, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id
+    ):
+        return ImmediateResponse(told(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    home = _group_coordinator_partition(
+        node, TXN_OFFSET_COMMIT_KEY, request.group_id, call, operation=AclOperation.READ
+    )
     if isinstance(home, ErrorCode):
-        return Answer(told(home))
+        return ImmediateResponse(told(home))
     if not wanted:
-        return Answer(told(ErrorCode.NONE))
+        return ImmediateResponse(told(ErrorCode.NONE))
     member = ("", None, -1)
     if call.version >= WITH_MEMBER:
         member = (request.member_id, request.group_instance_id, request.generation_id)
-    stranger = _stranger(node, home, request.group_id, *member, in_transaction=True)
+    stranger = _member_error(node, home, request.group_id, *member, in_transaction=True)
     if stranger is not ErrorCode.NONE:
-        return Answer(told(stranger))
+        return ImmediateResponse(told(stranger))
     if not _has_room(node, home, wanted):
-        return Answer(told(ErrorCode.KAFKA_STORAGE_ERROR))
-    error = _in_transaction(node, home, request, call)
+        return ImmediateResponse(told(ErrorCode.KAFKA_STORAGE_ERROR))
+    error = _verify_in_transaction(node, home, request, call)
     if error is None and call.moment.now < call.arrived + WRITE_S:
-        return Wait(call.arrived + WRITE_S, Verifying())
+        return DelayedResponse(call.arrived + WRITE_S, PendingVerification())
     if error is not ErrorCode.NONE:
-        return Answer(told(error or ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    pairs = [encoded(place, committed) for place, committed in wanted.items()]
-    who = Writer(request.producer_id, request.producer_epoch)
+        return ImmediateResponse(told(error or ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    pairs = [encode_record(place, committed) for place, committed in wanted.items()]
+    who = BatchProducer(request.producer_id, request.producer_epoch)
     data = internal_batch(pairs, call.moment.wall_ms, who)
     end = append(node, home.partition, home.index, data, call.moment.wall_ms)
     if end is None:
-        return Answer(told(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    return finish(node, call, Written(told(ErrorCode.NONE), home, end, told))
+        return ImmediateResponse(told(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    return try_complete_write(node, call, DelayedWrite(told(ErrorCode.NONE), home, end, told))
 
 
-def _in_transaction(node: Node, home: Home, request: TxnOffsetCommitRequest, call: Call) -> ErrorCode | None:
+def _verify_in_transaction(
+    node: BrokerNode, home: CoordinatorPartition, request: TxnOffsetCommitRequest, call: RequestContext
+) -> ErrorCode | None:
     """What the coordinator of the transaction says of the group's offsets; None: its replicas are not that far."""
-    who = Identity(request.producer_id, request.producer_epoch)
+    who = TransactionOwner(request.producer_id, request.producer_epoch)
     known = home.partition.log.producers.get(who.producer_id)
     if known is not None and who.epoch < known.epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if home.partition.log.producers.has_open(*who):
+    if home.partition.log.producers.has_open_transaction(*who):
         return ErrorCode.NONE
     key = (internal_topics.OFFSETS, home.index)
-    error = ask(node, request.transactional_id, who, key, call, adds=call.version >= ADDS_BY_ITSELF)
+    error = query_coordinator(node, request.transactional_id, who, key, call, adds=call.version >= ADDS_BY_ITSELF)
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_BY_NAME:
         return ErrorCode.INVALID_TXN_STATE
     if error is ErrorCode.CONCURRENT_TRANSACTIONS and call.version >= ADDS_BY_ITSELF:
         return error
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE if error in NOT_NOW else error
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if error in RETRIABLE_COORDINATOR_ERRORS else error
 
 
-def offset_fetch(node: Node, request: OffsetFetchRequest, call: Call) -> Outcome:
+def offset_fetch(node: BrokerNode, request: OffsetFetchRequest, call: RequestContext) -> RequestOutcome:
     """Serve OffsetFetch: -1 where nothing was committed."""
     stable = call.version >= STABLE and request.require_stable
     if call.version >= MANY_GROUPS:
-        return Answer(
+        return ImmediateResponse(
             OffsetFetchResponse(groups=[_group(node, asked, call, stable=stable) for asked in request.groups])
         )
     wanted = None if request.topics is None else {entry.name: entry.partition_indexes for entry in request.topics}
-    error, found = _found(node, request.group_id, wanted, call, stable=stable)
+    error, found = _fetch_offsets(node, request.group_id, wanted, call, stable=stable)
     part = _One.OffsetFetchResponsePartition
     topics = [
         _One(
@@ -255,12 +282,14 @@ def offset_fetch(node: Node, request: OffsetFetchRequest, call: Call) -> Outcome
         )
         for name, parts in found.items()
     ]
-    return Answer(OffsetFetchResponse(topics=topics, error_code=error))
+    return ImmediateResponse(OffsetFetchResponse(topics=topics, error_code=error))
 
 
-def _group(node: Node, asked: OffsetFetchRequest.OffsetFetchRequestGroup, call: Call, *, stable: bool) -> _Group:
+def _group(
+    node: BrokerNode, asked: OffsetFetchRequest.OffsetFetchRequestGroup, call: RequestContext, *, stable: bool
+) -> _Group:
     wanted = None if asked.topics is None else {entry.name: entry.partition_indexes for entry in asked.topics}
-    error, found = _found(node, asked.group_id, wanted, call, stable=stable)
+    error, found = _fetch_offsets(node, asked.group_id, wanted, call, stable=stable)
     kind = _Group.OffsetFetchResponseTopics
     topics = [
         kind(
@@ -281,44 +310,48 @@ def _group(node: Node, asked: OffsetFetchRequest.OffsetFetchRequestGroup, call: 
     return _Group(group_id=asked.group_id, topics=topics, error_code=error)
 
 
-def _found(
-    node: Node, group: str, wanted: dict[str, list[int]] | None, call: Call, *, stable: bool
-) -> tuple[ErrorCode, dict[str, list[Found]]]:
+def _fetch_offsets(
+    node: BrokerNode, group: str, wanted: dict[str, list[int]] | None, call: RequestContext, *, stable: bool
+) -> tuple[ErrorCode, dict[str, list[OffsetFetchResult]]]:
     """What is answered by topic; `wanted` None means all that the group ever committed."""
-    home = _home(node, OFFSET_FETCH_KEY, group, call, operation=Operation.DESCRIBE)
+    home = _group_coordinator_partition(node, OFFSET_FETCH_KEY, group, call, operation=AclOperation.DESCRIBE)
     if isinstance(home, ErrorCode):
         return home, {}
     if wanted is None:
         wanted = {}
-        for place in node.groups.of(home.index, group):
-            if node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.TOPIC, place.topic):
+        for place in node.groups.offsets_of(home.index, group):
+            if node.authorizer.is_allowed(call.client_id, AclOperation.DESCRIBE, AclResourceType.TOPIC, place.topic):
                 wanted.setdefault(place.topic, []).append(place.partition)
     found = {
-        name: [_one(node, home, Place(group, name, index), call, stable=stable) for index in indexes]
+        name: [
+            _fetch_offset(node, home, GroupTopicPartition(group, name, index), call, stable=stable) for index in indexes
+        ]
         for name, indexes in wanted.items()
     }
     return ErrorCode.NONE, found
 
 
-def _one(node: Node, home: Home, place: Place, call: Call, *, stable: bool) -> Found:
-    if not node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.TOPIC, place.topic):
-        return Found(place.partition, -1, -1, "", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if stable and node.groups.unstable(home.index, place):
-        return Found(place.partition, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+def _fetch_offset(
+    node: BrokerNode, home: CoordinatorPartition, place: GroupTopicPartition, call: RequestContext, *, stable: bool
+) -> OffsetFetchResult:
+    if not node.authorizer.is_allowed(call.client_id, AclOperation.DESCRIBE, AclResourceType.TOPIC, place.topic):
+        return OffsetFetchResult(place.partition, -1, -1, "", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if stable and node.groups.has_pending_offset(home.index, place):
+        return OffsetFetchResult(place.partition, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
     known = node.groups.get(home.index, place)
     if known is None:
-        return Found(place.partition, -1, -1, "", ErrorCode.NONE)
-    return Found(place.partition, known.offset, known.leader_epoch, known.metadata, ErrorCode.NONE)
+        return OffsetFetchResult(place.partition, -1, -1, "", ErrorCode.NONE)
+    return OffsetFetchResult(place.partition, known.offset, known.leader_epoch, known.metadata, ErrorCode.NONE)
 
 
-def expire(node: Node, moment: Moment) -> None:
+def expire_offsets(node: BrokerNode, moment: BrokerTime) -> None:
     """Forget offsets of groups without members: by their own commit, or all together by when the last member left."""
     for index, place, committed in list(node.groups.all()):
         group = node.groups.group(index, place.group)
         if group is not None and group.members:
             continue
-        since = committed.at_ms if group is None or group.emptied_ms is None else group.emptied_ms
+        since = committed.at_ms if group is None or group.empty_since_ms is None else group.empty_since_ms
         if moment.wall_ms - since >= node.limits.offsets_retention_ms:
-            home = home_of(node, internal_topics.OFFSETS, place.group, moment.now)
-            if not isinstance(home, ErrorCode) and not node.groups.unstable(index, place):
-                _ = write(node, home, [encoded(place, None)], moment.wall_ms)
+            home = coordinator_partition_of(node, internal_topics.OFFSETS, place.group, moment.now)
+            if not isinstance(home, ErrorCode) and not node.groups.has_pending_offset(index, place):
+                _ = write(node, home, [encode_record(place, None)], moment.wall_ms)

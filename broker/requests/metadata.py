@@ -10,16 +10,16 @@ from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, Fin
 from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
-from ..cluster.acls import Operation, Resource
+from ..cluster.acls import AclOperation, AclResourceType
 from ..cluster.leadership import NO_LEADER
-from ..cluster.node import NO_ID, Alone, Node
-from ..cluster.responses import Answer, Call, Outcome
+from ..cluster.node import NO_ID, BrokerNode, OnlySelf
+from ..cluster.responses import ImmediateResponse, RequestContext, RequestOutcome
 from ..log.error_codes import ErrorCode
 from ..log.internal_topics import NAMES, OFFSETS, TRANSACTIONS
-from ..log.ports import CutOffError
-from ..log.topics import Topic, name_is_legal
-from .coordinator import coordinator
-from .transactions import INIT_PRODUCER_ID_KEY, init_transactional, may
+from ..log.ports import ControllerUnreachableError
+from ..log.topics import BrokerTopic, name_is_legal
+from .coordinator import find_coordinator_node
+from .transactions import INIT_PRODUCER_ID_KEY, init_transactional, is_authorized
 
 METADATA_KEY: Final = 3
 NULL_NAMES: Final = 12
@@ -36,16 +36,16 @@ _PartitionAnswer: TypeAlias = MetadataResponse.MetadataResponseTopic.MetadataRes
 _Coordinator: TypeAlias = FindCoordinatorResponse.Coordinator
 
 
-def metadata(node: Node, request: MetadataRequest, call: Call) -> Outcome:
+def metadata(node: BrokerNode, request: MetadataRequest, call: RequestContext) -> RequestOutcome:
     """Serve Metadata: by name, by topic id, or all topics that the client may know of."""
     version = call.version
-    live = set(node.placements.live())
+    live = set(node.metadata_cache.live())
     if request.topics is None or (version == 0 and not request.topics):
-        answers = [_described(node, topic) for topic in node.topics() if _visible(node, topic.name, call)]
+        answers = [_topic_answer(node, topic) for topic in node.topics() if _visible(node, topic.name, call)]
     else:
         create = node.limits.auto_create_topics and (version < 4 or request.allow_auto_topic_creation)
-        answers = [_asked(node, entry, call, create=create) for entry in request.topics]
-    return Answer(
+        answers = [_requested_topic(node, entry, call, create=create) for entry in request.topics]
+    return ImmediateResponse(
         MetadataResponse(
             brokers=[
                 MetadataResponse.MetadataResponseBroker(node_id=peer.node_id, host=peer.host, port=peer.port)
@@ -60,11 +60,13 @@ def metadata(node: Node, request: MetadataRequest, call: Call) -> Outcome:
     )
 
 
-def _visible(node: Node, name: str, call: Call) -> bool:
-    return node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.TOPIC, name)
+def _visible(node: BrokerNode, name: str, call: RequestContext) -> bool:
+    return node.authorizer.is_allowed(call.client_id, AclOperation.DESCRIBE, AclResourceType.TOPIC, name)
 
 
-def _asked(node: Node, entry: MetadataRequest.MetadataRequestTopic, call: Call, *, create: bool) -> _TopicAnswer:
+def _requested_topic(
+    node: BrokerNode, entry: MetadataRequest.MetadataRequestTopic, call: RequestContext, *, create: bool
+) -> _TopicAnswer:
     if entry.name is None or (entry.topic_id and entry.topic_id != NO_ID):
         topic = node.topic_by_id(entry.topic_id)
         name = None if call.version >= NULL_NAMES else ""
@@ -72,13 +74,13 @@ def _asked(node: Node, entry: MetadataRequest.MetadataRequestTopic, call: Call, 
             return _TopicAnswer(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=entry.topic_id, partitions=[]
             )
-        return _described(node, topic)
+        return _topic_answer(node, topic)
     if not _visible(node, entry.name, call):
         forbidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return _TopicAnswer(error_code=forbidden, name=entry.name, topic_id=NO_ID, partitions=[])
     topic = node.topic(entry.name)
     if topic is None and create and name_is_legal(entry.name):
-        with contextlib.suppress(CutOffError):
+        with contextlib.suppress(ControllerUnreachableError):
             _ = node.create_topic(entry.name, node.limits.default_partitions, (), call.moment)
         topic = node.topic(entry.name)
     if topic is None:
@@ -88,11 +90,11 @@ def _asked(node: Node, entry: MetadataRequest.MetadataRequestTopic, call: Call, 
     fault = node.faults.for_partition(METADATA_KEY, topic.name, -1)
     if fault is not None:
         return _TopicAnswer(error_code=fault.error, name=topic.name, topic_id=topic.id, partitions=[])
-    return _described(node, topic)
+    return _topic_answer(node, topic)
 
 
-def _described(node: Node, topic: Topic) -> _TopicAnswer:
-    live = set(node.placements.live())
+def _topic_answer(node: BrokerNode, topic: BrokerTopic) -> _TopicAnswer:
+    live = set(node.metadata_cache.live())
     return _TopicAnswer(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -102,8 +104,8 @@ def _described(node: Node, topic: Topic) -> _TopicAnswer:
     )
 
 
-def _partition(node: Node, topic: Topic, index: int, live: set[int]) -> _PartitionAnswer:
-    placement = node.placements.placement(topic, index)
+def _partition(node: BrokerNode, topic: BrokerTopic, index: int, live: set[int]) -> _PartitionAnswer:
+    placement = node.metadata_cache.placement(topic, index)
     lost = placement.leader == NO_LEADER or placement.leader not in live
     return _PartitionAnswer(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if lost else ErrorCode.NONE,
@@ -116,22 +118,22 @@ def _partition(node: Node, topic: Topic, index: int, live: set[int]) -> _Partiti
     )
 
 
-def describe_cluster(node: Node, _request: DescribeClusterRequest) -> Outcome:
+def describe_cluster(node: BrokerNode, _request: DescribeClusterRequest) -> RequestOutcome:
     """Serve DescribeCluster."""
-    return Answer(
+    return ImmediateResponse(
         DescribeClusterResponse(
             cluster_id=node.cluster_id,
             controller_id=node.node_id,
             brokers=[
                 DescribeClusterResponse.DescribeClusterBroker(broker_id=peer.node_id, host=peer.host, port=peer.port)
                 for peer in node.peers
-                if peer.node_id in node.placements.live()
+                if peer.node_id in node.metadata_cache.live()
             ],
         )
     )
 
 
-def init_producer_id(node: Node, request: InitProducerIdRequest, call: Call) -> Outcome:
+def init_producer_id(node: BrokerNode, request: InitProducerIdRequest, call: RequestContext) -> RequestOutcome:
     """Serve InitProducerId; without a transactional id it is always a new id with epoch 0."""
     if request.transactional_id is not None:
         return init_transactional(node, request, call)
@@ -140,24 +142,24 @@ def init_producer_id(node: Node, request: InitProducerIdRequest, call: Call) -> 
     fault = node.faults.for_partition(INIT_PRODUCER_ID_KEY, "", -1)
     if fault is not None:
         error = fault.error
-    elif not node.permissions.may_produce_idempotently(call.client_id):
+    elif not node.authorizer.may_produce_idempotently(call.client_id):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     else:
         producer_id = node.new_producer_id()
         if producer_id is None:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     if producer_id is None:
-        return Answer(InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1))
-    return Answer(InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=0))
+        return ImmediateResponse(InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1))
+    return ImmediateResponse(InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=0))
 
 
-def find_coordinator(node: Node, request: FindCoordinatorRequest, call: Call) -> Outcome:
+def find_coordinator(node: BrokerNode, request: FindCoordinatorRequest, call: RequestContext) -> RequestOutcome:
     """Serve FindCoordinator: the leader of the partition of an internal topic that a key falls to."""
     if call.version >= MANY_KEYS:
         found = [_coordinator(node, key, request.key_type, call) for key in request.coordinator_keys]
-        return Answer(FindCoordinatorResponse(coordinators=found))
+        return ImmediateResponse(FindCoordinatorResponse(coordinators=found))
     one = _coordinator(node, request.key, request.key_type if call.version >= 1 else GROUP, call)
-    return Answer(
+    return ImmediateResponse(
         FindCoordinatorResponse(
             error_code=one.error_code,
             error_message=one.error_message,
@@ -168,26 +170,28 @@ def find_coordinator(node: Node, request: FindCoordinatorRequest, call: Call) ->
     )
 
 
-def _coordinator(node: Node, key: str, kind: int, call: Call) -> _Coordinator:
-    error, why = _unfindable(node, key, kind, call)
+def _coordinator(node: BrokerNode, key: str, kind: int, call: RequestContext) -> _Coordinator:
+    error, why = _coordinator_error(node, key, kind, call)
     if error is ErrorCode.NONE:
         name = OFFSETS if kind == GROUP else TRANSACTIONS
-        peer = coordinator(node, name, key, call.moment)
+        peer = find_coordinator_node(node, name, key, call.moment)
         if peer is not None:
             return _Coordinator(key=key, node_id=peer.node_id, host=peer.host, port=peer.port, error_code=error)
         error, why = ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody leads its partition now"
     return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=why)
 
 
-def _unfindable(node: Node, key: str, kind: int, call: Call) -> tuple[ErrorCode, str]:
+def _coordinator_error(node: BrokerNode, key: str, kind: int, call: RequestContext) -> tuple[ErrorCode, str]:
     """Why a coordinator is not looked for, or NONE."""
     fault = node.faults.for_partition(FIND_COORDINATOR_KEY, key, -1)
     if fault is not None:
         return fault.error, "on command"
-    if kind == GROUP and not node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.GROUP, key):
+    if kind == GROUP and not node.authorizer.is_allowed(
+        call.client_id, AclOperation.DESCRIBE, AclResourceType.GROUP, key
+    ):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, "no right to the group"
-    if kind == TRANSACTION and not may(node, call, Operation.DESCRIBE, key):
+    if kind == TRANSACTION and not is_authorized(node, call, AclOperation.DESCRIBE, key):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no right to the transactional id"
-    if kind == TRANSACTION and len(node.peers) > 1 and isinstance(node.neighbours, Alone):
+    if kind == TRANSACTION and len(node.peers) > 1 and isinstance(node.reachable_nodes, OnlySelf):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "nodes in processes of their own have no transactions"
     return (ErrorCode.NONE, "") if kind in {GROUP, TRANSACTION} else (ErrorCode.INVALID_REQUEST, "no such kind of key")

@@ -8,16 +8,23 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from ..cluster.acls import Operation, Resource
-from ..cluster.node import Node, Partition
-from ..cluster.responses import Answer, Call, HangUp, Outcome, Silence, Wait
+from ..cluster.acls import AclOperation, AclResourceType
+from ..cluster.node import BrokerNode, BrokerPartition
+from ..cluster.responses import (
+    CloseConnection,
+    DelayedResponse,
+    ImmediateResponse,
+    NoResponse,
+    RequestContext,
+    RequestOutcome,
+)
 from ..log import internal_topics
-from ..log.batches import Head, check
-from ..log.error_codes import ErrorCode, Refusal
-from ..log.partition_log import Appended, Known
-from ..log.topics import Topic
+from ..log.batches import BatchHeader, validate_batch
+from ..log.error_codes import AppendRejection, ErrorCode
+from ..log.partition_log import DuplicateAppend, LogAppendInfo
+from ..log.topics import BrokerTopic
 from ..transactions.states import Key
-from .transaction_verification import Verified, kind_of, may_write, verify
+from .transaction_verification import VerificationErrors, is_write_authorized, transactional_flags_of, verify
 
 API_KEY: Final = 0
 BY_ID: Final = 13
@@ -28,7 +35,7 @@ HINTS: Final = 10
 ALL: Final = -1
 """`acks` of a request that is answered when all in-sync replicas have it."""
 
-NO_TRANSACTIONAL_ID: Final = Refusal(
+NO_TRANSACTIONAL_ID: Final = AppendRejection(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no right to the transactional id, or none is named"
 )
 
@@ -37,44 +44,44 @@ _PartitionAnswer: TypeAlias = ProduceResponse.TopicProduceResponse.PartitionProd
 _Part: TypeAlias = ProduceRequest.TopicProduceData.PartitionProduceData
 
 
-class Expected(NamedTuple):
+class ProducePartitionStatus(NamedTuple):
     """A batch in the log, new or not, whose replicas the answer waits for."""
 
     answer: _PartitionAnswer
-    topic: Topic
+    topic: BrokerTopic
     end_offset: int
     """What the high watermark must reach."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class DelayedProduce:
     """A request whose batches are in the log and whose answer waits."""
 
     answers: list[_TopicAnswer]
-    waiting: list[Expected]
+    waiting: list[ProducePartitionStatus]
     mute_s: float
 
 
-def produce(node: Node, request: ProduceRequest, call: Call) -> Outcome:
+def produce(node: BrokerNode, request: ProduceRequest, call: RequestContext) -> RequestOutcome:
     """Serve a Produce request; with `acks` 0 there is no answer, and an error closes the connection."""
     named = Counter(
         (entry.name, entry.topic_id, part.index) for entry in request.topic_data for part in entry.partition_data
     )
     verified = verify(node, request, _writable(node, request, call), call)
-    if isinstance(verified, Wait):
+    if isinstance(verified, DelayedResponse):
         return verified
-    waiting: list[Expected] = []
+    waiting: list[ProducePartitionStatus] = []
     answers: list[_TopicAnswer] = []
-    forbidden = not may_write(node, request, call)
+    forbidden = not is_write_authorized(node, request, call)
     for entry in request.topic_data:
         parts: list[_PartitionAnswer] = []
         for part in entry.partition_data:
             repeated = named[entry.name, entry.topic_id, part.index] > 1
             if forbidden:
-                found = _refused(part.index, NO_TRANSACTIONAL_ID)
+                found = _rejected(part.index, NO_TRANSACTIONAL_ID)
             else:
                 found = _partition(node, request, entry, part, verified, repeated=repeated, call=call)
-            if isinstance(found, Expected):
+            if isinstance(found, ProducePartitionStatus):
                 waiting.append(found)
                 found = found.answer
             parts.append(found)
@@ -83,38 +90,42 @@ def produce(node: Node, request: ProduceRequest, call: Call) -> Outcome:
     mute_s = node.quotas.throttle_s(call.client_id, size, call.moment.now)
     if request.acks == 0:
         failed = [part.error_code for answer in answers for part in answer.partition_responses if part.error_code]
-        return HangUp(f"acks 0, error {failed[0]}") if failed else Silence()
-    return finish(node, request, call, Written(answers, waiting, mute_s))
+        return CloseConnection(f"acks 0, error {failed[0]}") if failed else NoResponse()
+    return try_complete_produce(node, request, call, DelayedProduce(answers, waiting, mute_s))
 
 
-def _writable(node: Node, request: ProduceRequest, call: Call) -> dict[Key, bytes]:
+def _writable(node: BrokerNode, request: ProduceRequest, call: RequestContext) -> dict[Key, bytes]:
     """What a request has for partitions of which the coordinator of its transaction may be asked, by topic and index."""
-    if request.transactional_id is None or not may_write(node, request, call):
+    if request.transactional_id is None or not is_write_authorized(node, request, call):
         return {}
     found: dict[Key, bytes] = {}
     for entry in request.topic_data:
         topic = node.topic_by_id(entry.topic_id) if call.version >= BY_ID else node.topic(entry.name)
-        if topic is not None and node.permissions.allow(call.client_id, Operation.WRITE, Resource.TOPIC, topic.name):
+        if topic is not None and node.authorizer.is_allowed(
+            call.client_id, AclOperation.WRITE, AclResourceType.TOPIC, topic.name
+        ):
             found.update({(topic.name, part.index): _data(part) for part in entry.partition_data})
     return found
 
 
-def finish(node: Node, request: ProduceRequest, call: Call, written: Written) -> Outcome:
+def try_complete_produce(
+    node: BrokerNode, request: ProduceRequest, call: RequestContext, written: DelayedProduce
+) -> RequestOutcome:
     """Answer when every batch is where it must be, or cannot get there any more, or the time is up."""
     deadline = call.arrived + max(request.timeout_ms, 0) / 1000
-    left = [expected for expected in written.waiting if not _settled(node, expected, call.version)]
+    left = [expected for expected in written.waiting if not _is_complete(node, expected, call.version)]
     if left and call.moment.now < deadline:
-        return Wait(deadline, Written(written.answers, left, written.mute_s))
+        return DelayedResponse(deadline, DelayedProduce(written.answers, left, written.mute_s))
     for expected in left:
         expected.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
         expected.answer.error_message = "the in-sync replicas are too slow"
     hints = _hints(node, written.answers) if call.version >= HINTS else []
     throttle_ms = round(written.mute_s * 1000)
     response = ProduceResponse(responses=written.answers, node_endpoints=hints, throttle_time_ms=throttle_ms)
-    return Answer(response, written.mute_s)
+    return ImmediateResponse(response, written.mute_s)
 
 
-def _settled(node: Node, expected: Expected, version: int) -> bool:
+def _is_complete(node: BrokerNode, expected: ProducePartitionStatus, version: int) -> bool:
     """Whether a batch needs no more waiting; its answer then says how it went, with its offset in every case."""
     answer = expected.answer
     known = node.topic_by_id(expected.topic.id)
@@ -126,13 +137,13 @@ def _settled(node: Node, expected: Expected, version: int) -> bool:
         return True
     if found.log.high_watermark < expected.end_offset:
         return False
-    if len(found.placement.in_sync) < found.in_sync_wanted:
+    if len(found.placement.in_sync) < found.min_in_sync:
         answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         answer.error_message = "replicas were lost after the append"
     return True
 
 
-def _hints(node: Node, answers: list[_TopicAnswer]) -> list[ProduceResponse.NodeEndpoint]:
+def _hints(node: BrokerNode, answers: list[_TopicAnswer]) -> list[ProduceResponse.NodeEndpoint]:
     parts = [part for answer in answers for part in answer.partition_responses]
     moved = ErrorCode.NOT_LEADER_OR_FOLLOWER
     leaders = {part.current_leader.leader_id for part in parts if part.error_code == moved and part.current_leader}
@@ -144,43 +155,43 @@ def _hints(node: Node, answers: list[_TopicAnswer]) -> list[ProduceResponse.Node
 
 
 def _partition(
-    node: Node,
+    node: BrokerNode,
     request: ProduceRequest,
     entry: ProduceRequest.TopicProduceData,
     part: _Part,
-    verified: Verified,
+    verified: VerificationErrors,
     *,
     repeated: bool,
-    call: Call,
-) -> _PartitionAnswer | Expected:
+    call: RequestContext,
+) -> _PartitionAnswer | ProducePartitionStatus:
     by_id = call.version >= BY_ID
     topic = node.topic_by_id(entry.topic_id) if by_id else node.topic(entry.name)
     name = entry.name if topic is None else topic.name
     # Without a name there is nothing that a right could be missing for.
-    if name and not node.permissions.allow(call.client_id, Operation.WRITE, Resource.TOPIC, name):
-        return _refused(part.index, Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no right to write"))
+    if name and not node.authorizer.is_allowed(call.client_id, AclOperation.WRITE, AclResourceType.TOPIC, name):
+        return _rejected(part.index, AppendRejection(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no right to write"))
     if topic is None:
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return _refused(part.index, Refusal(unknown, "no such topic"))
+        return _rejected(part.index, AppendRejection(unknown, "no such topic"))
     if topic.name in internal_topics.NAMES:
-        return _refused(part.index, Refusal(ErrorCode.INVALID_TOPIC, "the broker's own topic"))
+        return _rejected(part.index, AppendRejection(ErrorCode.INVALID_TOPIC, "the broker's own topic"))
     if request.acks not in {ALL, 0, 1}:
-        return _refused(part.index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}"))
+        return _rejected(part.index, AppendRejection(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}"))
     fault = node.faults.for_partition(API_KEY, topic.name, part.index)
     if fault is not None and not fault.applied:
-        return _refused(part.index, Refusal(fault.error, "on command"))
+        return _rejected(part.index, AppendRejection(fault.error, "on command"))
     partition = node.partition(topic, part.index)
     if isinstance(partition, ErrorCode):
-        return _elsewhere(node, topic, part.index, partition, call.version)
+        return _not_leader(node, topic, part.index, partition, call.version)
     if repeated:
-        return _refused(part.index, Refusal(ErrorCode.INVALID_RECORD, "the partition is twice in the request"))
+        return _rejected(part.index, AppendRejection(ErrorCode.INVALID_RECORD, "the partition is twice in the request"))
     refusal = verified.get((topic.name, part.index))
     if refusal is not None:
-        return _refused(part.index, refusal)
+        return _rejected(part.index, refusal)
     found = _append(node, partition, part, acks=request.acks, call=call)
     if fault is None:
         return found
-    answer = found.answer if isinstance(found, Expected) else found
+    answer = found.answer if isinstance(found, ProducePartitionStatus) else found
     answer.error_code = fault.error
     return answer
 
@@ -189,29 +200,33 @@ def _data(part: _Part) -> bytes:
     return bytes(part.records or b"")
 
 
-def _append(node: Node, partition: Partition, part: _Part, *, acks: int, call: Call) -> _PartitionAnswer | Expected:
+def _append(
+    node: BrokerNode, partition: BrokerPartition, part: _Part, *, acks: int, call: RequestContext
+) -> _PartitionAnswer | ProducePartitionStatus:
     """Check and append one batch; in this order, so that a batch that is in the log can be refused all the same."""
     index = part.index
-    if acks == ALL and len(partition.placement.in_sync) < partition.in_sync_wanted:
-        few = Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas are in sync", tells_log_start=True)
-        return _refused(index, few, partition.log.start_offset)
+    if acks == ALL and len(partition.placement.in_sync) < partition.min_in_sync:
+        few = AppendRejection(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas are in sync", has_log_start_offset=True)
+        return _rejected(index, few, partition.log.start_offset)
     data = _data(part)
     wall_ms = call.moment.wall_ms
-    head = check(data, partition.rules, verify=node.limits.verify, wall_ms=wall_ms, zstd=call.version >= ZSTD)
+    head = validate_batch(data, partition.rules, verify=node.limits.verify, wall_ms=wall_ms, zstd=call.version >= ZSTD)
     log = partition.log
-    if not isinstance(head, Head):
-        return _refused(index, head, log.start_offset)
+    if not isinstance(head, BatchHeader):
+        return _rejected(index, head, log.start_offset)
     kind = partition.rules.timestamp_type
-    belongs = kind_of(head, call.version)
-    placed = log.place(head, data, kind, wall_ms=wall_ms, epoch=partition.placement.epoch, belongs=belongs)
+    belongs = transactional_flags_of(head, call.version)
+    placed = log.prepare_append(head, data, kind, wall_ms=wall_ms, epoch=partition.placement.epoch, belongs=belongs)
     match placed:
-        case Refusal():
-            return _refused(index, placed, log.start_offset)
-        case Known():
+        case AppendRejection():
+            return _rejected(index, placed, log.start_offset)
+        case DuplicateAppend():
             pass
-        case Appended(data=stored):
+        case LogAppendInfo(data=stored):
             if not node.has_room(len(stored)):
-                return _refused(index, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "the node holds as much as it may"))
+                return _rejected(
+                    index, AppendRejection(ErrorCode.KAFKA_STORAGE_ERROR, "the node holds as much as it may")
+                )
             node.write(partition, index, stored)
         case _:
             assert_never(placed)
@@ -222,28 +237,28 @@ def _append(node: Node, partition: Partition, part: _Part, *, acks: int, call: C
         log_append_time_ms=placed.log_append_time,
         log_start_offset=log.start_offset,
     )
-    return Expected(answer, partition.topic, placed.last_offset + 1) if acks == ALL else answer
+    return ProducePartitionStatus(answer, partition.topic, placed.last_offset + 1) if acks == ALL else answer
 
 
-def _elsewhere(node: Node, topic: Topic, index: int, error: ErrorCode, version: int) -> _PartitionAnswer:
-    answer = _refused(index, Refusal(error, "this node does not have the partition"))
+def _not_leader(node: BrokerNode, topic: BrokerTopic, index: int, error: ErrorCode, version: int) -> _PartitionAnswer:
+    answer = _rejected(index, AppendRejection(error, "this node does not have the partition"))
     if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= HINTS:
         _hint(node, topic, answer)
     return answer
 
 
-def _hint(node: Node, topic: Topic, answer: _PartitionAnswer) -> None:
+def _hint(node: BrokerNode, topic: BrokerTopic, answer: _PartitionAnswer) -> None:
     """Say who leads, as far as this node knows."""
-    placement = node.placements.placement(topic, answer.index)
+    placement = node.metadata_cache.placement(topic, answer.index)
     answer.current_leader = _PartitionAnswer.LeaderIdAndEpoch(leader_id=placement.leader, leader_epoch=placement.epoch)
 
 
-def _refused(index: int, refusal: Refusal, log_start: int = -1) -> _PartitionAnswer:
+def _rejected(index: int, refusal: AppendRejection, log_start: int = -1) -> _PartitionAnswer:
     return _PartitionAnswer(
         index=index,
         error_code=refusal.error,
         base_offset=-1,
-        log_start_offset=log_start if refusal.tells_log_start else -1,
+        log_start_offset=log_start if refusal.has_log_start_offset else -1,
         record_errors=[
             _PartitionAnswer.BatchIndexAndErrorMessage(batch_index=bad.number, batch_index_error_message=bad.why)
             for bad in refusal.records

@@ -7,24 +7,24 @@ from typing import Final, NamedTuple
 
 from kafka.protocol.producer import ProduceRequest
 
-from ..cluster.acls import Operation, Resource
-from ..cluster.node import Node
-from ..cluster.responses import Call, Wait
+from ..cluster.acls import AclOperation, AclResourceType
+from ..cluster.node import BrokerNode
+from ..cluster.responses import DelayedResponse, RequestContext
 from ..log import internal_topics
-from ..log.batches import TRANSACTIONAL_BIT, Head, read_head
-from ..log.error_codes import ErrorCode, Refusal
-from ..log.producer_state import Kind
-from ..transactions.states import Identity, Key
+from ..log.batches import TRANSACTIONAL_BIT, BatchHeader, read_header
+from ..log.error_codes import AppendRejection, ErrorCode
+from ..log.producer_state import TransactionalFlags
+from ..transactions.states import Key, TransactionOwner
 from .coordinator import WRITE_S
-from .transaction_coordinator import Stored, add, holds, settled
+from .transaction_coordinator import StoredTransaction, add_to_transaction, is_replicated, verify_in_transaction
 
-ADDS_BY_ITSELF: Final = 12
+IMPLICIT_ADD_FROM: Final = 12
 """First Produce version that adds its partitions to the transaction (KIP-890)."""
 
-ABORTABLE_BY_NAME: Final = 11
+ABORTABLE_ERROR_FROM: Final = 11
 """First Produce version that knows TRANSACTION_ABORTABLE."""
 
-NOT_NOW: Final = frozenset(
+RETRIABLE_COORDINATOR_ERRORS: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -35,49 +35,53 @@ NOT_NOW: Final = frozenset(
 """What a producer of an early version is told as NOT_ENOUGH_REPLICAS, which it sends again after."""
 
 
-class Verifying(NamedTuple):
+class PendingVerification(NamedTuple):
     """A request of which nothing is done yet: the coordinator's replicas do not know its partitions."""
 
 
-Verified = dict[Key, Refusal]
+VerificationErrors = dict[Key, AppendRejection]
 """Partitions that are not in their producer's transaction, by topic and index; a batch of any other may be looked at."""
 
 
-def head_of(data: bytes) -> Head | None:
+def read_header_or_none(data: bytes) -> BatchHeader | None:
     """The head of a batch, whatever is wrong with it."""
     try:
-        return read_head(data)
+        return read_header(data)
     except struct.error:
         return None
 
 
 def is_transactional(data: bytes) -> bool:
     """Whether a batch says that it is part of a transaction."""
-    head = head_of(data)
+    head = read_header_or_none(data)
     return head is not None and bool(head.attributes & TRANSACTIONAL_BIT)
 
 
-def kind_of(head: Head, version: int) -> Kind:
+def transactional_flags_of(head: BatchHeader, version: int) -> TransactionalFlags:
     """How a batch of this Produce version belongs to a transaction."""
     transactional = bool(head.attributes & TRANSACTIONAL_BIT)
-    return Kind(transactional, from_zero=transactional and version >= ADDS_BY_ITSELF)
+    return TransactionalFlags(transactional, starts_at_zero=transactional and version >= IMPLICIT_ADD_FROM)
 
 
-def may_write(node: Node, request: ProduceRequest, call: Call) -> bool:
+def is_write_authorized(node: BrokerNode, request: ProduceRequest, call: RequestContext) -> bool:
     """Whether the client may write in the name of its transactional id, if it says that it does."""
     entries = [part for entry in request.topic_data for part in entry.partition_data]
     if not any(is_transactional(bytes(part.records or b"")) for part in entries):
         return True
     name = request.transactional_id
-    return name is not None and node.permissions.allow(call.client_id, Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+    return name is not None and node.authorizer.is_allowed(
+        call.client_id, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, name
+    )
 
 
-def verify(node: Node, request: ProduceRequest, parts: dict[Key, bytes], call: Call) -> Verified | Wait:
+def verify(
+    node: BrokerNode, request: ProduceRequest, parts: dict[Key, bytes], call: RequestContext
+) -> VerificationErrors | DelayedResponse:
     """Ask the coordinator for the partitions (led by this node) whose transactions their logs do not know of."""
-    refused: Verified = {}
+    refused: VerificationErrors = {}
     waiting: list[Key] = []
     for key, data in parts.items():
-        head = head_of(data)
+        head = read_header_or_none(data)
         topic = node.topic(key[0])
         partition = None if topic is None else node.partition(topic, key[1])
         if head is None or partition is None or isinstance(partition, ErrorCode):
@@ -86,57 +90,63 @@ def verify(node: Node, request: ProduceRequest, parts: dict[Key, bytes], call: C
             continue
         producers = partition.log.producers
         # Brokers before 4.0 do not look at the epoch here.
-        epoch = head.producer_epoch if node.limits.is_new else None
-        if producers.has_open(head.producer_id, epoch):
+        epoch = head.producer_epoch if node.limits.is_kafka_4 else None
+        if producers.has_open_transaction(head.producer_id, epoch):
             continue
         known_of = producers.get(head.producer_id)
-        if node.limits.is_new and known_of is not None and head.producer_epoch < known_of.epoch:
-            refused[key] = Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, f"current epoch {known_of.epoch}")
+        if node.limits.is_kafka_4 and known_of is not None and head.producer_epoch < known_of.epoch:
+            refused[key] = AppendRejection(ErrorCode.INVALID_PRODUCER_EPOCH, f"current epoch {known_of.epoch}")
             continue
-        producers.asked(head.producer_id, head.producer_epoch, head.base_sequence)
-        who = Identity(head.producer_id, head.producer_epoch)
-        error = ask(node, str(request.transactional_id), who, key, call, adds=call.version >= ADDS_BY_ITSELF)
+        producers.add_unverified(head.producer_id, head.producer_epoch, head.base_sequence)
+        who = TransactionOwner(head.producer_id, head.producer_epoch)
+        error = query_coordinator(
+            node, str(request.transactional_id), who, key, call, adds=call.version >= IMPLICIT_ADD_FROM
+        )
         if error is None:
             waiting.append(key)
         elif error is not ErrorCode.NONE:
-            refused[key] = Refusal(_told(error, call.version), "the coordinator of the transaction says so")
+            refused[key] = AppendRejection(
+                _error_for_version(error, call.version), "the coordinator of the transaction says so"
+            )
     deadline = call.arrived + WRITE_S
     if waiting and call.moment.now < deadline:
-        return Wait(deadline, Verifying())
-    late = Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "the coordinator's replicas are too slow")
+        return DelayedResponse(deadline, PendingVerification())
+    late = AppendRejection(ErrorCode.NOT_ENOUGH_REPLICAS, "the coordinator's replicas are too slow")
     return refused | dict.fromkeys(waiting, late)
 
 
-def ask(node: Node, transactional_id: str, who: Identity, key: Key, call: Call, *, adds: bool) -> ErrorCode | None:
+def query_coordinator(
+    node: BrokerNode, transactional_id: str, who: TransactionOwner, key: Key, call: RequestContext, *, adds: bool
+) -> ErrorCode | None:
     """Ask the coordinator, on whatever node it is, about a partition; None: its replicas are not that far."""
     topic = node.topic(internal_topics.TRANSACTIONS)
-    index = internal_topics.partition_of(transactional_id)
-    there = None if topic is None else node.neighbours.leader(node, topic, index)
+    index = internal_topics.internal_partition_of(transactional_id)
+    there = None if topic is None else node.reachable_nodes.leader(node, topic, index)
     if topic is None or there is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     known = there.transactions.get(index, transactional_id)
-    if known is not None and known.identity == who and key in known.partitions:
+    if known is not None and known.owner == who and key in known.partitions:
         home = there.partition(topic, index)
         if not isinstance(home, ErrorCode) and home.log.high_watermark < there.transactions.end_of(transactional_id):
             return None
     if not adds:
-        return holds(there, transactional_id, who, key, call.moment.now)
-    found = add(there, transactional_id, who, frozenset({key}), 2, call.moment)
+        return verify_in_transaction(there, transactional_id, who, key, call.moment.now)
+    found = add_to_transaction(there, transactional_id, who, frozenset({key}), 2, call.moment)
     match found:
-        case Stored(_, at, _):
-            return ErrorCode.NONE if settled(there, at, transactional_id) else None
+        case StoredTransaction(_, at, _):
+            return ErrorCode.NONE if is_replicated(there, at, transactional_id) else None
         case ErrorCode():
             return found
         case _:
             return ErrorCode.NONE
 
 
-def _told(error: ErrorCode, version: int) -> ErrorCode:
+def _error_for_version(error: ErrorCode, version: int) -> ErrorCode:
     """A coordinator's error, as a Produce request of a version is told of it."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_BY_NAME:
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_ERROR_FROM:
         return ErrorCode.INVALID_TXN_STATE
-    if error is ErrorCode.CONCURRENT_TRANSACTIONS and version >= ADDS_BY_ITSELF:
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS and version >= IMPLICIT_ADD_FROM:
         return error
-    return ErrorCode.NOT_ENOUGH_REPLICAS if error in NOT_NOW else error
+    return ErrorCode.NOT_ENOUGH_REPLICAS if error in RETRIABLE_COORDINATOR_ERRORS else error

@@ -23,20 +23,20 @@ from kafka.protocol.producer import (
     InitProducerIdResponse,
 )
 
-from ..cluster.acls import Operation, Resource
-from ..cluster.node import Node
-from ..cluster.responses import Answer, Call, Outcome
+from ..cluster.acls import AclOperation, AclResourceType
+from ..cluster.node import BrokerNode
+from ..cluster.responses import ImmediateResponse, RequestContext, RequestOutcome
 from ..log import internal_topics
 from ..log.error_codes import ErrorCode
-from ..transactions.states import Fenced, Identity, Key, State, Transaction
-from .coordinator import Written, ensure, finish, home_of
-from .transaction_coordinator import Result, Stored, add, end, initialise
+from ..transactions.states import FencingAbort, Key, TransactionMetadata, TransactionOwner, TransactionState
+from .coordinator import DelayedWrite, coordinator_partition_of, ensure_internal_topic, try_complete_write
+from .transaction_coordinator import Result, StoredTransaction, add_to_transaction, decide_end, initialise
 
 ADD_PARTITIONS_KEY: Final = 24
 ADD_OFFSETS_KEY: Final = 25
 END_TXN_KEY: Final = 26
 INIT_PRODUCER_ID_KEY: Final = 22
-FENCED_BY_NAME: Final = {22: 4, 24: 2, 25: 2, 26: 2}
+PRODUCER_FENCED_FROM: Final = {22: 4, 24: 2, 25: 2, 26: 2}
 """First versions that know PRODUCER_FENCED; earlier ones are told INVALID_PRODUCER_EPOCH."""
 
 BUMPING_END: Final = 5
@@ -45,62 +45,68 @@ BUMPING_END: Final = 5
 _Topic: TypeAlias = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 _Part: TypeAlias = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult
 _State: TypeAlias = DescribeTransactionsResponse.TransactionState
-Told = Callable[[ErrorCode], ApiMessage]
+ErrorResponseFactory = Callable[[ErrorCode], ApiMessage]
 
 
-def _named(api: int, version: int, error: ErrorCode) -> ErrorCode:
+def _error_for_version(api: int, version: int, error: ErrorCode) -> ErrorCode:
     """An error by the name that a version of an API has for it."""
-    old = error is ErrorCode.PRODUCER_FENCED and version < FENCED_BY_NAME.get(api, 0)
+    old = error is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_FROM.get(api, 0)
     return ErrorCode.INVALID_PRODUCER_EPOCH if old else error
 
 
-def may(node: Node, call: Call, operation: Operation, transactional_id: str) -> bool:
+def is_authorized(node: BrokerNode, call: RequestContext, operation: AclOperation, transactional_id: str) -> bool:
     """Whether a client may do this with a transactional id."""
-    return node.permissions.allow(call.client_id, operation, Resource.TRANSACTIONAL_ID, transactional_id)
+    return node.authorizer.is_allowed(call.client_id, operation, AclResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def _answer(
-    node: Node, call: Call, found: Result | Transaction | Fenced, told: Told, done: Callable[[Transaction], ApiMessage]
-) -> Outcome:
+    node: BrokerNode,
+    call: RequestContext,
+    found: Result | TransactionMetadata | FencingAbort,
+    told: ErrorResponseFactory,
+    done: Callable[[TransactionMetadata], ApiMessage],
+) -> RequestOutcome:
     """Answer when what was written is on the replicas; `done` is the answer that tells of it."""
     match found:
-        case Stored(known, home, end_offset):
-            return finish(node, call, Written(done(known), home, end_offset, told))
-        case Transaction():
-            return Answer(done(found))
-        case Fenced():
-            return Answer(told(ErrorCode.CONCURRENT_TRANSACTIONS))
+        case StoredTransaction(known, home, end_offset):
+            return try_complete_write(node, call, DelayedWrite(done(known), home, end_offset, told))
+        case TransactionMetadata():
+            return ImmediateResponse(done(found))
+        case FencingAbort():
+            return ImmediateResponse(told(ErrorCode.CONCURRENT_TRANSACTIONS))
         case _:
-            return Answer(told(found))
+            return ImmediateResponse(told(found))
 
 
-def _refused(node: Node, api: int, transactional_id: str, call: Call) -> ErrorCode:
+def _request_error(node: BrokerNode, api: int, transactional_id: str, call: RequestContext) -> ErrorCode:
     """Why a request is not looked at any further, or NONE."""
     fault = node.faults.for_partition(api, transactional_id, -1)
     if fault is not None and not fault.applied:
         return fault.error
-    if not may(node, call, Operation.WRITE, transactional_id):
+    if not is_authorized(node, call, AclOperation.WRITE, transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return ErrorCode.NONE if transactional_id else ErrorCode.INVALID_REQUEST
 
 
-def init_transactional(node: Node, request: InitProducerIdRequest, call: Call) -> Outcome:
+def init_transactional(node: BrokerNode, request: InitProducerIdRequest, call: RequestContext) -> RequestOutcome:
     """Serve InitProducerId with a transactional id: end what is open, and give the next epoch (KIP-98, KIP-360)."""
 
     def told(error: ErrorCode) -> ApiMessage:
-        named = _named(INIT_PRODUCER_ID_KEY, call.version, error)
+        named = _error_for_version(INIT_PRODUCER_ID_KEY, call.version, error)
         return InitProducerIdResponse(error_code=named, producer_id=-1, producer_epoch=-1)
 
     name = str(request.transactional_id)
-    error = _refused(node, INIT_PRODUCER_ID_KEY, name, call)
-    expected = Identity(request.producer_id, request.producer_epoch) if call.version >= 3 else Identity(-1, -1)
+    error = _request_error(node, INIT_PRODUCER_ID_KEY, name, call)
+    expected = (
+        TransactionOwner(request.producer_id, request.producer_epoch) if call.version >= 3 else TransactionOwner(-1, -1)
+    )
     if error is ErrorCode.NONE and (expected.producer_id == -1) != (expected.epoch == -1):
         error = ErrorCode.INVALID_REQUEST
     timeout_ms = request.transaction_timeout_ms
     if error is ErrorCode.NONE and not 0 < timeout_ms <= node.limits.transaction_timeout_max_ms:
         error = ErrorCode.INVALID_TRANSACTION_TIMEOUT
     if error is not ErrorCode.NONE:
-        return Answer(told(error))
+        return ImmediateResponse(told(error))
     asked = None if expected.producer_id == -1 else expected
     found = initialise(node, name, timeout_ms, asked, call.moment)
     return _answer(
@@ -114,32 +120,36 @@ def init_transactional(node: Node, request: InitProducerIdRequest, call: Call) -
     )
 
 
-def add_partitions(node: Node, request: AddPartitionsToTxnRequest, call: Call) -> Outcome:
+def add_partitions(node: BrokerNode, request: AddPartitionsToTxnRequest, call: RequestContext) -> RequestOutcome:
     """Serve AddPartitionsToTxn of clients (versions up to 3): all partitions or none."""
     name = request.v3_and_below_transactional_id
     keys = [(entry.name, index) for entry in request.v3_and_below_topics for index in entry.partitions]
 
     def told(error: ErrorCode) -> ApiMessage:
-        return _added(dict.fromkeys(keys, _named(ADD_PARTITIONS_KEY, call.version, error)))
+        return _add_partitions_response(
+            dict.fromkeys(keys, _error_for_version(ADD_PARTITIONS_KEY, call.version, error))
+        )
 
-    error = _refused(node, ADD_PARTITIONS_KEY, name, call)
+    error = _request_error(node, ADD_PARTITIONS_KEY, name, call)
     if error is not ErrorCode.NONE:
-        return Answer(told(error))
-    wrong = {key: _wrong(node, key, call) for key in keys}
+        return ImmediateResponse(told(error))
+    wrong = {key: _partition_error(node, key, call) for key in keys}
     if any(wrong.values()):
-        return Answer(_added({key: found or ErrorCode.OPERATION_NOT_ATTEMPTED for key, found in wrong.items()}))
-    who = Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    found = add(node, name, who, frozenset(keys), 1, call.moment)
-    return _answer(node, call, found, told, lambda _: _added(dict.fromkeys(keys, ErrorCode.NONE)))
+        return ImmediateResponse(
+            _add_partitions_response({key: found or ErrorCode.OPERATION_NOT_ATTEMPTED for key, found in wrong.items()})
+        )
+    who = TransactionOwner(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    found = add_to_transaction(node, name, who, frozenset(keys), 1, call.moment)
+    return _answer(node, call, found, told, lambda _: _add_partitions_response(dict.fromkeys(keys, ErrorCode.NONE)))
 
 
-def _wrong(node: Node, key: Key, call: Call) -> ErrorCode:
+def _partition_error(node: BrokerNode, key: Key, call: RequestContext) -> ErrorCode:
     """Why a partition cannot be in a transaction, or NONE."""
     fault = node.faults.for_partition(ADD_PARTITIONS_KEY, *key)
     if fault is not None:
         return fault.error
     if (
-        not node.permissions.allow(call.client_id, Operation.WRITE, Resource.TOPIC, key[0])
+        not node.authorizer.is_allowed(call.client_id, AclOperation.WRITE, AclResourceType.TOPIC, key[0])
         or key[0] in internal_topics.NAMES
     ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -148,7 +158,7 @@ def _wrong(node: Node, key: Key, call: Call) -> ErrorCode:
     return ErrorCode.NONE if there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _added(errors: dict[Key, ErrorCode]) -> ApiMessage:
+def _add_partitions_response(errors: dict[Key, ErrorCode]) -> ApiMessage:
     parts: dict[str, list[_Part]] = {}
     for (topic, index), error in errors.items():
         part = _Part(partition_index=index, partition_error_code=error)
@@ -160,62 +170,64 @@ def _added(errors: dict[Key, ErrorCode]) -> ApiMessage:
     )
 
 
-def add_offsets(node: Node, request: AddOffsetsToTxnRequest, call: Call) -> Outcome:
+def add_offsets(node: BrokerNode, request: AddOffsetsToTxnRequest, call: RequestContext) -> RequestOutcome:
     """Serve AddOffsetsToTxn: the group's offsets become part of the transaction (version 1 of the protocol)."""
 
     def told(error: ErrorCode) -> ApiMessage:
-        return AddOffsetsToTxnResponse(error_code=_named(ADD_OFFSETS_KEY, call.version, error))
+        return AddOffsetsToTxnResponse(error_code=_error_for_version(ADD_OFFSETS_KEY, call.version, error))
 
     name = request.transactional_id
-    error = _refused(node, ADD_OFFSETS_KEY, name, call)
+    error = _request_error(node, ADD_OFFSETS_KEY, name, call)
     if error is not ErrorCode.NONE:
-        return Answer(told(error))
-    if not node.permissions.allow(call.client_id, Operation.READ, Resource.GROUP, request.group_id):
-        return Answer(told(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    if ensure(node, internal_topics.OFFSETS, call.moment) is None:
-        return Answer(told(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    who = Identity(request.producer_id, request.producer_epoch)
-    key = (internal_topics.OFFSETS, internal_topics.partition_of(request.group_id))
-    found = add(node, name, who, frozenset({key}), 1, call.moment)
+        return ImmediateResponse(told(error))
+    if not node.authorizer.is_allowed(call.client_id, AclOperation.READ, AclResourceType.GROUP, request.group_id):
+        return ImmediateResponse(told(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    if ensure_internal_topic(node, internal_topics.OFFSETS, call.moment) is None:
+        return ImmediateResponse(told(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    who = TransactionOwner(request.producer_id, request.producer_epoch)
+    key = (internal_topics.OFFSETS, internal_topics.internal_partition_of(request.group_id))
+    found = add_to_transaction(node, name, who, frozenset({key}), 1, call.moment)
     return _answer(node, call, found, told, lambda _: AddOffsetsToTxnResponse(error_code=ErrorCode.NONE))
 
 
-def end_transaction(node: Node, request: EndTxnRequest, call: Call) -> Outcome:
+def end_transaction(node: BrokerNode, request: EndTxnRequest, call: RequestContext) -> RequestOutcome:
     """Serve EndTxn: decide the outcome; from version 5 on the answer names who may go on."""
 
     def told(error: ErrorCode) -> ApiMessage:
-        return EndTxnResponse(error_code=_named(END_TXN_KEY, call.version, error))
+        return EndTxnResponse(error_code=_error_for_version(END_TXN_KEY, call.version, error))
 
     name = request.transactional_id
-    error = _refused(node, END_TXN_KEY, name, call)
+    error = _request_error(node, END_TXN_KEY, name, call)
     if error is not ErrorCode.NONE:
-        return Answer(told(error))
-    who = Identity(request.producer_id, request.producer_epoch)
+        return ImmediateResponse(told(error))
+    who = TransactionOwner(request.producer_id, request.producer_epoch)
     version = 2 if call.version >= BUMPING_END else 1
-    found = end(node, name, who, commit=request.committed, version=version, moment=call.moment)
+    found = decide_end(node, name, who, commit=request.committed, version=version, moment=call.moment)
 
-    def done(known: Transaction) -> ApiMessage:
+    def done(known: TransactionMetadata) -> ApiMessage:
         if version == 1:
             return EndTxnResponse(error_code=ErrorCode.NONE)
-        producer_id, epoch = known.successor
+        producer_id, epoch = known.next_owner
         return EndTxnResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=epoch)
 
     return _answer(node, call, found, told, done)
 
 
-def describe_transactions(node: Node, request: DescribeTransactionsRequest, call: Call) -> Outcome:
+def describe_transactions(
+    node: BrokerNode, request: DescribeTransactionsRequest, call: RequestContext
+) -> RequestOutcome:
     """Serve DescribeTransactions."""
     found = [_described(node, name, call) for name in request.transactional_ids]
-    return Answer(DescribeTransactionsResponse(transaction_states=found))
+    return ImmediateResponse(DescribeTransactionsResponse(transaction_states=found))
 
 
-def _described(node: Node, name: str, call: Call) -> _State:
-    home = home_of(node, internal_topics.TRANSACTIONS, name, call.moment.now)
+def _described(node: BrokerNode, name: str, call: RequestContext) -> _State:
+    home = coordinator_partition_of(node, internal_topics.TRANSACTIONS, name, call.moment.now)
     known = None if isinstance(home, ErrorCode) else node.transactions.get(home.index, name)
     error = ErrorCode.NONE if known is not None else ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     if isinstance(home, ErrorCode):
         error = home
-    if not may(node, call, Operation.DESCRIBE, name):
+    if not is_authorized(node, call, AclOperation.DESCRIBE, name):
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if known is None or error is not ErrorCode.NONE:
         return _State(
@@ -230,7 +242,7 @@ def _described(node: Node, name: str, call: Call) -> _State:
         )
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(known.partitions):
-        if node.permissions.allow(call.client_id, Operation.DESCRIBE, Resource.TOPIC, topic):
+        if node.authorizer.is_allowed(call.client_id, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic):
             topics.setdefault(topic, []).append(index)
     return _State(
         error_code=ErrorCode.NONE,
@@ -244,25 +256,27 @@ def _described(node: Node, name: str, call: Call) -> _State:
     )
 
 
-def list_transactions(node: Node, request: ListTransactionsRequest, call: Call) -> Outcome:
+def list_transactions(node: BrokerNode, request: ListTransactionsRequest, call: RequestContext) -> RequestOutcome:
     """Serve ListTransactions: those that this node coordinates."""
-    names = {state.value for state in State}
+    names = {state.value for state in TransactionState}
     unknown = [name for name in request.state_filters if name not in names]
     found = [
         ListTransactionsResponse.TransactionState(
             transactional_id=one.transactional_id, producer_id=one.producer_id, transaction_state=one.state.value
         )
         for _, one in node.transactions.all()
-        if _wanted(node, one, request, call)
+        if _matches_filters(node, one, request, call)
     ]
-    return Answer(
+    return ImmediateResponse(
         ListTransactionsResponse(error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=found)
     )
 
 
-def _wanted(node: Node, one: Transaction, request: ListTransactionsRequest, call: Call) -> bool:
+def _matches_filters(
+    node: BrokerNode, one: TransactionMetadata, request: ListTransactionsRequest, call: RequestContext
+) -> bool:
     by_state = not request.state_filters or one.state.value in request.state_filters
     by_id = not request.producer_id_filters or one.producer_id in request.producer_id_filters
     least = request.duration_filter if call.version >= 1 else -1
     by_age = least < 0 or (one.started_ms >= 0 and call.moment.wall_ms - one.started_ms > least)
-    return by_state and by_id and by_age and may(node, call, Operation.DESCRIBE, one.transactional_id)
+    return by_state and by_id and by_age and is_authorized(node, call, AclOperation.DESCRIBE, one.transactional_id)

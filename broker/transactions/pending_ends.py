@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .states import Key, Transaction
+from .states import Key, TransactionMetadata
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class WrittenMarker:
     """A marker in the log of a leader."""
 
     epoch: int
@@ -16,31 +16,31 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Ending:
+class PendingEnd:
     """A transaction whose outcome is decided, and where it is not told yet."""
 
     due: float
     """When the markers are written (seconds)."""
 
-    left: set[Key]
-    written: dict[Key, Sent] = field(default_factory=dict)
+    unwritten: set[Key]
+    unreplicated: dict[Key, WrittenMarker] = field(default_factory=dict)
 
 
-class Endings:
+class PendingEnds:
     """All transactions that are being ended by one node."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Ending] = {}
+        self._known: dict[str, PendingEnd] = {}
 
-    def of(self, known: Transaction, due: float) -> Ending:
+    def of(self, known: TransactionMetadata, due: float) -> PendingEnd:
         """How far a transaction's end has come."""
-        return self._known.setdefault(known.transactional_id, Ending(due, set(known.partitions)))
+        return self._known.setdefault(known.transactional_id, PendingEnd(due, set(known.partitions)))
 
-    def keep(self, names: set[str]) -> None:
+    def retain(self, names: set[str]) -> None:
         """Forget all others."""
         for name in [name for name in self._known if name not in names]:
             del self._known[name]
 
-    def next_due(self, now: float) -> float | None:
+    def next_deadline(self, now: float) -> float | None:
         """When the next markers are to be written, if there are any that wait for that."""
         return min((one.due for one in self._known.values() if one.due > now), default=None)

@@ -21,7 +21,7 @@ Key = tuple[str, int]
 """Topic name and partition."""
 
 
-class State(Enum):
+class TransactionState(Enum):
     """By the names that DescribeTransactions tells."""
 
     EMPTY = "Empty"
@@ -32,31 +32,31 @@ class State(Enum):
     COMPLETE_ABORT = "CompleteAbort"
 
 
-PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-COMPLETE: Final = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 OUTCOME: Final = {
-    State.PREPARE_COMMIT: True,
-    State.COMPLETE_COMMIT: True,
-    State.PREPARE_ABORT: False,
-    State.COMPLETE_ABORT: False,
+    TransactionState.PREPARE_COMMIT: True,
+    TransactionState.COMPLETE_COMMIT: True,
+    TransactionState.PREPARE_ABORT: False,
+    TransactionState.COMPLETE_ABORT: False,
 }
 
 
-class Identity(NamedTuple):
+class TransactionOwner(NamedTuple):
     """A producer id and an epoch of it."""
 
     producer_id: int
     epoch: int
 
 
-class Transaction(NamedTuple):
+class TransactionMetadata(NamedTuple):
     """What is known of a transactional id."""
 
     transactional_id: str
     producer_id: int
     epoch: int
     timeout_ms: int
-    state: State
+    state: TransactionState
     updated_ms: int
     """Time of day."""
 
@@ -77,64 +77,64 @@ class Transaction(NamedTuple):
     """Of the protocol that ends the transaction: with 2 each end takes an epoch."""
 
     @property
-    def exhausted(self) -> bool:
+    def epoch_exhausted(self) -> bool:
         """Whether no epoch is left to be given."""
         return self.epoch >= LAST_EPOCH
 
     @property
-    def identity(self) -> Identity:
+    def owner(self) -> TransactionOwner:
         """Who may go on."""
-        return Identity(self.producer_id, self.epoch)
+        return TransactionOwner(self.producer_id, self.epoch)
 
     @property
-    def successor(self) -> Identity:
+    def next_owner(self) -> TransactionOwner:
         """Who may go on when the transaction that is being ended is complete."""
-        return self.identity if self.next_id == NO_ID else Identity(self.next_id, 0)
+        return self.owner if self.next_id == NO_ID else TransactionOwner(self.next_id, 0)
 
 
-Verdict = Transaction | ErrorCode
+TransitionResult = TransactionMetadata | ErrorCode
 """The next state, or why there is none; NONE: what was asked for is so already."""
 
 NewId = Callable[[], int | None]
 
 
-class Fenced(NamedTuple):
+class FencingAbort(NamedTuple):
     """An open transaction that must be aborted first, with an epoch that its producer does not have; then ask again."""
 
-    next: Transaction
+    next: TransactionMetadata
 
 
-def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
     """A transactional id that nobody used before: its first InitProducerId makes the epoch 0."""
-    return Transaction(transactional_id, producer_id, NO_EPOCH, timeout_ms, State.EMPTY, now_ms)
+    return TransactionMetadata(transactional_id, producer_id, NO_EPOCH, timeout_ms, TransactionState.EMPTY, now_ms)
 
 
-def initialised(
-    known: Transaction,
-    expected: Identity | None,
+def prepare_init_producer_id(
+    known: TransactionMetadata,
+    expected: TransactionOwner | None,
     timeout_ms: int,
     new_id: NewId,
     now_ms: int,
     *,
     remembers: bool = True,
-) -> Verdict | Fenced:
-    """InitProducerId; `expected` is what the producer thinks it is (KIP-360). `remembers` as with `fenced`."""
-    if expected is not None and not _may_expect(known, expected):
+) -> TransitionResult | FencingAbort:
+    """InitProducerId; `expected` is what the producer thinks it is (KIP-360). `remembers` as with `prepare_fence`."""
+    if expected is not None and not _is_valid_producer(known, expected):
         return ErrorCode.PRODUCER_FENCED
     if known.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    if known.state is State.ONGOING:
-        aborting = fenced(known, new_id, now_ms, remembers=remembers)
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE if aborting is None else Fenced(aborting)
+    if known.state is TransactionState.ONGOING:
+        aborting = prepare_fence(known, new_id, now_ms, remembers=remembers)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if aborting is None else FencingAbort(aborting)
     fresh = known._replace(
-        state=State.EMPTY,
+        state=TransactionState.EMPTY,
         timeout_ms=timeout_ms,
         updated_ms=now_ms,
         started_ms=-1,
         partitions=frozenset(),
         next_id=NO_ID,
     )
-    if known.exhausted and (expected is None or expected.epoch == known.epoch):
+    if known.epoch_exhausted and (expected is None or expected.epoch == known.epoch):
         producer_id = new_id()
         if producer_id is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -148,46 +148,50 @@ def initialised(
     return fresh if expected.epoch == known.last_epoch else ErrorCode.PRODUCER_FENCED
 
 
-def _may_expect(known: Transaction, expected: Identity) -> bool:
+def _is_valid_producer(known: TransactionMetadata, expected: TransactionOwner) -> bool:
     """Whether a producer may be the one that is known: its epoch is looked at later."""
     renumbered = expected.producer_id == known.previous_id and expected.epoch >= LAST_EPOCH
     return known.epoch == NO_EPOCH or expected.producer_id == known.producer_id or renumbered
 
 
-def fenced(known: Transaction, new_id: NewId, now_ms: int, *, remembers: bool = True) -> Transaction | None:
+def prepare_fence(
+    known: TransactionMetadata, new_id: NewId, now_ms: int, *, remembers: bool = True
+) -> TransactionMetadata | None:
     """The coordinator's own end of an open transaction, for a successor or after its time-out; None: no new id can be had.
 
     Brokers from 4.0 on remember the epoch: its producer may then ask for the next one by naming it, and gets the fencing one;
     and if the fencing one is the last, they go over to a new producer id at once.
     """
     last = known.epoch if remembers else NO_EPOCH
-    next_id = new_id() if remembers and known.exhausted else NO_ID
+    next_id = new_id() if remembers and known.epoch_exhausted else NO_ID
     if next_id is None:
         return None
     return known._replace(
-        state=State.PREPARE_ABORT, epoch=known.epoch + 1, last_epoch=last, next_id=next_id, updated_ms=now_ms
+        state=TransactionState.PREPARE_ABORT, epoch=known.epoch + 1, last_epoch=last, next_id=next_id, updated_ms=now_ms
     )
 
 
-def _owned(known: Transaction, who: Identity) -> ErrorCode:
+def _check_owner(known: TransactionMetadata, who: TransactionOwner) -> ErrorCode:
     if known.producer_id != who.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return ErrorCode.NONE if known.epoch == who.epoch else ErrorCode.PRODUCER_FENCED
 
 
-def added(known: Transaction, who: Identity, partitions: frozenset[Key], version: int, now_ms: int) -> Verdict:
+def prepare_add_partitions(
+    known: TransactionMetadata, who: TransactionOwner, partitions: frozenset[Key], version: int, now_ms: int
+) -> TransitionResult:
     """AddPartitionsToTxn, or what stands for it in a Produce or TxnOffsetCommit request of version 2."""
-    error = _owned(known, who)
+    error = _check_owner(known, who)
     if error is not ErrorCode.NONE:
         return error
     if known.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    if known.state is State.ONGOING:
+    if known.state is TransactionState.ONGOING:
         if partitions <= known.partitions:
             return ErrorCode.NONE
         return known._replace(partitions=known.partitions | partitions, version=version, updated_ms=now_ms)
     return known._replace(
-        state=State.ONGOING,
+        state=TransactionState.ONGOING,
         partitions=partitions,
         started_ms=now_ms,
         updated_ms=now_ms,
@@ -196,35 +200,37 @@ def added(known: Transaction, who: Identity, partitions: frozenset[Key], version
     )
 
 
-def holds(known: Transaction, who: Identity, partition: Key) -> ErrorCode:
+def verify_partition(known: TransactionMetadata, who: TransactionOwner, partition: Key) -> ErrorCode:
     """Whether a partition is in the producer's open transaction (version 1, which adds partitions beforehand)."""
-    error = _owned(known, who)
+    error = _check_owner(known, who)
     if error is not ErrorCode.NONE:
         return error
     if known.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    there = known.state is State.ONGOING and partition in known.partitions
+    there = known.state is TransactionState.ONGOING and partition in known.partitions
     return ErrorCode.NONE if there else ErrorCode.TRANSACTION_ABORTABLE
 
 
-def ended(known: Transaction, who: Identity, *, commit: bool, now_ms: int) -> Verdict:
+def prepare_end(known: TransactionMetadata, who: TransactionOwner, *, commit: bool, now_ms: int) -> TransitionResult:
     """EndTxn of version 1: identity and epoch stay."""
-    error = _owned(known, who)
+    error = _check_owner(known, who)
     if error is not ErrorCode.NONE:
         return error
-    if known.state is State.ONGOING:
-        state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    if known.state is TransactionState.ONGOING:
+        state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         return known._replace(state=state, updated_ms=now_ms, version=1)
-    return _ended_already(known, commit=commit)
+    return _check_already_ended(known, commit=commit)
 
 
-def _ended_already(known: Transaction, *, commit: bool) -> ErrorCode:
+def _check_already_ended(known: TransactionMetadata, *, commit: bool) -> ErrorCode:
     if OUTCOME.get(known.state) is not commit:
         return ErrorCode.INVALID_TXN_STATE
     return ErrorCode.CONCURRENT_TRANSACTIONS if known.state in PREPARED else ErrorCode.NONE
 
 
-def ended_with_bump(known: Transaction, who: Identity, *, commit: bool, new_id: NewId, now_ms: int) -> Verdict:
+def prepare_end_with_epoch_bump(
+    known: TransactionMetadata, who: TransactionOwner, *, commit: bool, new_id: NewId, now_ms: int
+) -> TransitionResult:
     """EndTxn of version 2: the next transaction has the next epoch, or a new id; NONE tells that `known` is the answer again."""
     renumbered = known.previous_id == who.producer_id and who.epoch == LAST_EPOCH and known.epoch == 0
     if known.producer_id != who.producer_id and not renumbered:
@@ -232,31 +238,33 @@ def ended_with_bump(known: Transaction, who: Identity, *, commit: bool, new_id: 
     again = known.epoch == who.epoch + 1 or renumbered
     current = known.epoch == who.epoch
     if known.state in PREPARED:
-        return _ended_already(known, commit=commit) if again else ErrorCode.PRODUCER_FENCED
+        return _check_already_ended(known, commit=commit) if again else ErrorCode.PRODUCER_FENCED
     if known.state in COMPLETE and again:
-        return _ended_already(known, commit=commit)
+        return _check_already_ended(known, commit=commit)
     if not current:
         return ErrorCode.PRODUCER_FENCED
-    if known.state is not State.ONGOING and commit:
+    if known.state is not TransactionState.ONGOING and commit:
         return ErrorCode.INVALID_TXN_STATE
-    next_id = new_id() if known.exhausted else NO_ID
+    next_id = new_id() if known.epoch_exhausted else NO_ID
     if next_id is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return known._replace(
-        state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
+        state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
         epoch=known.epoch + 1,
         last_epoch=known.epoch,
         next_id=next_id,
         version=2,
-        started_ms=known.started_ms if known.state is State.ONGOING else now_ms,
+        started_ms=known.started_ms if known.state is TransactionState.ONGOING else now_ms,
         updated_ms=now_ms,
     )
 
 
-def completed(known: Transaction, now_ms: int) -> Transaction:
+def prepare_complete(known: TransactionMetadata, now_ms: int) -> TransactionMetadata:
     """All markers are written."""
     done = known._replace(
-        state=State.COMPLETE_COMMIT if known.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT,
+        state=TransactionState.COMPLETE_COMMIT
+        if known.state is TransactionState.PREPARE_COMMIT
+        else TransactionState.COMPLETE_ABORT,
         partitions=frozenset(),
         updated_ms=now_ms,
         next_id=NO_ID,

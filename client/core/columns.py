@@ -152,7 +152,7 @@ def _nils(count: int) -> list[Any]:
     return [None] * count
 
 
-def head(rest: bytes, seq: int, level: int) -> bytes:
+def pack_head(rest: bytes, seq: int, level: int) -> bytes:
     """What goes before the rest, length prefix included."""
     return _HEAD.pack(HEAD_BYTES + len(rest), _ARRAY_OF_NINE, Type.SEND, _UINT64, seq, level)
 

@@ -8,7 +8,7 @@ from ...api.metadata import PartitionMetadata
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedPartitions:
     partitions: Sequence[PartitionMetadata]
     due_at: float
 
@@ -24,16 +24,16 @@ class PartitionCache:
         remembered; what was learnt first is forgotten first."""
         self._max_age_s: Final = max_age_s
         self._topics_max: Final = topics_max
-        self._known: dict[str, _Known] = {}
+        self._topics: dict[str, _CachedPartitions] = {}
 
     def get(self, topic: str) -> Sequence[PartitionMetadata] | None:
         """None: nothing is known of the topic."""
-        known = self._known.get(topic)
+        known = self._topics.get(topic)
         return None if known is None else known.partitions
 
     def is_due(self, topic: str, now: float) -> bool:
         """It is time to ask again. True once in `max_age_s`."""
-        known = self._known.get(topic)
+        known = self._topics.get(topic)
         if known is None or now < known.due_at:
             return False
         known.due_at = now + self._max_age_s
@@ -41,6 +41,6 @@ class PartitionCache:
 
     def learn(self, topic: str, partitions: Sequence[PartitionMetadata], now: float) -> None:
         """The daemon answered."""
-        if topic not in self._known and len(self._known) >= self._topics_max:
-            _ = self._known.pop(next(iter(self._known)), None)
-        self._known[topic] = _Known(tuple(partitions), now + self._max_age_s)
+        if topic not in self._topics and len(self._topics) >= self._topics_max:
+            _ = self._topics.pop(next(iter(self._topics)), None)
+        self._topics[topic] = _CachedPartitions(tuple(partitions), now + self._max_age_s)

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...api.errors import ClosedError, OutcomeUnknownError, PenstockError, RefusedError, RefusedRange
-from ...api.futures import Answer, Gate, Outcome
+from ...api.futures import Answer, Condition, FrameOutcome
 from ...api.metadata import OffsetRun
 from ...wire import frames
 from ...wire.frames import Code, Level, Type
-from .columns import FRAME_OVERHEAD_BYTES, Columns, check_topic, head, new_packer
+from .columns import FRAME_OVERHEAD_BYTES, Columns, check_topic, new_packer, pack_head
 
 NO_SEQUENCE: Final = -1
-QUESTIONS_FROM: Final = 1 << 62
+REQUEST_SEQUENCE_START: Final = 1 << 62
 """FLUSH and PARTITIONS count from here. A number taken from among those of the frames would be one that no frame ever comes
 with, and the daemon remembers each such gap."""
 LEVEL_NAMES: Final = {Level.ACCEPTED: "accepted", Level.SPOOLED: "spooled", Level.DELIVERED: "delivered"}
@@ -38,27 +38,27 @@ class WindowLimits(NamedTuple):
 class Frame:
     """Records that travel together."""
 
-    __slots__ = ("charge", "columns", "level", "number", "opened_at", "outcome", "rest", "seq")
+    __slots__ = ("charge", "columns", "level", "number", "opened_at", "outcome", "payload", "seq")
 
-    def __init__(self, outcome: Outcome, level: int, *, opened_at: float) -> None:
+    def __init__(self, outcome: FrameOutcome, level: int, *, opened_at: float) -> None:
         self.outcome = outcome
         self.level = level
         self.opened_at = opened_at
         self.columns: Columns | None = None
-        self.rest: bytes | None = None
+        self.payload: bytes | None = None
         self.charge = 0
         self.number = -1
         self.seq = NO_SEQUENCE
 
 
-class Ask(NamedTuple):
+class PartitionsRequest(NamedTuple):
     """A question for a topic's partitions; `answer` gets them, or why there are none."""
 
     topic: str
     answer: Callable[[Sequence[frames.PartitionInfo] | None, PenstockError | None], None]
 
 
-class Settled(NamedTuple):
+class SettledFrame(NamedTuple):
     """A frame's end, to be told to those who wait for it, and then to the window (`finish`)."""
 
     frame: Frame
@@ -66,18 +66,18 @@ class Settled(NamedTuple):
     error: PenstockError | None
 
 
-class ForeignSessionError(Exception):
+class ClientIdInUseError(Exception):
     """The daemon knows sequences of this client id that this producer never used: another program uses it too."""
 
 
 class Window:
     """See the module. `durable`: the session has a client id, so the daemon says where its sequences begin."""
 
-    def __init__(self, limits: WindowLimits, gate: Gate, *, durable: bool) -> None:
+    def __init__(self, limits: WindowLimits, gate: Condition, *, durable: bool) -> None:
         self.limits: Final = limits
         self.frame_bytes_max = frames.FRAME_BYTES_MAX
         self.held_bytes = 0
-        self._gate: Final = gate
+        self._condition: Final = gate
         self._durable: Final = durable
         self._packer: Final = new_packer()
         self._open: dict[str, Frame] = {}
@@ -85,13 +85,13 @@ class Window:
         self._sent: dict[int, Frame] = {}
         self._pending: dict[int, Frame] = {}
         self._drained: list[Frame] = []
-        self._asks: deque[Ask] = deque()
-        self._asked: dict[int, Ask] = {}
+        self._unsent_requests: deque[PartitionsRequest] = deque()
+        self._sent_requests: dict[int, PartitionsRequest] = {}
         self._online = False
-        self._greeted = False
+        self._welcomed = False
         self._next_seq = 0
-        self._next_question = QUESTIONS_FROM
-        self._numbers = 0
+        self._next_request_sequence = REQUEST_SEQUENCE_START
+        self._next_number = 0
         self._flush_through = -1
         self._flush_sent = -1
 
@@ -112,7 +112,7 @@ class Window:
         timestamp_ms: int | None,
         size: int,
         now: float,
-    ) -> tuple[Outcome, int, bool]:
+    ) -> tuple[FrameOutcome, int, bool]:
         """Take a record of `size` bytes; `headers` flat. Returns its frame's outcome, its index in the frame, and whether the
         thread should stir: something is ready to be written, or a first column has begun to wait.
 
@@ -144,39 +144,39 @@ class Window:
 
     def _new_frame(self, topic: str, level: int, now: float) -> Frame:
         check_topic(topic)
-        frame = self._open[topic] = Frame(Outcome(topic, self._gate), level, opened_at=now)
+        frame = self._open[topic] = Frame(FrameOutcome(topic, self._condition), level, opened_at=now)
         frame.columns = Columns()
         frame.charge = FRAME_OVERHEAD_BYTES
         self.held_bytes += FRAME_OVERHEAD_BYTES
         return frame
 
-    def put(self, topic: str, level: int, parts: Sequence[tuple[int, bytes]], *, now: float) -> list[Outcome]:
+    def put(self, topic: str, level: int, parts: Sequence[tuple[int, bytes]], *, now: float) -> list[FrameOutcome]:
         """Take whole frames, packed already: (records, bytes) each."""
         check_topic(topic)
         if topic in self._open:
             self._seal(topic)
-        outcomes: list[Outcome] = []
+        outcomes: list[FrameOutcome] = []
         for count, rest in parts:
-            outcome = Outcome(topic, self._gate)
+            outcome = FrameOutcome(topic, self._condition)
             outcome.count = count
             frame = Frame(outcome, level, opened_at=now)
-            frame.rest = rest
+            frame.payload = rest
             frame.charge = len(rest)
             self.held_bytes += frame.charge
             self._enqueue(frame)
             outcomes.append(outcome)
         return outcomes
 
-    def ask(self, ask: Ask) -> None:
+    def request_partitions(self, ask: PartitionsRequest) -> None:
         """Have the daemon asked for a topic's partitions."""
-        self._asks.append(ask)
+        self._unsent_requests.append(ask)
 
     def flush(self) -> int:
         """Nothing held now waits for company any more, here or in the daemon. Returns a mark for `flushed`."""
         self.seal_all()
         if self._pending:
-            self._flush_through = self._numbers - 1
-        return self._numbers - 1
+            self._flush_through = self._next_number - 1
+        return self._next_number - 1
 
     def flushed(self, mark: int) -> bool:
         """Whether everything held at that `flush` has ended."""
@@ -192,7 +192,7 @@ class Window:
         """Whether records wait for company."""
         return bool(self._open)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[FrameOutcome]:
         """Of every frame that is held."""
         return [frame.outcome for frame in (*self._pending.values(), *self._open.values())]
 
@@ -215,8 +215,8 @@ class Window:
         self._enqueue(self._open.pop(topic))
 
     def _enqueue(self, frame: Frame) -> None:
-        frame.number = self._numbers
-        self._numbers += 1
+        frame.number = self._next_number
+        self._next_number += 1
         self._pending[frame.number] = frame
         self._unsent.append(frame)
 
@@ -224,7 +224,7 @@ class Window:
 
     def unanswered_from(self) -> int | None:
         """The lowest sequence that may still be sent again, to be asked while there is no connection; None before the first."""
-        if not self._greeted:
+        if not self._welcomed:
             return None
         if self._unsent and self._unsent[0].seq != NO_SEQUENCE:
             return self._unsent[0].seq
@@ -237,16 +237,16 @@ class Window:
             ForeignSessionError: the client id is used by another program as well.
         """
         if self._durable:
-            if self._greeted and greeting.high >= self._next_seq:
-                raise ForeignSessionError(
+            if self._welcomed and greeting.high >= self._next_seq:
+                raise ClientIdInUseError(
                     f"the daemon has sequence {greeting.high} of this client id, this producer used {self._next_seq - 1}"
                 )
             self._next_seq = max(self._next_seq, greeting.high + 1)
         self.frame_bytes_max = greeting.limits.get("frame_bytes_max", frames.FRAME_BYTES_MAX)
-        self._greeted = True
+        self._welcomed = True
         self._online = True
 
-    def lost(self) -> None:
+    def connection_lost(self) -> None:
         """The connection is gone, and with it all answers that were on their way."""
         self._online = False
         again = sorted([*self._sent.values(), *self._drained], key=lambda frame: frame.number)
@@ -259,8 +259,8 @@ class Window:
         self._unsent.extendleft(reversed(again))
         self._sent = {}
         self._drained = []
-        self._asks.extendleft(self._asked.values())
-        self._asked = {}
+        self._unsent_requests.extendleft(self._sent_requests.values())
+        self._sent_requests = {}
         self._flush_sent = -1
 
     @property
@@ -273,17 +273,17 @@ class Window:
         """Whether `take_writes` would give something."""
         if not self._online or self._drained:
             return False
-        return bool(self._unsent or self._asks) or self._flush_due()
+        return bool(self._unsent or self._unsent_requests) or self._flush_due()
 
     def take_writes(self, bytes_wanted: int) -> list[bytes]:
         """What to write next, in order, until `bytes_wanted` are reached."""
         taken: list[bytes] = []
         if not self._online or self._drained:
             return taken
-        while self._asks:
-            ask = self._asks.popleft()
-            seq = self._question()
-            self._asked[seq] = ask
+        while self._unsent_requests:
+            ask = self._unsent_requests.popleft()
+            seq = self._request_sequence()
+            self._sent_requests[seq] = ask
             taken.append(frames.pack((Type.PARTITIONS, seq, ask.topic)))
         size = 0
         while self._unsent and size < bytes_wanted:
@@ -292,28 +292,28 @@ class Window:
             if frame.seq == NO_SEQUENCE:
                 frame.seq = self._sequence()
             self._sent[frame.seq] = frame
-            taken += (head(rest, frame.seq, frame.level), rest)
+            taken += (pack_head(rest, frame.seq, frame.level), rest)
             size += len(rest)
         if self._flush_due():
-            taken.append(frames.pack((Type.FLUSH, self._question())))
+            taken.append(frames.pack((Type.FLUSH, self._request_sequence())))
             self._flush_sent = self._flush_through
         return taken
 
     def _packed(self, frame: Frame) -> bytes:
-        if frame.rest is None:
+        if frame.payload is None:
             assert frame.columns is not None
-            frame.rest = frame.columns.pack(self._packer, frame.outcome.topic)
+            frame.payload = frame.columns.pack(self._packer, frame.outcome.topic)
             frame.columns = None
-        return frame.rest
+        return frame.payload
 
     def _sequence(self) -> int:
         seq = self._next_seq
         self._next_seq += 1
         return seq
 
-    def _question(self) -> int:
-        seq = self._next_question
-        self._next_question += 1
+    def _request_sequence(self) -> int:
+        seq = self._next_request_sequence
+        self._next_request_sequence += 1
         return seq
 
     def _flush_due(self) -> bool:
@@ -325,24 +325,24 @@ class Window:
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
-    def answered(self, message: frames.Acks | frames.Refused | frames.Done) -> Iterator[Settled]:
+    def settle(self, message: frames.Acks | frames.Refused | frames.Done) -> Iterator[SettledFrame]:
         """What an answer settles; answers to nothing we know are ignored."""
         match message:
             case frames.Acks(acks):
                 for ack in acks:
                     frame = self._sent.pop(ack.seq, None)
                     if frame is not None:
-                        yield Settled(frame, *_outcome(ack))
+                        yield SettledFrame(frame, *_answer_of(ack))
             case frames.Refused(seq, code, text, retry_ms):
                 if seq is not None:
                     yield from self._refused(seq, code, text, retry_ms)
             case frames.Done(seq, result):
-                ask = self._asked.pop(seq, None)
+                ask = self._sent_requests.pop(seq, None)
                 if ask is not None:
                     ask.answer(result, None)
 
-    def _refused(self, seq: int, code: str, text: str, retry_ms: int | None) -> Iterator[Settled]:
-        ask = self._asked.pop(seq, None)
+    def _refused(self, seq: int, code: str, text: str, retry_ms: int | None) -> Iterator[SettledFrame]:
+        ask = self._sent_requests.pop(seq, None)
         if ask is not None:
             ask.answer(None, RefusedError(code, text, retry_ms=retry_ms))
         frame = self._sent.pop(seq, None)
@@ -351,40 +351,40 @@ class Window:
         if code == Code.DRAINING:
             self._drained.append(frame)
         else:
-            yield Settled(frame, None, RefusedError(code, text, retry_ms=retry_ms))
+            yield SettledFrame(frame, None, RefusedError(code, text, retry_ms=retry_ms))
 
-    def finish(self, settled: Sequence[Settled]) -> None:
+    def finish(self, settled: Sequence[SettledFrame]) -> None:
         """Those who waited have been told: let go of the frames."""
         for one in settled:
             del self._pending[one.frame.number]
             self.held_bytes -= one.frame.charge
 
-    def abandon(self, text: str, cause: PenstockError | None = None) -> list[Settled]:
+    def abandon(self, text: str, cause: PenstockError | None = None) -> list[SettledFrame]:
         """Give everything up. What was never written certainly was not taken; of the rest nobody knows."""
         self.seal_all()
-        settled: list[Settled] = []
+        settled: list[SettledFrame] = []
         for frame in self._pending.values():
             written = frame.seq != NO_SEQUENCE
             error = OutcomeUnknownError(text) if written else (cause or ClosedError(text))
-            settled.append(Settled(frame, None, error))
+            settled.append(SettledFrame(frame, None, error))
         self._unsent.clear()
         self._sent = {}
         self._drained = []
-        for ask in (*self._asks, *self._asked.values()):
+        for ask in (*self._unsent_requests, *self._sent_requests.values()):
             ask.answer(None, cause or ClosedError(text))
-        self._asks.clear()
-        self._asked = {}
+        self._unsent_requests.clear()
+        self._sent_requests = {}
         return settled
 
 
-def _outcome(ack: frames.Ack) -> tuple[Answer | None, PenstockError | None]:
+def _answer_of(ack: frames.Ack) -> tuple[Answer | None, PenstockError | None]:
     level = None if ack.level is None else LEVEL_NAMES[Level(ack.level)]
     runs = [OffsetRun(*run) for run in ack.runs or ()]
     refused = [RefusedRange(*one) for one in ack.refused or ()]
-    return Answer(level, runs, ack.partitions, refused, bool(ack.flags & frames.FLAG_WEAK)), None
+    return Answer(level, runs, ack.partitions, refused, bool(ack.flags & frames.FLAG_SINGLE_REPLICA)), None
 
 
-def columns_size(columns: Sequence[Any]) -> int:
+def record_count(columns: Sequence[Any]) -> int:
     """Number of records in whole columns: that of the values, which come third.
 
     Raises:

@@ -10,9 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ...wire.audit_records import CLOSED, MINUTE_MS, RUNNING, AuditRecord, Heartbeat, Hole, Intake, Outcome, Range
+from ...wire.audit_records import (
+    CLOSED,
+    MINUTE_MS,
+    RUNNING,
+    AuditHeartbeat,
+    AuditHole,
+    AuditIntake,
+    AuditOutcome,
+    AuditRange,
+    AuditRecord,
+)
 from ...wire.record_ids import incarnation_text
-from ..ledger.audit_counts import Books
+from ..ledger.audit_counts import AuditCounts
 from ..ledger.audit_rows import Minute, MinuteKey
 from ..ledger.entries import RefusedEntry
 
@@ -26,12 +36,12 @@ class Draft:
 
     records: list[AuditRecord] = field(default_factory=list[AuditRecord])
     refusals: list[RefusedEntry] = field(default_factory=list[RefusedEntry])
-    told: list["_Told"] = field(default_factory=list["_Told"])
+    minutes: list["_DraftedMinute"] = field(default_factory=list["_DraftedMinute"])
     is_last: bool = False
     """It ends its round."""
 
 
-class _Told(NamedTuple):
+class _DraftedMinute(NamedTuple):
     """A minute, and what a draft says of it. `is_final`: nothing more will come of it."""
 
     minute: Minute
@@ -40,12 +50,12 @@ class _Told(NamedTuple):
     is_final: bool
 
 
-class Statements:
+class AuditPublication:
     """Owner of the rounds and of the versions. `now` is CLOCK_MONOTONIC seconds."""
 
-    def __init__(self, books: Books, *, host: str, starts: int, interval_s: float) -> None:
+    def __init__(self, books: AuditCounts, *, host: str, starts: int, interval_s: float) -> None:
         """`starts`: of this spool's router, this one included; versions of a later start are higher."""
-        self._books = books
+        self._audit_counts = books
         self._host = host
         self._version = starts << 32
         self._interval_s = interval_s
@@ -63,19 +73,19 @@ class Statements:
         """When the next round should begin."""
         if self._last_at is None:
             return 0.0
-        wait_s = min(self._interval_s, SETTLED_AFTER_S) if self._books.settled else self._interval_s
+        wait_s = min(self._interval_s, SETTLED_AFTER_S) if self._audit_counts.settled else self._interval_s
         return self._last_at + wait_s
 
     def begin(self, now: float) -> None:
         """A round begins: what is settled first, then what changed."""
-        books = self._books
+        books = self._audit_counts
         self._last_at = now
         self._in_round = True
-        self._queue = deque(dict.fromkeys((*books.settled, *books.touched, *books.current())))
+        self._queue = deque(dict.fromkeys((*books.settled, *books.changed, *books.current())))
 
     def begin_closing(self, now: float) -> bool:
         """The last round. False: something is pending, so that nothing can be closed."""
-        if any(minute.pending for minute in self._books.minutes.values()):
+        if any(minute.pending for minute in self._audit_counts.minutes.values()):
             return False
         self._closing = True
         self.begin(now)
@@ -88,25 +98,25 @@ class Statements:
         while self._queue and minutes_max > 0 and nbytes < bytes_max:
             minute = self._queue.popleft()
             minutes_max -= 1
-            if self._books.minutes.get(minute.key) is not minute:
+            if self._audit_counts.minutes.get(minute.key) is not minute:
                 continue
             nbytes += self._draft_minute(draft, minute, sent_ms)
         if not self._queue:
-            draft.records.append(self._heartbeat(sent_ms, {told.minute.key for told in draft.told if told.is_final}))
+            draft.records.append(self._heartbeat(sent_ms, {told.minute.key for told in draft.minutes if told.is_final}))
             draft.is_last = True
         return draft
 
     def spooled(self, draft: Draft) -> None:
         """The draft's records are in the log, behind what they count."""
-        books = self._books
-        for minute, totals, outcomes, is_final in draft.told:
-            minute.told = totals
+        books = self._audit_counts
+        for minute, totals, outcomes, is_final in draft.minutes:
+            minute.published = totals
             minute.refused_in_log = sum(minute.refused.values())
-            minute.told_outcomes.update(outcomes)
+            minute.published_outcomes.update(outcomes)
             if is_final:
-                books.forget(minute)
+                books.remove(minute)
             else:
-                books.touched.pop(minute, None)
+                books.changed.pop(minute, None)
         if draft.is_last:
             self._in_round = False
 
@@ -114,30 +124,30 @@ class Statements:
         """There was no room. The round ends; what it did not tell is told in the next."""
         self._queue.clear()
         self._in_round = False
-        for told in draft.told:
-            self._books.touched[told.minute] = None
+        for told in draft.minutes:
+            self._audit_counts.changed[told.minute] = None
 
     # --- records -----------------------------------------------------------------------------------------------------
 
     def _draft_minute(self, draft: Draft, minute: Minute, sent_ms: int) -> int:
         """About how many bytes were added."""
-        books = self._books
+        books = self._audit_counts
         is_final = minute in books.settled
         totals = _totals(minute)
         outcomes: dict[int, tuple[int, int]] = {}
         nbytes = 0
-        if totals != minute.told:
+        if totals != minute.published:
             refused = sum(minute.refused.values())
             if refused != minute.refused_in_log:
                 draft.refusals.append(RefusedEntry(*minute.key, sorted(minute.refused.items())))
             draft.records.append(self._intake(minute, sent_ms))
-            nbytes += 300 + 40 * sum(1 + len(span.lost) for span in minute.spans)
+            nbytes += 300 + 40 * sum(1 + len(span.lost) for span in minute.ranges)
         for seat, row in sorted(minute.outcomes.items()):
-            if minute.told_outcomes.get(seat) == (row.delivered, row.batches):
+            if minute.published_outcomes.get(seat) == (row.delivered, row.batches):
                 continue
             outcomes[seat] = (row.delivered, row.batches)
             draft.records.append(
-                Outcome(
+                AuditOutcome(
                     incarnation_text(books.incarnation),
                     self._host,
                     self._next_version(),
@@ -151,12 +161,12 @@ class Statements:
                 )
             )
             nbytes += 250
-        draft.told.append(_Told(minute, totals, outcomes, is_final))
+        draft.minutes.append(_DraftedMinute(minute, totals, outcomes, is_final))
         return nbytes
 
-    def _intake(self, minute: Minute, sent_ms: int) -> Intake:
-        return Intake(
-            incarnation_text(self._books.incarnation),
+    def _intake(self, minute: Minute, sent_ms: int) -> AuditIntake:
+        return AuditIntake(
+            incarnation_text(self._audit_counts.incarnation),
             self._host,
             self._next_version(),
             sent_ms,
@@ -166,22 +176,27 @@ class Statements:
             bytes=minute.nbytes,
             refused=dict(sorted(minute.refused.items())),
             ranges=tuple(
-                sorted(Range(span.index, span.first, span.end, span.settled, span.offset_end) for span in minute.spans)
+                sorted(
+                    AuditRange(span.index, span.first, span.end, span.settled, span.offset_end)
+                    for span in minute.ranges
+                )
             ),
             holes=tuple(
                 sorted(
-                    Hole(span.index, part.first, part.end, part.reason) for span in minute.spans for part in span.lost
+                    AuditHole(span.index, part.first, part.end, part.reason)
+                    for span in minute.ranges
+                    for part in span.lost
                 )
             ),
         )
 
-    def _heartbeat(self, sent_ms: int, final: Iterable[MinuteKey]) -> Heartbeat:
+    def _heartbeat(self, sent_ms: int, final: Iterable[MinuteKey]) -> AuditHeartbeat:
         """`final`: minutes told for the last time before it, in the same frame."""
-        books = self._books
+        books = self._audit_counts
         told = set(final)
         closed_before = books.minute * MINUTE_MS
         open_minutes = [key.minute for key in books.minutes if key not in told]
-        return Heartbeat(
+        return AuditHeartbeat(
             incarnation_text(books.incarnation),
             self._host,
             self._next_version(),
@@ -201,7 +216,7 @@ class Statements:
 def _totals(minute: Minute) -> tuple[int, ...]:
     """What changes when the minute does."""
     settled = lost = offsets = 0
-    for span in minute.spans:
+    for span in minute.ranges:
         settled += span.settled
         offsets += span.offset_end
         lost += sum(part.end - part.first for part in span.lost)

@@ -12,18 +12,18 @@ from typing import Final, NamedTuple, cast
 
 import msgpack
 
-from ...config.model import Audit
+from ...config.model import AuditSettings
 from ...producer.kernel.frames import murmur2
 from ...runtime import logs
 from ...wire.audit_records import MINUTE_MS, AuditRecord
 from ...wire.frames import Level, Type
 from ...wire.record_ids import incarnation_text
-from ..ledger.audit_counts import Books
-from ..metadata.topics import KnownTopics
-from ..sessions.intake import Intake
+from ..ledger.audit_counts import AuditCounts
+from ..metadata.topics import TopicMetadata
+from ..sessions.intake import FrameIntake
 from ..sessions.routing import Route
-from ..spool.frame_store import FrameStore
-from .publication import Draft, Statements
+from ..spool.frame_store import SpoolFrameStore
+from .publication import AuditPublication, Draft
 
 LOOK_AGAIN_S: Final = 10.0
 """Brokers are asked so often whether a missing topic has been made."""
@@ -44,7 +44,7 @@ class AuditState(Enum):
     """Nothing is known of the topic yet."""
     MISSING = "missing"
     """Brokers know no such topic, or do not let us see it."""
-    TELLING = "telling"
+    PUBLISHING = "telling"
     """Statements go out."""
     CLOSED = "closed"
     """Everything was delivered, and the last heartbeat says so."""
@@ -54,132 +54,136 @@ class _Closing(Enum):
     """How far the end of telling is."""
 
     NOT_YET = auto()
-    LOOKING = auto()
+    WAITING_FOR_BROKER = auto()
     """For a broker to tell it to."""
-    TELLING = auto()
+    PUBLISHING = auto()
     GIVEN_UP = auto()
 
 
-class Rooms(NamedTuple):
+class AuditPorts(NamedTuple):
     """What the session uses of the router."""
 
-    intake: Intake
-    store: FrameStore
-    topics: KnownTopics
+    intake: FrameIntake
+    store: SpoolFrameStore
+    topics: TopicMetadata
 
 
 class AuditSession:
     """Owner of the rounds. `now` is CLOCK_MONOTONIC seconds, `wall_ms` ms since 1970."""
 
-    def __init__(self, settings: Audit, books: Books, rooms: Rooms, *, starts: int) -> None:
+    def __init__(self, settings: AuditSettings, books: AuditCounts, rooms: AuditPorts, *, starts: int) -> None:
         """`starts`: of this spool's router, this one included."""
         self._settings = settings
         self._stop_wait_s = settings.stop_wait_ms / 1_000
-        self._books = books
+        self._audit_counts = books
         self._intake, self._store, self._topics = rooms
-        self._statements = Statements(books, host=socket.gethostname(), starts=starts, interval_s=settings.interval_s)
-        self._look_at = 0.0
+        self._publication = AuditPublication(
+            books, host=socket.gethostname(), starts=starts, interval_s=settings.interval_s
+        )
+        self._topic_retry_at = 0.0
         self._closing = _Closing.NOT_YET
         self._closing_until = math.inf
-        self._dropped_told = 0
-        self._eras_told = books.era
+        self._dropped_logged = 0
+        self._eras_logged = books.era
         self._log = logs.get()
         self.state = AuditState.WAITING
-        self.trouble: str | None = None
+        self.last_error: str | None = None
         """Why the topic cannot be written to, in words."""
         self.rounds = 0
-        self.too_large = 0
-        self.no_room = 0
-        self.told_at: float | None = None
+        self.records_too_large = 0
+        self.rounds_spool_full = 0
+        self.last_published_at: float | None = None
         """When a round last ended."""
 
     @property
-    def books(self) -> Books:
-        return self._books
+    def audit_counts(self) -> AuditCounts:
+        return self._audit_counts
 
     def unsettled_s(self) -> int:
         """Seconds of accept time from the oldest minute with something pending to the one that is not over; 0: there is none."""
-        books = self._books
+        books = self._audit_counts
         pending = [key.minute for key, minute in books.minutes.items() if minute not in books.settled]
         return max(books.minute - min(pending, default=books.minute), 0) * MINUTE_MS // 1_000
 
     def tick(self, now: float, wall_ms: int) -> None:
         """Now and then, before the log is written."""
-        self._tell_time(now, wall_ms)
+        self._set_clock(now, wall_ms)
         if self._closing is not _Closing.NOT_YET:
             return
-        if self._statements.in_round:
-            self._go_on(now, wall_ms)
-        elif now >= self._statements.due_at():
+        if self._publication.in_round:
+            self._publish_frame(now, wall_ms)
+        elif now >= self._publication.due_at():
             route = self._route(now)
             if route is not None and not self._pending(route):
-                self._statements.begin(now)
-                self._go_on(now, wall_ms)
+                self._publication.begin(now)
+                self._publish_frame(now, wall_ms)
 
     def next_deadline(self, now: float) -> float | None:
         """When there is something to do that no event announces."""
-        telling = self._closing in (_Closing.NOT_YET, _Closing.TELLING)
-        if telling and (self._statements.in_round or (self._closing is _Closing.TELLING and self.told_at == now)):
+        telling = self._closing in (_Closing.NOT_YET, _Closing.PUBLISHING)
+        if telling and (
+            self._publication.in_round or (self._closing is _Closing.PUBLISHING and self.last_published_at == now)
+        ):
             # Closing statements are made behind the round's write.
             return now
         due = self._closing_until
         if self._closing is _Closing.NOT_YET:
-            due = max(self._statements.due_at(), self._look_at)
+            due = max(self._publication.due_at(), self._topic_retry_at)
         # Once that is past, what is waited for (a topic, Kafka) comes as an event.
         return due if due > now else None
 
-    def closing(self, now: float, wall_ms: int, reachable_since: Callable[[float], bool | None]) -> bool:
+    def publish_closing(self, now: float, wall_ms: int, reachable_since: Callable[[float], bool | None]) -> bool:
         """Everything else is delivered, and the daemon stops: say so. True: it is worth waiting for. `reachable_since`: whether
         brokers answer, looked at from some time on; None: that is not known yet."""
         if self._closing is _Closing.NOT_YET:
-            self._tell_time(now, wall_ms)
-            self._closing = _Closing.LOOKING
+            self._set_clock(now, wall_ms)
+            self._closing = _Closing.WAITING_FOR_BROKER
             self._closing_until = now + self._stop_wait_s
-        if self._closing is _Closing.LOOKING and now < self._closing_until:
-            self._look(now, reachable_since(self._closing_until - self._stop_wait_s))
+        if self._closing is _Closing.WAITING_FOR_BROKER and now < self._closing_until:
+            self._begin_closing(now, reachable_since(self._closing_until - self._stop_wait_s))
         if self._closing is _Closing.GIVEN_UP or now >= self._closing_until:
             return False
-        if self._closing is _Closing.LOOKING:
+        if self._closing is _Closing.WAITING_FOR_BROKER:
             return True
-        if self._statements.in_round:
-            self._go_on(now, wall_ms)
-            return self._closing is _Closing.TELLING
+        if self._publication.in_round:
+            self._publish_frame(now, wall_ms)
+            return self._closing is _Closing.PUBLISHING
         if self.state is not AuditState.CLOSED:
             route = self._route(now)
             if route is None or self._pending(route):
                 # In a topic that had this part before, some may wait for ever.
                 return route is not None
             self.state = AuditState.CLOSED
-            self._log.info("audit_closed", incarnation=incarnation_text(self._books.incarnation))
+            self._log.info("audit_closed", incarnation=incarnation_text(self._audit_counts.incarnation))
         return False
 
-    def _look(self, now: float, reachable: bool | None) -> None:
+    def _begin_closing(self, now: float, reachable: bool | None) -> None:
         """Begin the last round, or give it up. Without a connection another try is waited for: brokers that went may be back."""
         route = self._route(now)
         if route is None or reachable is False:
             self._closing = _Closing.GIVEN_UP
         elif reachable:
-            began = self._statements.begin_closing(now)
-            self._closing = _Closing.TELLING if began else _Closing.GIVEN_UP
+            began = self._publication.begin_closing(now)
+            self._closing = _Closing.PUBLISHING if began else _Closing.GIVEN_UP
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
-    def _go_on(self, now: float, wall_ms: int) -> None:
+    def _publish_frame(self, now: float, wall_ms: int) -> None:
         """One frame of the round that has begun."""
         route = self._route(now)
-        draft = self._statements.draft(sent_ms=wall_ms, minutes_max=_MINUTES_MAX, bytes_max=_FRAME_BYTES)
-        if route is None or not self._spool(draft, route):
-            self.no_room += route is not None
-            if self._closing is _Closing.TELLING:
+        draft = self._publication.draft(sent_ms=wall_ms, minutes_max=_MINUTES_MAX, bytes_max=_FRAME_BYTES)
+        if route is None or not self._spool_draft(draft, route):
+            self.rounds_spool_full += route is not None
+            if self._closing is _Closing.PUBLISHING:
                 self._closing = _Closing.GIVEN_UP
-            self._statements.not_spooled(draft)
+            self._publication.not_spooled(draft)
             return
-        self._statements.spooled(draft)
+        self._publication.spooled(draft)
         if draft.is_last:
             self.rounds += 1
-            self.told_at = now
+            self.last_published_at = now
 
-    def _spool(self, draft: Draft, route: Route) -> bool:
+    def _spool_draft(self, draft: Draft, route: Route) -> bool:
         """Put a draft into the log: first what no other entry tells of it, then its records. False: there is no room."""
         pairs = [pair for record in draft.records if (pair := self._encoded(record, route)) is not None]
         if not pairs:
@@ -193,7 +197,7 @@ class AuditSession:
             return False
         for entry in draft.refusals:
             _ = self._store.append(entry)
-        return self._intake.take_own(route, bytearray(message), flush=draft.is_last)
+        return self._intake.append_own(route, bytearray(message), flush=draft.is_last)
 
     def _encoded(self, record: AuditRecord, route: Route) -> tuple[bytes, bytes] | None:
         """None: the topic takes no record so large, so this one is not told."""
@@ -201,7 +205,7 @@ class AuditSession:
         nbytes = len(key) + len(value) + _RECORD_OVERHEAD_BYTES
         if nbytes <= route.record_bytes_max:
             return key, value
-        self.too_large += 1
+        self.records_too_large += 1
         self._log.warning("audit_record_too_large", key=key.decode(), bytes=nbytes, bytes_max=route.record_bytes_max)
         return None
 
@@ -209,40 +213,40 @@ class AuditSession:
 
     def _route(self, now: float) -> Route | None:
         """Where statements go; None while that is not known."""
-        if self.state is AuditState.MISSING and now < self._look_at:
+        if self.state is AuditState.MISSING and now < self._topic_retry_at:
             return None
         topic = self._settings.topic
         route = self._intake.own_route(topic)
         if route is not None:
-            if self.state is not AuditState.TELLING:
+            if self.state is not AuditState.PUBLISHING:
                 self._log.info("audit_topic_found", topic=topic, partitions=route.partition_count)
-            self.state, self.trouble = AuditState.TELLING, None
+            self.state, self.last_error = AuditState.PUBLISHING, None
             return route
         trouble = self._topics.error(topic) or self._topics.invalid(topic) or self._topics.forbidden(topic)
         if trouble is not None:
             if self.state is not AuditState.MISSING:
                 self._log.warning("audit_topic_missing", topic=topic, reason=trouble)
-            self.state, self.trouble = AuditState.MISSING, trouble
+            self.state, self.last_error = AuditState.MISSING, trouble
             # Not asked for with every look at the cluster.
             self._topics.forget(topic)
-            self._look_at = now + LOOK_AGAIN_S
+            self._topic_retry_at = now + LOOK_AGAIN_S
         return None
 
     def _partition(self, route: Route) -> int:
         """All records of an incarnation lie in one partition, in order."""
-        return murmur2(incarnation_text(self._books.incarnation).encode()) % route.partition_count
+        return murmur2(incarnation_text(self._audit_counts.incarnation).encode()) % route.partition_count
 
     def _pending(self, route: Route) -> int:
         return route.states[self._partition(route)].pending
 
-    def _tell_time(self, now: float, wall_ms: int) -> None:
-        self._intake.tell_time(now, wall_ms)
-        accepting = self._intake.accepting
-        self._books.tick(accepting.read(wall_ms), accepting.steps_back)
-        if self._books.era > self._eras_told:
-            self._log.warning("clock_set_back", era=self._books.era)
-        self._eras_told = self._books.era
-        if self._books.dropped_minutes > self._dropped_told:
-            if not self._dropped_told:
-                self._log.warning("audit_minutes_dropped", minutes=self._books.dropped_minutes)
-            self._dropped_told = self._books.dropped_minutes
+    def _set_clock(self, now: float, wall_ms: int) -> None:
+        self._intake.set_clock(now, wall_ms)
+        accepting = self._intake.accept_clock
+        self._audit_counts.advance_to(accepting.read(wall_ms), accepting.steps_back)
+        if self._audit_counts.era > self._eras_logged:
+            self._log.warning("clock_set_back", era=self._audit_counts.era)
+        self._eras_logged = self._audit_counts.era
+        if self._audit_counts.dropped_minutes > self._dropped_logged:
+            if not self._dropped_logged:
+                self._log.warning("audit_minutes_dropped", minutes=self._audit_counts.dropped_minutes)
+            self._dropped_logged = self._audit_counts.dropped_minutes

@@ -24,10 +24,10 @@ from typing import Any, Final, cast
 from ...runtime.clock import wall_ms
 from ...wire.errors import FrameError
 from ...wire.frames import Code, RefusedRecords
-from ..leases.refused_batches import ParkedPart, ParkRequest
+from ..leases.refused_batches import DeadLetterPart, DeadLetterRequest
 from ..ledger.slice_rows import SliceRow, check_slice, read_rows
 from ..ledger.slices import PendingFrame, PendingSlice
-from ..sessions.acks import indexes
+from ..sessions.acks import partition_indexes
 from ..spool.disk import Disk
 
 VERSION: Final = 1
@@ -43,7 +43,7 @@ class DeadLetterError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """One parked group, without its records."""
 
     name: str
@@ -60,7 +60,7 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadRecord:
+class DeadLetterRecord:
     """One record of a letter. `unreadable`: why key, value and headers are missing."""
 
     ordinal: int
@@ -74,7 +74,7 @@ class DeadRecord:
     unreadable: str | None
 
 
-class DeadLetters:
+class DeadLetterStore:
     """The folder, and an index of whose records lie in it. `spool_id` is `Identity.spool_id`."""
 
     def __init__(self, directory: Path, spool_id: str, *, disk: Disk | None = None) -> None:
@@ -83,20 +83,20 @@ class DeadLetters:
         self._disk = disk or Disk()
         self._refused: dict[tuple[str, int], list[RefusedRecords]] = {}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for letter in list_letters(directory):
+        for letter in list_dead_letters(directory):
             if letter.name.startswith(spool_id):
-                self._note(letter)
+                self._index(letter)
 
-    def park(self, request: ParkRequest, read_slice: ReadSlice) -> str:
+    def park(self, request: DeadLetterRequest, read_slice: ReadSlice) -> str:
         """Keep the records of a request; they are on disk when this returns. The letter's name.
 
         Raises:
             OSError: they could not be written; nothing is parked.
         """
-        first = request.pieces[0].first
+        first = request.ranges[0].first
         name = f"{self._spool_id}-{request.partition}-{first}"
         records = [record for part in request.parts for record in _records(request, part, read_slice)]
-        letter = Letter(
+        letter = DeadLetter(
             name=name,
             wall_ms=wall_ms(),
             topic=request.topic,
@@ -104,14 +104,14 @@ class DeadLetters:
             code=request.code,
             error=request.error,
             message=request.message,
-            unsure=request.unsure,
+            unsure=request.may_be_written,
             records=len(records),
-            ordinals=[(piece.first, piece.count, piece.text) for piece in request.pieces],
+            ordinals=[(piece.first, piece.count, piece.text) for piece in request.ranges],
             frames=_frames(request),
         )
         lines = [_letter_line(letter, request.partition), *(_record_line(record) for record in records)]
         self._store(name, "".join(lines).encode())
-        self._note(letter)
+        self._index(letter)
         return name
 
     def lookup(self, client_id: str, seq: int) -> tuple[RefusedRecords, ...]:
@@ -124,7 +124,7 @@ class DeadLetters:
             if frame.client_id is not None:
                 frame.refused = list(self.lookup(frame.client_id, frame.seq))
 
-    def _note(self, letter: Letter) -> None:
+    def _index(self, letter: DeadLetter) -> None:
         for client_id, seq, refused in letter.frames:
             if client_id is not None:
                 known = self._refused.setdefault((client_id, seq), [])
@@ -148,9 +148,9 @@ class DeadLetters:
             os.close(folder)
 
 
-def list_letters(directory: Path) -> list[Letter]:
+def list_dead_letters(directory: Path) -> list[DeadLetter]:
     """All letters of a folder, oldest first. Files that are none are passed over."""
-    letters: list[Letter] = []
+    letters: list[DeadLetter] = []
     for path in directory.glob("*" + _SUFFIX):
         try:
             with path.open("rb") as file:
@@ -160,7 +160,7 @@ def list_letters(directory: Path) -> list[Letter]:
     return sorted(letters, key=lambda letter: (letter.wall_ms, letter.name))
 
 
-def show_letter(directory: Path, name: str) -> tuple[Letter, list[DeadRecord]]:
+def read_dead_letter(directory: Path, name: str) -> tuple[DeadLetter, list[DeadLetterRecord]]:
     """One letter with its records.
 
     Raises:
@@ -175,7 +175,7 @@ def show_letter(directory: Path, name: str) -> tuple[Letter, list[DeadRecord]]:
     return _letter(name, first), [_record(name, line) for line in lines]
 
 
-def _records(request: ParkRequest, part: ParkedPart, read_slice: ReadSlice) -> list[DeadRecord]:
+def _records(request: DeadLetterRequest, part: DeadLetterPart, read_slice: ReadSlice) -> list[DeadLetterRecord]:
     piece, frame = part.slice, part.slice.frame
     rows: list[SliceRow] = []
     unreadable: str | None = None
@@ -186,9 +186,9 @@ def _records(request: ParkRequest, part: ParkedPart, read_slice: ReadSlice) -> l
     except (OSError, FrameError) as error:
         # The group is parked all the same: what cannot be read can never be sent.
         unreadable = str(error)
-    places = _places(piece, request.index)
+    places = _frame_indexes(piece, request.index)
     return [
-        DeadRecord(
+        DeadLetterRecord(
             ordinal=piece.first + at,
             client_id=frame.client_id,
             seq=frame.seq,
@@ -203,20 +203,20 @@ def _records(request: ParkRequest, part: ParkedPart, read_slice: ReadSlice) -> l
     ]
 
 
-def _places(piece: PendingSlice, index: int) -> list[int]:
+def _frame_indexes(piece: PendingSlice, index: int) -> list[int]:
     """The place in the frame of each record of a slice."""
     if piece.frame.partitions is None:
         return list(range(piece.count))
-    return [place for place, partition in enumerate(indexes(piece.frame.partitions)) if partition == index]
+    return [place for place, partition in enumerate(partition_indexes(piece.frame.partitions)) if partition == index]
 
 
-def _frames(request: ParkRequest) -> list[tuple[str | None, int, list[tuple[int, int, str]]]]:
+def _frames(request: DeadLetterRequest) -> list[tuple[str | None, int, list[tuple[int, int, str]]]]:
     """Whose records they are: (client id, seq, ranges of places in the frame)."""
     found: dict[tuple[str | None, int], list[tuple[int, int, str]]] = {}
     for part in request.parts:
         frame = part.slice.frame
         ranges = found.setdefault((frame.client_id, frame.seq), [])
-        for place in _places(part.slice, request.index)[part.index : part.index + part.count]:
+        for place in _frame_indexes(part.slice, request.index)[part.index : part.index + part.count]:
             if ranges and ranges[-1][0] + ranges[-1][1] == place and ranges[-1][2] == part.text:
                 ranges[-1] = (ranges[-1][0], ranges[-1][1] + 1, part.text)
             else:
@@ -224,24 +224,24 @@ def _frames(request: ParkRequest) -> list[tuple[str | None, int, list[tuple[int,
     return [(client_id, seq, ranges) for (client_id, seq), ranges in found.items()]
 
 
-def _letter_line(letter: Letter, number: int) -> str:
+def _letter_line(letter: DeadLetter, number: int) -> str:
     fields = asdict(letter)
     del fields["name"]
     fields["frames"] = [{"client_id": who, "seq": seq, "refused": refused} for who, seq, refused in letter.frames]
     return json.dumps({"version": VERSION, "partition_number": number, **fields}) + "\n"
 
 
-def _record_line(record: DeadRecord) -> str:
+def _record_line(record: DeadLetterRecord) -> str:
     fields = asdict(record)
     fields["key"], fields["value"] = _text(record.key), _text(record.value)
     fields["headers"] = [[name, _text(content)] for name, content in record.headers]
     return json.dumps(fields) + "\n"
 
 
-def _letter(name: str, line: bytes) -> Letter:
+def _letter(name: str, line: bytes) -> DeadLetter:
     try:
         fields = cast("dict[str, Any]", json.loads(line))
-        return Letter(
+        return DeadLetter(
             name=name,
             wall_ms=fields["wall_ms"],
             topic=fields["topic"],
@@ -261,12 +261,12 @@ def _letter(name: str, line: bytes) -> Letter:
         raise DeadLetterError(f"the dead letter {name} cannot be read: {error}") from error
 
 
-def _record(name: str, line: bytes) -> DeadRecord:
+def _record(name: str, line: bytes) -> DeadLetterRecord:
     try:
         fields = cast("dict[str, Any]", json.loads(line))
         fields["key"], fields["value"] = _bytes(fields["key"]), _bytes(fields["value"])
         fields["headers"] = [(header, _bytes(content)) for header, content in fields["headers"]]
-        return DeadRecord(**fields)
+        return DeadLetterRecord(**fields)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DeadLetterError(f"a record of the dead letter {name} cannot be read: {error}") from error
 

@@ -12,7 +12,7 @@ from ..ledger.slices import PendingSlice, SliceEnded
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Piece:
+class DeadLetterRange:
     """Ordinals that were parked, and Kafka's words."""
 
     first: int
@@ -21,7 +21,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class BatchAck:
     """The batch whose acknowledgement moves the mark. Of what lies below its first ordinal only that it is in the log is
     known."""
 
@@ -40,17 +40,17 @@ class Backlog:
     unresolved: deque[PendingSlice] = field(default_factory=deque)
     waiting: deque[PendingSlice] = field(default_factory=deque)
     """The end of `unresolved` that was not handed out under the lease in force."""
-    parked: deque[Piece] = field(default_factory=deque)
+    dead_lettered: deque[DeadLetterRange] = field(default_factory=deque)
     """Pieces of unresolved slices, ascending."""
     runs: list[Run] = field(default_factory=list)
     """Of the first unresolved slice: the part below the mark."""
-    handed_bytes: int = 0
-    """Of the unresolved slices that were handed out under the lease in force; while `narrowed`, of all that it named."""
+    handed_out_bytes: int = 0
+    """Of the unresolved slices that were handed out under the lease in force; while `is_restricted`, of all that it named."""
     nbytes: int = 0
     """Of all unresolved slices."""
     end: int = 0
     """The ordinal behind the last one pushed."""
-    narrowed: bool = False
+    is_restricted: bool = False
     """Only what a trial needs is waiting."""
 
     def push(self, piece: PendingSlice) -> None:
@@ -62,19 +62,19 @@ class Backlog:
         self.end = piece.first + piece.count
         self.nbytes += piece.length
         self.unresolved.append(piece)
-        if not self.narrowed:
+        if not self.is_restricted:
             self.waiting.append(piece)
 
     def rewind(self) -> None:
         """The lease ended: everything unresolved is to be handed out again."""
-        self.narrowed = False
-        self.handed_bytes = 0
+        self.is_restricted = False
+        self.handed_out_bytes = 0
         self.waiting = deque(self.unresolved)
 
-    def narrow(self, first: int, end: int) -> None:
+    def restrict(self, first: int, end: int) -> None:
         """Hand out only the slices that hold ordinals [first, end): a trial needs no more."""
-        self.narrowed = True
-        self.handed_bytes = 0
+        self.is_restricted = True
+        self.handed_out_bytes = 0
         self.waiting.clear()
         for piece in self.unresolved:
             if piece.first >= end:
@@ -82,23 +82,23 @@ class Backlog:
             if piece.first + piece.count > first:
                 self.waiting.append(piece)
 
-    def widen(self, handed_end: int) -> None:
+    def lift_restriction(self, handed_end: int) -> None:
         """The trial was taken: what follows may go too."""
-        self.narrowed = False
+        self.is_restricted = False
         self.waiting = deque(piece for piece in self.unresolved if piece.first >= handed_end)
-        self.handed_bytes = sum(piece.length for piece in self.unresolved if piece.first < handed_end)
+        self.handed_out_bytes = sum(piece.length for piece in self.unresolved if piece.first < handed_end)
 
-    def park(self, pieces: list[Piece]) -> None:
+    def add_dead_lettered(self, pieces: list[DeadLetterRange]) -> None:
         """Remember what was parked, until the slices it lies in end."""
-        self.parked = deque(sorted([*self.parked, *pieces]))
+        self.dead_lettered = deque(sorted([*self.dead_lettered, *pieces]))
 
-    def advance(self, mark: int, proof: Proof | None) -> list[SliceEnded]:
+    def advance(self, mark: int, proof: BatchAck | None) -> list[SliceEnded]:
         """The mark moved: the slices below it end. Without a proof only parked ordinals were passed."""
         ended: list[SliceEnded] = []
         unresolved, waiting, at, index = self.unresolved, self.waiting, self.mark, self.index
         self.mark = mark
         # Most slices lie whole in the batch that was acknowledged: offset = ordinal + shift.
-        plain = proof is not None and proof.base_offset >= 0 and not self.parked
+        plain = proof is not None and proof.base_offset >= 0 and not self.dead_lettered
         known, shift, when = (proof.first, proof.base_offset - proof.first, proof.log_append_ms) if proof else (0, 0, 0)
         while unresolved:
             head = unresolved[0]
@@ -115,14 +115,14 @@ class Backlog:
             self.nbytes -= head.length
             if waiting and waiting[0] is head:
                 _ = waiting.popleft()
-            elif not self.narrowed:
-                self.handed_bytes -= head.length
+            elif not self.is_restricted:
+                self.handed_out_bytes -= head.length
             ended.append(SliceEnded(head, runs, parked))
         return ended
 
-    def _note(self, start: int, end: int, proof: Proof | None) -> None:
+    def _note(self, start: int, end: int, proof: BatchAck | None) -> None:
         """Runs of offsets for ordinals [start, end) of the first slice, without what was parked of them."""
-        for piece in list(self.parked):
+        for piece in list(self.dead_lettered):
             if piece.first >= end:
                 break
             if piece.first + piece.count > start:
@@ -130,7 +130,7 @@ class Backlog:
                 start = max(start, piece.first + piece.count)
         self._run(start, end, proof)
 
-    def _run(self, start: int, end: int, proof: Proof | None) -> None:
+    def _run(self, start: int, end: int, proof: BatchAck | None) -> None:
         if end <= start:
             return
         if proof is None or proof.base_offset < 0:
@@ -146,12 +146,12 @@ class Backlog:
     def _parked_in(self, head: PendingSlice) -> list[tuple[int, int, str]]:
         found: list[tuple[int, int, str]] = []
         end = head.first + head.count
-        while self.parked and self.parked[0].first < end:
-            piece = self.parked[0]
+        while self.dead_lettered and self.dead_lettered[0].first < end:
+            piece = self.dead_lettered[0]
             first, last = max(piece.first, head.first), min(piece.first + piece.count, end)
             if last > first:
                 found.append((first - head.first, last - first, piece.text))
             if piece.first + piece.count > end:
                 break
-            self.parked.popleft()
+            self.dead_lettered.popleft()
         return found

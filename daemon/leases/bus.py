@@ -27,12 +27,12 @@ from ...wire.journal import JournalSlot
 from ...wire.messages import (
     MESSAGE_BYTES_MAX,
     Envelope,
-    Hello,
     Ping,
     RouterMessage,
+    ShardHello,
     ShardMessage,
+    ShardWelcome,
     Stop,
-    Welcome,
     decode,
     encode,
 )
@@ -52,9 +52,9 @@ _PARTS: Final = 2
 class ShardEvents(Protocol):
     """Told in the order things happened; `Leases` is one."""
 
-    def shard_greeted(self, seat: int, now: float) -> None: ...
+    def shard_connected(self, seat: int, now: float) -> None: ...
     def shard_ready(self, seat: int, now: float) -> None: ...
-    def shard_failing(self, seat: int, now: float) -> None: ...
+    def shard_dying(self, seat: int, now: float) -> None: ...
     def shard_dead(self, seat: int, slots: Iterable[JournalSlot], now: float, *, facts: bool) -> None: ...
     def message(self, seat: int, message: ShardMessage, now: float) -> None: ...
 
@@ -64,7 +64,7 @@ class BusSettings(NamedTuple):
 
     path: Path
     journal_dir: Path
-    seats: int
+    shards: int
     start: int
     spool_id: str
     settings_digest: str
@@ -72,38 +72,38 @@ class BusSettings(NamedTuple):
     silence_ms: int
 
 
-class PairState(Enum):
+class ShardPeerState(Enum):
     """A shard process, from its first word to its end."""
 
-    GREETED = "greeted"
+    CONNECTED = "greeted"
     READY = "ready"
     REFUSED = "refused"
     """Not ours to keep: told to leave, never told to the leases."""
     DYING = "dying"
     """Killed, and not reaped."""
-    LOCKED = "locked"
+    JOURNAL_LOCKED = "locked"
     """Reaped, but its journal is still locked: a fault, nothing of it is granted."""
 
 
 @dataclass(slots=True, eq=False)
-class Pair:
+class ShardPeer:
     """One shard process and the hop numbers in both directions."""
 
     identity: bytes
-    seat: int
+    shard_id: int
     shard_start: int
     pid: int
     pidfd: int
-    heard_at: float
-    state: PairState = PairState.GREETED
+    last_received_at: float
+    state: ShardPeerState = ShardPeerState.CONNECTED
     router_start: int = 0
     processed: int = -1
     acked: int = -1
     next_seq: int = 0
-    said_at: float = 0.0
+    last_sent_at: float = 0.0
     journal: Path | None = None
     kill_at: float | None = None
-    leaving: bool = False
+    told_to_stop: bool = False
     """Told to stop: that it cannot be reached any more is no fault."""
     queue: list[RouterMessage] = field(default_factory=list)
 
@@ -122,8 +122,8 @@ class Bus:
         self._settings = settings
         self._events = events
         self._boot = boot_id()
-        self._pairs: dict[bytes, Pair] = {}
-        self._seats: dict[int, Pair] = {}
+        self._pairs: dict[bytes, ShardPeer] = {}
+        self._peers_by_shard: dict[int, ShardPeer] = {}
         self._removable: list[Path] = []
         settings.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         settings.path.parent.chmod(0o700)
@@ -141,13 +141,13 @@ class Bus:
         self._socket.bind(f"ipc://{settings.path}")
         loop.add_zmq(self._socket, self._read)
 
-    def take_digest(self, digest: str) -> None:
+    def set_settings_digest(self, digest: str) -> None:
         """Shards that greet from now on must have been started with these settings."""
         self._settings = self._settings._replace(settings_digest=digest)
 
     def pids(self) -> dict[int, int]:
         """Seat -> pid of the shards that are here."""
-        return {seat: pair.pid for seat, pair in self._seats.items()}
+        return {seat: pair.pid for seat, pair in self._peers_by_shard.items()}
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
@@ -159,30 +159,34 @@ class Bus:
         self._removable.clear()
         for pair in list(self._pairs.values()):
             for message in pair.queue:
-                self._say(pair, message, now)
+                self._send(pair, message, now)
             pair.queue.clear()
         for seat, message in outbox:
-            holder = self._seats.get(seat)
-            if holder is not None and holder.state is PairState.READY:
-                self._say(holder, message, now)
+            holder = self._peers_by_shard.get(seat)
+            if holder is not None and holder.state is ShardPeerState.READY:
+                self._send(holder, message, now)
         outbox.clear()
         for pair in list(self._pairs.values()):
-            here = pair.state in {PairState.GREETED, PairState.READY} and pair.kill_at is None
-            if here and now >= pair.said_at + PING_S:
-                self._say(pair, Ping(), now)
+            here = pair.state in {ShardPeerState.CONNECTED, ShardPeerState.READY} and pair.kill_at is None
+            if here and now >= pair.last_sent_at + PING_S:
+                self._send(pair, Ping(), now)
 
     def tick(self, now: float) -> None:
         """Kill who is silent or was told to leave; look again at journals that ought to be free."""
         silence_s = self._settings.silence_ms / 1000
         for pair in list(self._pairs.values()):
-            if pair.state is PairState.LOCKED:
+            if pair.state is ShardPeerState.JOURNAL_LOCKED:
                 self._reaped(pair, now)
             elif pair.kill_at is not None:
                 if now >= pair.kill_at:
                     pair.kill_at = None
                     self._signal(pair)
-            elif pair.state is not PairState.DYING and now >= pair.heard_at + silence_s and not self._has_input():
-                self.kill(pair.seat, f"silent for {silence_s:.0f} s", now)
+            elif (
+                pair.state is not ShardPeerState.DYING
+                and now >= pair.last_received_at + silence_s
+                and not self._has_input()
+            ):
+                self.kill(pair.shard_id, f"silent for {silence_s:.0f} s", now)
 
     def next_deadline(self) -> float | None:
         """When `tick` or `flush` is to be called again."""
@@ -191,20 +195,20 @@ class Bus:
         for pair in self._pairs.values():
             if pair.kill_at is not None:
                 deadlines.append(pair.kill_at)
-            elif pair.state in {PairState.GREETED, PairState.READY}:
-                deadlines.append(min(pair.said_at + PING_S, pair.heard_at + silence_s))
-            elif pair.state is PairState.LOCKED:
-                deadlines.append(pair.heard_at + 1.0)
+            elif pair.state in {ShardPeerState.CONNECTED, ShardPeerState.READY}:
+                deadlines.append(min(pair.last_sent_at + PING_S, pair.last_received_at + silence_s))
+            elif pair.state is ShardPeerState.JOURNAL_LOCKED:
+                deadlines.append(pair.last_received_at + 1.0)
         return min(deadlines, default=None)
 
     def kill(self, seat: int, reason: str, now: float) -> None:
         """End a shard. Its leases end when it is reaped."""
-        pair = self._seats.get(seat)
-        if pair is None or pair.state not in {PairState.GREETED, PairState.READY}:
+        pair = self._peers_by_shard.get(seat)
+        if pair is None or pair.state not in {ShardPeerState.CONNECTED, ShardPeerState.READY}:
             return
         get().error("shard_killed", seat=seat, pid=pair.pid, reason=reason)
-        pair.state = PairState.DYING
-        self._events.shard_failing(seat, now)
+        pair.state = ShardPeerState.DYING
+        self._events.shard_dying(seat, now)
         self._signal(pair)
 
     def close(self) -> None:
@@ -213,7 +217,7 @@ class Bus:
         self._socket.close()
         self._context.term()
         for pair in self._pairs.values():
-            if pair.state is not PairState.LOCKED:
+            if pair.state is not ShardPeerState.JOURNAL_LOCKED:
                 self._loop.remove(pair.pidfd)
             os.close(pair.pidfd)
         self._settings.path.unlink(missing_ok=True)
@@ -223,23 +227,23 @@ class Bus:
         assert isinstance(events, int)
         return bool(events & zmq.POLLIN)
 
-    def _say(self, pair: Pair, message: RouterMessage, now: float) -> None:
+    def _send(self, pair: ShardPeer, message: RouterMessage, now: float) -> None:
         envelope = Envelope(self._settings.start, pair.shard_start, pair.next_seq, pair.processed)
         try:
             self._socket.send_multipart([pair.identity, encode(envelope, message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             # Unreachable or a full queue: a peer that cannot be told something is no peer.
-            if pair.leaving:
+            if pair.told_to_stop:
                 pair.kill_at = now + REFUSED_S if pair.kill_at is None else pair.kill_at
-            elif pair.state is not PairState.REFUSED:
-                self.kill(pair.seat, f"cannot be told anything: {error}", now)
+            elif pair.state is not ShardPeerState.REFUSED:
+                self.kill(pair.shard_id, f"cannot be told anything: {error}", now)
             return
         pair.next_seq += 1
-        pair.said_at = now
-        pair.leaving = pair.leaving or isinstance(message, Stop)
+        pair.last_sent_at = now
+        pair.told_to_stop = pair.told_to_stop or isinstance(message, Stop)
 
     @staticmethod
-    def _signal(pair: Pair) -> None:
+    def _signal(pair: ShardPeer) -> None:
         try:
             signal.pidfd_send_signal(pair.pidfd, signal.SIGKILL)
         except ProcessLookupError:
@@ -259,15 +263,15 @@ class Bus:
     def _take(self, parts: list[bytes], now: float) -> None:
         pair = self._pairs.get(parts[0])
         if pair is None:
-            self._stranger(parts, now)
+            self._unknown_peer(parts, now)
             return
-        if pair.state is PairState.REFUSED:
+        if pair.state is ShardPeerState.REFUSED:
             return
         fault = self._check(pair, parts, now)
         if fault is not None:
-            self.kill(pair.seat, fault, now)
+            self.kill(pair.shard_id, fault, now)
 
-    def _check(self, pair: Pair, parts: list[bytes], now: float) -> str | None:
+    def _check(self, pair: ShardPeer, parts: list[bytes], now: float) -> str | None:
         """Process one message of a known shard. Returns what is wrong with it."""
         if len(parts) != _PARTS:
             return f"a message of {len(parts)} parts"
@@ -283,25 +287,25 @@ class Bus:
             return f"message {envelope.seq} follows {pair.processed}"
         if not pair.acked <= envelope.ack < pair.next_seq:
             return f"acknowledgement {envelope.ack} outside {pair.acked} to {pair.next_seq - 1}"
-        pair.router_start, pair.acked, pair.heard_at = envelope.router_start, envelope.ack, now
+        pair.router_start, pair.acked, pair.last_received_at = envelope.router_start, envelope.ack, now
         pair.processed = envelope.seq
-        if isinstance(message, Hello):
-            return self._named(pair, message, now)
+        if isinstance(message, ShardHello):
+            return self._journal_announced(pair, message, now)
         if not isinstance(message, ShardMessage):
             return f"it said {type(message).__name__}, which is ours to say"
-        if pair.state is PairState.READY or pair.state is PairState.DYING:
-            self._events.message(pair.seat, message, now)
+        if pair.state is ShardPeerState.READY or pair.state is ShardPeerState.DYING:
+            self._events.message(pair.shard_id, message, now)
             return None
         return None if isinstance(message, Ping) else f"{type(message).__name__} before its journal is named"
 
-    def _named(self, pair: Pair, hello: Hello, now: float) -> str | None:
+    def _journal_announced(self, pair: ShardPeer, hello: ShardHello, now: float) -> str | None:
         """The second HELLO: the journal is there, locked, and this process's own."""
-        if pair.state is not PairState.GREETED or (hello.seat, hello.pid) != (pair.seat, pair.pid):
+        if pair.state is not ShardPeerState.CONNECTED or (hello.shard_id, hello.pid) != (pair.shard_id, pair.pid):
             return "a HELLO out of place"
         if not hello.journal or "/" in hello.journal or hello.journal.startswith("."):
             return f"{hello.journal!r} is not the name of a journal"
         path = self._settings.journal_dir / hello.journal
-        header = journals.header_of(path)
+        header = journals.header_at(path)
         if header is None or (header.pid, header.shard_start, header.router_start) != (
             pair.pid,
             pair.shard_start,
@@ -311,12 +315,12 @@ class Bus:
         if not journals.is_locked(path):
             return f"{hello.journal} is not locked"
         pair.journal = path
-        pair.state = PairState.READY
-        get().info("shard_ready", seat=pair.seat, pid=pair.pid)
-        self._events.shard_ready(pair.seat, now)
+        pair.state = ShardPeerState.READY
+        get().info("shard_ready", seat=pair.shard_id, pid=pair.pid)
+        self._events.shard_ready(pair.shard_id, now)
         return None
 
-    def _stranger(self, parts: list[bytes], now: float) -> None:
+    def _unknown_peer(self, parts: list[bytes], now: float) -> None:
         """Somebody new: only a first HELLO makes a pair."""
         if len(parts) != _PARTS:
             return
@@ -325,53 +329,55 @@ class Bus:
         except FrameError as error:
             get().warning("stranger_on_the_bus", fault=str(error))
             return
-        if not isinstance(hello, Hello) or envelope.seq != 0 or envelope.router_start != 0 or hello.journal:
+        if not isinstance(hello, ShardHello) or envelope.seq != 0 or envelope.router_start != 0 or hello.journal:
             return
-        identity = f"shard-{hello.seat}-{envelope.shard_start}".encode()
-        if identity != parts[0] or not 0 <= hello.seat < self._settings.seats:
-            get().warning("shard_refused", seat=hello.seat, reason="no such seat, or not under its own name")
+        identity = f"shard-{hello.shard_id}-{envelope.shard_start}".encode()
+        if identity != parts[0] or not 0 <= hello.shard_id < self._settings.shards:
+            get().warning("shard_refused", seat=hello.shard_id, reason="no such seat, or not under its own name")
             return
-        self._greet(identity, envelope, hello, now)
+        self._accept_shard(identity, envelope, hello, now)
 
-    def _greet(self, identity: bytes, envelope: Envelope, hello: Hello, now: float) -> None:
-        holder = self._seats.get(hello.seat)
+    def _accept_shard(self, identity: bytes, envelope: Envelope, hello: ShardHello, now: float) -> None:
+        holder = self._peers_by_shard.get(hello.shard_id)
         if holder is not None and _has_ended(holder.pidfd):
             # The supervisor may be quicker than our loop: the end of the old one comes first.
             self._drain_and_reap(holder, now)
-            holder = self._seats.get(hello.seat)
+            holder = self._peers_by_shard.get(hello.shard_id)
         try:
             pidfd = os.pidfd_open(hello.pid)
         except OSError as error:
-            get().warning("shard_refused", seat=hello.seat, pid=hello.pid, reason=f"no such process: {error}")
+            get().warning("shard_refused", seat=hello.shard_id, pid=hello.pid, reason=f"no such process: {error}")
             return
-        pair = Pair(identity, hello.seat, envelope.shard_start, hello.pid, pidfd, now, processed=envelope.seq)
+        pair = ShardPeer(identity, hello.shard_id, envelope.shard_start, hello.pid, pidfd, now, processed=envelope.seq)
         self._pairs[identity] = pair
         self._loop.add(pidfd, READ, partial(self._ended, pair))
         settings = self._settings
         if holder is not None:
-            self._refuse(pair, f"seat {hello.seat} is held by process {holder.pid}", Stop(0), now)
+            self._refuse(pair, f"seat {hello.shard_id} is held by process {holder.pid}", Stop(0), now)
             return
-        welcome = Welcome(os.getpid(), hello.seat, settings.settings_digest, settings.spool_id, settings.expiration_ms)
+        welcome = ShardWelcome(
+            os.getpid(), hello.shard_id, settings.settings_digest, settings.spool_id, settings.expiration_ms
+        )
         if hello.settings_digest != settings.settings_digest:
             self._refuse(pair, "it was started with other settings", welcome, now)
             return
         pair.queue.append(welcome)
-        self._seats[hello.seat] = pair
-        self._events.shard_greeted(hello.seat, now)
+        self._peers_by_shard[hello.shard_id] = pair
+        self._events.shard_connected(hello.shard_id, now)
 
     @staticmethod
-    def _refuse(pair: Pair, reason: str, word: RouterMessage, now: float) -> None:
-        get().error("shard_refused", seat=pair.seat, pid=pair.pid, reason=reason)
-        pair.state = PairState.REFUSED
+    def _refuse(pair: ShardPeer, reason: str, word: RouterMessage, now: float) -> None:
+        get().error("shard_refused", seat=pair.shard_id, pid=pair.pid, reason=reason)
+        pair.state = ShardPeerState.REFUSED
         pair.queue.append(word)
         pair.kill_at = now + REFUSED_S
 
     # --- their deaths ------------------------------------------------------------------------------------------------
 
-    def _ended(self, pair: Pair, _events: int) -> None:
+    def _ended(self, pair: ShardPeer, _events: int) -> None:
         self._drain_and_reap(pair, monotonic())
 
-    def _drain_and_reap(self, pair: Pair, now: float) -> None:
+    def _drain_and_reap(self, pair: ShardPeer, now: float) -> None:
         """Its pidfd is readable. What it said and was received counts first."""
         for _ in range(_READS_AT_END):
             if not self._has_input():
@@ -381,26 +387,26 @@ class Bus:
             self._loop.remove(pair.pidfd)
             self._reaped(pair, now)
 
-    def _reaped(self, pair: Pair, now: float) -> None:
-        path = pair.journal or journals.of_shard(self._settings.journal_dir, pair.shard_start)
+    def _reaped(self, pair: ShardPeer, now: float) -> None:
+        path = pair.journal or journals.journal_of_shard(self._settings.journal_dir, pair.shard_start)
         if path is not None and journals.is_locked(path):
-            if pair.state is not PairState.LOCKED:
-                get().error("journal_still_locked", seat=pair.seat, pid=pair.pid, journal=path.name)
-                if self._seats.get(pair.seat) is pair:
-                    self._events.shard_failing(pair.seat, now)
-            pair.state, pair.heard_at, pair.kill_at = PairState.LOCKED, now, None
+            if pair.state is not ShardPeerState.JOURNAL_LOCKED:
+                get().error("journal_still_locked", seat=pair.shard_id, pid=pair.pid, journal=path.name)
+                if self._peers_by_shard.get(pair.shard_id) is pair:
+                    self._events.shard_dying(pair.shard_id, now)
+            pair.state, pair.last_received_at, pair.kill_at = ShardPeerState.JOURNAL_LOCKED, now, None
             return
         os.close(pair.pidfd)
         del self._pairs[pair.identity]
-        if self._seats.get(pair.seat) is pair:
-            del self._seats[pair.seat]
+        if self._peers_by_shard.get(pair.shard_id) is pair:
+            del self._peers_by_shard[pair.shard_id]
             dead = journals.read(path, self._boot) if path is not None else None
-            slots, facts = (dead.slots, dead.facts) if dead is not None else ([], True)
-            if pair.leaving and pair.state is not PairState.DYING:
-                get().info("shard_left", seat=pair.seat, pid=pair.pid)
+            slots, facts = (dead.slots, dead.is_complete) if dead is not None else ([], True)
+            if pair.told_to_stop and pair.state is not ShardPeerState.DYING:
+                get().info("shard_left", seat=pair.shard_id, pid=pair.pid)
             else:
-                get().warning("shard_died", seat=pair.seat, pid=pair.pid, cuts=len(slots), facts=facts)
-            self._events.shard_dead(pair.seat, slots, now, facts=facts)
+                get().warning("shard_died", seat=pair.shard_id, pid=pair.pid, cuts=len(slots), facts=facts)
+            self._events.shard_dead(pair.shard_id, slots, now, facts=facts)
         if path is not None:
             self._removable.append(path)
 

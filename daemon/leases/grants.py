@@ -6,14 +6,14 @@ from typing import NamedTuple
 from ...producer.accumulator.budgets import node_budget
 from ...producer.sender.inflight_limit import pace_of
 from ...wire.ids import NO_LEADER
-from ...wire.messages import FIRST, OPEN, Cut, Grant, Move, Node, Nodes
-from ..ledger.entries import CutsEntry, GrantedEntry, PartitionEntry
-from .lease import Leader, Lease
-from .log_end_search import Search
-from .placement import Placement
-from .sequence_epochs import Stamps
-from .states import Block, BlockedBy, LeaseState, Relocate
-from .table import LeaseTable, Notice
+from ...wire.messages import FIRST, OPEN, BatchBounds, Grant, Move, Node, Nodes
+from ..ledger.entries import BatchBoundsEntry, GrantedEntry, PartitionEntry
+from .lease import LeaderAndEpoch, Lease
+from .log_end_search import LogEndSearch
+from .placement import NodeAssignment
+from .sequence_epochs import SequenceEpochs
+from .states import Block, BlockReason, LeaseState, Relocate
+from .table import LeaseNotice, LeaseTable
 
 _NO_TIMESTAMP = 1 << 62
 
@@ -22,18 +22,18 @@ class TopicLeaders(NamedTuple):
     """What metadata last said of a topic."""
 
     topic_id: bytes
-    leaders: dict[int, Leader]
+    leaders: dict[int, LeaderAndEpoch]
 
 
 class Grants:
     """Owner of the node table and of what is known of leaders."""
 
-    def __init__(self, table: LeaseTable, stamps: Stamps) -> None:
+    def __init__(self, table: LeaseTable, stamps: SequenceEpochs) -> None:
         self._table = table
-        self._stamps = stamps
-        self.placement = Placement()
+        self._sequence_epochs = stamps
+        self.placement = NodeAssignment()
         self.nodes: dict[int, Node] = {}
-        self._told: dict[int, list[Node]] = {}
+        self._sent_nodes: dict[int, list[Node]] = {}
         self._topics: dict[str, TopicLeaders] = {}
 
     # --- where leaders and nodes are ---------------------------------------------------------------------------------
@@ -41,32 +41,32 @@ class Grants:
     def set_nodes(self, nodes: Iterable[Node]) -> None:
         """The cluster's nodes, whole."""
         self.nodes = {node.node: node for node in nodes}
-        self.deal()
+        self.assign_nodes()
 
-    def deal(self) -> None:
+    def assign_nodes(self) -> None:
         """Deal nodes to seats anew, call back what lies elsewhere now, and tell the shards their nodes."""
-        if self.placement.deal(self.nodes, self._table.seats.present()):
+        if self.placement.assign(self.nodes, self._table.shard_slots.present()):
             for lease in self._table.leases.values():
                 if lease.state is LeaseState.HELD:
-                    self._follow(lease)
-            self.consider_unplaced(lambda _lease: True)
-        self.tell_nodes()
+                    self._follow_leader(lease)
+            self.reconsider_unassigned(lambda _lease: True)
+        self.send_nodes()
 
-    def tell_nodes(self) -> None:
+    def send_nodes(self) -> None:
         """NODES to every shard whose list changed."""
-        for seat in self._table.seats.ready():
+        for seat in self._table.shard_slots.ready():
             numbers = self.placement.nodes_of(seat)
             budget = node_budget(self._table.limits.buffer_bytes, len(numbers))
             nodes = [self.nodes[number]._replace(budget_bytes=budget) for number in numbers]
-            if self._told.get(seat) != nodes:
-                self._told[seat] = nodes
+            if self._sent_nodes.get(seat) != nodes:
+                self._sent_nodes[seat] = nodes
                 self._table.send(seat, Nodes(nodes))
 
-    def seat_ready(self, seat: int) -> None:
+    def shard_ready(self, seat: int) -> None:
         """Its partitions may be granted."""
-        _ = self._told.pop(seat, None)
-        self.tell_nodes()
-        self.consider_unplaced(lambda lease: self._seat_for(lease) == seat)
+        _ = self._sent_nodes.pop(seat, None)
+        self.send_nodes()
+        self.reconsider_unassigned(lambda lease: self._shard_for(lease) == seat)
 
     def set_leaders(self, topic: str, topic_id: bytes, leaders: Iterable[tuple[int, int, int]]) -> None:
         """A topic's (index, node or -1, leader epoch). Older epochs than known are ignored (HO-16)."""
@@ -85,10 +85,10 @@ class Grants:
                 or epoch > before.epoch
                 or (epoch == before.epoch and before.node == NO_LEADER)
             ):
-                known.leaders[index] = Leader(node, epoch)
+                known.leaders[index] = LeaderAndEpoch(node, epoch)
             self._apply_leader(topic, index)
 
-    def hint(self, lease: Lease, leader: Leader) -> None:
+    def leader_hint(self, lease: Lease, leader: LeaderAndEpoch) -> None:
         """A newer leader, from an answer to a shard."""
         topic = lease.durable.topic
         known = self._topics.get(topic)
@@ -102,12 +102,12 @@ class Grants:
         for lease in self._table.leases.values():
             if lease.durable.topic == topic and lease.backlog.unresolved:
                 text = "Kafka knows no such topic"
-                self._table.alarm(lease, BlockedBy.REFUSED, text, lease.durable.mark, lease.backlog.end)
+                self._table.alarm(lease, BlockReason.REFUSED, text, lease.durable.mark, lease.backlog.end)
         known = self._topics.get(topic)
         if known is None:
             return
         for index in list(known.leaders):
-            known.leaders[index] = Leader(NO_LEADER, known.leaders[index].epoch)
+            known.leaders[index] = LeaderAndEpoch(NO_LEADER, known.leaders[index].epoch)
             self._apply_leader(topic, index)
 
     def begin(self, lease: Lease) -> None:
@@ -115,86 +115,88 @@ class Grants:
         self._apply_leader(lease.durable.topic, lease.durable.index)
 
     def _apply_leader(self, topic: str, index: int) -> None:
-        state = self._table.ledger.by_place.get((topic, index))
+        state = self._table.ledger.by_topic_partition.get((topic, index))
         lease = self._table.leases.get(state.number) if state is not None else None
         known = self._topics.get(topic)
         if lease is None or known is None or index not in known.leaders:
             return
         leader = known.leaders[index]
-        if self._other_topic(lease):
+        if self._is_topic_recreated(lease):
             lease.leader = leader
         elif 0 <= leader.epoch < max(lease.leader.epoch, lease.durable.leader_epoch) or leader == lease.leader:
             return
-        newer = leader.epoch > lease.leader.epoch or self._other_topic(lease)
+        newer = leader.epoch > lease.leader.epoch or self._is_topic_recreated(lease)
         lease.leader = leader
         if newer:
             # Another leader's log may end earlier: a search begins anew (LOC-5).
             lease.search = None
         if lease.state is LeaseState.HELD:
-            self._follow(lease)
-        elif lease.state is LeaseState.UNPLACED:
-            self._table.consider[lease.number] = lease
-        elif lease.state is LeaseState.BLOCKED and newer and lease.block is not None and lease.block.helped_by_leader:
-            self._table.unplace(lease)
+            self._follow_leader(lease)
+        elif lease.state is LeaseState.UNASSIGNED:
+            self._table.grant_candidates[lease.number] = lease
+        elif (
+            lease.state is LeaseState.BLOCKED and newer and lease.block is not None and lease.block.retry_on_new_leader
+        ):
+            self._table.unassign(lease)
 
-    def _other_topic(self, lease: Lease) -> bool:
+    def _is_topic_recreated(self, lease: Lease) -> bool:
         """The topic was deleted and made again (IDN-8)."""
         known = self._topics.get(lease.durable.topic)
         return known is not None and lease.durable.topic_id not in {b"", known.topic_id} and known.topic_id != b""
 
-    def _seat_for(self, lease: Lease) -> int | None:
+    def _shard_for(self, lease: Lease) -> int | None:
         if lease.leader.node == NO_LEADER:
             return None
-        return self.placement.seat_of(lease.leader.node, lease.durable.topic, lease.durable.index)
+        return self.placement.shard_of(lease.leader.node, lease.durable.topic, lease.durable.index)
 
-    def _follow(self, lease: Lease) -> None:
+    def _follow_leader(self, lease: Lease) -> None:
         """A held lease goes where its leader is. Without a leader it stays."""
         table, leader = self._table, lease.leader
-        if self._other_topic(lease):
-            table.recall(lease, Relocate())
+        if self._is_topic_recreated(lease):
+            table.revoke(lease, Relocate())
             return
         if leader.node == NO_LEADER:
             # Its node may have left the cluster: then nobody serves it there any more.
             if lease.node not in self.nodes:
-                table.recall(lease, Relocate())
+                table.revoke(lease, Relocate())
             return
-        if self._seat_for(lease) != lease.seat or (lease.uncertain and leader.epoch != lease.leader_epoch):
-            table.recall(lease, Relocate())
+        if self._shard_for(lease) != lease.shard_id or (lease.bounds_uncertain and leader.epoch != lease.leader_epoch):
+            table.revoke(lease, Relocate())
         elif (leader.node, leader.epoch) != (lease.node, lease.leader_epoch):
-            table.handout.drop(lease)
+            table.dispatcher.drop(lease)
             lease.node, lease.leader_epoch = leader
-            _ = table.record(GrantedEntry(lease.number, lease.generation, lease.seat, leader.node, leader.epoch))
-            self.tell_nodes()
-            table.send(lease.seat, Move(lease.number, lease.generation, leader.node, leader.epoch))
-            table.handout.ready(lease)
+            _ = table.record(GrantedEntry(lease.number, lease.generation, lease.shard_id, leader.node, leader.epoch))
+            self.send_nodes()
+            table.send(lease.shard_id, Move(lease.number, lease.generation, leader.node, leader.epoch))
+            table.dispatcher.mark_ready(lease)
             table.counters["moves"] += 1
 
     # --- granting ----------------------------------------------------------------------------------------------------
 
-    def consider_unplaced(self, which: Callable[[Lease], bool]) -> None:
+    def reconsider_unassigned(self, which: Callable[[Lease], bool]) -> None:
         """Something changed for these: look at them in the next round."""
         for lease in self._table.leases.values():
-            if lease.state is LeaseState.UNPLACED and lease.backlog.unresolved and which(lease):
-                self._table.consider[lease.number] = lease
+            if lease.state is LeaseState.UNASSIGNED and lease.backlog.unresolved and which(lease):
+                self._table.grant_candidates[lease.number] = lease
 
-    def place(self) -> None:
+    def grant_pending(self) -> None:
         """Grant every lease that may have become possible."""
         table = self._table
-        if not table.consider:
+        if not table.grant_candidates:
             return
-        leases, table.consider = list(table.consider.values()), {}
+        leases, table.grant_candidates = list(table.grant_candidates.values()), {}
         for lease in leases:
-            if lease.state is LeaseState.UNPLACED and lease.backlog.unresolved and not table.stopping:
+            if lease.state is LeaseState.UNASSIGNED and lease.backlog.unresolved and not table.stopping:
                 self._try(lease)
 
     def _try(self, lease: Lease) -> None:
         table, durable = self._table, lease.durable
-        if self._other_topic(lease) and not self._begin_again(lease):
+        if self._is_topic_recreated(lease) and not self._restart_in_recreated_topic(lease):
             return
-        if not self._stamps.ready(lease) or not self._is_certain(lease):
+        if not self._sequence_epochs.ensure_synced_rows(lease) or not self._ensure_batch_bounds(lease):
             return
-        seat = self._seat_for(lease)
-        if seat is None or not table.seats.is_ready(seat):
+        seat = self._shard_for(lease)
+        if seat is None or not table.shard_slots.is_ready(seat):
             return
         assert lease.leader.epoch < 0 or lease.leader.epoch >= durable.leader_epoch, (lease.leader, durable)
         self._learn_topic_id(lease)
@@ -205,46 +207,46 @@ class Grants:
         if known.topic_id and not durable.topic_id:
             _ = self._table.record(PartitionEntry(lease.number, durable.topic, known.topic_id, durable.index))
 
-    def _begin_again(self, lease: Lease) -> bool:
+    def _restart_in_recreated_topic(self, lease: Lease) -> bool:
         """A log without our state: what was unresolved goes to the new topic, under a new id if a copy may land there. The new
         topic's id goes into the log behind that id's rows: after a kill in between, the need for them is found again. False:
         it waits for them."""
         table, durable = self._table, lease.durable
-        if lease.open_cuts() or lease.uncertain:
-            table.possible_duplicates(lease, durable.mark, lease.unsettled_end, "the topic was made again")
-            self._stamps.renew(lease)
+        if lease.open_batches() or lease.bounds_uncertain:
+            table.possible_duplicates(lease, durable.mark, lease.possibly_written_end, "the topic was made again")
+            self._sequence_epochs.request_own_producer_id(lease)
             return False
         known = self._topics[durable.topic]
         _ = table.record(PartitionEntry(lease.number, durable.topic, known.topic_id, durable.index))
         return True
 
-    def _is_certain(self, lease: Lease) -> bool:
+    def _ensure_batch_bounds(self, lease: Lease) -> bool:
         """Cuts are known; or nothing was ever acknowledged and so only the one record at the mark can be out (11.4); or the
         broker surely remembers us, so that the end of the log can be found by trying (LOC-4)."""
         table, durable = self._table, lease.durable
-        if not lease.uncertain:
+        if not lease.bounds_uncertain:
             return True
-        row = lease.row
+        row = lease.stamp_row
         if durable.anchor is None and row is not None:
-            cut = Cut(durable.mark, 1, row.epoch)
-            _ = table.record(CutsEntry(lease.number, [cut], facts=True, unknown_through=None))
+            cut = BatchBounds(durable.mark, 1, row.epoch)
+            _ = table.record(BatchBoundsEntry(lease.number, [cut], facts=True, unknown_through=None))
             return True
         through = durable.unknown_through or 0
         one_epoch = len({(row.producer_id, row.epoch) for row in durable.rows if row.start <= through}) == 1
-        if row is not None and one_epoch and self._fact_pace(lease, through + 1) == OPEN:
+        if row is not None and one_epoch and self._allowed_pace(lease, through + 1) == OPEN:
             if lease.search is None:
                 lease.search = self._search(lease, row.epoch, through)
                 table.counters["searches"] += 1
                 text = "how its last batches were cut is lost: the end of the log is found by trying"
                 table.notices.append(
-                    Notice("log_end_searched", durable.topic, durable.index, durable.mark, through + 1, text)
+                    LeaseNotice("log_end_searched", durable.topic, durable.index, durable.mark, through + 1, text)
                 )
             return True
         text = "the bounds of its batches were lost, and what the broker remembers of them is not certain"
-        table.block(lease, Block(BlockedBy.CUTS_UNKNOWN, text, durable.mark, through + 1, retry=False))
+        table.block(lease, Block(BlockReason.BATCH_BOUNDS_UNKNOWN, text, durable.mark, through + 1, retry=False))
         return False
 
-    def _search(self, lease: Lease, epoch: int, through: int) -> Search:
+    def _search(self, lease: Lease, epoch: int, through: int) -> LogEndSearch:
         """A batch ends where a row or a hole begins, and is no larger than batches are made."""
         durable = lease.durable
         holes = {ordinal for hole in durable.holes for ordinal in range(hole.first, hole.end)}
@@ -257,24 +259,24 @@ class Grants:
                 floor = piece.first
                 break
         floor = max([floor, *(ordinal for ordinal in ends if ordinal <= through)])
-        return Search(durable.mark, through, epoch, floor=floor, left_out=holes)
+        return LogEndSearch(durable.mark, through, epoch, floor=floor, left_out=holes)
 
     def _grant(self, lease: Lease, seat: int) -> None:
         table, durable = self._table, lease.durable
-        cuts = lease.open_cuts() if lease.search is None else [lease.search.trial]
+        cuts = lease.open_batches() if lease.search is None else [lease.search.trial]
         next_ordinal = durable.mark if lease.search is None else cuts[0].first
         generation = durable.generation + 1
         node, epoch = lease.leader
         _ = table.record(GrantedEntry(lease.number, generation, seat, node, epoch))
         lease.move(LeaseState.HELD)
-        lease.seat, lease.node, lease.leader_epoch = seat, node, epoch
+        lease.shard_id, lease.node, lease.leader_epoch = seat, node, epoch
         lease.handed_end = next_ordinal
         lease.inherited_end = cuts[-1].first + cuts[-1].count if cuts else durable.mark
         lease.backlog.rewind()
         if lease.search is not None:
-            lease.backlog.narrow(next_ordinal, lease.inherited_end)
-        lease.pace = self.pace(lease, cuts)
-        lease.pace_told_at = table.now
+            lease.backlog.restrict(next_ordinal, lease.inherited_end)
+        lease.pace = self.initial_pace(lease, cuts)
+        lease.pace_sent_at = table.now
         table.send(
             seat,
             Grant(
@@ -295,21 +297,21 @@ class Grants:
                 list(durable.id_rows),
             ),
         )
-        table.handout.ready(lease)
+        table.dispatcher.mark_ready(lease)
         table.await_sync(lease.backlog.unresolved[-1].lsn)
         table.counters["grants"] += 1
 
-    def pace(self, lease: Lease, cuts: list[Cut]) -> str:
+    def initial_pace(self, lease: Lease, cuts: list[BatchBounds]) -> str:
         """The pace to grant with. Inherited cuts that the broker may have forgotten are noted (11.6)."""
         table, durable = self._table, lease.durable
         end = cuts[-1].first + cuts[-1].count if cuts else durable.mark
-        allowed = self._fact_pace(lease, end)
+        allowed = self._allowed_pace(lease, end)
         aged = table.wall_ms() - self._oldest_ms(lease, end) > table.expiration_ms // 2
         if cuts and allowed == FIRST and (durable.anchor is not None or aged):
-            lease.unsure_through = end
+            lease.uncertain_grant_end = end
         return allowed if 0 < table.synced >= lease.anchor_lsn else FIRST
 
-    def _fact_pace(self, lease: Lease, end: int) -> str:
+    def _allowed_pace(self, lease: Lease, end: int) -> str:
         """The pace by what is known, synced or not, with everything below `end` on its way."""
         table, durable = self._table, lease.durable
         return pace_of(
@@ -329,7 +331,7 @@ class Grants:
             oldest = min(oldest, piece.max_ts)
         return oldest
 
-    def renewed_pace(self, lease: Lease) -> str:
+    def current_pace(self, lease: Lease) -> str:
         """What may be told to the holder now."""
         table, durable = self._table, lease.durable
         if lease.anchor_lsn > table.synced:

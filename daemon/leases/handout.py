@@ -25,39 +25,39 @@ come together."""
 _SHARES: Final = 4
 
 Send = Callable[[int, RouterMessage], None]
-TellPace = Callable[[Lease, str], None]
+SendPace = Callable[[Lease, str], None]
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Bytes of references: `total` accepted by the shard, `used` handed out, both since its HELLO. `ready`: leases with slices to
-    hand out; `sated`: those of them that hold their share, until some of theirs ends or credit comes."""
+    """Bytes of references: `total` accepted by the shard, `used` handed out, both since its HELLO. `mark_ready`: leases with slices to
+    hand out; `at_share_limit`: those of them that hold their share, until some of theirs ends or credit comes."""
 
-    seat: int
+    shard_id: int
     node: int
     total: int = 0
     used: int = 0
     ready: dict[int, Lease] = field(default_factory=dict)
-    sated: dict[int, Lease] = field(default_factory=dict)
+    at_share_limit: dict[int, Lease] = field(default_factory=dict)
 
 
-class _Turn(Enum):
+class _TurnEnd(Enum):
     """Why a lease's turn ended."""
 
-    OVER = auto()
+    FINISHED = auto()
     """It had its turn, or nothing more that is synced."""
     NO_CREDIT = auto()
     """The lane's."""
-    SATED = auto()
+    SHARE_LIMIT = auto()
     """It holds its share."""
 
 
-class HandOut:
+class SliceDispatcher:
     """All lanes."""
 
-    def __init__(self, send: Send, tell_pace: TellPace) -> None:
+    def __init__(self, send: Send, tell_pace: SendPace) -> None:
         self._send = send
-        self._tell_pace = tell_pace
+        self._send_pace = tell_pace
         self._lanes: dict[tuple[int, int], Lane] = {}
         self.slices = 0
         self.bytes = 0
@@ -74,33 +74,33 @@ class HandOut:
         lane = self.lane(seat, node)
         if total > lane.total:
             lane.total = total
-            lane.ready |= lane.sated
-            lane.sated.clear()
+            lane.ready |= lane.at_share_limit
+            lane.at_share_limit.clear()
 
     def forget(self, seat: int) -> None:
         """The shard is gone, and its credit with it."""
         for key in [key for key in self._lanes if key[0] == seat]:
             del self._lanes[key]
 
-    def ready(self, lease: Lease) -> None:
+    def mark_ready(self, lease: Lease) -> None:
         """The lease is held and may have something to hand out."""
         if lease.backlog.waiting:
-            lane = self.lane(lease.seat, lease.node)
-            _ = lane.sated.pop(lease.number, None)
+            lane = self.lane(lease.shard_id, lease.node)
+            _ = lane.at_share_limit.pop(lease.number, None)
             lane.ready[lease.number] = lease
 
-    def eased(self, lease: Lease) -> None:
+    def share_freed(self, lease: Lease) -> None:
         """Some of what it held has ended."""
-        lane = self._lanes.get((lease.seat, lease.node))
-        if lane is not None and lane.sated.pop(lease.number, None) is not None:
+        lane = self._lanes.get((lease.shard_id, lease.node))
+        if lane is not None and lane.at_share_limit.pop(lease.number, None) is not None:
             lane.ready[lease.number] = lease
 
     def drop(self, lease: Lease) -> None:
         """The lease ends, or moves to another node."""
-        lane = self._lanes.get((lease.seat, lease.node))
+        lane = self._lanes.get((lease.shard_id, lease.node))
         if lane is not None:
             _ = lane.ready.pop(lease.number, None)
-            _ = lane.sated.pop(lease.number, None)
+            _ = lane.at_share_limit.pop(lease.number, None)
 
     def run(self, synced: Lsn, old_before_ms: int) -> None:
         """Hand out what is synced and has credit. Slices with timestamps older than `old_before_ms` are announced by pace
@@ -122,37 +122,37 @@ class HandOut:
                 turn = self._take(lane, lease, synced, old_before_ms, refs)
                 progress = progress or lane.used > before
                 if lease.backlog.waiting:
-                    (lane.sated if turn is _Turn.SATED else ready)[number] = lease
-                if turn is _Turn.NO_CREDIT:
+                    (lane.at_share_limit if turn is _TurnEnd.SHARE_LIMIT else ready)[number] = lease
+                if turn is _TurnEnd.NO_CREDIT:
                     progress = False
                     break
-        self._flush(lane.seat, refs)
+        self._flush(lane.shard_id, refs)
 
-    def _take(self, lane: Lane, lease: Lease, synced: Lsn, old_before_ms: int, refs: list[SliceRef]) -> _Turn:
+    def _take(self, lane: Lane, lease: Lease, synced: Lsn, old_before_ms: int, refs: list[SliceRef]) -> _TurnEnd:
         """Move slices of one lease into `refs`."""
         backlog = lease.backlog
         waiting, number, generation = backlog.waiting, lease.number, lease.generation
         used, total, turn_end = lane.used, lane.total, lane.used + TURN_BYTES
-        held, turn, count = backlog.handed_bytes, _Turn.OVER, 0
+        held, turn, count = backlog.handed_out_bytes, _TurnEnd.FINISHED, 0
         while waiting and used < turn_end:
             head = waiting[0]
             length = head.length
             if head.lsn > synced:
                 break
             if used + length > total:
-                turn = _Turn.NO_CREDIT
+                turn = _TurnEnd.NO_CREDIT
                 break
             if (
                 held + length > max((total - used) // _SHARES, TURN_BYTES)
                 and held
                 # What was cut before is sent as it was cut, and a trial wants all that it names.
                 and head.first >= lease.inherited_end
-                and not backlog.narrowed
+                and not backlog.is_restricted
             ):
-                turn = _Turn.SATED
+                turn = _TurnEnd.SHARE_LIMIT
                 break
             if head.max_ts < old_before_ms:
-                self._announce_old(lane, lease, head.first + head.count, refs)
+                self._narrow_for_old_slices(lane, lease, head.first + head.count, refs)
             _ = waiting.popleft()
             used += length
             held += length
@@ -165,18 +165,18 @@ class HandOut:
             )
             lease.handed_end = first + records
             if len(refs) >= REFS_MAX:
-                self._flush(lane.seat, refs)
+                self._flush(lane.shard_id, refs)
         self.slices += count
         self.bytes += used - lane.used
         lane.used = used
-        backlog.handed_bytes = held
+        backlog.handed_out_bytes = held
         return turn
 
-    def _announce_old(self, lane: Lane, lease: Lease, end: int, refs: list[SliceRef]) -> None:
+    def _narrow_for_old_slices(self, lane: Lane, lease: Lease, end: int, refs: list[SliceRef]) -> None:
         lease.narrow_through = end
         if lease.pace == OPEN:
-            self._flush(lane.seat, refs)
-            self._tell_pace(lease, NARROW)
+            self._flush(lane.shard_id, refs)
+            self._send_pace(lease, NARROW)
 
     def _flush(self, seat: int, refs: list[SliceRef]) -> None:
         if refs:

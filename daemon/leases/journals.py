@@ -44,13 +44,13 @@ class JournalError(Exception):
 
 
 class DeadJournal(NamedTuple):
-    """What a journal says. `facts`: the live slots are all there is (JRN-8); else they are hints, or nothing can be read.
+    """What a journal says. `is_complete`: the live slots are all there is (JRN-8); else they are hints, or nothing can be read.
     `header` None: its owner died before it wrote one, or it is damaged."""
 
     path: Path
     header: JournalHeader | None
     slots: list[JournalSlot]
-    facts: bool
+    is_complete: bool
 
 
 def read(path: Path, this_boot: bytes) -> DeadJournal:
@@ -58,16 +58,16 @@ def read(path: Path, this_boot: bytes) -> DeadJournal:
     try:
         content = path.read_bytes()
     except OSError:
-        return DeadJournal(path, None, [], facts=False)
+        return DeadJournal(path, None, [], is_complete=False)
     if not any(content[:HEADER_BYTES]):
         # The header is written before the first slot: without one nothing was journaled, so nothing was sent.
-        return DeadJournal(path, None, [], facts=True)
+        return DeadJournal(path, None, [], is_complete=True)
     header = _header(content)
     if header is None:
-        return DeadJournal(path, None, [], facts=False)
+        return DeadJournal(path, None, [], is_complete=False)
     end = SLOTS_AT + header.slots * SLOT_BYTES
     if len(content) < end:
-        return DeadJournal(path, header, [], facts=False)
+        return DeadJournal(path, header, [], is_complete=False)
     slots = list(_live(content[SLOTS_AT:end], content[: HEADER.size]))
     return DeadJournal(path, header, slots, header.boot_id == this_boot)
 
@@ -78,7 +78,7 @@ def is_locked(path: Path) -> bool:
         return descriptor is not None and not _take(descriptor)
 
 
-def end_owners(directory: Path, this_boot: bytes, *, wait_s: float, clock: Callable[[], float]) -> list[DeadJournal]:
+def kill_owners(directory: Path, this_boot: bytes, *, wait_s: float, clock: Callable[[], float]) -> list[DeadJournal]:
     """End every shard that still holds a journal in the directory, and read all journals there.
 
     Raises:
@@ -90,7 +90,7 @@ def end_owners(directory: Path, this_boot: bytes, *, wait_s: float, clock: Calla
     return [read(path, this_boot) for path in _files(directory)]
 
 
-def of_shard(directory: Path, shard_start: int) -> Path | None:
+def journal_of_shard(directory: Path, shard_start: int) -> Path | None:
     """The journal of a shard that died before it could name it."""
     for path in _files(directory):
         with _opened(path) as descriptor:
@@ -100,7 +100,7 @@ def of_shard(directory: Path, shard_start: int) -> Path | None:
     return None
 
 
-def header_of(path: Path) -> JournalHeader | None:
+def header_at(path: Path) -> JournalHeader | None:
     """The header alone; None: no file, or no whole header."""
     with _opened(path) as descriptor:
         return None if descriptor is None else _header(os.pread(descriptor, HEADER_BYTES, 0))

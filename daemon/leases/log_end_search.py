@@ -8,13 +8,13 @@ So one record is tried after the other, one further than `through` if there is o
 from collections.abc import Collection
 from typing import Final
 
-from ...wire.messages import Cut
+from ...wire.messages import BatchBounds
 
 TRIALS_MAX: Final = 50_000
 """Each refused trial is a line in the broker's log: beyond this people decide (LOC-7)."""
 
 
-class Search:
+class LogEndSearch:
     """The trials of one partition, in order: from `first` on, ending at `through`.
 
     `left_out` are ordinals that are never sent. `floor`: a batch that ends at `through` begins there or later, because of a row,
@@ -31,12 +31,12 @@ class Search:
         self.trials = 0
 
     @property
-    def trial(self) -> Cut:
+    def trial(self) -> BatchBounds:
         """What to send now."""
         count = self.through + 1 - self._at if self._closing else 1
-        return Cut(self._at, count, self._epoch)
+        return BatchBounds(self._at, count, self._epoch)
 
-    def refused(self, next_ordinal: int) -> bool:
+    def next_trial(self, next_ordinal: int) -> bool:
         """The trial was out of order. Returns False when there is none left to try; `next_ordinal`: records exist below."""
         self.trials += 1
         if self.trials >= TRIALS_MAX:

@@ -12,53 +12,53 @@ from ...wire.journal import JournalSlot
 from ...wire.messages import (
     FIRST,
     OPEN,
-    Broken,
+    BatchesDone,
+    BatchRefused,
     Credit,
-    Done,
-    Flush,
-    Gap,
-    Halt,
-    Hello,
-    Hint,
-    Load,
+    FlushPartitions,
+    NewLeaderHint,
     Node,
+    PartitionHalted,
     Ping,
-    Refused,
+    ProbeRefused,
     Revoked,
+    ShardFailed,
+    ShardHello,
+    ShardLoad,
     ShardMessage,
+    SliceUnreadable,
     Stop,
-    Unreadable,
 )
 from ..ledger.entries import Lsn
 from ..ledger.partition_state import Ledger
 from ..ledger.segments import Segments, relocate
-from ..ledger.slices import Log, PendingSlice
-from .batch_bounds import from_slots
+from ..ledger.slices import EntryLog, PendingSlice
+from .batch_bounds import from_journal_slots
 from .grants import Grants
-from .lease import Alarm, Lease, LeaseView, Queued, view
-from .refused_batches import ParkRequest
-from .sequence_epochs import Stamps
-from .shard_reports import Outcomes
-from .states import HOLDING, LeaseState, Relocate, Stand, Step
-from .table import LeaseLimits, LeaseTable, Notice
+from .lease import Lease, LeaseAlarm, LeaseView, QueuedBytes, view
+from .refused_batches import DeadLetterRequest
+from .sequence_epochs import SequenceEpochs
+from .shard_reports import ShardReports
+from .states import POSSIBLY_HELD, LeaseState, Relocate, SettlingStep, ShutDown
+from .table import LeaseLimits, LeaseNotice, LeaseTable
 
-__all__ = ["Alarm", "LeaseLimits", "LeaseView", "Leases", "Notice", "ParkRequest"]
+__all__ = ["DeadLetterRequest", "LeaseAlarm", "LeaseLimits", "LeaseNotice", "LeaseView", "Leases"]
 
 
 _HELD: Final = LeaseState.HELD
-_UNPLACED: Final = LeaseState.UNPLACED
+_UNPLACED: Final = LeaseState.UNASSIGNED
 AGES_EVERY_S: Final = 30.0
 """How often held leases are looked over for old acknowledgements; half of E is hours."""
 
 
 class Leases:
-    """See the module. Outputs are lists that the caller empties: `outbox`, `ended`, `park_requests`, `kill`, `notices`,
+    """See the module. Outputs are lists that the caller empties: `outbox`, `ended`, `dead_letter_requests`, `shards_to_kill`, `notices`,
     `stale_topics`; `alarms` and `counters` stand."""
 
     def __init__(
         self,
         ledger: Ledger,
-        log: Log,
+        log: EntryLog,
         limits: LeaseLimits,
         parks_refused: Callable[[str], bool],
         *,
@@ -66,21 +66,21 @@ class Leases:
         wall_offset_ms: int,
     ) -> None:
         table = self._table = LeaseTable(ledger, log, limits, now=now, wall_offset_ms=wall_offset_ms)
-        self._stamps = Stamps(table)
-        self._grants = Grants(table, self._stamps)
-        self._outcomes = Outcomes(table, self._grants, parks_refused)
+        self._sequence_epochs = SequenceEpochs(table)
+        self._grants = Grants(table, self._sequence_epochs)
+        self._outcomes = ShardReports(table, self._grants, parks_refused)
         self._flushes: dict[int, Lease] = {}
         self._ages_at = now + AGES_EVERY_S
         self.outbox = table.outbox
         self.ended = table.ended
-        self.park_requests = table.park_requests
-        self.kill = table.kill
+        self.dead_letter_requests = table.dead_letter_requests
+        self.shards_to_kill = table.shards_to_kill
         self.notices = table.notices
         self.stale_topics = table.stale_topics
-        self.alarms: Mapping[int, Alarm] = table.alarms
+        self.alarms: Mapping[int, LeaseAlarm] = table.alarms
         self.counters: Mapping[str, int] = table.counters
-        self.loads: Mapping[int, Load] = table.loads
-        self.past: Mapping[str, int] = table.past
+        self.loads: Mapping[int, ShardLoad] = table.loads
+        self.exited_shard_counters: Mapping[str, int] = table.exited_shard_counters
 
     # --- at the start of the router ----------------------------------------------------------------------------------
 
@@ -97,28 +97,28 @@ class Leases:
             if not state.rows or state.mark == state.next_ordinal:
                 continue
             lease = table.lease_of(number)
-            found = from_slots(by_partition.get(number, []), lease.open_cuts(), state.rows, state.mark)
+            found = from_journal_slots(by_partition.get(number, []), lease.open_batches(), state.rows, state.mark)
             certain = facts and found.certain and found.end <= state.next_ordinal
-            cuts = [cut for cut in found.cuts if cut.first + cut.count <= state.next_ordinal]
-            table.know_cuts(lease, cuts, None if certain else state.next_ordinal)
-        self._stamps.mend(set(lost))
+            cuts = [cut for cut in found.bounds if cut.first + cut.count <= state.next_ordinal]
+            table.record_batch_bounds(lease, cuts, None if certain else state.next_ordinal)
+        self._sequence_epochs.repair_lost_ranges(set(lost))
 
-    def new_identity(self, reason: str) -> None:
+    def require_new_producer_id(self, reason: str) -> None:
         """The spool may be behind what Kafka has (IDN-9): everything unresolved goes out under a new id, counted. Before the
         producer id is told."""
-        self._stamps.identity_reason = reason
+        self._sequence_epochs.new_id_reason = reason
 
     @property
-    def wants_producer_id(self) -> bool:
+    def needs_producer_id(self) -> bool:
         """InitProducerId is to be asked."""
-        return self._stamps.wants_producer_id
+        return self._sequence_epochs.needs_producer_id
 
-    def producer_id_known(self, producer_id: int) -> None:
+    def set_producer_id(self, producer_id: int) -> None:
         """The daemon's id, synced in the identity file; or, later, one more for a partition that needs its own."""
-        first = self._stamps.producer_id is None
-        self._stamps.producer_id_known(producer_id)
+        first = self._sequence_epochs.producer_id is None
+        self._sequence_epochs.set_producer_id(producer_id)
         if first:
-            self._grants.consider_unplaced(lambda _lease: True)
+            self._grants.reconsider_unassigned(lambda _lease: True)
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -135,25 +135,25 @@ class Leases:
         table.pushed += piece.count
         state = lease.state
         if state is _HELD:
-            table.wanted = max(table.wanted, piece.lsn)
+            table.sync_wanted = max(table.sync_wanted, piece.lsn)
             if len(backlog.waiting) == 1:
-                table.handout.ready(lease)
+                table.dispatcher.mark_ready(lease)
         elif state is _UNPLACED and len(backlog.unresolved) == 1:
-            table.consider[piece.partition] = lease
+            table.grant_candidates[piece.partition] = lease
 
     @property
-    def wants_sync(self) -> bool:
+    def needs_sync(self) -> bool:
         """A hand-out, a grant or a pace waits for a sync."""
-        return self._table.wanted > self._table.synced
+        return self._table.sync_wanted > self._table.synced
 
     def synced(self, through: Lsn) -> None:
         """The log is on disk up to the entry at this place, and with it."""
         table = self._table
         table.synced = through
-        waiting, table.rows_awaited = table.rows_awaited, []
+        waiting, table.awaiting_row_sync = table.awaiting_row_sync, []
         for lease in waiting:
-            if lease.state is LeaseState.UNPLACED:
-                table.consider[lease.number] = lease
+            if lease.state is LeaseState.UNASSIGNED:
+                table.grant_candidates[lease.number] = lease
 
     def relocate(self, moved: Mapping[Lsn, Lsn], segments: Segments) -> None:
         """A sync failed, and entries that none covered were written again: their slices, never handed out, lie there now.
@@ -166,9 +166,9 @@ class Leases:
         """Put references to synced slices into the outbox, as far as credit goes; then the flushes that they complete."""
         table = self._table
         table.now = now
-        table.handout.run(table.synced, table.wall_ms() - table.expiration_ms // 2)
+        table.dispatcher.run(table.synced, table.wall_ms() - table.expiration_ms // 2)
         if self._flushes:
-            self._tell_flushes()
+            self._send_flushes()
 
     def flush(self, through: Iterable[tuple[int, int]]) -> None:
         """No linger for these partitions up to these ordinals (inclusive)."""
@@ -183,7 +183,7 @@ class Leases:
         leases = self._table.leases.values()
         self.flush((lease.number, lease.backlog.end - 1) for lease in leases if lease.backlog.unresolved)
 
-    def _tell_flushes(self) -> None:
+    def _send_flushes(self) -> None:
         told: dict[int, list[tuple[int, int]]] = {}
         for number, lease in list(self._flushes.items()):
             if lease.durable.mark > lease.flush_through:
@@ -191,12 +191,12 @@ class Leases:
             elif (
                 lease.state is LeaseState.HELD
                 and lease.handed_end > lease.flush_through
-                and lease.flush_told < lease.flush_through + 1
+                and lease.flush_sent_end < lease.flush_through + 1
             ):
-                lease.flush_told = lease.flush_through + 1
-                told.setdefault(lease.seat, []).append((number, lease.flush_through))
+                lease.flush_sent_end = lease.flush_through + 1
+                told.setdefault(lease.shard_id, []).append((number, lease.flush_through))
         for seat, pairs in told.items():
-            self._table.send(seat, Flush(pairs))
+            self._table.send(seat, FlushPartitions(pairs))
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Leases:
         shorter, table.expiration_ms = expiration_ms < table.expiration_ms, expiration_ms
         for lease in table.leases.values():
             if shorter and lease.state is LeaseState.HELD:
-                table.recall(lease, Relocate())
+                table.revoke(lease, Relocate())
 
     def nodes(self, nodes: Iterable[Node], now: float) -> None:
         """The cluster's nodes, whole; told before the leaders of the same metadata. Budgets are filled in here."""
@@ -225,25 +225,25 @@ class Leases:
 
     # --- shards ------------------------------------------------------------------------------------------------------
 
-    def shard_greeted(self, seat: int, now: float) -> None:
+    def shard_connected(self, seat: int, now: float) -> None:
         """HELLO without a journal."""
         self._table.now = now
-        if self._table.seats.greeted(seat):
-            self._grants.deal()
+        if self._table.shard_slots.mark_connected(seat):
+            self._grants.assign_nodes()
 
     def shard_ready(self, seat: int, now: float) -> None:
         """HELLO with its journal: it may be granted leases."""
         self._table.now = now
-        self._table.seats.named_journal(seat)
+        self._table.shard_slots.mark_ready(seat)
         if self._table.stopping:
             self._table.send(seat, Stop(0))
         else:
-            self._grants.seat_ready(seat)
+            self._grants.shard_ready(seat)
 
-    def shard_failing(self, seat: int, now: float) -> None:
+    def shard_dying(self, seat: int, now: float) -> None:
         """It is being killed, and not reaped yet."""
         self._table.now = now
-        self._table.dying(seat)
+        self._table.fence_shard(seat)
 
     def shard_dead(self, seat: int, slots: Iterable[JournalSlot], now: float, *, facts: bool) -> None:
         """It is reaped, everything it said was applied, its journal is read."""
@@ -252,49 +252,51 @@ class Leases:
         by_partition: dict[int, list[JournalSlot]] = {}
         for slot in slots:
             by_partition.setdefault(slot.partition, []).append(slot)
-        table.dying(seat)
+        table.fence_shard(seat)
         # What was meant for it must not reach its successor.
         table.outbox[:] = [said for said in table.outbox if said[0] != seat]
         for lease in list(table.leases.values()):
-            if lease.seat != seat or lease.state not in HOLDING:
+            if lease.shard_id != seat or lease.state not in POSSIBLY_HELD:
                 continue
             durable = lease.durable
-            found = from_slots(by_partition.get(lease.number, []), lease.open_cuts(), durable.rows, durable.mark)
-            certain = facts and found.certain and found.end <= lease.sent_end
-            cuts = [cut for cut in found.cuts if cut.first + cut.count <= durable.next_ordinal]
-            table.returned(lease, cuts, facts=certain)
-        table.handout.forget(seat)
+            found = from_journal_slots(
+                by_partition.get(lease.number, []), lease.open_batches(), durable.rows, durable.mark
+            )
+            certain = facts and found.certain and found.end <= lease.possibly_sent_end
+            cuts = [cut for cut in found.bounds if cut.first + cut.count <= durable.next_ordinal]
+            table.lease_returned(lease, cuts, facts=certain)
+        table.dispatcher.forget(seat)
         told = table.loads.pop(seat, None)
         if told is not None:
-            table.past.update(told.counters)
-        table.seats.reaped(seat, now)
+            table.exited_shard_counters.update(told.counters)
+        table.shard_slots.mark_reaped(seat, now)
         table.counters["shard_deaths"] += 1
 
     def message(self, seat: int, message: ShardMessage, now: float) -> None:
         """What a shard says, in the order it said it."""
         self._table.now = now
         match message:
-            case Done():
-                self._outcomes.done(seat, message.items)
+            case BatchesDone():
+                self._outcomes.batches_done(seat, message.items)
             case Credit():
-                self._table.handout.credit(seat, message.node, message.total_bytes)
+                self._table.dispatcher.credit(seat, message.node, message.total_bytes)
             case Revoked():
                 self._outcomes.revoked(seat, message)
-            case Refused():
+            case BatchRefused():
                 self._outcomes.refused(seat, message)
-            case Hint():
-                self._outcomes.hint(seat, message)
-            case Gap():
+            case NewLeaderHint():
+                self._outcomes.leader_hint(seat, message)
+            case ProbeRefused():
                 self._outcomes.gap(seat, message)
-            case Halt():
+            case PartitionHalted():
                 self._outcomes.halt(seat, message)
-            case Unreadable():
+            case SliceUnreadable():
                 self._outcomes.unreadable(seat, message)
-            case Load():
+            case ShardLoad():
                 self._table.loads[seat] = message
-            case Broken():
-                self._table.fault(seat, f"it broke: {message.what}")
-            case Hello() | Ping():
+            case ShardFailed():
+                self._table.kill_shard(seat, f"it broke: {message.what}")
+            case ShardHello() | Ping():
                 pass  # the bus has answered
             case _:
                 assert_never(message)
@@ -303,21 +305,21 @@ class Leases:
         """People decided: a blocked partition goes on from its mark under a new producer id, and what may be in the log by then
         is counted as possible duplicates. Returns False when it is not blocked."""
         self._table.now = now
-        state = self._table.ledger.by_place.get((topic, index))
+        state = self._table.ledger.by_topic_partition.get((topic, index))
         lease = self._table.leases.get(state.number) if state is not None else None
         if lease is None or lease.state is not LeaseState.BLOCKED:
             return False
-        self._stamps.resend(lease)
+        self._sequence_epochs.resend(lease)
         return True
 
-    def parked(self, request: ParkRequest, letter: str, now: float) -> None:
+    def dead_lettered(self, request: DeadLetterRequest, letter: str, now: float) -> None:
         """The records of a request lie in the dead letters, synced, under this name."""
         table = self._table
         table.now = now
         lease = table.leases[request.partition]
         assert lease.state is LeaseState.SETTLING, (lease.number, lease.state)
-        assert lease.step is Step.LETTER, (lease.number, lease.step)
-        self._stamps.write_parked(lease, request, letter)
+        assert lease.step is SettlingStep.DEAD_LETTER, (lease.number, lease.step)
+        self._sequence_epochs.write_dead_lettered(lease, request, letter)
 
     # --- time and end ------------------------------------------------------------------------------------------------
 
@@ -325,25 +327,25 @@ class Leases:
         """Every round before the log is written: what is due, and what may be granted."""
         table = self._table
         table.now = now
-        if table.seats.expire(now):
-            self._grants.deal()
+        if table.shard_slots.expire(now):
+            self._grants.assign_nodes()
         if table.timed:
-            self._due(now)
+            self._run_timers(now)
         if now >= self._ages_at:
             self._ages_at = now + AGES_EVERY_S
             self._ages()
-        self._outcomes.paces()
-        self._grants.place()
+        self._outcomes.send_due_paces()
+        self._grants.grant_pending()
 
-    def _due(self, now: float) -> None:
+    def _run_timers(self, now: float) -> None:
         table = self._table
         for number, lease in list(table.timed.items()):
-            if lease.state is LeaseState.RECALLED:
-                if now >= lease.recall_until:
-                    table.fault(lease.seat, "it did not give a lease back")
+            if lease.state is LeaseState.REVOKING:
+                if now >= lease.revoke_deadline:
+                    table.kill_shard(lease.shard_id, "it did not give a lease back")
             elif lease.state is LeaseState.BLOCKED and lease.retry_at is not None:
                 if now >= lease.retry_at and not table.stopping:
-                    table.unplace(lease)
+                    table.unassign(lease)
             else:
                 del table.timed[number]
 
@@ -351,20 +353,20 @@ class Leases:
         """An acknowledgement grew old, and with it the broker's memory: narrower from now on."""
         for lease in self._table.leases.values():
             if lease.state is LeaseState.HELD and lease.pace == OPEN:
-                pace = self._grants.renewed_pace(lease)
+                pace = self._grants.current_pace(lease)
                 if pace == FIRST:
-                    self._table.tell_pace_now(lease, pace)
+                    self._table.send_pace(lease, pace)
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, if nothing else happens."""
         table = self._table
         deadlines = [self._ages_at]
-        seats = table.seats.next_deadline()
+        seats = table.shard_slots.next_deadline()
         if seats is not None:
             deadlines.append(seats)
         for lease in table.timed.values():
-            if lease.state is LeaseState.RECALLED:
-                deadlines.append(lease.recall_until)
+            if lease.state is LeaseState.REVOKING:
+                deadlines.append(lease.revoke_deadline)
             elif lease.state is LeaseState.BLOCKED and lease.retry_at is not None and not table.stopping:
                 deadlines.append(lease.retry_at)
         return min(deadlines)
@@ -376,20 +378,21 @@ class Leases:
         table.stopping = True
         for lease in table.leases.values():
             if lease.state is LeaseState.HELD:
-                table.handout.drop(lease)
-                lease.move(LeaseState.RECALLED)
-                lease.errand = Stand()
-            if lease.state is LeaseState.RECALLED:
-                lease.recall_until = now + (deadline_ms + table.limits.recall_ms) / 1000
+                table.dispatcher.drop(lease)
+                lease.move(LeaseState.REVOKING)
+                lease.revoke_reason = ShutDown()
+            if lease.state is LeaseState.REVOKING:
+                lease.revoke_deadline = now + (deadline_ms + table.limits.revoke_timeout_ms) / 1000
                 table.timed[lease.number] = lease
-        for seat in table.seats.ready():
+        for seat in table.shard_slots.ready():
             table.send(seat, Stop(deadline_ms))
 
     @property
     def all_returned(self) -> bool:
         """No shard holds anything, and nothing waits to be parked: every cut is in the spool, as a fact."""
         return all(
-            lease.state not in HOLDING and lease.step is not Step.LETTER for lease in self._table.leases.values()
+            lease.state not in POSSIBLY_HELD and lease.step is not SettlingStep.DEAD_LETTER
+            for lease in self._table.leases.values()
         )
 
     @property
@@ -400,7 +403,7 @@ class Leases:
     def topics_in_use(self) -> set[str]:
         """Topics that a shard holds a partition of, or that have records: their leaders must be known."""
         leases = self._table.leases.values()
-        return {lease.durable.topic for lease in leases if lease.state in HOLDING or lease.backlog.unresolved}
+        return {lease.durable.topic for lease in leases if lease.state in POSSIBLY_HELD or lease.backlog.unresolved}
 
     # --- to look at --------------------------------------------------------------------------------------------------
 
@@ -413,19 +416,21 @@ class Leases:
     @property
     def handed_out_slices(self) -> int:
         """References handed out since the start, repeats counted again."""
-        return self._table.handout.slices
+        return self._table.dispatcher.slices
 
     @property
     def pushed_records(self) -> int:
         return self._table.pushed
 
-    def queue(self, number: int) -> Queued:
+    def queued_bytes(self, number: int) -> QueuedBytes:
         """What waits for a partition."""
         lease = self._table.leases.get(number)
         if lease is None:
-            return Queued(-1, -1, 0, 0)
+            return QueuedBytes(-1, -1, 0, 0)
         backlog = lease.backlog
-        return Queued(lease.seat, lease.node, backlog.handed_bytes, max(0, backlog.nbytes - backlog.handed_bytes))
+        return QueuedBytes(
+            lease.shard_id, lease.node, backlog.handed_out_bytes, max(0, backlog.nbytes - backlog.handed_out_bytes)
+        )
 
     def views(self) -> list[LeaseView]:
         """Every partition with a lease, for people."""

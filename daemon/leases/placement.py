@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 
 
-class Placement:
+class NodeAssignment:
     """The table node -> seats. It is deterministic: the same history of calls gives the same table."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Placement:
         """The seats of each node, in lane order."""
         return self._lanes
 
-    def seat_of(self, node: int, topic: str, index: int) -> int | None:
+    def shard_of(self, node: int, topic: str, index: int) -> int | None:
         """Who serves this partition at this node; None: the node is not dealt, or no seat is there."""
         lanes = self._lanes.get(node)
         if not lanes:
@@ -32,7 +32,7 @@ class Placement:
         """The nodes this seat serves, ascending."""
         return sorted(node for node, lanes in self._lanes.items() if seat in lanes)
 
-    def deal(self, nodes: Iterable[int], seats: Iterable[int]) -> bool:
+    def assign(self, nodes: Iterable[int], seats: Iterable[int]) -> bool:
         """Deal these nodes to these seats. Returns whether anything changed."""
         wanted_nodes, wanted_seats = sorted(set(nodes)), sorted(set(seats))
         before = self._lanes
@@ -56,7 +56,7 @@ class Placement:
                 held[kept].append(node)
         for node in loose:
             held[min(seats, key=lambda seat: (len(held[seat]), seat))].append(node)
-        _level(held)
+        _rebalance(held)
         return {node: (seat,) for seat in seats for node in held[seat]}
 
     def _divided(self, nodes: list[int], seats: list[int]) -> dict[int, tuple[int, ...]]:
@@ -72,11 +72,11 @@ class Placement:
         if nodes:
             for seat in loose:
                 held[min(nodes, key=lambda node: (len(held[node]), node))].append(seat)
-            _level(held)
+            _rebalance(held)
         return {node: tuple(sorted(held[node])) for node in nodes}
 
 
-def _level(held: dict[int, list[int]]) -> None:
+def _rebalance(held: dict[int, list[int]]) -> None:
     """Move single things from whoever has most to whoever has least until they differ by one at most."""
     while held:
         most = max(held, key=lambda owner: (len(held[owner]), -owner))

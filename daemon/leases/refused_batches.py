@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from ...producer.protocol.error_codes import error_name
 from ...producer.records import sequence_ranges
-from ...wire.messages import Refused, Row
-from ..ledger.partition_state import PartitionState
+from ...wire.messages import BatchRefused, StampRow
+from ..ledger.partition_state import LedgerPartition
 from ..ledger.slices import PendingSlice
-from .backlog import Backlog, Piece
-from .states import Park
+from .backlog import Backlog, DeadLetterRange
+from .states import DeadLetterBatch
 
 
 @dataclass(frozen=True, slots=True)
-class ParkedPart:
+class DeadLetterPart:
     """Records [index, index + count) of a slice."""
 
     slice: PendingSlice
@@ -23,8 +23,8 @@ class ParkedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class ParkRequest:
-    """Records to copy into the dead letters, synced, before `Leases.parked` is told. `unsure`: they may be in Kafka too."""
+class DeadLetterRequest:
+    """Records to copy into the dead letters, synced, before `Leases.parked` is told. `may_be_written`: they may be in Kafka too."""
 
     partition: int
     topic: str
@@ -32,29 +32,39 @@ class ParkRequest:
     code: int
     error: str
     message: str
-    unsure: bool
-    pieces: list[Piece]
-    parts: list[ParkedPart]
+    may_be_written: bool
+    ranges: list[DeadLetterRange]
+    parts: list[DeadLetterPart]
 
 
-def request(state: PartitionState, errand: Park, backlog: Backlog) -> ParkRequest:
+def dead_letter_request(state: LedgerPartition, errand: DeadLetterBatch, backlog: Backlog) -> DeadLetterRequest:
     """What is to be parked for a refusal."""
     refused = errand.refused
-    pieces = _pieces(refused, unsure=errand.unsure)
+    pieces = _pieces(refused, unsure=errand.may_be_written)
     parts = [part for piece in pieces for part in _parts(backlog.unresolved, piece)]
     error = error_name(refused.code)
-    return ParkRequest(
-        state.number, state.topic, state.index, refused.code, error, refused.message, errand.unsure, pieces, parts
+    return DeadLetterRequest(
+        state.number,
+        state.topic,
+        state.index,
+        refused.code,
+        error,
+        refused.message,
+        errand.may_be_written,
+        pieces,
+        parts,
     )
 
 
-def rows_from(state: PartitionState, parked: Iterable[Piece], producer_id: int, epoch: int) -> tuple[Row, list[Row]]:
+def stamp_rows_for(
+    state: LedgerPartition, parked: Iterable[DeadLetterRange], producer_id: int, epoch: int
+) -> tuple[StampRow, list[StampRow]]:
     """The row that begins an epoch at the first ordinal left, and one behind every hole after it."""
     holes = [*((hole.first, hole.end) for hole in state.holes), *((p.first, p.first + p.count) for p in parked)]
-    return sequence_ranges.rows_from(state.mark, holes, producer_id, epoch)
+    return sequence_ranges.stamp_rows_from(state.mark, holes, producer_id, epoch)
 
 
-def _pieces(refused: Refused, *, unsure: bool) -> list[Piece]:
+def _pieces(refused: BatchRefused, *, unsure: bool) -> list[DeadLetterRange]:
     """The listed records, or all of the batch when none is listed; neighbours with one text together."""
     name = error_name(refused.code)
     tail = "; an earlier attempt may have written it" if unsure else ""
@@ -62,24 +72,24 @@ def _pieces(refused: Refused, *, unsure: bool) -> list[Piece]:
     listed = [] if unsure else sorted(set(refused.record_errors))
     if not listed:
         text = f"{name}: {refused.message}{tail}" if refused.message else name + tail
-        return [Piece(refused.first, refused.count, text)]
-    pieces: list[Piece] = []
+        return [DeadLetterRange(refused.first, refused.count, text)]
+    pieces: list[DeadLetterRange] = []
     for index, message in listed:
         text = f"{name}: {message or refused.message}"
         ordinal = refused.first + index
         if pieces and pieces[-1].text == text and pieces[-1].first + pieces[-1].count == ordinal:
-            pieces[-1] = Piece(pieces[-1].first, pieces[-1].count + 1, text)
+            pieces[-1] = DeadLetterRange(pieces[-1].first, pieces[-1].count + 1, text)
         elif not pieces or pieces[-1].first + pieces[-1].count <= ordinal:
-            pieces.append(Piece(ordinal, 1, text))
+            pieces.append(DeadLetterRange(ordinal, 1, text))
     return pieces
 
 
-def _parts(slices: Iterable[PendingSlice], piece: Piece) -> list[ParkedPart]:
-    parts: list[ParkedPart] = []
+def _parts(slices: Iterable[PendingSlice], piece: DeadLetterRange) -> list[DeadLetterPart]:
+    parts: list[DeadLetterPart] = []
     for candidate in slices:
         if candidate.first >= piece.first + piece.count:
             break
         first, end = max(candidate.first, piece.first), min(candidate.end, piece.first + piece.count)
         if end > first:
-            parts.append(ParkedPart(candidate, first - candidate.first, end - first, piece.text))
+            parts.append(DeadLetterPart(candidate, first - candidate.first, end - first, piece.text))
     return parts

@@ -6,73 +6,78 @@ A row is synced before anything is sent under it (HO-11); the order of entries i
 from collections.abc import Collection
 
 from ...producer.records.sequence_ranges import EPOCH_MAX
-from ..ledger.entries import CutsEntry, Lsn, ParkedEntry, StampRowEntry
+from ..ledger.entries import BatchBoundsEntry, Lsn, ParkedEntry, StampRowEntry
 from .lease import Lease
-from .refused_batches import ParkRequest, rows_from
-from .states import HOLDING, LeaseState, Step
+from .refused_batches import DeadLetterRequest, stamp_rows_for
+from .states import POSSIBLY_HELD, LeaseState, SettlingStep
 from .table import LeaseTable
 
 
-class Stamps:
+class SequenceEpochs:
     """Owner of the producer ids."""
 
     def __init__(self, table: LeaseTable) -> None:
         self._table = table
         self.producer_id: int | None = None
-        self.identity_reason: str | None = None
+        self.new_id_reason: str | None = None
         self._spare_ids: list[int] = []
         self._waiting_for_id: list[Lease] = []
-        self._parking_for_id: list[tuple[Lease, ParkRequest, str]] = []
+        self._dead_letters_awaiting_id: list[tuple[Lease, DeadLetterRequest, str]] = []
 
     @property
-    def wants_producer_id(self) -> bool:
+    def needs_producer_id(self) -> bool:
         """An id is needed: the daemon's own, or one for a partition alone."""
-        return self.producer_id is None or bool(self._waiting_for_id or self._parking_for_id)
+        return self.producer_id is None or bool(self._waiting_for_id or self._dead_letters_awaiting_id)
 
-    def producer_id_known(self, producer_id: int) -> None:
+    def set_producer_id(self, producer_id: int) -> None:
         """The first is the daemon's; further ones are for single partitions."""
         if self.producer_id is None:
             self.producer_id = producer_id
-            if self.identity_reason is not None:
-                self._take_new_identity(producer_id, self.identity_reason)
+            if self.new_id_reason is not None:
+                self._replace_producer_id(producer_id, self.new_id_reason)
             return
         if producer_id != self.producer_id:
             self._spare_ids.append(producer_id)
         if self._spare_ids and self._waiting_for_id:
-            self._renewed(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
-        elif self._spare_ids and self._parking_for_id:
-            self.write_parked(*self._parking_for_id.pop(0))
+            self._use_own_producer_id(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
+        elif self._spare_ids and self._dead_letters_awaiting_id:
+            self.write_dead_lettered(*self._dead_letters_awaiting_id.pop(0))
 
-    def renew(self, lease: Lease) -> None:
+    def request_own_producer_id(self, lease: Lease) -> None:
         """The partition goes on from its mark under a producer id of its own."""
         lease.move(LeaseState.SETTLING)
-        lease.step = Step.PRODUCER_ID
+        lease.step = SettlingStep.PRODUCER_ID
         self._waiting_for_id.append(lease)
         if self._spare_ids:
-            self._renewed(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
+            self._use_own_producer_id(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
 
     def resend(self, lease: Lease) -> None:
         """Go on from the mark whatever is in the log: at least once, and counted."""
-        first, end = lease.durable.mark, max(lease.unsettled_end, lease.block.end if lease.block is not None else 0)
+        first, end = (
+            lease.durable.mark,
+            max(lease.possibly_written_end, lease.block.end if lease.block is not None else 0),
+        )
         self._table.possible_duplicates(lease, first, max(first, end), "an operator had it sent again")
-        self._table.progress(lease)
-        self.renew(lease)
+        self._table.clear_alarm(lease)
+        self.request_own_producer_id(lease)
 
-    def _renewed(self, lease: Lease, producer_id: int) -> None:
-        self.write_rows(lease, producer_id, "new_producer_id")
-        self._table.unplace(lease)
+    def _use_own_producer_id(self, lease: Lease, producer_id: int) -> None:
+        self.write_stamp_rows(lease, producer_id, "new_producer_id")
+        self._table.unassign(lease)
 
-    def _take_new_identity(self, producer_id: int, reason: str) -> None:
+    def _replace_producer_id(self, producer_id: int, reason: str) -> None:
         table = self._table
         for number, state in table.ledger.by_number.items():
             if state.rows:
                 lease = table.lease_of(number)
-                assert lease.state not in HOLDING, f"partition {number} was granted before the new identity is known"
+                assert lease.state not in POSSIBLY_HELD, (
+                    f"partition {number} was granted before the new identity is known"
+                )
                 if state.next_ordinal > state.mark:
                     table.possible_duplicates(lease, state.mark, state.next_ordinal, reason)
-                self.write_rows(lease, producer_id, "new_identity")
+                self.write_stamp_rows(lease, producer_id, "new_identity")
 
-    def mend(self, lost: Collection[int]) -> None:
+    def repair_lost_ranges(self, lost: Collection[int]) -> None:
         """At the start: holes without a stamp row behind them, left by damage of the disk or by a power cut in the middle of
         parking, are closed by a new epoch; where something may be out behind them, by a new producer id, counted."""
         table = self._table
@@ -82,25 +87,25 @@ class Stamps:
                 continue
             lease = table.lease_of(number)
             last = state.rows[-1]
-            if lease.unsettled_end > state.mark or last.epoch >= EPOCH_MAX:
-                table.possible_duplicates(lease, state.mark, lease.unsettled_end, "part of the spool is lost")
-                self.renew(lease)
+            if lease.possibly_written_end > state.mark or last.epoch >= EPOCH_MAX:
+                table.possible_duplicates(lease, state.mark, lease.possibly_written_end, "part of the spool is lost")
+                self.request_own_producer_id(lease)
                 continue
-            first, behind = rows_from(state, [], last.producer_id, last.epoch + 1)
+            first, behind = stamp_rows_for(state, [], last.producer_id, last.epoch + 1)
             for row in [first, *behind]:
-                lease.row_lsn = table.record(StampRowEntry(number, row, "part of the spool is lost"))
+                lease.stamp_row_lsn = table.record(StampRowEntry(number, row, "part of the spool is lost"))
             table.counters["bumps"] += 1
 
-    def write_rows(self, lease: Lease, new_id: int, reason: str) -> None:
+    def write_stamp_rows(self, lease: Lease, new_id: int, reason: str) -> None:
         """From the mark on another producer id. Rows first: cuts that they cut through are known to be over."""
         table = self._table
-        bump, behind = rows_from(lease.durable, [], new_id, 0)
+        bump, behind = stamp_rows_for(lease.durable, [], new_id, 0)
         for row in [bump, *behind]:
-            lease.row_lsn = table.record(StampRowEntry(lease.number, row, reason))
-        self._no_cuts(lease)
+            lease.stamp_row_lsn = table.record(StampRowEntry(lease.number, row, reason))
+        self._clear_batch_bounds(lease)
         table.counters["new_producer_ids"] += 1
 
-    def write_parked(self, lease: Lease, request: ParkRequest, letter: str) -> None:
+    def write_dead_lettered(self, lease: Lease, request: DeadLetterRequest, letter: str) -> None:
         """Records are in the dead letters: holes, and a new epoch from the first one left (IDN-5, IDN-6, BMP-1).
 
         The epoch's row comes first, the rows behind the holes last: whatever prefix of these entries survives a power cut,
@@ -110,44 +115,44 @@ class Stamps:
         last = durable.rows[-1]
         used_up = last.epoch >= EPOCH_MAX
         if used_up and not self._spare_ids:
-            lease.step = Step.PRODUCER_ID
-            self._parking_for_id.append((lease, request, letter))
+            lease.step = SettlingStep.PRODUCER_ID
+            self._dead_letters_awaiting_id.append((lease, request, letter))
             return
         producer_id, epoch = (self._spare_ids.pop(0), 0) if used_up else (last.producer_id, last.epoch + 1)
-        bump, behind = rows_from(durable, request.pieces, producer_id, epoch)
+        bump, behind = stamp_rows_for(durable, request.ranges, producer_id, epoch)
         reason = f"parked: {request.error}"
-        lease.row_lsn = table.record(StampRowEntry(lease.number, bump, reason))
-        ordinals = [(piece.first, piece.count) for piece in request.pieces]
+        lease.stamp_row_lsn = table.record(StampRowEntry(lease.number, bump, reason))
+        ordinals = [(piece.first, piece.count) for piece in request.ranges]
         _ = table.record(ParkedEntry(lease.number, ordinals, request.code, request.message, letter))
         for row in behind:
-            lease.row_lsn = table.record(StampRowEntry(lease.number, row, reason))
-        self._no_cuts(lease)
+            lease.stamp_row_lsn = table.record(StampRowEntry(lease.number, row, reason))
+        self._clear_batch_bounds(lease)
         table.counters["new_producer_ids" if used_up else "bumps"] += 1
-        lease.backlog.park(request.pieces)
+        lease.backlog.add_dead_lettered(request.ranges)
         table.advance(lease, durable.mark, None)
-        table.progress(lease)
-        table.unplace(lease)
+        table.clear_alarm(lease)
+        table.unassign(lease)
 
-    def _no_cuts(self, lease: Lease) -> None:
+    def _clear_batch_bounds(self, lease: Lease) -> None:
         table, durable = self._table, lease.durable
-        if durable.cuts or durable.unknown_through is not None or not durable.cuts_are_facts:
-            _ = table.record(CutsEntry(lease.number, [], facts=True, unknown_through=None))
-        lease.unsure_through = 0
+        if durable.batch_bounds or durable.unknown_through is not None or not durable.batch_bounds_are_facts:
+            _ = table.record(BatchBoundsEntry(lease.number, [], facts=True, unknown_through=None))
+        lease.uncertain_grant_end = 0
         lease.search = None
-        table.await_sync(lease.row_lsn)
+        table.await_sync(lease.stamp_row_lsn)
 
-    def ready(self, lease: Lease) -> bool:
+    def ensure_synced_rows(self, lease: Lease) -> bool:
         """Stamp rows are there, cover every hole, are synced (HO-11), and none is of an identity that was given up (IDN-9)."""
         table, durable = self._table, lease.durable
-        if self.producer_id is None and (self.identity_reason is not None or not durable.rows):
+        if self.producer_id is None and (self.new_id_reason is not None or not durable.rows):
             return False
         if not durable.rows:
             assert self.producer_id is not None
-            first, behind = rows_from(durable, [], self.producer_id, 0)
+            first, behind = stamp_rows_for(durable, [], self.producer_id, 0)
             for row in [first, *behind]:
-                lease.row_lsn = table.record(StampRowEntry(lease.number, row, "new_partition"))
-        if lease.row_lsn > table.synced or table.synced == 0:
-            table.await_sync(Lsn(max(lease.row_lsn, 1)))
-            table.rows_awaited.append(lease)
+                lease.stamp_row_lsn = table.record(StampRowEntry(lease.number, row, "new_partition"))
+        if lease.stamp_row_lsn > table.synced or table.synced == 0:
+            table.await_sync(Lsn(max(lease.stamp_row_lsn, 1)))
+            table.awaiting_row_sync.append(lease)
             return False
         return True

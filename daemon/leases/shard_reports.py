@@ -6,43 +6,69 @@ Nothing here drops data: a slice ends only by an acknowledgement that covers it,
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ...producer.protocol.error_codes import Verdict, error_name, judge_produce
+from ...producer.protocol.error_codes import ProduceErrorClass, classify_produce_error, error_name
 from ...wire.ids import NO_OFFSET
-from ...wire.messages import FIRST, OPEN, Anchor, Cut, DoneItem, Gap, Halt, Hint, Refused, Revoked, Unreadable
-from ..ledger.entries import AckedEntry, CutsEntry
-from .backlog import Proof
-from .batch_bounds import over
+from ...wire.messages import (
+    FIRST,
+    OPEN,
+    Anchor,
+    BatchBounds,
+    BatchRefused,
+    DoneBatch,
+    NewLeaderHint,
+    PartitionHalted,
+    ProbeRefused,
+    Revoked,
+    SliceUnreadable,
+)
+from ..ledger.entries import AckedEntry, BatchBoundsEntry
+from .backlog import BatchAck
+from .batch_bounds import overlay
 from .grants import Grants
-from .lease import Leader, Lease
-from .states import HOLDING, Block, BlockedBy, LeaseState, Locate, Park, Relocate, Stand
+from .lease import LeaderAndEpoch, Lease
+from .states import (
+    POSSIBLY_HELD,
+    Block,
+    BlockReason,
+    ContinueLogEndSearch,
+    DeadLetterBatch,
+    LeaseState,
+    Relocate,
+    ShutDown,
+)
 from .table import LeaseTable
 
-PACE_AGAIN_S: Final = 60.0
+PACE_RESEND_S: Final = 60.0
 """A shard may have narrowed its pace by a clock a little ahead of ours: while acknowledgements come, it is told the pace
 again at least so often."""
 
-_Reported = DoneItem | Refused | Hint | Revoked | Gap | Halt | Unreadable
+_ShardReport = DoneBatch | BatchRefused | NewLeaderHint | Revoked | ProbeRefused | PartitionHalted | SliceUnreadable
 
 
-class Outcomes:
+class ShardReports:
     """Applies one shard's reports to the lease table."""
 
     def __init__(self, table: LeaseTable, grants: Grants, parks_refused: Callable[[str], bool]) -> None:
         self._table = table
         self._grants = grants
-        self._parks = parks_refused
+        self._dead_letters_refused = parks_refused
 
-    def _lease(self, seat: int, report: _Reported) -> Lease | None:
+    def _lease(self, seat: int, report: _ShardReport) -> Lease | None:
         """The lease a report is about; None: it is of an older generation, and dropped."""
         lease = self._table.leases.get(report.partition)
-        if lease is None or report.generation != lease.generation or lease.seat != seat or lease.state not in HOLDING:
+        if (
+            lease is None
+            or report.generation != lease.generation
+            or lease.shard_id != seat
+            or lease.state not in POSSIBLY_HELD
+        ):
             self._table.counters["stale_messages"] += 1
             return None
         return lease
 
     # --- acknowledged ------------------------------------------------------------------------------------------------
 
-    def done(self, seat: int, items: Iterable[DoneItem]) -> None:
+    def batches_done(self, seat: int, items: Iterable[DoneBatch]) -> None:
         """Batches are in the log, and with each everything older of its partition. One entry a partition."""
         table = self._table
         entries: dict[int, AckedEntry] = {}
@@ -58,34 +84,40 @@ class Outcomes:
                 table.counters["stale_messages"] += 1
                 continue
             if item.count <= 0 or item.first < mark or end > lease.handed_end:
-                table.fault(seat, f"DONE {item} of {durable.topic}-{durable.index} beyond {mark}..{lease.handed_end}")
+                table.kill_shard(
+                    seat, f"DONE {item} of {durable.topic}-{durable.index} beyond {mark}..{lease.handed_end}"
+                )
                 break
             anchor = before.anchor if before is not None else durable.anchor
             if anchor is not None and 0 <= item.base_offset <= anchor.base_offset:
-                self._below_anchor(lease, item, anchor)
+                self._block_below_anchor(lease, item, anchor)
                 continue
-            if lease.uncertain and not self._proves(lease, item):
+            if lease.bounds_uncertain and not self._proves_log_end(lease, item):
                 continue
-            if lease.unsure_through > mark:
-                table.possible_duplicates(lease, mark, lease.unsure_through, "its producer state may have been lost")
-                lease.unsure_through = 0
+            if lease.uncertain_grant_end > mark:
+                table.possible_duplicates(
+                    lease, mark, lease.uncertain_grant_end, "its producer state may have been lost"
+                )
+                lease.uncertain_grant_end = 0
             entries[item.partition] = self._entry(lease, item, anchor, before)
             leases[item.partition] = lease
-            table.advance(lease, end, Proof(item.first, item.count, item.base_offset, item.log_append_ms))
+            table.advance(lease, end, BatchAck(item.first, item.count, item.base_offset, item.log_append_ms))
         for number, entry in entries.items():
             self._acked(leases[number], entry)
 
-    def _proves(self, lease: Lease, item: DoneItem) -> bool:
+    def _proves_log_end(self, lease: Lease, item: DoneBatch) -> bool:
         """In an uncertain range a success tells where the log ends only if the broker still had our state, which the log start
         in the same answer shows (LOC-2)."""
         anchor = lease.durable.anchor
         if anchor is not None and 0 <= item.log_start <= anchor.base_offset:
             return True
         text = "a batch was taken by a broker that may have forgotten those before it"
-        self._stand_still(lease, BlockedBy.CUTS_UNKNOWN, text, lease.durable.mark, lease.unsettled_end, retry=False)
+        self._block(
+            lease, BlockReason.BATCH_BOUNDS_UNKNOWN, text, lease.durable.mark, lease.possibly_written_end, retry=False
+        )
         return False
 
-    def _entry(self, lease: Lease, item: DoneItem, anchor: Anchor | None, before: AckedEntry | None) -> AckedEntry:
+    def _entry(self, lease: Lease, item: DoneBatch, anchor: Anchor | None, before: AckedEntry | None) -> AckedEntry:
         base = item.base_offset
         if base == NO_OFFSET and anchor is not None:
             # It lies behind the last one: the older offset errs on the safe side wherever the log start is compared.
@@ -97,7 +129,7 @@ class Outcomes:
             item.first + item.count,
             new,
             item.log_start,
-            lease.seat,
+            lease.shard_id,
             (0 if before is None else before.batches) + 1,
             (0 if before is None else before.resent) + max(item.attempts - 1, 0),
             NO_OFFSET if item.base_offset == NO_OFFSET else item.base_offset + item.count,
@@ -112,50 +144,52 @@ class Outcomes:
             table.advance(lease, durable.mark, None)
         if before is None:
             lease.anchor_lsn = place
-        table.progress(lease)
+        table.clear_alarm(lease)
         if lease.search is not None:
             lease.search = None
-            self._widen(lease)
+            self._finish_search(lease)
         # By a log start above the old anchor the shard may have gone to FIRST by itself.
         moved = before is not None and durable.log_start > before.base_offset
-        if lease.pace != OPEN or moved or table.now - lease.pace_told_at >= PACE_AGAIN_S:
-            lease.pace_told_at = table.now
-            table.paces_awaited.append((place, lease.generation, lease))
+        if lease.pace != OPEN or moved or table.now - lease.pace_sent_at >= PACE_RESEND_S:
+            lease.pace_sent_at = table.now
+            table.paces_awaiting_sync.append((place, lease.generation, lease))
             if lease.pace == FIRST or before is None:
                 table.await_sync(place)
 
-    def _widen(self, lease: Lease) -> None:
+    def _finish_search(self, lease: Lease) -> None:
         """A trial was taken: its batch is the end of the log, or was when it was written. What follows goes after it."""
-        lease.backlog.widen(lease.handed_end)
+        lease.backlog.lift_restriction(lease.handed_end)
         if lease.state is LeaseState.HELD:
-            self._table.handout.ready(lease)
+            self._table.dispatcher.mark_ready(lease)
 
-    def paces(self) -> None:
+    def send_due_paces(self) -> None:
         """Synced acknowledgements allow a wider pace: tell it. At FIRST the shard waits for this message."""
         table = self._table
-        due = [wait for wait in table.paces_awaited if wait[0] <= table.synced]
+        due = [wait for wait in table.paces_awaiting_sync if wait[0] <= table.synced]
         if not due:
             return
-        table.paces_awaited = [wait for wait in table.paces_awaited if wait[0] > table.synced]
+        table.paces_awaiting_sync = [wait for wait in table.paces_awaiting_sync if wait[0] > table.synced]
         for _, generation, lease in due:
             if lease.state is LeaseState.HELD and lease.generation == generation:
-                table.tell_pace_now(lease, self._grants.renewed_pace(lease))
+                table.send_pace(lease, self._grants.current_pace(lease))
 
-    def _below_anchor(self, lease: Lease, item: DoneItem, anchor: Anchor) -> None:
+    def _block_below_anchor(self, lease: Lease, item: DoneBatch, anchor: Anchor) -> None:
         """Not a success: the topic was made again, or the brokers lost what they had acknowledged."""
         text = f"acknowledged at offset {item.base_offset}, not above {anchor.base_offset} of an older batch"
-        durable, row = lease.durable, lease.row
+        durable, row = lease.durable, lease.stamp_row
         assert row is not None
         # The shard takes it for resolved and forgets its cut; here it is not.
-        layers = [*lease.open_cuts(), Cut(item.first, item.count, row.epoch)]
-        cuts = over(layers, durable.rows, durable.mark).cuts
-        _ = self._table.record(CutsEntry(lease.number, cuts, durable.cuts_are_facts, durable.unknown_through))
+        layers = [*lease.open_batches(), BatchBounds(item.first, item.count, row.epoch)]
+        cuts = overlay(layers, durable.rows, durable.mark).bounds
+        _ = self._table.record(
+            BatchBoundsEntry(lease.number, cuts, durable.batch_bounds_are_facts, durable.unknown_through)
+        )
         self._table.stale_topics.add(durable.topic)
-        self._stand_still(lease, BlockedBy.OFFSET, text, item.first, item.first + item.count, retry=False)
+        self._block(lease, BlockReason.OFFSET, text, item.first, item.first + item.count, retry=False)
 
     # --- refused -----------------------------------------------------------------------------------------------------
 
-    def refused(self, seat: int, refused: Refused) -> None:
+    def refused(self, seat: int, refused: BatchRefused) -> None:
         """The oldest unresolved batch was refused."""
         lease = self._lease(seat, refused)
         if lease is None:
@@ -164,85 +198,91 @@ class Outcomes:
         end = refused.first + refused.count
         listed = all(0 <= index < refused.count for index, _ in refused.record_errors)
         if refused.first != durable.mark or refused.count <= 0 or end > lease.handed_end or not listed:
-            table.fault(seat, f"REFUSED {refused.first}+{refused.count} where the oldest is {durable.mark}")
+            table.kill_shard(seat, f"REFUSED {refused.first}+{refused.count} where the oldest is {durable.mark}")
             return
         table.counters["refusals"] += 1
         text = f"{error_name(refused.code)}: {refused.message}" if refused.message else error_name(refused.code)
-        verdict = judge_produce(refused.code, record_count=1, log_start=-1).verdict
-        content = verdict is Verdict.REFUSED_CONTENT
-        if lease.uncertain:
+        verdict = classify_produce_error(refused.code, record_count=1, log_start=-1).error_class
+        content = verdict is ProduceErrorClass.REFUSED_CONTENT
+        if lease.bounds_uncertain:
             # Its records may be in the log in other cuts.
-            self._stand_still(lease, BlockedBy.AMBIGUOUS, text, refused.first, end, retry=True)
-        elif not content and not (verdict is Verdict.REFUSED_LIFTABLE and self._parks(durable.topic)):
-            why = BlockedBy.REFUSED if verdict is Verdict.REFUSED_LIFTABLE else BlockedBy.AMBIGUOUS
-            self._stand_still(lease, why, text, refused.first, end, retry=True)
+            self._block(lease, BlockReason.AMBIGUOUS, text, refused.first, end, retry=True)
+        elif not content and not (
+            verdict is ProduceErrorClass.REFUSED_UNTIL_FIXED and self._dead_letters_refused(durable.topic)
+        ):
+            why = BlockReason.REFUSED if verdict is ProduceErrorClass.REFUSED_UNTIL_FIXED else BlockReason.AMBIGUOUS
+            self._block(lease, why, text, refused.first, end, retry=True)
         elif not refused.ambiguous:
-            self._call_back(lease, Park(refused, unsure=False))
+            self._call_back(lease, DeadLetterBatch(refused, may_be_written=False))
         elif content and lease.pace == FIRST:
             # No later batch can prove anything here (BRK-4): said as it is.
-            self._call_back(lease, Park(refused, unsure=True))
+            self._call_back(lease, DeadLetterBatch(refused, may_be_written=True))
         else:
-            self._stand_still(lease, BlockedBy.AMBIGUOUS, text, refused.first, end, retry=True)
+            self._block(lease, BlockReason.AMBIGUOUS, text, refused.first, end, retry=True)
 
     # --- stuck -------------------------------------------------------------------------------------------------------
 
-    def gap(self, seat: int, gap: Gap) -> None:
+    def gap(self, seat: int, gap: ProbeRefused) -> None:
         """A whole backward probe was refused: what Kafka acknowledged may be lost, or its leader is deposed."""
         lease = self._lease(seat, gap)
         if lease is None:
             return
         self._table.counters["gaps"] += 1
         text = f"the leader of epoch {gap.leader_epoch} refuses every unresolved batch: {gap.error}"
-        if not lease.uncertain:
+        if not lease.bounds_uncertain:
             self._table.stale_topics.add(lease.durable.topic)
-            self._stand_still(lease, BlockedBy.GAP, text, lease.durable.mark, lease.sent_end, retry=True)
-        elif lease.search is None or lease.search.refused(lease.backlog.end):
+            self._block(lease, BlockReason.GAP, text, lease.durable.mark, lease.possibly_sent_end, retry=True)
+        elif lease.search is None or lease.search.next_trial(lease.backlog.end):
             # Not where the log ends, or not any more: a batch taken before may have been recognised, not appended (LOC-3).
-            self._call_back(lease, Locate())
+            self._call_back(lease, ContinueLogEndSearch())
         else:
             self._table.stale_topics.add(lease.durable.topic)
-            self._stand_still(lease, BlockedBy.GAP, text, lease.durable.mark, lease.unsettled_end, retry=False)
+            self._block(lease, BlockReason.GAP, text, lease.durable.mark, lease.possibly_written_end, retry=False)
 
-    def halt(self, seat: int, halt: Halt) -> None:
+    def halt(self, seat: int, halt: PartitionHalted) -> None:
         """The shard cannot go on with this partition."""
         lease = self._lease(seat, halt)
         if lease is None:
             return
         self._table.counters["halts"] += 1
         self._table.stale_topics.add(lease.durable.topic)
-        epoch = halt.code >= 0 and judge_produce(halt.code, record_count=1, log_start=-1).verdict is Verdict.EPOCH
-        why = BlockedBy.EPOCH if epoch else BlockedBy.HALTED
+        epoch = (
+            halt.code >= 0
+            and classify_produce_error(halt.code, record_count=1, log_start=-1).error_class
+            is ProduceErrorClass.STALE_EPOCH
+        )
+        why = BlockReason.EPOCH if epoch else BlockReason.HALTED
         text = f"{error_name(halt.code)}: {halt.message}" if halt.code > 0 else halt.message
-        self._stand_still(lease, why, text, lease.durable.mark, lease.sent_end, retry=not epoch)
+        self._block(lease, why, text, lease.durable.mark, lease.possibly_sent_end, retry=not epoch)
 
-    def unreadable(self, seat: int, report: Unreadable) -> None:
+    def unreadable(self, seat: int, report: SliceUnreadable) -> None:
         """A slice could not be read, or its checksum is wrong: nothing of it was sent."""
         lease = self._lease(seat, report)
         if lease is not None:
             self._table.counters["unreadable"] += 1
             text = f"segment {report.segment:016x} at {report.offset}: {report.what}"
             end = report.first + report.count
-            self._stand_still(lease, BlockedBy.UNREADABLE, text, report.first, end, retry=True)
+            self._block(lease, BlockReason.UNREADABLE, text, report.first, end, retry=True)
 
-    def _stand_still(self, lease: Lease, why: BlockedBy, text: str, first: int, end: int, *, retry: bool) -> None:
+    def _block(self, lease: Lease, why: BlockReason, text: str, first: int, end: int, *, retry: bool) -> None:
         self._call_back(lease, Block(why, text, first, end, retry=retry))
 
-    def _call_back(self, lease: Lease, errand: Park | Block | Locate) -> None:
+    def _call_back(self, lease: Lease, errand: DeadLetterBatch | Block | ContinueLogEndSearch) -> None:
         """A report that crossed our REVOKE still counts: the next holder could only find it out again, less surely."""
-        if lease.state is LeaseState.HELD or isinstance(lease.errand, Relocate | None):
-            self._table.recall(lease, errand)
-        elif isinstance(lease.errand, Stand) and isinstance(errand, Park):
-            lease.errand = errand
+        if lease.state is LeaseState.HELD or isinstance(lease.revoke_reason, Relocate | None):
+            self._table.revoke(lease, errand)
+        elif isinstance(lease.revoke_reason, ShutDown) and isinstance(errand, DeadLetterBatch):
+            lease.revoke_reason = errand
 
     # --- given back --------------------------------------------------------------------------------------------------
 
-    def hint(self, seat: int, hint: Hint) -> None:
+    def leader_hint(self, seat: int, hint: NewLeaderHint) -> None:
         """A newer leader, or only that metadata is stale."""
         lease = self._lease(seat, hint)
         if lease is not None:
             self._table.stale_topics.add(lease.durable.topic)
             if hint.leader >= 0:
-                self._grants.hint(lease, Leader(hint.leader, hint.leader_epoch))
+                self._grants.leader_hint(lease, LeaderAndEpoch(hint.leader, hint.leader_epoch))
 
     def revoked(self, seat: int, revoked: Revoked) -> None:
         """A lease came back, with everything of it that may have been sent and is unresolved."""
@@ -250,21 +290,21 @@ class Outcomes:
         if lease is None:
             return
         durable = lease.durable
-        row = lease.row
+        row = lease.stamp_row
         for cut in revoked.cuts:
-            inside = durable.mark <= cut.first and cut.count > 0 and cut.first + cut.count <= lease.sent_end
+            inside = durable.mark <= cut.first and cut.count > 0 and cut.first + cut.count <= lease.possibly_sent_end
             if not inside or row is None:
-                self._table.fault(seat, f"REVOKED with {cut} beyond {durable.mark}..{lease.sent_end}")
+                self._table.kill_shard(seat, f"REVOKED with {cut} beyond {durable.mark}..{lease.possibly_sent_end}")
                 return
-        if lease.state is LeaseState.DYING:
+        if lease.state is LeaseState.FENCING:
             # Its journal says the same, and nothing is granted before it is reaped.
             return
         if lease.state is LeaseState.HELD:
             # The shard stops by its own will.
-            self._table.handout.drop(lease)
-            lease.move(LeaseState.RECALLED)
-        self._give_back(lease, [*lease.open_cuts(), *revoked.cuts], facts=True)
+            self._table.dispatcher.drop(lease)
+            lease.move(LeaseState.REVOKING)
+        self._give_back(lease, [*lease.open_batches(), *revoked.cuts], facts=True)
 
-    def _give_back(self, lease: Lease, layers: list[Cut], *, facts: bool) -> None:
-        found = over(layers, lease.durable.rows, lease.durable.mark)
-        self._table.returned(lease, found.cuts, facts=facts and found.certain)
+    def _give_back(self, lease: Lease, layers: list[BatchBounds], *, facts: bool) -> None:
+        found = overlay(layers, lease.durable.rows, lease.durable.mark)
+        self._table.lease_returned(lease, found.bounds, facts=facts and found.certain)

@@ -2,73 +2,73 @@
 
 from dataclasses import dataclass
 
-from .states import NEXT_SEAT, SeatState
+from .states import SHARD_SLOT_TRANSITIONS, ShardSlotState
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class ShardSlot:
     """`until`: when an awaited shard counts as absent (CLOCK_MONOTONIC seconds)."""
 
     number: int
-    state: SeatState
+    state: ShardSlotState
     until: float
 
-    def move(self, state: SeatState) -> None:
-        assert state in NEXT_SEAT[self.state], (self.number, self.state, state)
+    def move(self, state: ShardSlotState) -> None:
+        assert state in SHARD_SLOT_TRANSITIONS[self.state], (self.number, self.state, state)
         self.state = state
 
 
-class Seats:
+class ShardSlots:
     """All of them. At the start each is awaited, so that the first shard to come is not dealt everything."""
 
     def __init__(self, count: int, return_s: float, now: float) -> None:
         self._return_s = return_s
-        self._seats = {number: Seat(number, SeatState.AWAITED, now + return_s) for number in range(count)}
+        self._slots = {number: ShardSlot(number, ShardSlotState.AWAITED, now + return_s) for number in range(count)}
 
-    def state(self, number: int) -> SeatState:
-        return self._seats[number].state
+    def state(self, number: int) -> ShardSlotState:
+        return self._slots[number].state
 
     def is_ready(self, number: int) -> bool:
-        return self._seats[number].state is SeatState.READY
+        return self._slots[number].state is ShardSlotState.READY
 
     def present(self) -> list[int]:
         """Seats that nodes are dealt to."""
-        return [seat.number for seat in self._seats.values() if seat.state is not SeatState.ABSENT]
+        return [seat.number for seat in self._slots.values() if seat.state is not ShardSlotState.ABSENT]
 
     def ready(self) -> list[int]:
-        return [seat.number for seat in self._seats.values() if seat.state is SeatState.READY]
+        return [seat.number for seat in self._slots.values() if seat.state is ShardSlotState.READY]
 
-    def greeted(self, number: int) -> bool:
+    def mark_connected(self, number: int) -> bool:
         """Returns whether the seat was absent, so that nodes are to be dealt anew."""
-        seat = self._seats[number]
-        was_absent = seat.state is SeatState.ABSENT
-        seat.move(SeatState.GREETED)
+        seat = self._slots[number]
+        was_absent = seat.state is ShardSlotState.ABSENT
+        seat.move(ShardSlotState.CONNECTED)
         return was_absent
 
-    def named_journal(self, number: int) -> None:
-        self._seats[number].move(SeatState.READY)
+    def mark_ready(self, number: int) -> None:
+        self._slots[number].move(ShardSlotState.READY)
 
-    def failing(self, number: int) -> bool:
+    def mark_dying(self, number: int) -> bool:
         """It is being killed. Returns False when that was known, or nobody is there."""
-        seat = self._seats[number]
-        if seat.state not in {SeatState.GREETED, SeatState.READY}:
+        seat = self._slots[number]
+        if seat.state not in {ShardSlotState.CONNECTED, ShardSlotState.READY}:
             return False
-        seat.move(SeatState.DYING)
+        seat.move(ShardSlotState.DYING)
         return True
 
-    def reaped(self, number: int, now: float) -> None:
-        seat = self._seats[number]
-        _ = self.failing(number)
-        seat.move(SeatState.AWAITED)
+    def mark_reaped(self, number: int, now: float) -> None:
+        seat = self._slots[number]
+        _ = self.mark_dying(number)
+        seat.move(ShardSlotState.AWAITED)
         seat.until = now + self._return_s
 
     def expire(self, now: float) -> bool:
         """Those awaited for too long are absent. Returns whether there was one."""
-        late = [seat for seat in self._seats.values() if seat.state is SeatState.AWAITED and now >= seat.until]
+        late = [seat for seat in self._slots.values() if seat.state is ShardSlotState.AWAITED and now >= seat.until]
         for seat in late:
-            seat.move(SeatState.ABSENT)
+            seat.move(ShardSlotState.ABSENT)
         return bool(late)
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do."""
-        return min((seat.until for seat in self._seats.values() if seat.state is SeatState.AWAITED), default=None)
+        return min((seat.until for seat in self._slots.values() if seat.state is ShardSlotState.AWAITED), default=None)

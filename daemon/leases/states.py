@@ -1,24 +1,24 @@
 """The states of a lease and of a seat, each as one table, and why a lease is called back.
 
-A lease is one partition's right to be sent; a seat is the place of a shard process. The diagrams in the docs follow `NEXT`
-and `NEXT_SEAT`.
+A lease is one partition's right to be sent; a seat is the place of a shard process. The diagrams in the docs follow `LEASE_TRANSITIONS`
+and `SHARD_SLOT_TRANSITIONS`.
 """
 
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from ...wire.messages import Refused
+from ...wire.messages import BatchRefused
 
 
 class LeaseState(Enum):
     """Where a partition's lease is."""
 
-    UNPLACED = "unplaced"
+    UNASSIGNED = "unplaced"
     """Nobody holds it; granted as soon as the conditions of LSE-2 hold."""
     HELD = "held"
-    RECALLED = "recalled"
+    REVOKING = "recalled"
     """REVOKE was sent, REVOKED has not come."""
-    DYING = "dying"
+    FENCING = "dying"
     """Its holder is being killed, or is dead and its journal not read yet."""
     SETTLING = "settling"
     """Back, and what it was called back for is being written: dead letters, or stamp rows under another producer id."""
@@ -26,25 +26,27 @@ class LeaseState(Enum):
     """Kept as it is, with an alarm, until a retry time, changed metadata or an operator."""
 
 
-NEXT: Final[dict[LeaseState, frozenset[LeaseState]]] = {
-    LeaseState.UNPLACED: frozenset({LeaseState.HELD, LeaseState.SETTLING, LeaseState.BLOCKED}),
-    LeaseState.HELD: frozenset({LeaseState.RECALLED, LeaseState.DYING}),
-    LeaseState.RECALLED: frozenset({LeaseState.UNPLACED, LeaseState.SETTLING, LeaseState.BLOCKED, LeaseState.DYING}),
-    LeaseState.DYING: frozenset({LeaseState.UNPLACED, LeaseState.SETTLING, LeaseState.BLOCKED}),
-    LeaseState.SETTLING: frozenset({LeaseState.UNPLACED}),
-    LeaseState.BLOCKED: frozenset({LeaseState.UNPLACED, LeaseState.SETTLING}),
+LEASE_TRANSITIONS: Final[dict[LeaseState, frozenset[LeaseState]]] = {
+    LeaseState.UNASSIGNED: frozenset({LeaseState.HELD, LeaseState.SETTLING, LeaseState.BLOCKED}),
+    LeaseState.HELD: frozenset({LeaseState.REVOKING, LeaseState.FENCING}),
+    LeaseState.REVOKING: frozenset(
+        {LeaseState.UNASSIGNED, LeaseState.SETTLING, LeaseState.BLOCKED, LeaseState.FENCING}
+    ),
+    LeaseState.FENCING: frozenset({LeaseState.UNASSIGNED, LeaseState.SETTLING, LeaseState.BLOCKED}),
+    LeaseState.SETTLING: frozenset({LeaseState.UNASSIGNED}),
+    LeaseState.BLOCKED: frozenset({LeaseState.UNASSIGNED, LeaseState.SETTLING}),
 }
 
-HOLDING: Final = frozenset({LeaseState.HELD, LeaseState.RECALLED, LeaseState.DYING})
+POSSIBLY_HELD: Final = frozenset({LeaseState.HELD, LeaseState.REVOKING, LeaseState.FENCING})
 """A shard may have the lease in these states: no other may be granted it (HO-4)."""
 
 
-class SeatState(Enum):
+class ShardSlotState(Enum):
     """Where a shard process is, as the router sees it."""
 
     AWAITED = "awaited"
     """Not here, expected back: its nodes wait for it."""
-    GREETED = "greeted"
+    CONNECTED = "greeted"
     """Said HELLO; its journal is not named yet, so it is granted nothing."""
     READY = "ready"
     DYING = "dying"
@@ -53,16 +55,16 @@ class SeatState(Enum):
     """Did not come back in time: its nodes are dealt to others."""
 
 
-NEXT_SEAT: Final[dict[SeatState, frozenset[SeatState]]] = {
-    SeatState.AWAITED: frozenset({SeatState.GREETED, SeatState.ABSENT}),
-    SeatState.GREETED: frozenset({SeatState.READY, SeatState.DYING}),
-    SeatState.READY: frozenset({SeatState.DYING}),
-    SeatState.DYING: frozenset({SeatState.AWAITED}),
-    SeatState.ABSENT: frozenset({SeatState.GREETED}),
+SHARD_SLOT_TRANSITIONS: Final[dict[ShardSlotState, frozenset[ShardSlotState]]] = {
+    ShardSlotState.AWAITED: frozenset({ShardSlotState.CONNECTED, ShardSlotState.ABSENT}),
+    ShardSlotState.CONNECTED: frozenset({ShardSlotState.READY, ShardSlotState.DYING}),
+    ShardSlotState.READY: frozenset({ShardSlotState.DYING}),
+    ShardSlotState.DYING: frozenset({ShardSlotState.AWAITED}),
+    ShardSlotState.ABSENT: frozenset({ShardSlotState.CONNECTED}),
 }
 
 
-class BlockedBy(Enum):
+class BlockReason(Enum):
     """Why a partition stands still. The words are what operators and metrics see."""
 
     REFUSED = "refused"
@@ -73,7 +75,7 @@ class BlockedBy(Enum):
     EPOCH = "producer_epoch"
     """The broker knows more of our producer id than the spool does."""
     OFFSET = "offset_below_anchor"
-    CUTS_UNKNOWN = "cuts_unknown"
+    BATCH_BOUNDS_UNKNOWN = "cuts_unknown"
     """A power cut or a lost journal took the batches' bounds, and the end of the log cannot be found."""
     UNREADABLE = "unreadable"
 
@@ -82,42 +84,42 @@ class Relocate(NamedTuple):
     """Another shard shall hold it, or its node is gone."""
 
 
-class Park(NamedTuple):
-    """Records were refused for good. `unsure`: an earlier attempt may have written them, and nothing can settle it (ERR-2)."""
+class DeadLetterBatch(NamedTuple):
+    """Records were refused for good. `may_be_written`: an earlier attempt may have written them, and nothing can settle it (ERR-2)."""
 
-    refused: Refused
-    unsure: bool
+    refused: BatchRefused
+    may_be_written: bool
 
 
 class Block(NamedTuple):
     """Stand still. `retry`: try again after a backoff."""
 
-    why: BlockedBy
+    why: BlockReason
     text: str
     first: int
     end: int
     retry: bool
 
     @property
-    def helped_by_leader(self) -> bool:
+    def retry_on_new_leader(self) -> bool:
         """A newer leader is a reason to try again."""
-        return self.retry or self.why is BlockedBy.GAP
+        return self.retry or self.why is BlockReason.GAP
 
 
-class Locate(NamedTuple):
+class ContinueLogEndSearch(NamedTuple):
     """Try the next place where its log may end."""
 
 
-class Stand(NamedTuple):
+class ShutDown(NamedTuple):
     """The daemon stops."""
 
 
-Errand = Relocate | Park | Block | Locate | Stand
+RevokeReason = Relocate | DeadLetterBatch | Block | ContinueLogEndSearch | ShutDown
 """What a lease is called back for."""
 
 
-class Step(Enum):
+class SettlingStep(Enum):
     """What is being waited for in SETTLING."""
 
-    LETTER = auto()
+    DEAD_LETTER = auto()
     PRODUCER_ID = auto()

@@ -4,28 +4,37 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ...wire.messages import Cut, Load, Pace, Revoke, RouterMessage
-from ..ledger.entries import ControlEntry, CutsEntry, Lsn
+from ...wire.messages import BatchBounds, Pace, Revoke, RouterMessage, ShardLoad
+from ..ledger.entries import BatchBoundsEntry, ControlEntry, Lsn
 from ..ledger.partition_state import Ledger
-from ..ledger.slices import Log, SliceEnded
-from .backlog import Backlog, Piece, Proof
-from .handout import HandOut
-from .lease import Alarm, Lease
-from .refused_batches import ParkRequest, request
-from .shard_slots import Seats
-from .states import HOLDING, Block, BlockedBy, Errand, LeaseState, Locate, Park, Step
+from ..ledger.slices import EntryLog, SliceEnded
+from .backlog import Backlog, BatchAck, DeadLetterRange
+from .handout import SliceDispatcher
+from .lease import Lease, LeaseAlarm
+from .refused_batches import DeadLetterRequest, dead_letter_request
+from .shard_slots import ShardSlots
+from .states import (
+    POSSIBLY_HELD,
+    Block,
+    BlockReason,
+    ContinueLogEndSearch,
+    DeadLetterBatch,
+    LeaseState,
+    RevokeReason,
+    SettlingStep,
+)
 
-_PARKED_BEFORE: Final = "refused by Kafka before the daemon's last start; the dead letters have its words"
+_DEAD_LETTERED_EARLIER: Final = "refused by Kafka before the daemon's last start; the dead letters have its words"
 
 
 class LeaseLimits(NamedTuple):
-    """`seats`: shard processes. `recall_ms`: a shard that does not give a lease back for so long is killed. `retry_ms`,
+    """`seats`: shard processes. `revoke_timeout_ms`: a shard that does not give a lease back for so long is killed. `retry_ms`,
     `retry_max_ms`: first and longest wait before a blocked partition is tried again. `buffer_bytes`: of one shard.
     `batch_bytes`: no batch of several slices is larger."""
 
-    seats: int
+    shards: int
     shard_return_ms: int
-    recall_ms: int
+    revoke_timeout_ms: int
     retry_ms: int
     retry_max_ms: int
     buffer_bytes: int
@@ -33,7 +42,7 @@ class LeaseLimits(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class LeaseNotice:
     """Something for the log: `event` in words, ordinals [first, end)."""
 
     event: str
@@ -47,33 +56,33 @@ class Notice:
 class LeaseTable:
     """State shared by grants, outcomes and returns. `wall_offset_ms`: wall time in ms is `now` x 1000 + this."""
 
-    def __init__(self, ledger: Ledger, log: Log, limits: LeaseLimits, *, now: float, wall_offset_ms: int) -> None:
+    def __init__(self, ledger: Ledger, log: EntryLog, limits: LeaseLimits, *, now: float, wall_offset_ms: int) -> None:
         self.ledger = ledger
         self.log = log
         self.limits = limits
         self.wall_offset_ms = wall_offset_ms
         self.expiration_ms = 24 * 3_600_000
-        self.seats = Seats(limits.seats, limits.shard_return_ms / 1000, now)
-        self.handout = HandOut(self.send, self.tell_pace_now)
+        self.shard_slots = ShardSlots(limits.shards, limits.shard_return_ms / 1000, now)
+        self.dispatcher = SliceDispatcher(self.send, self.send_pace)
         self.leases: dict[int, Lease] = {}
-        self.consider: dict[int, Lease] = {}
-        self.rows_awaited: list[Lease] = []
-        self.paces_awaited: list[tuple[Lsn, int, Lease]] = []
+        self.grant_candidates: dict[int, Lease] = {}
+        self.awaiting_row_sync: list[Lease] = []
+        self.paces_awaiting_sync: list[tuple[Lsn, int, Lease]] = []
         self.synced = Lsn(0)
-        self.wanted = Lsn(0)
+        self.sync_wanted = Lsn(0)
         self.timed: dict[int, Lease] = {}
         self.now = now
         self.pushed = 0
         self.stopping = False
         self.outbox: list[tuple[int, RouterMessage]] = []
         self.ended: list[SliceEnded] = []
-        self.park_requests: list[ParkRequest] = []
-        self.kill: list[tuple[int, str]] = []
-        self.alarms: dict[int, Alarm] = {}
-        self.notices: list[Notice] = []
+        self.dead_letter_requests: list[DeadLetterRequest] = []
+        self.shards_to_kill: list[tuple[int, str]] = []
+        self.alarms: dict[int, LeaseAlarm] = {}
+        self.notices: list[LeaseNotice] = []
         self.stale_topics: set[str] = set()
-        self.loads: dict[int, Load] = {}
-        self.past: Counter[str] = Counter()
+        self.loads: dict[int, ShardLoad] = {}
+        self.exited_shard_counters: Counter[str] = Counter()
         """What shards that have ended had told of themselves."""
         self.counters: Counter[str] = Counter()
 
@@ -96,66 +105,68 @@ class LeaseTable:
             state = self.ledger.by_number[number]
             found = self.leases[number] = Lease(state, Backlog(state.index, state.mark))
             # Of what was parked in an earlier start only the place is known here.
-            found.backlog.park([Piece(hole.first, hole.count, _PARKED_BEFORE) for hole in state.holes])
+            found.backlog.add_dead_lettered(
+                [DeadLetterRange(hole.first, hole.count, _DEAD_LETTERED_EARLIER) for hole in state.holes]
+            )
         return found
 
     def await_sync(self, place: Lsn) -> None:
-        self.wanted = max(self.wanted, place)
+        self.sync_wanted = max(self.sync_wanted, place)
 
-    def tell_pace_now(self, lease: Lease, pace: str) -> None:
+    def send_pace(self, lease: Lease, pace: str) -> None:
         """Tell the holder how wide it may send."""
-        lease.pace, lease.pace_told_at = pace, self.now
+        lease.pace, lease.pace_sent_at = pace, self.now
         durable = lease.durable
-        self.send(lease.seat, Pace(lease.number, lease.generation, pace, durable.anchor, durable.log_start))
+        self.send(lease.shard_id, Pace(lease.number, lease.generation, pace, durable.anchor, durable.log_start))
 
     # --- moves of one lease ------------------------------------------------------------------------------------------
 
-    def recall(self, lease: Lease, errand: Errand) -> None:
+    def revoke(self, lease: Lease, errand: RevokeReason) -> None:
         """Call a held lease back; of one already called back only the errand changes."""
         if lease.state is LeaseState.HELD:
-            self.handout.drop(lease)
-            lease.move(LeaseState.RECALLED)
-            lease.recall_until = self.now + self.limits.recall_ms / 1000
-            self.send(lease.seat, Revoke(lease.number, lease.generation))
+            self.dispatcher.drop(lease)
+            lease.move(LeaseState.REVOKING)
+            lease.revoke_deadline = self.now + self.limits.revoke_timeout_ms / 1000
+            self.send(lease.shard_id, Revoke(lease.number, lease.generation))
             self.timed[lease.number] = lease
             self.counters["revokes"] += 1
-        lease.errand = errand
+        lease.revoke_reason = errand
 
-    def fault(self, seat: int, reason: str) -> None:
+    def kill_shard(self, seat: int, reason: str) -> None:
         """A shard broke the rules: it is killed, and nothing it says afterwards counts."""
-        self.kill.append((seat, reason))
+        self.shards_to_kill.append((seat, reason))
         self.counters["shards_killed"] += 1
-        self.dying(seat)
+        self.fence_shard(seat)
 
-    def dying(self, seat: int) -> None:
+    def fence_shard(self, seat: int) -> None:
         """Its leases end when it is reaped and its journal is read."""
-        _ = self.seats.failing(seat)
+        _ = self.shard_slots.mark_dying(seat)
         for lease in self.leases.values():
-            if lease.seat == seat and lease.state in {LeaseState.HELD, LeaseState.RECALLED}:
-                self.handout.drop(lease)
-                lease.move(LeaseState.DYING)
+            if lease.shard_id == seat and lease.state in {LeaseState.HELD, LeaseState.REVOKING}:
+                self.dispatcher.drop(lease)
+                lease.move(LeaseState.FENCING)
 
-    def returned(self, lease: Lease, cuts: list[Cut], *, facts: bool) -> None:
+    def lease_returned(self, lease: Lease, cuts: list[BatchBounds], *, facts: bool) -> None:
         """The lease is back: what may have been sent goes into the spool, then its errand is done."""
-        assert lease.state in HOLDING
+        assert lease.state in POSSIBLY_HELD
         durable = lease.durable
-        errand, lease.errand = lease.errand, None
-        if isinstance(errand, Locate) and lease.search is not None:
+        errand, lease.revoke_reason = lease.revoke_reason, None
+        if isinstance(errand, ContinueLogEndSearch) and lease.search is not None:
             # The trial was refused: it is not in the log, and no cut.
             cuts = []
-        self.know_cuts(lease, cuts, None if facts else lease.sent_end)
+        self.record_batch_bounds(lease, cuts, None if facts else lease.possibly_sent_end)
         lease.backlog.rewind()
-        lease.flush_told = 0
-        if isinstance(errand, Park):
+        lease.flush_sent_end = 0
+        if isinstance(errand, DeadLetterBatch):
             lease.move(LeaseState.SETTLING)
-            lease.step = Step.LETTER
-            self.park_requests.append(request(durable, errand, lease.backlog))
+            lease.step = SettlingStep.DEAD_LETTER
+            self.dead_letter_requests.append(dead_letter_request(durable, errand, lease.backlog))
         elif isinstance(errand, Block):
             self.block(lease, errand)
         else:
-            self.unplace(lease)
+            self.unassign(lease)
 
-    def know_cuts(self, lease: Lease, cuts: list[Cut], unknown_end: int | None) -> None:
+    def record_batch_bounds(self, lease: Lease, cuts: list[BatchBounds], unknown_end: int | None) -> None:
         """Write what is known of the open cuts. `unknown_end`: any ordinal below it may have been sent in any cut. Once the
         range is uncertain it only grows, until the mark has passed it (LOC-9)."""
         durable = lease.durable
@@ -169,15 +180,15 @@ class LeaseTable:
         known = cuts if facts else []
         if lease.search is not None and unknown != lease.search.through:
             lease.search = None
-        if (known, facts, unknown) != (durable.cuts, durable.cuts_are_facts, durable.unknown_through):
-            _ = self.record(CutsEntry(lease.number, known, facts, unknown))
+        if (known, facts, unknown) != (durable.batch_bounds, durable.batch_bounds_are_facts, durable.unknown_through):
+            _ = self.record(BatchBoundsEntry(lease.number, known, facts, unknown))
 
-    def unplace(self, lease: Lease) -> None:
+    def unassign(self, lease: Lease) -> None:
         """Nobody holds it; it is granted as soon as it can be."""
         lease.step = lease.block = None
         lease.retry_at = None
-        lease.move(LeaseState.UNPLACED)
-        self.consider[lease.number] = lease
+        lease.move(LeaseState.UNASSIGNED)
+        self.grant_candidates[lease.number] = lease
 
     def block(self, lease: Lease, block: Block) -> None:
         """Keep everything, raise the alarm, let the others go on."""
@@ -193,18 +204,18 @@ class LeaseTable:
         self.alarm(lease, block.why, block.text, block.first, block.end)
         self.counters["blocks"] += 1
 
-    def alarm(self, lease: Lease, why: BlockedBy, text: str, first: int, end: int) -> None:
+    def alarm(self, lease: Lease, why: BlockReason, text: str, first: int, end: int) -> None:
         """Raise it, or renew its text; it began when it was first raised."""
         durable = lease.durable
         known = self.alarms.get(lease.number)
         since = known.since if known is not None else self.now
-        self.alarms[lease.number] = Alarm(lease.number, durable.topic, durable.index, since, why, text, first, end)
+        self.alarms[lease.number] = LeaseAlarm(lease.number, durable.topic, durable.index, since, why, text, first, end)
         if known is None or known.why is not why:
-            self.notices.append(Notice(why.value, durable.topic, durable.index, first, end, text))
-            if why is BlockedBy.GAP:
+            self.notices.append(LeaseNotice(why.value, durable.topic, durable.index, first, end, text))
+            if why is BlockReason.GAP:
                 self.counters["gap_records"] += end - first
 
-    def progress(self, lease: Lease) -> None:
+    def clear_alarm(self, lease: Lease) -> None:
         """Kafka took something: no alarm stands any more."""
         lease.tries = 0
         if lease.number in self.alarms:
@@ -214,9 +225,9 @@ class LeaseTable:
         """Records that may be in the log twice are counted and named, never silent."""
         durable = lease.durable
         self.counters["possible_duplicates"] += end - first
-        self.notices.append(Notice("possible_duplicates", durable.topic, durable.index, first, end, text))
+        self.notices.append(LeaseNotice("possible_duplicates", durable.topic, durable.index, first, end, text))
 
-    def advance(self, lease: Lease, mark: int, proof: Proof | None) -> None:
+    def advance(self, lease: Lease, mark: int, proof: BatchAck | None) -> None:
         """The mark moved: what ended is counted and handed to the router."""
         ended = lease.backlog.advance(mark, proof)
         records = parked = 0
@@ -225,7 +236,7 @@ class LeaseTable:
             if one.parked:
                 parked += sum(count for _, count, _ in one.parked)
         if ended and lease.backlog.waiting:
-            self.handout.eased(lease)
+            self.dispatcher.share_freed(lease)
         self.counters["records_parked"] += parked
         self.counters["records_delivered"] += records - parked
         self.ended += ended

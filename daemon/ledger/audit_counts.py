@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from ...wire.audit_records import MINUTE_MS
 from ...wire.errors import FrameError
 from ...wire.slices import HEADER_BYTES
-from .audit_rows import Minute, MinuteKey, ShardTotals, Span
+from .audit_rows import Minute, MinuteKey, MinuteRange, ShardTotals
 from .entries import OWN_SEQ, AckedEntry, FrameEntry, RefusedEntry
 from .entry_codec import pack_minute, unpack_minute
 
@@ -23,7 +23,7 @@ REFUSED_TOPICS_MAX: Final = 1_000
 _TOPIC: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
 
 
-class Place(Protocol):
+class AuditedPartition(Protocol):
     """A partition, as the ledger has it."""
 
     @property
@@ -36,43 +36,43 @@ class Place(Protocol):
     def next_ordinal(self) -> int: ...
 
 
-class Books:
+class AuditCounts:
     """All minutes that were not told for the last time.
 
-    `touched`: minutes that changed, but for those that are not over. `settled`: over, and nothing in them pending. Both are
-    emptied by whoever tells them. `era` and `minute`: of the last frame, or as told by `tick`.
+    `changed`: minutes that changed, but for those that are not over. `settled`: over, and nothing in them pending. Both are
+    emptied by whoever tells them. `era` and `minute`: of the last frame, or as told by `advance_to`.
     """
 
     def __init__(self, own_topic: str, *, weight_max: int) -> None:
         """`own_topic` is not counted. `weight_max`: minutes and spans kept; beyond it the oldest are dropped."""
         self._own_topic = own_topic
-        self._weight_max = weight_max
-        self._weight = 0
-        self._open: dict[int, Span] = {}
+        self._entries_max = weight_max
+        self._entry_count = 0
+        self._open_ranges: dict[int, MinuteRange] = {}
         self._current: dict[str, Minute] = {}
-        self._waiting: dict[int, deque[Span]] = {}
+        self._unsettled_ranges: dict[int, deque[MinuteRange]] = {}
         self._from_ms = self._until_ms = 0
         self._refused_only = 0
         self.incarnation = 0
         self.era = 0
         self.minute = 0
         self.minutes: dict[MinuteKey, Minute] = {}
-        self.touched: dict[Minute, None] = {}
+        self.changed: dict[Minute, None] = {}
         self.settled: dict[Minute, None] = {}
         self.dropped_minutes = 0
-        self.refused_untold = 0
+        self.refused_unpublished = 0
         """Refused records that no row was made for."""
 
     @property
-    def weight(self) -> int:
+    def entry_count(self) -> int:
         """Minutes and spans kept."""
-        return self._weight
+        return self._entry_count
 
     def current(self) -> Iterable[Minute]:
         """Minutes that are not over."""
         return self._current.values()
 
-    def begin(self, incarnation: int) -> None:
+    def begin_incarnation(self, incarnation: int) -> None:
         """Ordinals given out from here on are this incarnation's."""
         if incarnation != self.incarnation:
             self._clear()
@@ -80,114 +80,114 @@ class Books:
 
     # --- entries -----------------------------------------------------------------------------------------------------
 
-    def took(self, entry: FrameEntry, places: Mapping[int, Place]) -> None:
+    def count_frame(self, entry: FrameEntry, places: Mapping[int, AuditedPartition]) -> None:
         """A frame, applied to the ledger already."""
         if not self._from_ms <= entry.wall_ms < self._until_ms or entry.era != self.era:
-            self.tick(entry.wall_ms, entry.era)
+            self.advance_to(entry.wall_ms, entry.era)
         if not self.incarnation or (entry.seq == OWN_SEQ and entry.client_id is None):
             return
-        open_spans = self._open
+        open_spans = self._open_ranges
         for number, first, count, _, _, length in entry.slices:
             span = open_spans.get(number)
             if span is None:
-                span = self._new_span(places[number], first)
+                span = self._new_range(places[number], first)
             span.end = first + count
             span.nbytes += length - HEADER_BYTES
             if not entry.incarnation:
                 span.minute.ids = False
 
-    def reached(self, place: Place, end: int, nbytes: int, *, ids: bool = True) -> None:
+    def count_recovered(self, place: AuditedPartition, end: int, nbytes: int, *, ids: bool = True) -> None:
         """At recovery: ordinals from the next one on were given out, seen or not. Before the ledger moves its next ordinal."""
         if place.topic == self._own_topic or not self.incarnation:
             return
-        span = self._open.get(place.number)
+        span = self._open_ranges.get(place.number)
         if span is None:
-            span = self._new_span(place, place.next_ordinal)
+            span = self._new_range(place, place.next_ordinal)
         span.end = end
         span.nbytes += nbytes
         span.minute.ids = span.minute.ids and ids
 
-    def lost(self, number: int, first: int, end: int, reason: str) -> None:
+    def count_lost(self, number: int, first: int, end: int, reason: str) -> None:
         """These ordinals are never sent. Before the ledger's mark moves over them."""
-        for span in self._waiting.get(number, ()):
+        for span in self._unsettled_ranges.get(number, ()):
             if span.first < end and first < span.end:
                 span.lose(max(first, span.settled), end, reason)
-                self._touch(span.minute)
+                self._mark_changed(span.minute)
 
-    def resolved(self, number: int, mark: int, entry: AckedEntry | None = None) -> None:
+    def count_resolved(self, number: int, mark: int, entry: AckedEntry | None = None) -> None:
         """Every ordinal below the ledger's mark is delivered, or lost. `entry`: a shard's word for it."""
-        waiting = self._waiting.get(number)
+        waiting = self._unsettled_ranges.get(number)
         if waiting is None:
             return
-        last: Span | None = None
+        last: MinuteRange | None = None
         while waiting:
             span = waiting[0]
             through = min(span.end, mark)
             if through > span.settled:
                 self._settle(span, through, entry)
                 last = span
-            if span.end > mark or self._open.get(number) is span:
+            if span.end > mark or self._open_ranges.get(number) is span:
                 break
             _ = waiting.popleft()
-            span.minute.unsettled -= 1
-            if not span.minute.unsettled:
+            span.minute.unsettled_ranges -= 1
+            if not span.minute.unsettled_ranges:
                 self.settled[span.minute] = None
         if not waiting:
-            del self._waiting[number]
-        if last is not None and entry is not None and entry.seat >= 0:
-            totals = last.minute.outcomes.setdefault(entry.seat, ShardTotals())
+            del self._unsettled_ranges[number]
+        if last is not None and entry is not None and entry.shard_id >= 0:
+            totals = last.minute.outcomes.setdefault(entry.shard_id, ShardTotals())
             totals.batches += entry.batches
             totals.resent += entry.resent
 
-    def refused_before(self, entry: RefusedEntry) -> None:
+    def restore_refused(self, entry: RefusedEntry) -> None:
         """At recovery: what was refused, as the log has it."""
         key = MinuteKey(entry.topic, entry.minute, entry.era)
         if (key.era, key.minute) > (self.era, self.minute):
-            self.tick(key.minute * MINUTE_MS, key.era)
+            self.advance_to(key.minute * MINUTE_MS, key.era)
         is_current = (key.minute, key.era) == (self.minute, self.era)
-        minute = self._minute_of(key.topic) if is_current else self.minutes.get(key) or self._new_minute(key)
+        minute = self._current_minute(key.topic) if is_current else self.minutes.get(key) or self._new_minute(key)
         minute.refused = dict(entry.refused)
         minute.refused_in_log = sum(minute.refused.values())
         if not is_current:
-            self._over(minute)
+            self._close_minute(minute)
 
     # --- what is no entry --------------------------------------------------------------------------------------------
 
-    def tick(self, accept_ms: int, era: int) -> None:
+    def advance_to(self, accept_ms: int, era: int) -> None:
         """The accept clock's word. A minute that it has left is over."""
         if self._from_ms <= accept_ms < self._until_ms and era == self.era:
             return
         over = list(self._current.values())
-        for span in self._open.values():
-            waiting = self._waiting.get(span.number)
+        for span in self._open_ranges.values():
+            waiting = self._unsettled_ranges.get(span.number)
             if waiting is not None and span.settled == span.end and waiting[0] is span:
-                del self._waiting[span.number]
-        self._open.clear()
+                del self._unsettled_ranges[span.number]
+        self._open_ranges.clear()
         self._current.clear()
         self._refused_only = 0
         self._set_minute(accept_ms // MINUTE_MS, era)
         for minute in over:
-            self._over(minute)
+            self._close_minute(minute)
 
-    def refuse(self, topic: str, reason: str, records: int) -> None:
+    def count_refused(self, topic: str, reason: str, records: int) -> None:
         """Records of a topic were refused in the minute that is not over."""
         if not self.incarnation or topic == self._own_topic:
             return
         minute = self._current.get(topic)
         if minute is None:
             if self._refused_only >= REFUSED_TOPICS_MAX or _TOPIC.fullmatch(topic) is None:
-                self.refused_untold += records
+                self.refused_unpublished += records
                 return
             self._refused_only += 1
-            minute = self._minute_of(topic)
-        minute.refuse(reason, records)
+            minute = self._current_minute(topic)
+        minute.count_refused(reason, records)
 
-    def forget(self, minute: Minute) -> None:
+    def remove(self, minute: Minute) -> None:
         """It is settled, and was told for the last time."""
-        self._weight -= minute.weight
+        self._entry_count -= minute.entry_count
         del self.minutes[minute.key]
         self.settled.pop(minute, None)
-        self.touched.pop(minute, None)
+        self.changed.pop(minute, None)
 
     # --- all at once -------------------------------------------------------------------------------------------------
 
@@ -211,30 +211,30 @@ class Books:
         incarnation: int,
         accept_ms: int,
         era: int,
-        places: Mapping[int, Place],
+        places: Mapping[int, AuditedPartition],
     ) -> None:
         """From a checkpoint, whose other tables `places` has. A minute that cannot be read is dropped."""
         self._clear()
         self.incarnation = incarnation
-        rows = self._readable(minutes)
+        rows = self._unpack_minutes(minutes)
         # Of a minute without frames there may be refusals: it is not over because the last frame lies before it.
         newest = max([(era, accept_ms // MINUTE_MS), *((row.key.era, row.key.minute) for row in rows)])
         self._set_minute(newest[1], newest[0])
         for minute in rows:
             self.minutes[minute.key] = minute
-            self._weight += minute.weight
+            self._entry_count += minute.entry_count
             is_current = (minute.key.minute, minute.key.era) == (self.minute, self.era)
             if is_current:
                 self._current[minute.key.topic] = minute
-            for span in minute.spans:
+            for span in minute.ranges:
                 place = places.get(span.number)
                 is_open = is_current and place is not None and place.next_ordinal == span.end
                 if is_open:
-                    self._open[span.number] = span
+                    self._open_ranges[span.number] = span
                 if is_open or span.settled < span.end:
-                    self._waiting.setdefault(span.number, deque()).append(span)
+                    self._unsettled_ranges.setdefault(span.number, deque()).append(span)
             if not is_current:
-                self._over(minute)
+                self._close_minute(minute)
 
     @property
     def clock(self) -> tuple[int, int]:
@@ -243,7 +243,7 @@ class Books:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _readable(self, minutes: Iterable[bytes]) -> list[Minute]:
+    def _unpack_minutes(self, minutes: Iterable[bytes]) -> list[Minute]:
         found: list[Minute] = []
         for packed in minutes:
             try:
@@ -253,15 +253,22 @@ class Books:
         return found
 
     def _clear(self) -> None:
-        for table in (self._open, self._current, self._waiting, self.minutes, self.touched, self.settled):
+        for table in (
+            self._open_ranges,
+            self._current,
+            self._unsettled_ranges,
+            self.minutes,
+            self.changed,
+            self.settled,
+        ):
             table.clear()
-        self._weight = self._refused_only = 0
+        self._entry_count = self._refused_only = 0
 
     def _set_minute(self, minute: int, era: int) -> None:
         self.minute, self.era = minute, era
         self._from_ms, self._until_ms = minute * MINUTE_MS, (minute + 1) * MINUTE_MS
 
-    def _minute_of(self, topic: str) -> Minute:
+    def _current_minute(self, topic: str) -> Minute:
         """The topic's row of the minute that is not over."""
         minute = self._current.get(topic)
         if minute is None:
@@ -271,21 +278,21 @@ class Books:
 
     def _new_minute(self, key: MinuteKey) -> Minute:
         minute = self.minutes[key] = Minute(key)
-        self._grow()
+        self._drop_beyond_limit()
         return minute
 
-    def _new_span(self, place: Place, first: int) -> Span:
-        minute = self._minute_of(place.topic)
-        span = Span(place.number, place.index, first, first, first, minute)
-        minute.spans.append(span)
-        self._open[place.number] = span
-        self._waiting.setdefault(place.number, deque()).append(span)
-        self._grow()
+    def _new_range(self, place: AuditedPartition, first: int) -> MinuteRange:
+        minute = self._current_minute(place.topic)
+        span = MinuteRange(place.number, place.index, first, first, first, minute)
+        minute.ranges.append(span)
+        self._open_ranges[place.number] = span
+        self._unsettled_ranges.setdefault(place.number, deque()).append(span)
+        self._drop_beyond_limit()
         return span
 
-    def _grow(self) -> None:
-        self._weight += 1
-        while self._weight > self._weight_max:
+    def _drop_beyond_limit(self) -> None:
+        self._entry_count += 1
+        while self._entry_count > self._entries_max:
             oldest = next(iter(self.minutes.values()))
             if oldest.key.minute == self.minute and oldest.key.era == self.era:
                 # Partitions of one minute are as many as there are: nothing of it could be left out.
@@ -295,38 +302,38 @@ class Books:
     def _drop(self, minute: Minute) -> None:
         """Untold, or told for the last time as it was: its hours will never be called complete."""
         self.dropped_minutes += 1
-        for span in minute.spans:
-            waiting = self._waiting.get(span.number)
+        for span in minute.ranges:
+            waiting = self._unsettled_ranges.get(span.number)
             if waiting is not None and span in waiting:
                 waiting.remove(span)
                 if not waiting:
-                    del self._waiting[span.number]
-        self.forget(minute)
+                    del self._unsettled_ranges[span.number]
+        self.remove(minute)
 
-    def _settle(self, span: Span, through: int, entry: AckedEntry | None) -> None:
+    def _settle(self, span: MinuteRange, through: int, entry: AckedEntry | None) -> None:
         """Bytes go to shards in proportion: which record had how many is not known any more."""
         before, left = span.settled, span.end - span.settled
         step = through - before
         delivered = step - (span.lost_within(before, through) if span.lost else 0)
-        share = (span.nbytes - span.given) * step // left
+        share = (span.nbytes - span.counted_bytes) * step // left
         span.settled = through
-        span.given += share
-        self._touch(span.minute)
+        span.counted_bytes += share
+        self._mark_changed(span.minute)
         if entry is None:
             return
         # Where the last record lies is not known, that of the one before would be too low.
         span.offset_end = entry.offset_end
-        if delivered and entry.seat >= 0:
-            totals = span.minute.outcomes.setdefault(entry.seat, ShardTotals())
+        if delivered and entry.shard_id >= 0:
+            totals = span.minute.outcomes.setdefault(entry.shard_id, ShardTotals())
             totals.delivered += delivered
             totals.nbytes += share * delivered // step
 
-    def _touch(self, minute: Minute) -> None:
+    def _mark_changed(self, minute: Minute) -> None:
         minute.packed = None
-        self.touched[minute] = None
+        self.changed[minute] = None
 
-    def _over(self, minute: Minute) -> None:
+    def _close_minute(self, minute: Minute) -> None:
         """Nothing more is taken in it; perhaps nothing more can come of it either."""
-        self._touch(minute)
+        self._mark_changed(minute)
         if not minute.count_unsettled():
             self.settled[minute] = None

@@ -34,8 +34,8 @@ class ShardTotals:
 
 
 @dataclass(slots=True, eq=False)
-class Span:
-    """Ordinals [first, end) of a partition, given out in one minute. Those below `settled` are resolved; `given` of its `nbytes`
+class MinuteRange:
+    """Ordinals [first, end) of a partition, given out in one minute. Those below `settled` are resolved; `counted_bytes` of its `nbytes`
     were counted to shards, or as lost. `offset_end`: behind what Kafka acknowledged of it, -1: not known."""
 
     number: int
@@ -46,7 +46,7 @@ class Span:
     minute: "Minute"
     offset_end: int = -1
     nbytes: int = 0
-    given: int = 0
+    counted_bytes: int = 0
     lost: list[LostPart] = field(default_factory=list[LostPart])
 
     def lose(self, first: int, end: int, reason: str) -> None:
@@ -70,44 +70,44 @@ class Span:
 
 @dataclass(slots=True, eq=False)
 class Minute:
-    """One topic's minute. `ids` False: some of its records carry no id. `unsettled`: once it is over, spans with something pending.
-    `packed`: its snapshot as bytes, where that has not changed since. `told`: what was last told of it."""
+    """One topic's minute. `ids` False: some of its records carry no id. `unsettled_ranges`: once it is over, spans with something pending.
+    `packed`: its snapshot as bytes, where that has not changed since. `published`: what was last told of it."""
 
     key: MinuteKey
     ids: bool = True
-    spans: list[Span] = field(default_factory=list[Span])
+    ranges: list[MinuteRange] = field(default_factory=list[MinuteRange])
     refused: dict[str, int] = field(default_factory=dict[str, int])
     outcomes: dict[int, ShardTotals] = field(default_factory=dict[int, ShardTotals])
     refused_in_log: int = 0
-    unsettled: int = 0
+    unsettled_ranges: int = 0
     packed: bytes | None = None
-    told: tuple[object, ...] | None = None
-    told_outcomes: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    published: tuple[object, ...] | None = None
+    published_outcomes: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
 
     @property
     def accepted(self) -> int:
-        return sum(span.end - span.first for span in self.spans)
+        return sum(span.end - span.first for span in self.ranges)
 
     @property
     def nbytes(self) -> int:
-        return sum(span.nbytes for span in self.spans)
+        return sum(span.nbytes for span in self.ranges)
 
     @property
     def pending(self) -> int:
         """Records that are neither delivered nor lost, or lie behind one that is not."""
-        return sum(span.end - span.settled for span in self.spans)
+        return sum(span.end - span.settled for span in self.ranges)
 
     def count_unsettled(self) -> int:
         """To be done when it is over."""
-        self.unsettled = sum(span.settled < span.end for span in self.spans)
-        return self.unsettled
+        self.unsettled_ranges = sum(span.settled < span.end for span in self.ranges)
+        return self.unsettled_ranges
 
     @property
-    def weight(self) -> int:
+    def entry_count(self) -> int:
         """What it counts for against the limit."""
-        return 1 + len(self.spans)
+        return 1 + len(self.ranges)
 
-    def refuse(self, reason: str, records: int) -> None:
+    def count_refused(self, reason: str, records: int) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + records
 
     def snapshot(self) -> MinuteSnapshot:
@@ -118,7 +118,7 @@ class Minute:
             self.key.era,
             self.ids,
             list(self.refused.items()),
-            [_span_snapshot(span) for span in self.spans],
+            [_range_snapshot(span) for span in self.ranges],
             [(seat, row.delivered, row.nbytes, row.batches, row.resent) for seat, row in self.outcomes.items()],
         )
 
@@ -129,7 +129,7 @@ class Minute:
         found.refused = dict(snapshot.refused)
         found.refused_in_log = sum(found.refused.values())
         found.outcomes = {seat: ShardTotals(*totals) for seat, *totals in snapshot.outcomes}
-        found.spans = [_span(part, found) for part in snapshot.ranges]
+        found.ranges = [_restored_range(part, found) for part in snapshot.ranges]
         return found
 
 
@@ -144,7 +144,7 @@ def _joined(parts: Iterable[LostPart]) -> list[LostPart]:
     return joined
 
 
-def _span_snapshot(span: Span) -> RangeSnapshot:
+def _range_snapshot(span: MinuteRange) -> RangeSnapshot:
     return RangeSnapshot(
         span.number,
         span.index,
@@ -153,13 +153,13 @@ def _span_snapshot(span: Span) -> RangeSnapshot:
         span.settled,
         span.offset_end,
         span.nbytes,
-        span.given,
+        span.counted_bytes,
         [(part.first, part.end, part.reason) for part in span.lost],
     )
 
 
-def _span(part: RangeSnapshot, minute: Minute) -> Span:
-    return Span(
+def _restored_range(part: RangeSnapshot, minute: Minute) -> MinuteRange:
+    return MinuteRange(
         part.partition,
         part.index,
         part.first,
@@ -168,6 +168,6 @@ def _span(part: RangeSnapshot, minute: Minute) -> Span:
         minute,
         part.offset_end,
         part.nbytes,
-        part.given,
+        part.counted_bytes,
         [LostPart(*lost) for lost in part.holes],
     )

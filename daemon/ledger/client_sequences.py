@@ -18,33 +18,33 @@ KEPT_AFTER_START_MS: Final = 3_600_000
 """However old the wall clock says a client id is, it is kept so long after a start: the clock may have jumped."""
 
 
-class Standing(Enum):
+class SequenceState(Enum):
     """What is known of a sequence that a client sends."""
 
     NEW = auto()
     """Never taken."""
     PENDING = auto()
     """Taken, and its end or answer is outstanding."""
-    DONE_BEFORE = auto()
+    DELIVERED = auto()
     """Taken and delivered; its slices have left the spool."""
     REFUSED_BEFORE = auto()
     """Refused when it first came: nothing of it is anywhere."""
     PARKED = auto()
     """Taken and ended; some of its records lie in the dead letters."""
-    LIMIT = auto()
+    GAP_LIMIT = auto()
     """Taking it would make more gaps than are kept: the client must greet again and say from where it still resends."""
 
 
-class Verdict(NamedTuple):
+class SequenceCheck(NamedTuple):
     """`frame` for PENDING, `refused` for PARKED."""
 
-    standing: Standing
+    state: SequenceState
     frame: PendingFrame | None = None
     refused: tuple[RefusedRecords, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SessionLimits:
+class ClientStateLimits:
     """`gaps_max`: ranges of refused sequences kept per client id. `retention_ms`: a client id with nothing pending that has
     been away for so long is forgotten."""
 
@@ -71,20 +71,20 @@ def _nothing_parked(_client_id: str, _seq: int) -> tuple[RefusedRecords, ...]:
     return ()
 
 
-class Sessions:
+class ClientStates:
     """All durable client ids. `parked` tells which records of a frame lie in the dead letters."""
 
     def __init__(
         self,
-        limits: SessionLimits | None = None,
+        limits: ClientStateLimits | None = None,
         *,
         parked: Callable[[str, int], tuple[RefusedRecords, ...]] = _nothing_parked,
     ) -> None:
-        self._limits = limits or SessionLimits()
+        self._limits = limits or ClientStateLimits()
         self.parked = parked
         self.by_id: dict[str, ClientState] = {}
 
-    def hello(self, client_id: str, uid: int, unanswered_from: int | None, *, now_ms: int) -> ClientState | Code:
+    def connect(self, client_id: str, uid: int, unanswered_from: int | None, *, now_ms: int) -> ClientState | Code:
         """The state of a client id that greets, or why it may not. Gaps below `unanswered_from` are forgotten: the client has
         an answer for those. A client that does not say keeps the newest half of the gaps once they are at their limit."""
         state = self.by_id.get(client_id)
@@ -102,33 +102,33 @@ class Sessions:
             state.gaps = state.gaps[len(state.gaps) // 2 + 1 :]
         return state
 
-    def left(self, state: ClientState, *, now_ms: int) -> None:
+    def disconnect(self, state: ClientState, *, now_ms: int) -> None:
         """The connection of this client id ended (not when another one took over)."""
         state.connected = False
         state.last_seen_ms = now_ms
 
-    def judge(self, state: ClientState, seq: int) -> Verdict:
+    def check(self, state: ClientState, seq: int) -> SequenceCheck:
         """What to do with a frame of this sequence (SES-3)."""
         if seq > state.high:
             if seq > state.high + 1 and len(state.gaps) >= self._limits.gaps_max:
-                return Verdict(Standing.LIMIT)
-            return Verdict(Standing.NEW)
+                return SequenceCheck(SequenceState.GAP_LIMIT)
+            return SequenceCheck(SequenceState.NEW)
         frame = state.pending.get(seq)
         if frame is not None:
-            return Verdict(Standing.PENDING, frame)
+            return SequenceCheck(SequenceState.PENDING, frame)
         if _in_ranges(state.gaps, seq):
-            return Verdict(Standing.REFUSED_BEFORE)
+            return SequenceCheck(SequenceState.REFUSED_BEFORE)
         refused = self.parked(state.client_id, seq)
-        return Verdict(Standing.PARKED, None, refused) if refused else Verdict(Standing.DONE_BEFORE)
+        return SequenceCheck(SequenceState.PARKED, None, refused) if refused else SequenceCheck(SequenceState.DELIVERED)
 
-    def took(self, state: ClientState, frame: PendingFrame, previous: int) -> None:
+    def accept(self, state: ClientState, frame: PendingFrame, previous: int) -> None:
         """A frame was judged NEW and its entry is in the log; `previous` is what that entry says."""
         assert previous == state.high, f"frame after {previous}, but {state.high} was taken last"
         assert frame.seq > state.high, f"sequence {frame.seq} of {state.client_id} is not new"
         _raise_high(state, frame.seq)
         state.pending[frame.seq] = frame
 
-    def ended(self, frame: PendingFrame) -> None:
+    def complete(self, frame: PendingFrame) -> None:
         """Nothing of the frame is pending any more; a resend is answered from what is known."""
         if frame.client_id is not None:
             ended = self.by_id[frame.client_id].pending.pop(frame.seq, None)
@@ -153,12 +153,12 @@ class Sessions:
         elif entry.client_id is not None:
             state = self.by_id.get(entry.client_id)
             if state is None:
-                state = ClientState(entry.client_id, entry.uid, self._seen(entry.wall_ms, now_ms, wall_ms))
+                state = ClientState(entry.client_id, entry.uid, self._monotonic_ms(entry.wall_ms, now_ms, wall_ms))
                 self.by_id[entry.client_id] = state
             if entry.seq > state.high:
                 state.high = max(state.high, entry.previous)
                 _raise_high(state, entry.seq)
-                state.last_seen_ms = max(state.last_seen_ms, self._seen(entry.wall_ms, now_ms, wall_ms))
+                state.last_seen_ms = max(state.last_seen_ms, self._monotonic_ms(entry.wall_ms, now_ms, wall_ms))
 
     def restore(self, frame: PendingFrame) -> None:
         """A recovered frame is pending."""
@@ -183,12 +183,12 @@ class Sessions:
         if entry.high == NOTHING_TAKEN:
             self.by_id.pop(entry.client_id, None)
             return
-        seen = self._seen(entry.last_seen_ms, now_ms, wall_ms)
+        seen = self._monotonic_ms(entry.last_seen_ms, now_ms, wall_ms)
         self.by_id[entry.client_id] = ClientState(
             entry.client_id, entry.uid, seen, entry.high, [(first, last) for first, last in entry.gaps]
         )
 
-    def _seen(self, seen_wall_ms: int, now_ms: int, wall_ms: int) -> int:
+    def _monotonic_ms(self, seen_wall_ms: int, now_ms: int, wall_ms: int) -> int:
         """A wall time of the past as CLOCK_MONOTONIC of now, whatever the wall clock did meanwhile."""
         longest = max(self._limits.retention_ms - KEPT_AFTER_START_MS, 0)
         return now_ms - min(max(wall_ms - seen_wall_ms, 0), longest)

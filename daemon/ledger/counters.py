@@ -14,27 +14,27 @@ ACK_BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000
 
 
 @dataclass(slots=True)
-class AckWaits:
+class AckLatency:
     """Waits from a frame's arrival to its answer, for one level."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(ACK_BUCKETS_MS) + 1))
-    total_ms: int = 0
+    sum_ms: int = 0
     count: int = 0
 
     def add(self, waited_ms: int) -> None:
         self.buckets[bisect_left(ACK_BUCKETS_MS, waited_ms)] += 1
-        self.total_ms += waited_ms
+        self.sum_ms += waited_ms
         self.count += 1
 
 
 @dataclass(slots=True)
-class Counts:
+class RouterCounters:
     """Running totals since the router's start. `recovered`: records found unresolved in the spool at start."""
 
     recovered: int = 0
-    taken: int = 0
-    taken_frames: int = 0
-    taken_bytes: int = 0
+    accepted: int = 0
+    accepted_frames: int = 0
+    accepted_bytes: int = 0
     resent: int = 0
     delivered: int = 0
     parked: int = 0
@@ -43,27 +43,29 @@ class Counts:
     refused: Counter[str] = field(default_factory=Counter[str])
     refused_frames: Counter[str] = field(default_factory=Counter[str])
     acks: list[int] = field(default_factory=lambda: [0, 0, 0])
-    waits: tuple[AckWaits, AckWaits, AckWaits] = field(default_factory=lambda: (AckWaits(), AckWaits(), AckWaits()))
-    weak_acks: int = 0
+    ack_latency: tuple[AckLatency, AckLatency, AckLatency] = field(
+        default_factory=lambda: (AckLatency(), AckLatency(), AckLatency())
+    )
+    single_replica_acks: int = 0
     sessions_opened: int = 0
     sessions_refused: Counter[str] = field(default_factory=Counter[str])
     sessions_ended: Counter[str] = field(default_factory=Counter[str])
     own_recovered: int = 0
-    own_taken: int = 0
+    own_accepted: int = 0
     own_delivered: int = 0
     own_parked: int = 0
 
     @property
     def received(self) -> int:
         """Records that were read, or found in the spool at start."""
-        return self.recovered + self.taken + sum(self.refused.values())
+        return self.recovered + self.accepted + sum(self.refused.values())
 
     @property
     def own_pending(self) -> int:
         """The router's own records that wait for Kafka."""
-        return self.own_recovered + self.own_taken - self.own_delivered - self.own_parked
+        return self.own_recovered + self.own_accepted - self.own_delivered - self.own_parked
 
     @property
-    def ended(self) -> int:
+    def completed(self) -> int:
         """Records that are at their end, refused ones not counted."""
         return self.delivered + self.parked + self.expired + self.quarantined

@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple, NewType
 
-from ...wire.messages import Anchor, Cut, Row
+from ...wire.messages import Anchor, BatchBounds, StampRow
 from ...wire.record_ids import IdRow
 
 Lsn = NewType("Lsn", int)
@@ -83,23 +83,23 @@ class StampRowEntry(NamedTuple):
     """Synced before anything stamped with it is handed out."""
 
     partition: int
-    row: Row
+    row: StampRow
     reason: str
 
 
 class GrantedEntry(NamedTuple):
     partition: int
     generation: int
-    seat: int
+    shard_id: int
     node: int
     leader_epoch: int
 
 
-class CutsEntry(NamedTuple):
+class BatchBoundsEntry(NamedTuple):
     """All unresolved cuts of a partition whose lease ended; replaces what was known. `facts` False: hints."""
 
     partition: int
-    cuts: list[Cut]
+    batch_bounds: list[BatchBounds]
     facts: bool
     unknown_through: int | None
 
@@ -113,7 +113,7 @@ class AckedEntry(NamedTuple):
     mark: int
     anchor: Anchor
     log_start: int
-    seat: int = -1
+    shard_id: int = -1
     batches: int = 0
     resent: int = 0
     offset_end: int = -1
@@ -151,9 +151,9 @@ class PartitionSnapshot(NamedTuple):
     index: int  # type: ignore[assignment]
     next_ordinal: int
     mark: int
-    rows: list[Row]
-    cuts: list[Cut]
-    cuts_are_facts: bool
+    rows: list[StampRow]
+    batch_bounds: list[BatchBounds]
+    batch_bounds_are_facts: bool
     unknown_through: int | None
     anchor: Anchor | None
     log_start: int
@@ -175,7 +175,7 @@ class RefusedEntry(NamedTuple):
 
 class RangeSnapshot(NamedTuple):
     """Ordinals [first, end) of a partition were given out in one minute; those below `settled` are resolved. `nbytes` of rows,
-    of which `given` were counted as delivered. `holes`: (first, end, reason)."""
+    of which `counted_bytes` were counted as delivered. `holes`: (first, end, reason)."""
 
     partition: int
     index: int  # type: ignore[assignment]
@@ -184,7 +184,7 @@ class RangeSnapshot(NamedTuple):
     settled: int
     offset_end: int
     nbytes: int
-    given: int
+    counted_bytes: int
     holes: list[tuple[int, int, str]]
 
 
@@ -203,14 +203,14 @@ class MinuteSnapshot(NamedTuple):
 class CheckpointEntry(NamedTuple):
     """First entry of every segment: all tables. Recovery folds from the oldest segment left; a checkpoint replaces the tables,
     so that segments may be removed in any order once nothing in them is pending. `incarnation`: the one in force, 0: none yet.
-    `accept_ms` and `era`: of the last frame. `books`: a packed `MinuteSnapshot` each; None: none are kept."""
+    `accept_ms` and `era`: of the last frame. `audit_minutes`: a packed `MinuteSnapshot` each; None: none are kept."""
 
     partitions: list[PartitionSnapshot]
     sessions: list[SessionEntry]
     incarnation: int = 0
     accept_ms: int = 0
     era: int = 0
-    books: Sequence[bytes] | None = None
+    audit_minutes: Sequence[bytes] | None = None
 
 
 ControlEntry = (
@@ -218,7 +218,7 @@ ControlEntry = (
     | IncarnationEntry
     | StampRowEntry
     | GrantedEntry
-    | CutsEntry
+    | BatchBoundsEntry
     | AckedEntry
     | ParkedEntry
     | SessionEntry

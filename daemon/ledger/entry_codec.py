@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple, cast
 import msgpack
 
 from ...wire.errors import FrameError
-from ...wire.messages import Anchor, Cut, Row
+from ...wire.messages import Anchor, BatchBounds, StampRow
 from ...wire.record_ids import IdRow
 from .entries import (
     AckedEntry,
+    BatchBoundsEntry,
     CheckpointEntry,
     ControlEntry,
-    CutsEntry,
     FrameEntry,
     GrantedEntry,
     IncarnationEntry,
@@ -41,7 +41,7 @@ from .entries import (
 META: Final = struct.Struct("<I")
 
 
-class Kind(IntEnum):
+class EntryType(IntEnum):
     """The type byte of an entry."""
 
     FRAME = 1
@@ -76,24 +76,24 @@ class VoidEntry(NamedTuple):
 
 SpoolEntry = ControlEntry | FrameEntry | SyncedEntry | VoidEntry
 
-_KINDS: Final[dict[type[Any], Kind]] = {
-    PartitionEntry: Kind.PARTITION,
-    StampRowEntry: Kind.STAMP_ROW,
-    GrantedEntry: Kind.GRANTED,
-    CutsEntry: Kind.CUTS,
-    AckedEntry: Kind.ACKED,
-    ParkedEntry: Kind.PARKED,
-    SessionEntry: Kind.SESSION,
-    CheckpointEntry: Kind.CHECKPOINT,
-    IncarnationEntry: Kind.INCARNATION,
-    RefusedEntry: Kind.REFUSED,
-    SyncedEntry: Kind.SYNCED,
-    VoidEntry: Kind.VOID,
+_KINDS: Final[dict[type[Any], EntryType]] = {
+    PartitionEntry: EntryType.PARTITION,
+    StampRowEntry: EntryType.STAMP_ROW,
+    GrantedEntry: EntryType.GRANTED,
+    BatchBoundsEntry: EntryType.CUTS,
+    AckedEntry: EntryType.ACKED,
+    ParkedEntry: EntryType.PARKED,
+    SessionEntry: EntryType.SESSION,
+    CheckpointEntry: EntryType.CHECKPOINT,
+    IncarnationEntry: EntryType.INCARNATION,
+    RefusedEntry: EntryType.REFUSED,
+    SyncedEntry: EntryType.SYNCED,
+    VoidEntry: EntryType.VOID,
 }
 _UNPACK_ERRORS: Final = (ValueError, OverflowError, RecursionError, TypeError, msgpack.UnpackException)
 
 
-def pack_control(entry: ControlEntry | SyncedEntry | VoidEntry) -> tuple[Kind, bytes]:
+def pack_control(entry: ControlEntry | SyncedEntry | VoidEntry) -> tuple[EntryType, bytes]:
     """Type and body of anything but a frame."""
     return _KINDS[type(entry)], cast("bytes", msgpack.packb(entry, use_bin_type=True))
 
@@ -117,7 +117,7 @@ def unpack(kind: int, body: bytes | memoryview) -> tuple[SpoolEntry, int]:
 
 
 def _unpack(kind: int, body: bytes | memoryview) -> tuple[SpoolEntry, int]:
-    if kind == Kind.FRAME:
+    if kind == EntryType.FRAME:
         if len(body) < META.size:
             raise FrameError("a frame entry has no room for its length")
         payload = META.size + cast("int", META.unpack_from(body, 0)[0])
@@ -133,37 +133,37 @@ def _unpack(kind: int, body: bytes | memoryview) -> tuple[SpoolEntry, int]:
 
 def _unpack_control(kind: int, fields: list[Any]) -> ControlEntry | SyncedEntry | VoidEntry:
     match kind:
-        case Kind.ACKED:
+        case EntryType.ACKED:
             partition, mark, anchor, *rest = fields
             return AckedEntry(partition, mark, Anchor(*anchor), *rest)
-        case Kind.PARTITION:
+        case EntryType.PARTITION:
             return PartitionEntry(*fields)
-        case Kind.STAMP_ROW:
+        case EntryType.STAMP_ROW:
             partition, row, reason = fields
-            return StampRowEntry(partition, Row(*row), reason)
-        case Kind.GRANTED:
+            return StampRowEntry(partition, StampRow(*row), reason)
+        case EntryType.GRANTED:
             return GrantedEntry(*fields)
-        case Kind.CUTS:
+        case EntryType.CUTS:
             partition, cuts, facts, unknown_through = fields
-            return CutsEntry(partition, [Cut(*cut) for cut in cuts], facts, unknown_through)
-        case Kind.PARKED:
+            return BatchBoundsEntry(partition, [BatchBounds(*cut) for cut in cuts], facts, unknown_through)
+        case EntryType.PARKED:
             partition, ordinals, code, message, letter = fields
             return ParkedEntry(partition, _pairs(ordinals), code, message, letter)
-        case Kind.SESSION:
+        case EntryType.SESSION:
             return _session(fields)
-        case Kind.CHECKPOINT:
+        case EntryType.CHECKPOINT:
             partitions, sessions, *grown = fields
             return CheckpointEntry(
                 [_partition(item) for item in partitions], [_session(item) for item in sessions], *grown
             )
-        case Kind.INCARNATION:
+        case EntryType.INCARNATION:
             return IncarnationEntry(*fields)
-        case Kind.REFUSED:
+        case EntryType.REFUSED:
             topic, minute, era, refused = fields
             return RefusedEntry(topic, minute, era, _counts(refused))
-        case Kind.SYNCED:
+        case EntryType.SYNCED:
             return SyncedEntry(*fields)
-        case Kind.VOID:
+        case EntryType.VOID:
             return VoidEntry(*fields)
         case _:
             raise FrameError(f"entry type {kind} is not known")
@@ -188,8 +188,8 @@ def _session(fields: list[Any]) -> SessionEntry:
 def _partition(fields: list[Any]) -> PartitionSnapshot:
     snapshot = PartitionSnapshot(*fields)
     return snapshot._replace(
-        rows=[Row(*row) for row in snapshot.rows],
-        cuts=[Cut(*cut) for cut in snapshot.cuts],
+        rows=[StampRow(*row) for row in snapshot.rows],
+        batch_bounds=[BatchBounds(*cut) for cut in snapshot.batch_bounds],
         anchor=None if snapshot.anchor is None else Anchor(*snapshot.anchor),
         holes=_pairs(snapshot.holes),
         id_rows=tuple(IdRow(*row) for row in snapshot.id_rows),

@@ -10,13 +10,13 @@ from typing import Final, NamedTuple, TypeVar, assert_never
 from ...wire.audit_records import PARKED, QUARANTINED
 from ...wire.frames import Run
 from ...wire.slices import HEADER_BYTES
-from .audit_counts import Books
-from .client_sequences import Sessions
+from .audit_counts import AuditCounts
+from .client_sequences import ClientStates
 from .entries import (
     AckedEntry,
+    BatchBoundsEntry,
     CheckpointEntry,
     ControlEntry,
-    CutsEntry,
     FrameEntry,
     GrantedEntry,
     IncarnationEntry,
@@ -29,7 +29,7 @@ from .entries import (
     segment_of,
 )
 from .entry_codec import SpoolEntry, SyncedEntry, VoidEntry
-from .partition_state import Hole, Ledger, PartitionState
+from .partition_state import Ledger, LedgerHole, LedgerPartition
 from .slices import PendingFrame, PendingSlice
 
 _T = TypeVar("_T")
@@ -53,13 +53,13 @@ class Replayed(NamedTuple):
     lost: list[LostRange]
 
 
-class _Taken(NamedTuple):
+class _LoggedFrame(NamedTuple):
     place: Lsn
     entry: FrameEntry
     payload_at: int
 
 
-class _Missing(NamedTuple):
+class _MissingSequences(NamedTuple):
     """Sequences of a client that were taken and are not seen: (after, through]."""
 
     client_id: str
@@ -68,63 +68,65 @@ class _Missing(NamedTuple):
 
 
 class Replay:
-    """Feed segments oldest first: `segment`, then `add` for each entry; at the end `finish`.
+    """Feed segments oldest first: `begin_segment`, then `add` for each entry; at the end `finish`.
 
-    `mended` counts entries that did not fit; it stays 0 for a log that nothing happened to. `differences` counts checkpoints
+    `repaired` counts entries that did not fit; it stays 0 for a log that nothing happened to. `checkpoint_mismatches` counts checkpoints
     that are not what the entries before them say.
     """
 
-    def __init__(self, sessions: Sessions, *, now_ms: int, wall_ms: int, books: Books | None = None) -> None:
+    def __init__(self, sessions: ClientStates, *, now_ms: int, wall_ms: int, books: AuditCounts | None = None) -> None:
         self.ledger = Ledger(books)
-        self.sessions = sessions
-        self.mended = 0
-        self.differences = 0
+        self.clients = sessions
+        self.repaired = 0
+        self.checkpoint_mismatches = 0
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._continuous = False
-        self._is_again = False
-        self._were_kept = False
-        self._taken: dict[tuple[int, int], _Taken] = {}
+        self._in_rewrite = False
+        self._had_audit_counts = False
+        self._unresolved_frames: dict[tuple[int, int], _LoggedFrame] = {}
         self._prune_from = _PRUNE_FROM
-        self._missing: list[_Missing] = []
+        self._missing_sequences: list[_MissingSequences] = []
 
-    def segment(self, *, continuous: bool, rewrites: bool = False) -> None:
+    def begin_segment(self, *, continuous: bool, rewrites: bool = False) -> None:
         """The next segment begins. `continuous`: nothing is missing between the last one and this one, so its checkpoint
         tells nothing new. `rewrites`: its checkpoint counts what was written again behind it, up to a VOID."""
         self._continuous = continuous
-        self._is_again = rewrites or (self._is_again and continuous)
+        self._in_rewrite = rewrites or (self._in_rewrite and continuous)
 
     def add(self, place: Lsn, entry: SpoolEntry, payload_at: int) -> None:
         """The next entry; for a frame `payload_at` is where its payload begins in the segment."""
         match entry:
             case FrameEntry():
-                self._frame(_Taken(place, entry, payload_at))
+                self._add_frame(_LoggedFrame(place, entry, payload_at))
             case CheckpointEntry():
-                self._checkpoint(entry)
+                self._add_checkpoint(entry)
             case SessionEntry():
-                self.sessions.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
+                self.clients.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
             case RefusedEntry():
                 # Written again behind a checkpoint that lacks its minute, it speaks of one that was told for the last time.
-                if not self._is_again:
+                if not self._in_rewrite:
                     self.ledger.apply(entry)
             case IncarnationEntry():
                 self.ledger.apply(entry)
             case VoidEntry():
-                self._is_again = False
+                self._in_rewrite = False
             case SyncedEntry():
                 pass
             case _:
-                self._control(entry)
+                self._add_control(entry)
 
     def prune(self) -> None:
         """Forget frames that are resolved; call it now and then to stay small. Does so when there are twice as many as it left
         the last time: of a large backlog nearly all stay, and looking at all of them once a segment would take for ever."""
-        if len(self._taken) >= self._prune_from:
+        if len(self._unresolved_frames) >= self._prune_from:
             self._prune()
-            self._prune_from = max(_PRUNE_FROM, 2 * len(self._taken))
+            self._prune_from = max(_PRUNE_FROM, 2 * len(self._unresolved_frames))
 
     def _prune(self) -> None:
-        self._taken = {key: taken for key, taken in self._taken.items() if self._open(taken.entry)}
+        self._unresolved_frames = {
+            key: taken for key, taken in self._unresolved_frames.items() if self._is_unresolved(taken.entry)
+        }
 
     def finish(self, *, power_cut: bool, alive: Callable[[], None] = lambda: None) -> Replayed:
         """Everything was fed: what is pending, and what is lost. After a power cut every ordinal from the marks on may have been
@@ -133,61 +135,61 @@ class Replay:
         self._prune()
         frames: list[PendingFrame] = []
         slices: list[PendingSlice] = []
-        for taken in telling(sorted(self._taken.values(), key=lambda taken: taken.place), alive):
+        for taken in with_keepalive(sorted(self._unresolved_frames.values(), key=lambda taken: taken.place), alive):
             frame, parts = self._pending(taken)
             if parts:
                 frames.append(frame)
                 slices.extend(parts)
-        lost = self._lose(slices)
+        lost = self._mark_lost(slices)
         if lost:
             self._refuse_missing()
         for frame in frames:
-            self.sessions.restore(frame)
+            self.clients.restore(frame)
         for state in self.ledger.by_number.values():
             if power_cut and state.rows and state.next_ordinal > state.mark:
-                state.cuts_are_facts = False
+                state.batch_bounds_are_facts = False
                 state.unknown_through = state.next_ordinal - 1
-        if self._were_kept and self.ledger.books is None:
+        if self._had_audit_counts and self.ledger.audit_counts is None:
             # Whoever keeps books again knows less of this minute than was told of it.
             self.ledger.era += 1
         return Replayed(frames, slices, lost)
 
-    def _checkpoint(self, entry: CheckpointEntry) -> None:
-        self._were_kept = entry.books is not None
+    def _add_checkpoint(self, entry: CheckpointEntry) -> None:
+        self._had_audit_counts = entry.audit_minutes is not None
         if self._continuous:
             if self.ledger.snapshot() != entry.partitions:
-                self.differences += 1
+                self.checkpoint_mismatches += 1
             return
         self.ledger.apply(entry)
-        self.sessions.by_id.clear()
+        self.clients.by_id.clear()
         for session in entry.sessions:
-            self.sessions.apply(session, now_ms=self._now_ms, wall_ms=self._wall_ms)
+            self.clients.apply(session, now_ms=self._now_ms, wall_ms=self._wall_ms)
 
-    def _frame(self, taken: _Taken) -> None:
+    def _add_frame(self, taken: _LoggedFrame) -> None:
         entry = taken.entry
         key = (entry.slices[0].partition, entry.slices[0].first)
         states = [self.ledger.by_number.get(part.partition) for part in entry.slices]
         if None in states:
             # Its PARTITION entry is lost; a later checkpoint may know the partition.
-            self.mended += 1
-            self._taken[key] = taken
+            self.repaired += 1
+            self._unresolved_frames[key] = taken
             return
         parts = list(zip(entry.slices, (state for state in states if state is not None), strict=True))
         if all(part.first + part.count <= state.next_ordinal for part, state in parts):
-            self._taken[key] = taken
+            self._unresolved_frames[key] = taken
             return
-        self._taken[key] = taken
+        self._unresolved_frames[key] = taken
         if entry.incarnation not in {0, self.ledger.incarnation}:
             # The entry that began it is lost; its frames have it too.
-            self.mended += 1
+            self.repaired += 1
             self.ledger.apply(IncarnationEntry(entry.incarnation))
         self.ledger.accept_ms, self.ledger.era = entry.wall_ms, entry.era
-        if self.ledger.books is not None:
-            self.ledger.books.tick(entry.wall_ms, entry.era)
+        if self.ledger.audit_counts is not None:
+            self.ledger.audit_counts.advance_to(entry.wall_ms, entry.era)
         for part, state in parts:
             if part.first != state.next_ordinal:
-                self.mended += 1
-            self.ledger.reach(
+                self.repaired += 1
+            self.ledger.extend(
                 state,
                 part.first + part.count,
                 part.length - HEADER_BYTES,
@@ -195,59 +197,61 @@ class Replay:
                 ids=entry.incarnation != 0,
             )
         if entry.client_id is not None:
-            known = self.sessions.by_id.get(entry.client_id)
+            known = self.clients.by_id.get(entry.client_id)
             high = -1 if known is None else known.high
             if entry.previous > high:
-                self._missing.append(_Missing(entry.client_id, high, entry.previous))
-        self.sessions.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
+                self._missing_sequences.append(_MissingSequences(entry.client_id, high, entry.previous))
+        self.clients.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
 
-    def _control(self, entry: ControlEntry) -> None:
+    def _add_control(self, entry: ControlEntry) -> None:
         if isinstance(entry, PartitionEntry):
-            self._partition(entry)
+            self._add_partition(entry)
             return
         assert not isinstance(entry, CheckpointEntry | SessionEntry | IncarnationEntry | RefusedEntry)
         state = self.ledger.by_number.get(entry.partition)
         if state is None:
-            self.mended += 1
+            self.repaired += 1
             return
         match entry:
             case AckedEntry():
-                self._reach(state, entry.mark)
+                self._extend(state, entry.mark)
                 if entry.mark >= state.mark:
                     self.ledger.apply(entry)
             case ParkedEntry():
-                self._reach(state, max((first + count for first, count in entry.ordinals), default=0))
-                self.ledger.lose(entry.partition, _from(state.mark, entry.ordinals), PARKED)
+                self._extend(state, max((first + count for first, count in entry.ordinals), default=0))
+                self.ledger.mark_lost(entry.partition, _clipped(state.mark, entry.ordinals), PARKED)
             case GrantedEntry():
                 if entry.leader_epoch < 0 or entry.leader_epoch >= state.leader_epoch:
                     self.ledger.apply(entry)
-            case CutsEntry():
-                self._reach(state, max((cut.first + cut.count for cut in entry.cuts), default=0))
-                self.ledger.apply(entry._replace(cuts=[cut for cut in entry.cuts if cut.first >= state.mark]))
+            case BatchBoundsEntry():
+                self._extend(state, max((cut.first + cut.count for cut in entry.batch_bounds), default=0))
+                self.ledger.apply(
+                    entry._replace(batch_bounds=[cut for cut in entry.batch_bounds if cut.first >= state.mark])
+                )
             case StampRowEntry():
                 if entry.row.start >= state.mark:
                     self.ledger.apply(entry)
             case _:
                 assert_never(entry)
 
-    def _partition(self, entry: PartitionEntry) -> None:
+    def _add_partition(self, entry: PartitionEntry) -> None:
         place = (entry.topic, entry.index)
-        numbered, placed = self.ledger.by_number.get(entry.partition), self.ledger.by_place.get(place)
+        numbered, placed = self.ledger.by_number.get(entry.partition), self.ledger.by_topic_partition.get(place)
         if (None if numbered is None else (numbered.topic, numbered.index)) in {None, place} and placed is numbered:
             self.ledger.apply(entry)
         else:
-            self.mended += 1
+            self.repaired += 1
 
-    def _reach(self, state: PartitionState, ordinal: int) -> None:
+    def _extend(self, state: LedgerPartition, ordinal: int) -> None:
         """An entry speaks of ordinals below this one, so they were given out even if their frames are not seen."""
         if ordinal > state.next_ordinal:
-            self.mended += 1
-            self.ledger.reach(state, ordinal)
+            self.repaired += 1
+            self.ledger.extend(state, ordinal)
 
-    def _open(self, entry: FrameEntry) -> bool:
-        return any(not self._resolved(part.partition, part.first, part.count) for part in entry.slices)
+    def _is_unresolved(self, entry: FrameEntry) -> bool:
+        return any(not self._is_resolved(part.partition, part.first, part.count) for part in entry.slices)
 
-    def _resolved(self, partition: int, first: int, count: int) -> bool:
+    def _is_resolved(self, partition: int, first: int, count: int) -> bool:
         state = self.ledger.by_number.get(partition)
         if state is None:
             return False
@@ -255,7 +259,7 @@ class Replay:
             hole.first <= first and first + count <= hole.end for hole in state.holes
         )
 
-    def _pending(self, taken: _Taken) -> tuple[PendingFrame, list[PendingSlice]]:
+    def _pending(self, taken: _LoggedFrame) -> tuple[PendingFrame, list[PendingSlice]]:
         entry = taken.entry
         created_ms = self._now_ms - max(self._wall_ms - entry.wall_ms, 0)
         frame = PendingFrame(
@@ -277,9 +281,9 @@ class Replay:
                 continue
             if part.first + part.count > state.next_ordinal:
                 # A router that could not read this partition's entries began it anew behind this frame, and told of the loss.
-                self.mended += 1
+                self.repaired += 1
                 continue
-            if self._resolved(part.partition, part.first, part.count):
+            if self._is_resolved(part.partition, part.first, part.count):
                 if part.first + part.count <= state.mark:
                     frame.runs.append(Run(state.index, -1, part.count, -1))
                 continue
@@ -300,33 +304,33 @@ class Replay:
         frame.slices_left = len(slices)
         return frame, slices
 
-    def _lose(self, slices: list[PendingSlice]) -> list[LostRange]:
+    def _mark_lost(self, slices: list[PendingSlice]) -> list[LostRange]:
         """Ordinals from the mark on that neither a slice nor a hole covers."""
-        covered: dict[int, list[Hole]] = {}
+        covered: dict[int, list[LedgerHole]] = {}
         for part in slices:
-            covered.setdefault(part.partition, []).append(Hole(part.first, part.count))
+            covered.setdefault(part.partition, []).append(LedgerHole(part.first, part.count))
         lost: list[LostRange] = []
         for number, state in self.ledger.by_number.items():
             at = state.mark
-            missing: list[Hole] = []
-            for known in [*sorted([*covered.get(number, ()), *state.holes]), Hole(state.next_ordinal, 0)]:
+            missing: list[LedgerHole] = []
+            for known in [*sorted([*covered.get(number, ()), *state.holes]), LedgerHole(state.next_ordinal, 0)]:
                 if known.first > at:
-                    missing.append(Hole(at, known.first - at))
+                    missing.append(LedgerHole(at, known.first - at))
                 at = max(at, known.end)
             if missing:
-                self.ledger.lose(number, missing, QUARANTINED)
+                self.ledger.mark_lost(number, missing, QUARANTINED)
                 lost.extend(LostRange(number, *hole) for hole in missing)
         return lost
 
     def _refuse_missing(self) -> None:
         """Frames that are lost for good were not delivered: a resend is told that they are not in Kafka."""
-        for client_id, after, through in self._missing:
-            state = self.sessions.by_id.get(client_id)
+        for client_id, after, through in self._missing_sequences:
+            state = self.clients.by_id.get(client_id)
             if state is not None:
                 state.gaps = sorted([*state.gaps, (after + 1, through)])
 
 
-def telling(items: Iterable[_T], alive: Callable[[], None]) -> Iterator[_T]:
+def with_keepalive(items: Iterable[_T], alive: Callable[[], None]) -> Iterator[_T]:
     """The same items, `alive` called every few thousand of them."""
     for place, item in enumerate(items):
         if place % _ALIVE_EVERY == 0:
@@ -334,7 +338,7 @@ def telling(items: Iterable[_T], alive: Callable[[], None]) -> Iterator[_T]:
         yield item
 
 
-def _from(mark: int, ordinals: list[tuple[int, int]]) -> list[Hole]:
+def _clipped(mark: int, ordinals: list[tuple[int, int]]) -> list[LedgerHole]:
     """The parts of some ranges that are not below the mark."""
-    clipped = [Hole(max(first, mark), first + count - max(first, mark)) for first, count in ordinals]
+    clipped = [LedgerHole(max(first, mark), first + count - max(first, mark)) for first, count in ordinals]
     return [hole for hole in clipped if hole.count > 0]

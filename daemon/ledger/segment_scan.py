@@ -70,21 +70,21 @@ class RawEntry(NamedTuple):
     body: memoryview
 
 
-class Damage(NamedTuple):
+class SegmentDamage(NamedTuple):
     """Bytes that are not what was written there."""
 
     start: int
     end: int
 
 
-class Scan(NamedTuple):
+class SegmentScan(NamedTuple):
     """`end`: behind the last whole entry. `damages`: between whole entries. `torn`: bytes behind the last entry that are not
     zero, if any."""
 
     entries: list[RawEntry]
-    damages: list[Damage]
+    damages: list[SegmentDamage]
     end: int
-    torn: Damage | None
+    torn: SegmentDamage | None
 
 
 def pack_segment_header(header: SegmentHeader) -> bytes:
@@ -142,19 +142,19 @@ class EntryHeaders:
         return kind, length, body_crc
 
 
-def scan(data: bytes | bytearray, spool: int, segment: int) -> Scan:
+def scan_segment(data: bytes | bytearray, spool: int, segment: int) -> SegmentScan:
     """Find every whole entry of a segment. `data` is the whole file."""
     headers = EntryHeaders(spool, segment)
     entries: list[RawEntry] = []
-    damages: list[Damage] = []
+    damages: list[SegmentDamage] = []
     end = ENTRIES_AT
     for entry in _whole_entries(data, headers):
         if entry.offset > end:
-            damages.append(Damage(end, entry.offset))
+            damages.append(SegmentDamage(end, entry.offset))
         entries.append(entry)
         end = padded(entry.offset + ENTRY.size + len(entry.body))
     last = _last_nonzero(data, end)
-    return Scan(entries, damages, end, None if last is None else Damage(end, last + 1))
+    return SegmentScan(entries, damages, end, None if last is None else SegmentDamage(end, last + 1))
 
 
 def _whole_entries(data: bytes | bytearray, headers: EntryHeaders) -> Iterator[RawEntry]:

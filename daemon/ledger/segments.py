@@ -61,7 +61,7 @@ class Segments:
         if not state.pending:
             self._removable.add(number)
 
-    def took(self, number: int, slices: int, created_ms: int) -> None:
+    def frame_added(self, number: int, slices: int, created_ms: int) -> None:
         """A frame with so many slices lies in this segment."""
         state = self.by_number[number]
         state.pending += slices
@@ -69,7 +69,7 @@ class Segments:
         if state.oldest_ms is None:
             state.oldest_ms = created_ms
 
-    def resolved(self, number: int, by: Lsn, slices: int = 1) -> None:
+    def slices_resolved(self, number: int, by: Lsn, slices: int = 1) -> None:
         """Every ordinal of so many slices in this segment is resolved, by entries up to the one at `by`."""
         state = self.by_number[number]
         assert state.pending >= slices, f"segment {number} has less than {slices} slices pending"
@@ -78,7 +78,7 @@ class Segments:
         if state.sealed and not state.pending:
             self._removable.add(number)
 
-    def moved(self, number: int, to: int) -> None:
+    def slice_moved(self, number: int, to: int) -> None:
         """A pending slice that no sync covered was written again elsewhere."""
         state, target = self.by_number[number], self.by_number[to]
         assert state.pending > 0, f"segment {number} has nothing pending"
@@ -120,7 +120,7 @@ def relocate(moved: Mapping[Lsn, Lsn], slices: Iterable[PendingSlice], segments:
     for part in slices:
         place = moved.get(part.lsn)
         if place is not None:
-            segments.moved(part.segment, segment_of(place))
+            segments.slice_moved(part.segment, segment_of(place))
             part.offset += (place & 0xFFFFFFFF) - (part.lsn & 0xFFFFFFFF)
             part.segment = segment_of(place)
             part.lsn = part.frame.lsn = place

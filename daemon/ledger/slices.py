@@ -7,7 +7,7 @@ from ...wire.frames import RefusedRecords, Run
 from .entries import OWN_SEQ, ControlEntry, Lsn
 
 
-class Log(Protocol):
+class EntryLog(Protocol):
     """Where cores put durable facts. The caller applies the entry to its table at once; bytes are written before any message
     or answer of the same round goes out."""
 
@@ -37,7 +37,7 @@ class PendingFrame:
     slices_left: int
     session: object | None = None
     answered: bool = False
-    weak: bool = False
+    single_replica: bool = False
     runs: list[Run] = field(default_factory=list)
     refused: list[RefusedRecords] = field(default_factory=list)
 
@@ -77,7 +77,7 @@ class SliceEnded(NamedTuple):
     parked: list[tuple[int, int, str]]
 
 
-class FramePlace(NamedTuple):
+class FrameLocation(NamedTuple):
     """Where an appended frame will lie once the round's write is made. `offsets`: of each slice, in the segment file."""
 
     lsn: Lsn

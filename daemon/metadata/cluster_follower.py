@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ...config.model import Kafka
+from ...config.model import KafkaSettings
 from ...producer.metadata.client import Metadata
 from ...producer.metadata.cluster import ClusterChange
 from ...producer.metadata.describe_configs import TopicSettings
@@ -12,16 +12,16 @@ from ...runtime.loop import Loop
 from ..leases.ownership import Leases
 from ..ledger.partition_state import Ledger
 from ..sessions.routing import Routing
-from .partition_load import Loads
-from .topics import KnownTopics
+from .partition_load import PartitionLoads
+from .topics import TopicMetadata
 
 EXPIRATION_MS: Final = 24 * 3_600_000
 """`producer.id.expiration.ms` where brokers may not be asked: Kafka's default."""
 
 
-def ask_brokers(
+def new_metadata_client(
     loop: Loop,
-    kafka: Kafka,
+    kafka: KafkaSettings,
     leases: Leases,
     changes: list[ClusterChange],
     rng: Callable[[], float],
@@ -45,12 +45,12 @@ class ClusterFollower:
     def __init__(
         self,
         metadata: Metadata,
-        topics: KnownTopics,
+        topics: TopicMetadata,
         routing: Routing,
         leases: Leases,
         changes: list[ClusterChange],
         *,
-        kafka: Kafka,
+        kafka: KafkaSettings,
     ) -> None:
         self._metadata = metadata
         self._topics = topics
@@ -58,7 +58,7 @@ class ClusterFollower:
         self._leases = leases
         self._changes = changes
         self._adaptive = kafka.partitioner_adaptive_partitioning_enable and kafka.partitioner_class is None
-        self._loads = Loads(
+        self._loads = PartitionLoads(
             leases,
             batch_bytes=kafka.batch_size,
             availability_timeout_ms=kafka.partitioner_availability_timeout_ms,
@@ -70,7 +70,7 @@ class ClusterFollower:
         """Ask for what the spool knows; nothing older than what it recorded is believed (HO-16)."""
         epochs: dict[str, dict[int, int]] = {}
         ids: dict[str, bytes] = {}
-        for (topic, index), state in ledger.by_place.items():
+        for (topic, index), state in ledger.by_topic_partition.items():
             ids[topic] = state.topic_id
             if state.leader_epoch >= 0:
                 epochs.setdefault(topic, {})[index] = state.leader_epoch
@@ -99,11 +99,11 @@ class ClusterFollower:
             told = self._topics.leaders(topic)
             if told is not None:
                 self._leases.leaders(topic, told[0], told[1], now)
-            self._learn(topic)
+            self._update_route(topic)
         if nodes_changed:
             # Who leads is the same, but not whether it can be reached, and in which rack.
             for known in list(self._routing.routes()):
-                self._learn(known.topic)
+                self._update_route(known.topic)
         for topic in change.topics_dropped:
             route = self._routing.find(topic)
             if route is not None:
@@ -112,28 +112,28 @@ class ClusterFollower:
             self._leases.topic_gone(topic, now)
             route = self._routing.find(topic)
             if route is not None:
-                route.gone = self._topics.error(topic)
+                route.missing_error = self._topics.error(topic)
 
-    def _learn(self, topic: str) -> None:
+    def _update_route(self, topic: str) -> None:
         """Of topics that frames went to; others are learnt with their first frame."""
         if self._routing.find(topic) is not None:
             facts = self._topics.facts(topic)
             if facts is not None:
-                _ = self._routing.learn(facts)
+                _ = self._routing.update_topic(facts)
 
-    def learn_loads(self, now: float) -> None:
+    def update_partition_loads(self, now: float) -> None:
         """How much waits for each partition, for the choice of those that keyless records go to."""
-        self._loads.look(now)
+        self._loads.refresh(now)
         for route in self._routing.routes():
-            route.look(partial(self._loads.waiting, route.leaders, route.states), adaptive=self._adaptive)
+            route.update_load(partial(self._loads.queued_batches, route.leaders, route.states), adaptive=self._adaptive)
 
-    def learn_settings(self) -> None:
+    def update_topic_settings(self) -> None:
         """Settings of topics come some time after the topics; the brokers' expiration too."""
         for route in self._routing.routes():
             settings = self._metadata.topic_settings(route.topic)
             if settings is not None and self._settings.get(route.topic) != settings:
                 self._settings[route.topic] = settings
-                self._learn(route.topic)
+                self._update_route(route.topic)
         expiration_ms = self._metadata.producer_id_expiration_ms
         if expiration_ms is not None and expiration_ms != self._expiration_ms:
             self._expiration_ms = expiration_ms

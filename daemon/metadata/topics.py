@@ -2,13 +2,13 @@
 
 from ...producer.accumulator.partitioners import leaders_of
 from ...producer.metadata.client import Metadata
-from ...producer.protocol.error_codes import INVALID_TOPIC, TopicVerdict, error_name, judge_topic
+from ...producer.protocol.error_codes import INVALID_TOPIC, TopicErrorClass, classify_topic_error, error_name
 from ...wire.frames import PartitionInfo
 from ...wire.messages import Node
 from ..sessions.routing import TopicFacts
 
 
-class KnownTopics:
+class TopicMetadata:
     """Reads `metadata`; owns nothing."""
 
     def __init__(self, metadata: Metadata) -> None:
@@ -42,14 +42,14 @@ class KnownTopics:
         if self._metadata.topic_error(topic) is None:
             return None
         found = self._metadata.cluster.topic(topic)
-        if found is None or judge_topic(found.code) is not TopicVerdict.MISSING:
+        if found is None or classify_topic_error(found.code) is not TopicErrorClass.MISSING:
             return None
         return f"topic {topic} does not exist ({error_name(found.code)}), and allow_auto_create_topics is off"
 
     def forbidden(self, topic: str) -> str | None:
         """That brokers do not let us see the topic."""
         found = self._metadata.cluster.topic(topic)
-        if found is None or judge_topic(found.code) is not TopicVerdict.REFUSED:
+        if found is None or classify_topic_error(found.code) is not TopicErrorClass.REFUSED:
             return None
         return f"topic {topic} may not be described by us ({error_name(found.code)})"
 
@@ -64,7 +64,7 @@ class KnownTopics:
             return None
         return f"no topic may be named {topic} ({error_name(found.code)})"
 
-    def trouble(self, topic: str) -> str | None:
+    def problem(self, topic: str) -> str | None:
         """What stands in the way of knowing the topic, in words."""
         found = self._metadata.topic_error(topic)
         if found is not None:

@@ -24,8 +24,8 @@ from prometheus_client.registry import Collector
 
 from ...config import handover
 from ...runtime import logs
-from ...runtime.process import JOURNAL_FD, Exit, refuse_optimised, tie_to_parent
-from ...runtime.starts import count_start
+from ...runtime.process import JOURNAL_FD, ExitCode, exit_with_parent, require_assertions
+from ...runtime.starts import record_start
 from .control_client import ControlError, ask
 from .metric_families import families
 
@@ -50,7 +50,7 @@ class RouterCollector(Collector):
         return list(families(stats))
 
 
-class Pages(BaseHTTPRequestHandler):
+class ExporterPages(BaseHTTPRequestHandler):
     """The pages. A broker that is down does not make the daemon unhealthy: records wait in the spool."""
 
     control: Path
@@ -138,7 +138,7 @@ def serve(listen: str, control: Path) -> ThreadingHTTPServer:
         raise ValueError(f"exporter.listen = {listen!r}: only loopback is served; put a proxy in front for others")
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RouterCollector(control))
-    pages = type("BoundPages", (Pages,), {"control": control, "registry": registry})
+    pages = type("BoundPages", (ExporterPages,), {"control": control, "registry": registry})
     server = ThreadingHTTPServer((address, int(port)), pages)
     server.daemon_threads = True
     return server
@@ -146,15 +146,15 @@ def serve(listen: str, control: Path) -> ThreadingHTTPServer:
 
 def main() -> int:
     """Entry point of the process."""
-    refuse_optimised()
-    tie_to_parent()
+    require_assertions()
+    exit_with_parent()
     if os.environ.get("PENSTOCK_JOURNAL") == "1":
         _ = os.dup2(JOURNAL_FD, 2)
     parser = argparse.ArgumentParser()
     _ = parser.add_argument("--settings", type=Path, required=True)
     settings = handover.read(parser.parse_args().settings)
     logs.configure("exporter", level=settings.log_level)
-    count_start(settings.runtime_dir, "exporter")
+    record_start(settings.runtime_dir, "exporter")
     log = logs.get()
     try:
         server = serve(settings.exporter.listen, settings.control_path)
@@ -171,7 +171,7 @@ def main() -> int:
     while not stopped.wait(TICK_S):
         _ = sys.stdout.write("\n")
         sys.stdout.flush()
-    return Exit.OK
+    return ExitCode.OK
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from typing import Final, NoReturn
 
 from ...config import handover
 from ...config.model import Settings
-from ...runtime.process import JOURNAL_FD, PARENT_VARIABLE, refuse_optimised
-from ...runtime.starts import forget_starts
+from ...runtime.process import JOURNAL_FD, PARENT_VARIABLE, require_assertions
+from ...runtime.starts import reset_starts
 
 LISTENER_FD: Final = 3
 BACKLOG: Final = 4096
@@ -54,13 +54,13 @@ def launch(settings: Settings, *, brokers: EmbeddedBrokers | None = None) -> NoR
     Raises:
         LaunchError: another daemon holds the runtime directory, or a directory or the socket cannot be made.
     """
-    refuse_optimised()
+    require_assertions()
     os.umask(0o077)
     # Low descriptors are promised to others: whatever is opened from here on must lie above them.
     _occupy_low_descriptors()
     _make_directories(settings)
     _hold_lock(settings.runtime_dir / "lock")
-    forget_starts(settings.runtime_dir)
+    reset_starts(settings.runtime_dir)
     settings_file = settings.runtime_dir / "settings.json"
     handover.write(settings, settings_file)
     configuration = settings.runtime_dir / "supervisord.conf"
@@ -199,15 +199,15 @@ def _stored_socket_is(path: Path) -> bool:
     if listening and name == str(path) and path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         return True
     # The setting or the file changed: systemd must forget the old one.
-    _tell_systemd(os.environ, b"FDSTOREREMOVE=1\nFDNAME=penstock", [])
+    _notify_systemd(os.environ, b"FDSTOREREMOVE=1\nFDNAME=penstock", [])
     return False
 
 
 def _store_socket(environment: Mapping[str, str]) -> None:
-    _tell_systemd(environment, b"FDSTORE=1\nFDNAME=penstock", [LISTENER_FD])
+    _notify_systemd(environment, b"FDSTORE=1\nFDNAME=penstock", [LISTENER_FD])
 
 
-def _tell_systemd(environment: Mapping[str, str], text: bytes, descriptors: list[int]) -> None:
+def _notify_systemd(environment: Mapping[str, str], text: bytes, descriptors: list[int]) -> None:
     address = environment.get("NOTIFY_SOCKET")
     if not address:
         return

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from ..sessions.intake import Intake
-from ..spool.frame_store import FrameStore
+from ..sessions.intake import FrameIntake
+from ..spool.frame_store import SpoolFrameStore
 
 SLICES_MAX: Final = 1_000_000
 SLICES_AGAIN: Final = 900_000
@@ -12,29 +12,29 @@ number frames wait as for a full spool, until the second is reached."""
 _LOOK_EVERY_S: Final = 0.1
 
 
-class Room:
-    """Owner of `intake.full`, but for the moment at which the spool says no."""
+class SpoolBackpressure:
+    """Owner of `intake.spool_full`, but for the moment at which the spool says no."""
 
-    def __init__(self, store: FrameStore, intake: Intake) -> None:
+    def __init__(self, store: SpoolFrameStore, intake: FrameIntake) -> None:
         self._store = store
         self._intake = intake
-        self._freed = False
-        self._crowded = False
+        self._space_freed = False
+        self._too_many_slices = False
         self._look_at = 0.0
 
-    def freed(self) -> None:
+    def space_freed(self) -> None:
         """A sync has ended, or segments are gone."""
-        self._freed = True
+        self._space_freed = True
 
-    def is_there(self, now: float) -> bool:
+    def may_have_space(self, now: float) -> bool:
         """Whether held frames may fit now."""
-        found = self._freed or now >= self._look_at
-        self._freed = False
+        found = self._space_freed or now >= self._look_at
+        self._space_freed = False
         if found:
-            self._intake.full = self._crowded
+            self._intake.spool_full = self._too_many_slices
         return found
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Every now and then: clean the spool, and count what waits.
 
         Raises:
@@ -43,10 +43,10 @@ class Room:
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_EVERY_S
-        self._store.clean()
+        self._store.remove_unneeded()
         pending = self._store.spool.segments.pending
-        self._crowded = pending > (SLICES_AGAIN if self._crowded else SLICES_MAX)
-        self._intake.full = self._intake.full or self._crowded
+        self._too_many_slices = pending > (SLICES_AGAIN if self._too_many_slices else SLICES_MAX)
+        self._intake.spool_full = self._intake.spool_full or self._too_many_slices
 
     def next_deadline(self) -> float | None:
-        return self._look_at if self._intake.held or self._crowded else None
+        return self._look_at if self._intake.held or self._too_many_slices else None

@@ -10,25 +10,25 @@ from ...config.model import Settings
 from ...runtime import logs
 from ...runtime.clock import monotonic
 from ..processes.control_client import ControlError
-from .control import Verb
-from .lifecycle import Phase
+from .control import ControlCommand
+from .lifecycle import RouterPhase
 from .stats import stats
 
 if TYPE_CHECKING:
     from .main import Router
 
-LIVE: Final = frozenset({"log_level", "limits", "timeouts.drain_ms", "spool.when_full"})
+RELOADABLE: Final = frozenset({"log_level", "limits", "timeouts.drain_ms", "spool.when_full"})
 """Settings, and whole sections, that take effect without a restart."""
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-class Verbs:
+class ControlCommands:
     """Each verb reads or changes the router between two of its events."""
 
     def __init__(self, router: "Router") -> None:
         self._router = router
 
-    def table(self) -> Mapping[str, Verb]:
+    def table(self) -> Mapping[str, ControlCommand]:
         return {
             "stats": self.stats,
             "ready": self.ready,
@@ -46,7 +46,7 @@ class Verbs:
         """Whether frames are taken, and what to know about it."""
         router = self._router
         return {
-            "ready": router.lifecycle.phase is Phase.RUNNING,
+            "ready": router.lifecycle.phase is RouterPhase.RUNNING,
             "phase": router.lifecycle.phase.value,
             "shards": len(router.bus.pids()),
             "shards_wanted": router.settings.shards,
@@ -93,7 +93,7 @@ class Verbs:
         changed = sorted(_differences(router.settings.model_dump(mode="json"), wanted.model_dump(mode="json")))
         live = [name for name in changed if _is_live(name)]
         refused = [name for name in changed if not _is_live(name)]
-        router.take_settings(_with(router.settings, wanted, live))
+        router.apply_settings(_with(router.settings, wanted, live))
         return {"changed": live, "needs_restart": refused}
 
 
@@ -111,7 +111,7 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: s
 
 def _is_live(name: str) -> bool:
     # The largest frame is fixed by the segments' size and the readers' buffers.
-    return name != "limits.frame_bytes_max" and (name in LIVE or name.partition(".")[0] in LIVE)
+    return name != "limits.frame_bytes_max" and (name in RELOADABLE or name.partition(".")[0] in RELOADABLE)
 
 
 def _with(settings: Settings, wanted: Settings, names: list[str]) -> Settings:

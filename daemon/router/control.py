@@ -15,21 +15,21 @@ from typing import Final, cast
 import msgpack
 
 from ...runtime import logs
-from ...runtime.loop import GONE, READ, WRITE, Loop
+from ...runtime.loop import HANGUP, READ, WRITE, Loop
 from ...wire.frames import LENGTH
 from ..processes.control_client import ControlError
 
 CLIENTS_MAX: Final = 32
 REQUEST_BYTES_MAX: Final = 64 << 10
 
-Verb = Callable[[Mapping[str, object]], object]
+ControlCommand = Callable[[Mapping[str, object]], object]
 """Given the arguments; its result must be made of what msgpack has. Raises ControlError to refuse."""
 
 
-class Control:
+class ControlServer:
     """The listening socket and its clients."""
 
-    def __init__(self, loop: Loop, path: Path, verbs: Mapping[str, Verb]) -> None:
+    def __init__(self, loop: Loop, path: Path, verbs: Mapping[str, ControlCommand]) -> None:
         self._loop = loop
         self._path = path
         self._verbs = verbs
@@ -115,7 +115,7 @@ class _ControlClient:
         try:
             if self._out:
                 self._write()
-            elif events & (READ | GONE):
+            elif events & (READ | HANGUP):
                 self._read()
         except OSError:
             self.close()

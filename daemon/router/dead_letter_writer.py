@@ -6,24 +6,24 @@ from typing import Final
 from ...config.model import Settings
 from ...runtime import logs
 from ...wire.frames import RefusedRecords
-from ..deadletters.files import DeadLetters
+from ..deadletters.files import DeadLetterStore
 from ..leases.ownership import Leases
-from ..leases.refused_batches import ParkRequest
-from .startup import Started
+from ..leases.refused_batches import DeadLetterRequest
+from .startup import StartedRouter
 
 AGAIN_S = 1.0
 """A letter that could not be written is tried again after so long: the disk may have room by then."""
 
 
-class Parking:
+class DeadLetterWriter:
     """The dead letters, and the requests that wait for the disk."""
 
-    def __init__(self, settings: Settings, started: Started) -> None:
-        self._letters = DeadLetters(settings.dead_letter_dir, started.identity.spool_id)
+    def __init__(self, settings: Settings, started: StartedRouter) -> None:
+        self._letters = DeadLetterStore(settings.dead_letter_dir, started.identity.spool_id)
         self._letters.restore(started.recovered.frames)
         self._spool = started.spool
         self._leases: Leases = started.leases
-        self._waiting: list[ParkRequest] = []
+        self._waiting: list[DeadLetterRequest] = []
         self._again_at = 0.0
         self.records: Final[Counter[str]] = Counter()
         """Records written to dead letters since the start, by Kafka's error."""
@@ -33,10 +33,10 @@ class Parking:
         """Which records of a frame were parked."""
         return self._letters.lookup(client_id, seq)
 
-    def park(self, now: float) -> None:
+    def write_pending(self, now: float) -> None:
         """Write what was asked for; the leases are told of what is on disk."""
-        self._waiting += self._leases.park_requests
-        self._leases.park_requests.clear()
+        self._waiting += self._leases.dead_letter_requests
+        self._leases.dead_letter_requests.clear()
         if now < self._again_at:
             return
         while self._waiting:
@@ -50,7 +50,7 @@ class Parking:
                 self._again_at = now + AGAIN_S
                 return
             del self._waiting[0]
-            records = sum(piece.count for piece in request.pieces)
+            records = sum(piece.count for piece in request.ranges)
             self.records[request.error] += records
             self._log.warning(
                 "records_parked",
@@ -60,7 +60,7 @@ class Parking:
                 error=request.error,
                 letter=letter,
             )
-            self._leases.parked(request, letter, now)
+            self._leases.dead_lettered(request, letter, now)
 
     def next_deadline(self) -> float | None:
         return self._again_at if self._waiting else None

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 
-class Phase(Enum):
+class RouterPhase(Enum):
     """Where the router is."""
 
     RECOVERING = "recovering"
@@ -21,12 +21,12 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-NEXT: Final[dict[Phase, frozenset[Phase]]] = {
-    Phase.RECOVERING: frozenset({Phase.RUNNING}),
-    Phase.RUNNING: frozenset({Phase.DRAINING}),
-    Phase.DRAINING: frozenset({Phase.REVOKING}),
-    Phase.REVOKING: frozenset({Phase.ENDED}),
-    Phase.ENDED: frozenset(),
+PHASE_TRANSITIONS: Final[dict[RouterPhase, frozenset[RouterPhase]]] = {
+    RouterPhase.RECOVERING: frozenset({RouterPhase.RUNNING}),
+    RouterPhase.RUNNING: frozenset({RouterPhase.DRAINING}),
+    RouterPhase.DRAINING: frozenset({RouterPhase.REVOKING}),
+    RouterPhase.REVOKING: frozenset({RouterPhase.ENDED}),
+    RouterPhase.ENDED: frozenset(),
 }
 
 REVOKE_S: Final = 3.0
@@ -39,36 +39,36 @@ class Lifecycle:
     def __init__(self, drain_s: float) -> None:
         self._drain_s = drain_s
         self._until: float | None = None
-        self.phase = Phase.RECOVERING
+        self.phase = RouterPhase.RECOVERING
 
-    def move(self, phase: Phase) -> None:
-        assert phase in NEXT[self.phase], f"{self.phase} does not lead to {phase}"
+    def move(self, phase: RouterPhase) -> None:
+        assert phase in PHASE_TRANSITIONS[self.phase], f"{self.phase} does not lead to {phase}"
         self.phase = phase
 
-    def take_drain(self, drain_s: float) -> None:
+    def set_drain_timeout(self, drain_s: float) -> None:
         """Another limit, for the next stop."""
         self._drain_s = drain_s
 
     def recovered(self) -> None:
-        self.move(Phase.RUNNING)
+        self.move(RouterPhase.RUNNING)
 
     def stop(self, *, now: float, drain: bool) -> bool:
         """A stop was asked for. False when one is under way already; then an impatient one ends the drain."""
-        if self.phase is Phase.RUNNING:
-            self.move(Phase.DRAINING)
+        if self.phase is RouterPhase.RUNNING:
+            self.move(RouterPhase.DRAINING)
             self._until = now + (self._drain_s if drain else 0.0)
             return True
-        if self.phase is Phase.DRAINING and not drain:
+        if self.phase is RouterPhase.DRAINING and not drain:
             self._until = now
         return False
 
-    def step(self, *, now: float, pending: int, held: int) -> Phase:
+    def step(self, *, now: float, pending: int, held: int) -> RouterPhase:
         """Look at what is left (records; shards and what they hold) and go on to the next phase where that is due."""
-        if self.phase is Phase.DRAINING and (pending == 0 or self.is_over(now)):
-            self.move(Phase.REVOKING)
+        if self.phase is RouterPhase.DRAINING and (pending == 0 or self.is_over(now)):
+            self.move(RouterPhase.REVOKING)
             self._until = now + REVOKE_S
-        elif self.phase is Phase.REVOKING and (held == 0 or self.is_over(now)):
-            self.move(Phase.ENDED)
+        elif self.phase is RouterPhase.REVOKING and (held == 0 or self.is_over(now)):
+            self.move(RouterPhase.ENDED)
             self._until = None
         return self.phase
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from ...config import handover
-from ...config.model import Kafka, Settings
-from ...producer.accumulator.partitioners import Keyless, RoundRobin, Sticky
+from ...config.model import KafkaSettings, Settings
+from ...producer.accumulator.partitioners import KeylessPartitioner, RoundRobinPartitioner, StickyPartitioner
 from ..leases.bus import BusSettings
 from ..sessions.listener import ListenerLimits
 from ..sessions.ports import IntakeLimits
-from ..spool.identity import Identity
+from ..spool.identity import SpoolIdentity
 
 
 def intake_limits(settings: Settings) -> IntakeLimits:
@@ -43,11 +43,11 @@ def listener_limits(settings: Settings) -> ListenerLimits:
     )
 
 
-def bus_settings(settings: Settings, identity: Identity, expiration_ms: int) -> BusSettings:
+def bus_settings(settings: Settings, identity: SpoolIdentity, expiration_ms: int) -> BusSettings:
     return BusSettings(
         path=settings.bus_path,
         journal_dir=settings.journal_dir,
-        seats=settings.shards,
+        shards=settings.shards,
         start=identity.start,
         spool_id=identity.spool_id,
         settings_digest=handover.digest(settings),
@@ -56,19 +56,19 @@ def bus_settings(settings: Settings, identity: Identity, expiration_ms: int) -> 
     )
 
 
-def keyless_choice(kafka: Kafka, draw: Callable[[], int]) -> Callable[[], Keyless]:
+def keyless_choice(kafka: KafkaSettings, draw: Callable[[], int]) -> Callable[[], KeylessPartitioner]:
     """What makes the choice of partitions for each topic. `draw` gives random numbers of 31 bits."""
     if kafka.partitioner_class is not None:
-        return RoundRobin
-    return lambda: Sticky(kafka.batch_size, draw)
+        return RoundRobinPartitioner
+    return lambda: StickyPartitioner(kafka.batch_size, draw)
 
 
-def carries_ids(settings: Settings, topic: str) -> bool:
+def has_record_ids(settings: Settings, topic: str) -> bool:
     """Whether the records of a topic carry the id header. Those of the audit topic never do."""
     audit = settings.audit
     return audit.enabled and topic != audit.topic and handover.topic_settings(settings, topic).audit
 
 
-def preferred_rack(kafka: Kafka) -> str:
+def preferred_rack(kafka: KafkaSettings) -> str:
     """The rack whose leaders are preferred; "" none: round robin, as in Java, looks at no racks."""
     return kafka.client_rack if kafka.partitioner_rack_aware and kafka.partitioner_class is None else ""

@@ -26,32 +26,38 @@ from ...runtime import logs
 from ...runtime.clock import monotonic, thread_seconds, wall_ms
 from ...runtime.loop import READ, Loop
 from ...runtime.notify import Notifier
-from ...runtime.process import Exit, has_lost_parent, refuse_optimised, take_journal, tie_to_parent
-from ...runtime.starts import count_start
-from ..audit.session import Rooms
+from ...runtime.process import (
+    ExitCode,
+    exit_with_parent,
+    has_lost_parent,
+    redirect_output_to_journal,
+    require_assertions,
+)
+from ...runtime.starts import record_start
+from ..audit.session import AuditPorts
 from ..leases.bus import Bus
 from ..leases.journals import JournalError
 from ..ledger.entries import Lsn
-from ..metadata.cluster_follower import EXPIRATION_MS, ClusterFollower, ask_brokers
-from ..metadata.topics import KnownTopics
-from ..sessions.acks import Answers, SyncProof, WriteProof
-from ..sessions.intake import Intake
-from ..sessions.listener import Listener, ListenError, descriptors_max, inherited
+from ..metadata.cluster_follower import EXPIRATION_MS, ClusterFollower, new_metadata_client
+from ..metadata.topics import TopicMetadata
+from ..sessions.acks import SessionResponses, SyncProof, WriteProof
+from ..sessions.intake import FrameIntake
+from ..sessions.listener import ListenError, SessionListener, inherited_socket, raise_descriptor_limit
 from ..spool.directory import SpoolError
-from ..spool.frame_store import FrameStore, SpoolBrokenError
+from ..spool.frame_store import SpoolBrokenError, SpoolFrameStore
 from .assembly import new_audit, new_counts, new_routing
-from .backpressure import Room
-from .commands import Verbs
-from .control import Control
-from .dead_letter_writer import Parking
-from .lifecycle import Lifecycle, Phase
+from .backpressure import SpoolBackpressure
+from .commands import ControlCommands
+from .control import ControlServer
+from .dead_letter_writer import DeadLetterWriter
+from .lifecycle import Lifecycle, RouterPhase
 from .limits import bus_settings, intake_limits, listener_limits
-from .shutdown import Ending
-from .startup import Started, start
+from .shutdown import RouterShutdown
+from .startup import StartedRouter, start
 
 COALESCE_S: Final = 0.001
 """Syncs and hand-outs begin at least so far apart: at rest nothing waits for it, under load each carries more."""
-COALESCE_MUCH_S: Final = 0.003
+COALESCE_BUSY_S: Final = 0.003
 """The same for syncs while much is moved: a sync costs the same whatever it covers."""
 SLOW_S: Final = 0.005
 """What no frame waits for (questions to brokers, silent shards, time limits) is looked at so often at most, and once more after
@@ -64,19 +70,19 @@ _EXPIRE_EVERY_S: Final = 60.0
 class Router:
     """All parts, and the round."""
 
-    def __init__(self, settings: Settings, settings_path: Path, started: Started, listener_fd_limit: int) -> None:
+    def __init__(self, settings: Settings, settings_path: Path, started: StartedRouter, listener_fd_limit: int) -> None:
         self.settings = settings
         self.settings_path = settings_path
         self.digest = handover.digest(settings)
         self.started = started
         self.identity, self.spool, recovered, self.leases, _ = started
-        self.ledger, self.sessions = recovered.ledger, recovered.sessions
-        self.store = FrameStore(self.spool)
+        self.ledger, self.sessions = recovered.ledger, recovered.clients
+        self.store = SpoolFrameStore(self.spool)
         self.counts = new_counts(started)
         self.loop = Loop()
         self.lifecycle = Lifecycle(settings.timeouts.drain_ms / 1_000)
         self.notifier = Notifier.from_environment()
-        self.began = monotonic()
+        self.started_at = monotonic()
         self._log = logs.get()
         self._producer_id_asked = False
         self._sync_again_at = self._hand_out_again_at = 0.0
@@ -84,41 +90,43 @@ class Router:
         self._slow_at = self._slow_ran_at = self._second_at = self._expire_at = 0.0
         self._topics_changed = False
         self._moved_bytes = 0
-        self._exit = Exit.OK
+        self._exit = ExitCode.OK
         chance = random.Random()  # noqa: S311 - jitter and sticky partitions
         changes: list[ClusterChange] = []
-        self.metadata = ask_brokers(
+        self.metadata = new_metadata_client(
             self.loop, settings.kafka, self.leases, changes, chance.random, on_producer_id=self._producer_id
         )
-        self.topics = KnownTopics(self.metadata)
-        self.answers = Answers(self.counts)
+        self.topics = TopicMetadata(self.metadata)
+        self.answers = SessionResponses(self.counts)
         self.routing = new_routing(settings, started, self.store, chance)
         self.cluster = ClusterFollower(
             self.metadata, self.topics, self.routing, self.leases, changes, kafka=settings.kafka
         )
         self.cluster.recover(self.ledger)
         self.intake = self._new_intake()
-        self.audit = new_audit(settings, started, Rooms(self.intake, self.store, self.topics))
-        self.room = Room(self.store, self.intake)
-        self.parking = Parking(settings, started)
-        self.sessions.parked = self.parking.lookup
-        self.listener = Listener(
+        self.audit = new_audit(settings, started, AuditPorts(self.intake, self.store, self.topics))
+        self.backpressure = SpoolBackpressure(self.store, self.intake)
+        self.dead_letter_writer = DeadLetterWriter(settings, started)
+        self.sessions.parked = self.dead_letter_writer.lookup
+        self.listener = SessionListener(
             self.loop,
-            inherited(settings.socket_path),
+            inherited_socket(settings.socket_path),
             self.intake,
             self.answers,
             listener_limits(settings),
             descriptors=listener_fd_limit,
         )
         self.bus = Bus(self.loop, bus_settings(settings, self.identity, EXPIRATION_MS), self.leases)
-        self.ending = Ending(self.lifecycle, self.leases, self.bus, lambda: self.pending_records, self._tell_closing)
-        self.control = Control(self.loop, settings.control_path, Verbs(self).table())
+        self.shutdown = RouterShutdown(
+            self.lifecycle, self.leases, self.bus, lambda: self.pending_records, self._publish_closing_audit
+        )
+        self.control = ControlServer(self.loop, settings.control_path, ControlCommands(self).table())
         self.spool.on_relocated = self._relocated
         self._mark_synced(self.spool.synced_through)
         self.loop.add(self.spool.sync_fd, READ, self._sync_ended)
 
-    def _new_intake(self) -> Intake:
-        return Intake(
+    def _new_intake(self) -> FrameIntake:
+        return FrameIntake(
             sessions=self.sessions,
             ledger=self.ledger,
             routing=self.routing,
@@ -131,12 +139,12 @@ class Router:
             counts=self.counts,
         )
 
-    def run(self) -> Exit:
+    def run(self) -> ExitCode:
         """Serve until stopped. The exit code says why."""
         self.loop.on_signals(self._signalled, signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
         self.loop.add_upkeep(self.round)
         self.lifecycle.recovered()
-        self.listener.accept(wanted=True)
+        self.listener.set_accepting(wanted=True)
         self.notifier.ready("serving")
         self._log.info("router_ready", socket=str(self.settings.socket_path), start=self.identity.start)
         # What was made so far lives as long as the process: the collector need not look at it again. Frames and slices make no
@@ -149,10 +157,10 @@ class Router:
         except AssertionError as error:
             # Nothing more is answered, written or said: what was, was right.
             self._log.critical("router_broken", what=str(error), exc_info=True)
-            return Exit.BROKEN
+            return ExitCode.INVARIANT_VIOLATED
         except (SpoolBrokenError, SpoolError) as error:
             self._log.critical("spool_failed", reason=str(error))
-            self._exit = Exit.SPOOL
+            self._exit = ExitCode.SPOOL
         self._close()
         return self._exit
 
@@ -163,20 +171,20 @@ class Router:
 
     def stop(self, *, drain: bool) -> None:
         """Begin an orderly stop: no new connections or frames, then everything is delivered, called back, synced."""
-        if self.ending.begin(monotonic(), drain=drain):
+        if self.shutdown.begin(monotonic(), drain=drain):
             self.notifier.stopping("draining")
-            self.listener.accept(wanted=False)
+            self.listener.set_accepting(wanted=False)
             self.intake.draining = True
 
-    def take_settings(self, settings: Settings) -> None:
+    def apply_settings(self, settings: Settings) -> None:
         """What may change while we run has changed. Shards that start from now on must have been given the same."""
         self.settings = settings
         handover.write(settings, self.settings_path)
         self.digest = handover.digest(settings)
-        self.bus.take_digest(self.digest)
-        self.intake.take_limits(intake_limits(settings))
-        self.listener.take_limits(listener_limits(settings))
-        self.lifecycle.take_drain(settings.timeouts.drain_ms / 1_000)
+        self.bus.set_settings_digest(self.digest)
+        self.intake.set_limits(intake_limits(settings))
+        self.listener.set_limits(listener_limits(settings))
+        self.lifecycle.set_drain_timeout(settings.timeouts.drain_ms / 1_000)
         logs.configure("router", level=settings.log_level)
         self._log.info("settings_reloaded", digest=self.digest)
 
@@ -184,15 +192,15 @@ class Router:
 
     def _signalled(self, number: int) -> None:
         if number == signal.SIGUSR2:
-            self._end_synced("signal")
+            self._sync_and_exit("signal")
         elif has_lost_parent():
             # Nobody will start what is missing, and a new launcher wants the spool.
-            self._exit = Exit.PARENT_GONE
-            self._end_synced("the launcher has gone")
+            self._exit = ExitCode.PARENT_GONE
+            self._sync_and_exit("the launcher has gone")
         else:
             self.stop(drain=True)
 
-    def _end_synced(self, reason: str) -> None:
+    def _sync_and_exit(self, reason: str) -> None:
         """End at once, with everything taken on disk; leases end with the process."""
         self.store.write()
         while self.spool.syncing or self.spool.start_sync():
@@ -204,7 +212,7 @@ class Router:
         self._mark_synced(self.store.finish_sync())
 
     def _mark_synced(self, through: Lsn) -> None:
-        self.room.freed()
+        self.backpressure.space_freed()
         self.answers.synced(SyncProof(through), now_ms=int(monotonic() * 1_000))
         # The leases ask whether an entry lies at or below a mark; the spool's mark is the first place that is not covered.
         self.leases.synced(Lsn(through - 1))
@@ -213,15 +221,15 @@ class Router:
         self._log.error("sync_failed", entries_written_again=len(moved))
         self.leases.relocate(moved, self.spool.segments)
 
-    def _tell_closing(self, now: float) -> bool:
+    def _publish_closing_audit(self, now: float) -> bool:
         """Everything of clients is delivered: have the audit say so. True while that is worth waiting for."""
-        return self.audit is not None and self.audit.closing(now, wall_ms(), self.metadata.reachable_since)
+        return self.audit is not None and self.audit.publish_closing(now, wall_ms(), self.metadata.reachable_since)
 
     def _producer_id(self, producer_id: int, _epoch: int) -> None:
         self._producer_id_asked = False
         if self.identity.producer_id is None:
             self.identity.set_producer_id(producer_id)
-        self.leases.producer_id_known(producer_id)
+        self.leases.set_producer_id(producer_id)
 
     # --- the round ---------------------------------------------------------------------------------------------------
 
@@ -231,15 +239,15 @@ class Router:
         self._apply(now, now_ms)
         self.store.write()
         self.answers.written(WriteProof(self.spool.written_through), now_ms=now_ms)
-        self._end_slices(now_ms)
+        self._release_segments(now_ms)
         self._sync(now)
         self._hand_out(now)
         self._send(now)
-        if self.ending.step(now):
+        if self.shutdown.step(now):
             self.loop.stop()
-        self._now_and_then(now)
-        taken_bytes = self.counts.taken_bytes
-        self.loop.moved(taken_bytes - self._moved_bytes)
+        self._periodic(now)
+        taken_bytes = self.counts.accepted_bytes
+        self.loop.add_moved_bytes(taken_bytes - self._moved_bytes)
         self._moved_bytes = taken_bytes
         return self._next_deadline(now)
 
@@ -249,43 +257,43 @@ class Router:
             self._slow_ran_at = now
             self.metadata.tick(now)
             self.bus.tick(now)
-            self.parking.park(now)
+            self.dead_letter_writer.write_pending(now)
             if self.audit is not None:
                 self.audit.tick(now, wall_ms())
         if self.cluster.apply(now):
             self._topics_changed = True
-        room = self.room.is_there(now)
+        room = self.backpressure.may_have_space(now)
         if self.intake.held:
-            self.listener.resume(self.intake.due(now, topics_changed=self._topics_changed, room=room))
+            self.listener.resume(self.intake.resumable_sessions(now, topics_changed=self._topics_changed, room=room))
         self._topics_changed = False
-        if self.answers.readable:
-            self.listener.resume(self.answers.readable)
-            self.answers.readable.clear()
-        self.listener.read_on(now)
+        if self.answers.sessions_to_resume:
+            self.listener.resume(self.answers.sessions_to_resume)
+            self.answers.sessions_to_resume.clear()
+        self.listener.resume_reading(now)
         self.leases.tick(now)
-        if self.leases.wants_producer_id and not self._producer_id_asked:
+        if self.leases.needs_producer_id and not self._producer_id_asked:
             self._producer_id_asked = True
             self.metadata.request_producer_id()
         if self.leases.ended:
-            self._answer_ended(now_ms)
+            self._acknowledge_ended(now_ms)
 
-    def _answer_ended(self, now_ms: int) -> None:
+    def _acknowledge_ended(self, now_ms: int) -> None:
         """Slices that are at their end, by an entry that this round writes."""
         by_number, routing = self.ledger.by_number, self.routing
         for ended in self.leases.ended:
             state = by_number[ended.slice.partition]
             route = routing.find(state.topic)
-            weak = route is None or route.weak
+            weak = route is None or route.single_replica
             if self.answers.slice_ended(ended, state.index, weak=weak, now_ms=now_ms):
-                self.sessions.ended(ended.slice.frame)
+                self.sessions.complete(ended.slice.frame)
 
-    def _end_slices(self, _now_ms: int) -> None:
+    def _release_segments(self, _now_ms: int) -> None:
         """After the write: the segments of ended slices hold less."""
         ended = self.leases.ended
         if ended:
             by = Lsn(self.spool.written_through - 1)
             for segment, slices in Counter([one.slice.segment for one in ended]).items():
-                self.spool.segments.resolved(segment, by, slices)
+                self.spool.segments.slices_resolved(segment, by, slices)
             ended.clear()
 
     def _sync(self, now: float) -> None:
@@ -294,13 +302,13 @@ class Router:
             return
         since = spool.unsynced_since
         waited_s = 0.0 if since is None else now - since
-        wanted = self.answers.wants_sync or self.leases.wants_sync
+        wanted = self.answers.wants_sync or self.leases.needs_sync
         self._sync_is_due = wanted and now < self._sync_again_at
         if self._sync_is_due:
             return
         if wanted or waited_s * 1_000 >= self.settings.spool.sync_interval_ms:
             _ = spool.start_sync()
-            self._sync_again_at = now + (COALESCE_MUCH_S if self.loop.moves_much else COALESCE_S)
+            self._sync_again_at = now + (COALESCE_BUSY_S if self.loop.is_busy else COALESCE_S)
 
     def _hand_out(self, now: float) -> None:
         """References go out in few messages: each costs a wake-up on both sides."""
@@ -313,9 +321,9 @@ class Router:
 
     def _send(self, now: float) -> None:
         leases = self.leases
-        for seat, reason in leases.kill:
+        for seat, reason in leases.shards_to_kill:
             self.bus.kill(seat, reason, now)
-        leases.kill.clear()
+        leases.shards_to_kill.clear()
         self.bus.flush(leases.outbox, now)
         self.listener.send(now)
         for notice in leases.notices:
@@ -332,12 +340,12 @@ class Router:
             leases.stale_topics.clear()
             self.metadata.refresh()
 
-    def _now_and_then(self, now: float) -> None:
-        self.room.look(now)
+    def _periodic(self, now: float) -> None:
+        self.backpressure.check(now)
         if now >= self._second_at:
             self._second_at = now + _SECOND
-            self.cluster.learn_settings()
-            self.cluster.learn_loads(now)
+            self.cluster.update_topic_settings()
+            self.cluster.update_partition_loads(now)
             pending = self.pending_records
             alarms = len(self.leases.alarms)
             self.notifier.status(f"{pending} records pending" + (f", {alarms} partitions blocked" if alarms else ""))
@@ -366,11 +374,11 @@ class Router:
         due = [
             self.metadata.next_deadline(),
             self.bus.next_deadline(),
-            self.listener.upkeep(now),
-            self.parking.next_deadline(),
+            self.listener.check_time_limits(now),
+            self.dead_letter_writer.next_deadline(),
             None if self.audit is None else self.audit.next_deadline(now),
-            self.room.next_deadline(),
-            self.notifier.feed(now),
+            self.backpressure.next_deadline(),
+            self.notifier.ping_watchdog(now),
             self._second_at,
         ]
         return min(at for at in due if at is not None)
@@ -379,7 +387,7 @@ class Router:
 
     def _close(self) -> None:
         """Let go of everything; the spool last, with the clean mark when the stop was orderly."""
-        clean = self.lifecycle.phase is Phase.ENDED and self.leases.all_returned and self._exit is Exit.OK
+        clean = self.lifecycle.phase is RouterPhase.ENDED and self.leases.all_returned and self._exit is ExitCode.OK
         self.listener.close()
         self.control.close()
         self.metadata.close()
@@ -388,36 +396,36 @@ class Router:
             self.spool.close(clean=clean)
         except (OSError, SpoolError) as error:
             self._log.critical("spool_failed", reason=str(error))
-            self._exit = Exit.SPOOL
+            self._exit = ExitCode.SPOOL
         self.bus.close()
         self.identity.close()
         self.notifier.close()
         self._log.info("router_ended", clean=clean, pending=self.pending_records)
 
 
-def serve(settings: Settings, settings_path: Path) -> Exit:
+def serve(settings: Settings, settings_path: Path) -> ExitCode:
     """Recover and run. Every expected failure is one clear log line and its exit code."""
     log = logs.get()
     try:
         self_check(thread_seconds)
-        descriptors = descriptors_max()
-        inherited(settings.socket_path).close()
+        descriptors = raise_descriptor_limit()
+        inherited_socket(settings.socket_path).close()
         with Notifier.from_environment() as notifier:
-            started = start(settings, lambda: notifier.working(monotonic(), "recovering the spool"))
+            started = start(settings, lambda: notifier.extend_start_timeout(monotonic(), "recovering the spool"))
     except (ListenError, SlowChecksumError) as error:
         log.critical("router_cannot_start", reason=str(error))
-        return Exit.CONFIGURATION
+        return ExitCode.CONFIGURATION
     except (SpoolError, JournalError, SpoolBrokenError) as error:
         log.critical("router_cannot_start", reason=str(error))
-        return Exit.SPOOL
+        return ExitCode.SPOOL
     except OSError as error:
         log.critical("router_cannot_start", reason=f"{error.filename or settings.data_dir}: {error.strerror}")
-        return Exit.SPOOL
+        return ExitCode.SPOOL
     try:
         router = Router(settings, settings_path, started, descriptors)
     except (OSError, zmq.ZMQError) as error:
         log.critical("router_cannot_start", reason=str(error))
-        return Exit.FAILED
+        return ExitCode.FAILED
     return router.run()
 
 
@@ -426,19 +434,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="penstock.daemon.router.main")
     parser.add_argument("--settings", type=Path, required=True, help="settings.json as the launcher wrote it")
     arguments = parser.parse_args()
-    refuse_optimised()
-    take_journal()
+    require_assertions()
+    redirect_output_to_journal()
     try:
         settings = handover.read(arguments.settings)
     except (OSError, ValidationError) as error:
         logs.configure("router")
         logs.get().critical("router_cannot_start", reason=f"{arguments.settings} cannot be read: {error}")
-        sys.exit(Exit.CONFIGURATION)
+        sys.exit(ExitCode.CONFIGURATION)
     logs.configure("router", level=settings.log_level)
-    for caution in settings.kafka.cautions():
+    for caution in settings.kafka.warnings():
         logs.get().warning("doubtful_setting", what=f"kafka.{caution}")
-    tie_to_parent()
-    count_start(settings.runtime_dir, "router")
+    exit_with_parent()
+    record_start(settings.runtime_dir, "router")
     sys.exit(serve(settings, arguments.settings))
 
 

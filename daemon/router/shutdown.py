@@ -6,12 +6,12 @@ from typing import Final
 from ...runtime import logs
 from ..leases.bus import Bus
 from ..leases.ownership import Leases
-from .lifecycle import Lifecycle, Phase
+from .lifecycle import Lifecycle, RouterPhase
 
 _SHARD_STOP_MS: Final = 2_000
 
 
-class Ending:
+class RouterShutdown:
     """Takes the lifecycle through its phases once a stop has begun."""
 
     def __init__(
@@ -28,8 +28,8 @@ class Ending:
         self._leases = leases
         self._bus = bus
         self._pending = pending
-        self._tell_closing = tell_closing
-        self._leaving: set[int] = set()
+        self._publish_closing = tell_closing
+        self._stopping_pids: set[int] = set()
 
     def begin(self, now: float, *, drain: bool) -> bool:
         """A stop was asked for. False when one is under way."""
@@ -42,16 +42,16 @@ class Ending:
     def step(self, now: float) -> bool:
         """Behind every round. True when the router may end."""
         before = self._lifecycle.phase
-        if before is Phase.RUNNING:
+        if before is RouterPhase.RUNNING:
             return False
         # Shards that were told to stop end by themselves, once they know that what they gave back is written.
-        held = len(self._leaving.intersection(self._bus.pids().values())) + (not self._leases.all_returned)
+        held = len(self._stopping_pids.intersection(self._bus.pids().values())) + (not self._leases.all_returned)
         pending = self._pending()
-        if before is Phase.DRAINING and not pending and not self._lifecycle.is_over(now):
-            pending = int(self._tell_closing(now))
+        if before is RouterPhase.DRAINING and not pending and not self._lifecycle.is_over(now):
+            pending = int(self._publish_closing(now))
         phase = self._lifecycle.step(now=now, pending=pending, held=held)
-        if phase is Phase.REVOKING and before is not phase:
-            self._leaving = set(self._bus.pids().values())
+        if phase is RouterPhase.REVOKING and before is not phase:
+            self._stopping_pids = set(self._bus.pids().values())
             self._leases.stop(_SHARD_STOP_MS, now)
             self._bus.flush(self._leases.outbox, now)
-        return phase is Phase.ENDED
+        return phase is RouterPhase.ENDED

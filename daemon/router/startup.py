@@ -8,19 +8,19 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ...config.handover import topic_settings
-from ...config.model import Audit, Settings
+from ...config.model import AuditSettings, Settings
 from ...runtime import logs
 from ...runtime.clock import monotonic, wall_ms
 from ...runtime.host import boot_id
 from ...wire.record_ids import incarnation_text
 from ..leases import journals
 from ..leases.ownership import LeaseLimits, Leases
-from ..ledger.audit_counts import Books
-from ..ledger.client_sequences import SessionLimits
+from ..ledger.audit_counts import AuditCounts
+from ..ledger.client_sequences import ClientStateLimits
 from ..ledger.entries import CheckpointEntry, IncarnationEntry
-from ..ledger.replay import telling
-from ..spool.frame_store import FrameStore
-from ..spool.identity import Identity
+from ..ledger.replay import with_keepalive
+from ..spool.frame_store import SpoolFrameStore
+from ..spool.identity import SpoolIdentity
 from ..spool.log import Spool, SpoolLimits
 from ..spool.recovery import Recovered
 
@@ -32,18 +32,18 @@ _BLOCKED_RETRY_MS: Final = 1_000
 _BLOCKED_RETRY_MAX_MS: Final = 60_000
 
 
-class Started(NamedTuple):
+class StartedRouter(NamedTuple):
     """The durable side of a router that has recovered."""
 
-    identity: Identity
+    identity: SpoolIdentity
     spool: Spool
     recovered: Recovered
     leases: Leases
-    own_topic: str | None = None
+    audit_topic: str | None = None
     """Where the router tells of the others' records."""
 
 
-def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Started:
+def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> StartedRouter:
     """Recover everything. `alive` is called again and again while that takes.
 
     Raises:
@@ -53,18 +53,18 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
     log = logs.get()
     for directory in (settings.data_dir, settings.journal_dir, settings.dead_letter_dir):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    identity = Identity.open(settings.spool_dir, allow_unsafe_filesystem=settings.spool.allow_unsafe_filesystem)
+    identity = SpoolIdentity.open(settings.spool_dir, allow_unsafe_filesystem=settings.spool.allow_unsafe_filesystem)
     boot = boot_id()
     alive()
-    dead = journals.end_owners(settings.journal_dir, boot, wait_s=_OWNERS_END_S, clock=monotonic)
+    dead = journals.kill_owners(settings.journal_dir, boot, wait_s=_OWNERS_END_S, clock=monotonic)
     limits = SpoolLimits(bytes_max=settings.spool.bytes_max, segment_bytes=settings.spool.segment_bytes)
     spool, recovered = Spool.open(
         settings.spool_dir,
         limits,
         identity=identity,
-        session_limits=SessionLimits(retention_ms=settings.limits.session_retention_s * 1_000),
+        session_limits=ClientStateLimits(retention_ms=settings.limits.session_retention_s * 1_000),
         alive=alive,
-        books=new_books(settings.audit, limits),
+        books=new_audit_counts(settings.audit, limits),
     )
     report = recovered.report
     log.info(
@@ -84,33 +84,33 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
     leases = _leases(settings, spool, recovered)
     # A boot that differs without a power cut means an orderly stop: its cuts are in the log as facts (JRN-8).
     facts = not identity.power_cut and all(
-        journal.facts or (journal.header is not None and journal.header.boot_id != boot) for journal in dead
+        journal.is_complete or (journal.header is not None and journal.header.boot_id != boot) for journal in dead
     )
     lost = {missing.partition for missing in report.lost}
     leases.recover((slot for journal in dead for slot in journal.slots), facts=facts, lost=lost)
-    reason = identity.new_identity_reason
+    reason = identity.new_producer_id_reason
     if reason is not None and recovered.ledger.by_number:
         log.warning("new_identity", reason=reason)
-        leases.new_identity(reason)
-    for piece in telling(recovered.slices, alive):
+        leases.require_new_producer_id(reason)
+    for piece in with_keepalive(recovered.slices, alive):
         leases.push(piece)
     spool.write()
     alive()
     for journal in dead:
         journals.remove(journal.path)
     if identity.producer_id is not None:
-        leases.producer_id_known(identity.producer_id)
+        leases.set_producer_id(identity.producer_id)
     own_topic = settings.audit.topic if settings.audit.enabled else None
-    return Started(identity, spool, recovered, leases, own_topic)
+    return StartedRouter(identity, spool, recovered, leases, own_topic)
 
 
-def new_books(settings: Audit, limits: SpoolLimits) -> Books | None:
+def new_audit_counts(settings: AuditSettings, limits: SpoolLimits) -> AuditCounts | None:
     """Empty ones. They lie at the head of every segment, and must leave it to the records."""
-    weight_max = min(settings.ranges_max, limits.segment_bytes_used // _SEGMENT_BYTES_PER_RANGE)
-    return Books(settings.topic, weight_max=weight_max) if settings.enabled else None
+    weight_max = min(settings.ranges_max, limits.segment_bytes_effective // _SEGMENT_BYTES_PER_RANGE)
+    return AuditCounts(settings.topic, weight_max=weight_max) if settings.enabled else None
 
 
-def _begin_incarnation(identity: Identity, spool: Spool, recovered: Recovered) -> None:
+def _begin_incarnation(identity: SpoolIdentity, spool: Spool, recovered: Recovered) -> None:
     """Number from here on under the identity's incarnation. It begins before anything is granted, so every GRANT has it (RID-2)."""
     if recovered.ledger.incarnation != identity.incarnation:
         entry = IncarnationEntry(identity.incarnation)
@@ -123,11 +123,11 @@ def _checkpoint(recovered: Recovered) -> CheckpointEntry:
     ledger = recovered.ledger
     return CheckpointEntry(
         ledger.snapshot(),
-        recovered.sessions.snapshot(now_ms=int(monotonic() * 1_000), wall_ms=wall_ms()),
+        recovered.clients.snapshot(now_ms=int(monotonic() * 1_000), wall_ms=wall_ms()),
         ledger.incarnation,
         ledger.accept_ms,
         ledger.era,
-        None if ledger.books is None else ledger.books.snapshot(),
+        None if ledger.audit_counts is None else ledger.audit_counts.snapshot(),
     )
 
 
@@ -135,11 +135,11 @@ def _leases(settings: Settings, spool: Spool, recovered: Recovered) -> Leases:
     now = monotonic()
     return Leases(
         recovered.ledger,
-        FrameStore(spool),
+        SpoolFrameStore(spool),
         LeaseLimits(
-            seats=settings.shards,
+            shards=settings.shards,
             shard_return_ms=settings.timeouts.shard_return_ms,
-            recall_ms=_RECALL_MS,
+            revoke_timeout_ms=_RECALL_MS,
             retry_ms=_BLOCKED_RETRY_MS,
             retry_max_ms=_BLOCKED_RETRY_MAX_MS,
             buffer_bytes=settings.kafka.buffer_memory,

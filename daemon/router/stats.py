@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...runtime.starts import restarts
-from ...wire.messages import Load
+from ...wire.messages import ShardLoad
 from ...wire.record_ids import incarnation_text
 from ..leases.ownership import LeaseView
 from ..ledger.counters import ACK_BUCKETS_MS
-from ..sessions.session import Session, SessionState
+from ..sessions.session import RouterSession, RouterSessionState
 
 if TYPE_CHECKING:
     from .main import Router
@@ -29,10 +29,10 @@ _NOW: Final = {"rss_max_bytes", "descriptors", "segments_open", "buffer_bytes", 
 _SESSIONS_SHOWN: Final = 1_000
 _READY: Final = "ready"
 
-Shown = dict[str, object]
+StatsMap = dict[str, object]
 
 
-def stats(router: "Router", now: float) -> Shown:
+def stats(router: "Router", now: float) -> StatsMap:
     """Everything, as of now."""
     views = router.leases.views()
     return {
@@ -41,7 +41,7 @@ def stats(router: "Router", now: float) -> Shown:
             "start": str(router.identity.start),
             "spool_id": router.identity.spool_id,
             "phase": router.lifecycle.phase.value,
-            "uptime_s": round(now - router.began, 3),
+            "uptime_s": round(now - router.started_at, 3),
             "settings_digest": router.digest,
         },
         "records": records(router),
@@ -64,7 +64,9 @@ def stats(router: "Router", now: float) -> Shown:
         ],
         "nodes": _nodes(router),
         "shards": _shards(router),
-        "shards_past": {"counters": {name: n for name, n in router.leases.past.items() if name not in _NOW}},
+        "shards_past": {
+            "counters": {name: n for name, n in router.leases.exited_shard_counters.items() if name not in _NOW}
+        },
         "metadata": {
             "connected": router.metadata.connected_to is not None,
             "problems": dict(router.metadata.problems),
@@ -78,32 +80,32 @@ def stats(router: "Router", now: float) -> Shown:
     }
 
 
-def _audit(router: "Router", now: float) -> Shown:
+def _audit(router: "Router", now: float) -> StatsMap:
     """How the telling goes. `records` are the router's own, which the sums of `records` above leave out."""
     audit, counts = router.audit, router.counts
     if audit is None:
         return {"enabled": False, "state": "off", "trouble": None}
-    books = audit.books
+    books = audit.audit_counts
     return {
         "enabled": True,
         "topic": router.settings.audit.topic,
         "state": audit.state.value,
-        "trouble": audit.trouble,
+        "trouble": audit.last_error,
         "incarnation": incarnation_text(books.incarnation),
         "era": books.era,
         "minutes": len(books.minutes),
         "minutes_settled": len(books.settled),
-        "ranges": books.weight - len(books.minutes),
+        "ranges": books.entry_count - len(books.minutes),
         "unsettled_s": audit.unsettled_s(),
         "dropped_minutes": books.dropped_minutes,
-        "refused_untold": books.refused_untold,
+        "refused_untold": books.refused_unpublished,
         "rounds": audit.rounds,
-        "round_age_s": None if audit.told_at is None else round(now - audit.told_at, 3),
-        "no_room": audit.no_room,
-        "too_large": audit.too_large,
+        "round_age_s": None if audit.last_published_at is None else round(now - audit.last_published_at, 3),
+        "no_room": audit.rounds_spool_full,
+        "too_large": audit.records_too_large,
         "records": {
             "recovered": counts.own_recovered,
-            "taken": counts.own_taken,
+            "taken": counts.own_accepted,
             "delivered": counts.own_delivered,
             "parked": counts.own_parked,
             "pending": counts.own_pending,
@@ -111,25 +113,25 @@ def _audit(router: "Router", now: float) -> Shown:
     }
 
 
-def _security(router: "Router") -> Shown:
+def _security(router: "Router") -> StatsMap:
     """What connections to brokers are, and what was switched off that protects them. No names of users, no paths."""
     kafka = router.settings.kafka
     return {
         "protocol": kafka.security_protocol,
         "mechanism": kafka.sasl_mechanism if kafka.uses_sasl else None,
-        "insecure": list(kafka.insecure()),
+        "insecure": list(kafka.insecure_settings()),
     }
 
 
-def records(router: "Router") -> Shown:
+def records(router: "Router") -> StatsMap:
     """Where every record is. `pending` is the lease table's count, the rest is counted where frames are answered."""
     counts = router.counts
     return {
         "received": counts.received,
         "recovered": counts.recovered,
-        "taken": counts.taken,
-        "taken_frames": counts.taken_frames,
-        "taken_bytes": counts.taken_bytes,
+        "taken": counts.accepted,
+        "taken_frames": counts.accepted_frames,
+        "taken_bytes": counts.accepted_bytes,
         "resent": counts.resent,
         "refused": sum(counts.refused.values()),
         "refused_by_code": {str(code): count for code, count in counts.refused.items()},
@@ -140,28 +142,28 @@ def records(router: "Router") -> Shown:
         "expired": counts.expired,
         "quarantined": counts.quarantined,
         "possible_duplicates": router.leases.counters.get("possible_duplicates", 0),
-        "dead_letters_by_error": dict(router.parking.records),
+        "dead_letters_by_error": dict(router.dead_letter_writer.records),
     }
 
 
-def _acks(router: "Router") -> Shown:
+def _acks(router: "Router") -> StatsMap:
     counts = router.counts
-    shown: Shown = {
+    shown: StatsMap = {
         level: {
             "count": counts.acks[number],
-            "waits_ms": counts.waits[number].total_ms,
+            "waits_ms": counts.ack_latency[number].sum_ms,
             "buckets": [
-                [bound, count] for bound, count in zip(ACK_BUCKETS_MS, counts.waits[number].buckets, strict=False)
+                [bound, count] for bound, count in zip(ACK_BUCKETS_MS, counts.ack_latency[number].buckets, strict=False)
             ],
-            "above": counts.waits[number].buckets[-1],
+            "above": counts.ack_latency[number].buckets[-1],
         }
         for number, level in enumerate(_LEVELS)
     }
-    shown["weak"] = counts.weak_acks
+    shown["weak"] = counts.single_replica_acks
     return shown
 
 
-def _sessions(router: "Router") -> Shown:
+def _sessions(router: "Router") -> StatsMap:
     sessions = list(router.listener.sessions)
     counts = router.counts
     return {
@@ -172,12 +174,14 @@ def _sessions(router: "Router") -> Shown:
         "held": len(router.intake.held),
         "client_ids": len(router.sessions.by_id),
         "list": [
-            _session(session) for session in sessions[:_SESSIONS_SHOWN] if session.state is not SessionState.CLOSED
+            _session(session)
+            for session in sessions[:_SESSIONS_SHOWN]
+            if session.state is not RouterSessionState.CLOSED
         ],
     }
 
 
-def _session(session: Session) -> Shown:
+def _session(session: RouterSession) -> StatsMap:
     return {
         "number": session.number,
         "client_id": None if session.client is None else session.client.client_id,
@@ -187,12 +191,12 @@ def _session(session: Session) -> Shown:
         "unanswered_frames": len(session.unanswered),
         "unanswered_records": session.credit.records,
         "unanswered_bytes": session.credit.nbytes,
-        "held_for": None if session.hold is None else session.hold.why.name.lower(),
+        "held_for": None if session.hold is None else session.hold.reason.name.lower(),
         "held_topic": None if session.hold is None else session.hold.topic,
     }
 
 
-def _spool(router: "Router", now: float) -> Shown:
+def _spool(router: "Router", now: float) -> StatsMap:
     spool = router.spool
     oldest_ms = spool.segments.oldest_ms()
     report = router.started.recovered.report
@@ -208,11 +212,11 @@ def _spool(router: "Router", now: float) -> Shown:
         "corrupt_entries": report.corrupt_entries,
         "lost_records": sum(lost.count for lost in report.lost),
         "torn_bytes": report.torn_bytes,
-        "new_identity": router.identity.new_identity_reason,
+        "new_identity": router.identity.new_producer_id_reason,
     }
 
 
-def _topics(views: list[LeaseView]) -> Shown:
+def _topics(views: list[LeaseView]) -> StatsMap:
     topics: dict[str, dict[str, object]] = {}
     for view in views:
         topic = topics.setdefault(view.topic, {"pending": 0, "partitions": {}})
@@ -225,12 +229,12 @@ def _topics(views: list[LeaseView]) -> Shown:
     return dict(topics)
 
 
-def _lease(view: LeaseView, now: float) -> Shown:
+def _lease(view: LeaseView, now: float) -> StatsMap:
     return {
         "topic": view.topic,
         "partition": view.index,
         "state": view.state,
-        "seat": view.seat,
+        "seat": view.shard_id,
         "node": view.node,
         "generation": view.generation,
         "pace": view.pace,
@@ -241,9 +245,9 @@ def _lease(view: LeaseView, now: float) -> Shown:
     }
 
 
-def _nodes(router: "Router") -> list[Shown]:
+def _nodes(router: "Router") -> list[StatsMap]:
     """The brokers, with what the shards that serve them say."""
-    said: dict[int, Shown] = {}
+    said: dict[int, StatsMap] = {}
     for seat, load in router.leases.loads.items():
         for node in load.nodes:
             # Where lanes divide a broker, a shard with nothing to send has no connection: one that is connected counts.
@@ -255,7 +259,7 @@ def _nodes(router: "Router") -> list[Shown]:
     ]
 
 
-def _shards(router: "Router") -> list[Shown]:
+def _shards(router: "Router") -> list[StatsMap]:
     pids, loads = router.bus.pids(), router.leases.loads
     return [
         {
@@ -268,14 +272,14 @@ def _shards(router: "Router") -> list[Shown]:
     ]
 
 
-def _processes(router: "Router") -> list[Shown]:
+def _processes(router: "Router") -> list[StatsMap]:
     shards = [
         _shard_process(seat, pid, router.leases.loads.get(seat)) for seat, pid in sorted(router.bus.pids().items())
     ]
     return [own_process(), *shards]
 
 
-def own_process() -> Shown:
+def own_process() -> StatsMap:
     """The router's own use of the machine."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
@@ -287,7 +291,7 @@ def own_process() -> Shown:
     }
 
 
-def _shard_process(seat: int, pid: int, load: Load | None) -> Shown:
+def _shard_process(seat: int, pid: int, load: ShardLoad | None) -> StatsMap:
     """By the kernel's word where it gives it, else by the shard's own, which is up to a second old."""
     told = {} if load is None else load.counters
     cpu_us, memory_bytes = told.get("cpu_us", 0), told.get("rss_max_bytes", 0)

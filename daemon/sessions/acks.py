@@ -1,7 +1,7 @@
 """When a frame is answered, and with what. An ack at a level can only be made from the value that proves it.
 
 `accepted` needs a write that took the frame's entry, `spooled` a sync that covers it, `delivered` the brokers' word for all of
-its slices. Answers are gathered per session and round; the listener sends what `touched` names.
+its slices. Answers are gathered per session and round; the listener sends what `sessions_to_write` names.
 """
 
 from array import array
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple, assert_never
 
-from ...wire.frames import FLAG_WEAK, Ack, Code, Detail, Level, RefusedRecords, Run, done, refused
+from ...wire.frames import FLAG_SINGLE_REPLICA, Ack, Code, Detail, Level, RefusedRecords, Run, done, refused
 from ...wire.ids import NO_OFFSET, NO_TIME
-from ..ledger.counters import Counts
+from ..ledger.counters import RouterCounters
 from ..ledger.entries import Lsn
 from ..ledger.slices import PendingFrame, SliceEnded
-from .session import FLUSHES_MAX, OpenFlush, Session, SessionState
+from .session import FLUSHES_MAX, OpenFlush, RouterSession, RouterSessionState
 
 TEXT_CHARS_MAX: Final = 500
 
@@ -58,38 +58,38 @@ def acknowledge(frame: PendingFrame, proof: Proof, detail: Detail) -> Ack:
             assert_never(proof)
 
 
-class Answers:
-    """Owed answers of all sessions. `touched`: sessions with something to send; `readable`: those whose credit is there
+class SessionResponses:
+    """Owed answers of all sessions. `sessions_to_write`: sessions with something to send; `sessions_to_resume`: those whose credit is there
     again; `ended`: frames that need no answer any more because all of their slices are at their end."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: RouterCounters) -> None:
         self._counts = counts
         self._unwritten: list[PendingFrame] = []
         self._unsynced: deque[PendingFrame] = deque()
         self._written = WriteProof(Lsn(0))
         self._synced = SyncProof(Lsn(0))
-        self.touched: dict[Session, None] = {}
-        self.readable: list[Session] = []
+        self.sessions_to_write: dict[RouterSession, None] = {}
+        self.sessions_to_resume: list[RouterSession] = []
 
     @property
     def wants_sync(self) -> bool:
         """A frame at `spooled` waits."""
         return bool(self._unsynced)
 
-    def owe(self, session: Session, frame: PendingFrame, *, now_ms: int) -> None:
+    def track(self, session: RouterSession, frame: PendingFrame, *, now_ms: int) -> None:
         """The frame was taken now, or is attached to the connection that sent it again."""
         frame.session = session
-        session.opened(frame.seq)
+        session.add_unanswered(frame.seq)
         session.credit.take(frame.nbytes, frame.count)
         match frame.level:
             case Level.ACCEPTED:
                 if frame.lsn < self._written.through:
-                    self._answer(frame, self._written, now_ms)
+                    self._ack(frame, self._written, now_ms)
                 else:
                     self._unwritten.append(frame)
             case Level.SPOOLED:
                 if frame.lsn < self._synced.through:
-                    self._answer(frame, self._synced, now_ms)
+                    self._ack(frame, self._synced, now_ms)
                 elif not frame.answered:
                     self._unsynced.append(frame)
             case _:
@@ -101,14 +101,14 @@ class Answers:
         if self._unwritten:
             frames, self._unwritten = self._unwritten, []
             for frame in frames:
-                self._answer(frame, proof, now_ms)
+                self._ack(frame, proof, now_ms)
 
     def synced(self, proof: SyncProof, *, now_ms: int) -> None:
         """A sync ended well."""
         self._synced = proof
         unsynced = self._unsynced
         while unsynced and unsynced[0].lsn < proof.through:
-            self._answer(unsynced.popleft(), proof, now_ms)
+            self._ack(unsynced.popleft(), proof, now_ms)
 
     def slice_ended(self, ended: SliceEnded, index: int, *, weak: bool, now_ms: int) -> bool:
         """One slice is at its end; `index` is its partition's in the topic. True when its frame is too."""
@@ -117,7 +117,7 @@ class Answers:
         frame.slices_left -= 1
         parked = 0
         if frame.level == Level.DELIVERED:
-            frame.weak = frame.weak or weak
+            frame.single_replica = frame.single_replica or weak
             frame.runs.extend(ended.runs)
         if ended.parked:
             parked = sum(count for _, count, _ in ended.parked)
@@ -132,52 +132,52 @@ class Answers:
         if frame.slices_left:
             return False
         if frame.level == Level.DELIVERED and not frame.answered:
-            self._answer(frame, BrokerProof(frame), now_ms)
+            self._ack(frame, BrokerProof(frame), now_ms)
         return True
 
-    def known(self, session: Session, ack: Ack) -> None:
+    def ack_completed(self, session: RouterSession, ack: Ack) -> None:
         """A frame that came again and is at its end."""
         session.acks.append(ack)
-        self.touched[session] = None
+        self.sessions_to_write[session] = None
 
-    def refuse(self, session: Session, seq: int, code: str, text: str, *, records: int = 0) -> None:
+    def refuse(self, session: RouterSession, seq: int, code: str, text: str, *, records: int = 0) -> None:
         """Nothing of the frame was taken and nothing will be. `records`: how many it held, 0 where that cannot be told."""
         self._counts.refused[code] += records
         self._counts.refused_frames[code] += 1
-        self.tell(session, refused(seq, Code(code), text[:TEXT_CHARS_MAX], _retry_ms(code)))
+        self.queue_message(session, refused(seq, Code(code), text[:TEXT_CHARS_MAX], _retry_ms(code)))
 
-    def flush(self, session: Session, seq: int) -> bool:
+    def flush(self, session: RouterSession, seq: int) -> bool:
         """Answer `seq` when all that is open now is answered. False when too many of these wait already."""
         if not session.unanswered:
-            self.tell(session, done(seq))
+            self.queue_message(session, done(seq))
             return True
         if len(session.flushes) >= FLUSHES_MAX:
             return False
-        session.flushes.append(OpenFlush(seq, session.place + 1, len(session.unanswered)))
+        session.flushes.append(OpenFlush(seq, session.last_position + 1, len(session.unanswered)))
         return True
 
-    def tell(self, session: Session, message: bytes) -> None:
+    def queue_message(self, session: RouterSession, message: bytes) -> None:
         """Any other message."""
         session.messages.append(message)
         session.messages_bytes += len(message)
-        self.touched[session] = None
+        self.sessions_to_write[session] = None
 
-    def welcome(self, session: Session, message: bytes) -> None:
+    def queue_welcome(self, session: RouterSession, message: bytes) -> None:
         """The first message of a session."""
         session.welcome = message
-        self.touched[session] = None
+        self.sessions_to_write[session] = None
 
-    def gone(self, session: Session) -> None:
+    def connection_closed(self, session: RouterSession) -> None:
         """The connection ended: nothing is owed on it any more."""
         session.unanswered.clear()
         session.flushes.clear()
         session.acks.clear()
-        self.touched.pop(session, None)
+        self.sessions_to_write.pop(session, None)
 
-    def _answer(self, frame: PendingFrame, proof: Proof, now_ms: int) -> None:
+    def _ack(self, frame: PendingFrame, proof: Proof, now_ms: int) -> None:
         session = frame.session
         frame.answered = True
-        if not isinstance(session, Session) or session.state is SessionState.CLOSED:
+        if not isinstance(session, RouterSession) or session.state is RouterSessionState.CLOSED:
             frame.session = None
             return
         frame.session = None
@@ -186,44 +186,44 @@ class Answers:
             return
         ack = acknowledge(frame, proof, session.detail)
         session.acks.append(ack)
-        self.touched[session] = None
+        self.sessions_to_write[session] = None
         if session.credit.give(frame.nbytes, frame.count):
-            self.readable.append(session)
+            self.sessions_to_resume.append(session)
         counts = self._counts
         counts.acks[frame.level] += 1
-        counts.weak_acks += ack.flags & FLAG_WEAK
-        counts.waits[frame.level].add(now_ms - frame.created_ms)
+        counts.single_replica_acks += ack.flags & FLAG_SINGLE_REPLICA
+        counts.ack_latency[frame.level].add(now_ms - frame.created_ms)
         if session.flushes:
             _count_down(session, place)
 
 
-def _count_down(session: Session, place: int) -> None:
+def _count_down(session: RouterSession, place: int) -> None:
     """A frame was answered: FLUSHes behind it wait for one less."""
     flushes = session.flushes
     for flush in flushes:
-        flush.left -= place < flush.place
-    while flushes and flushes[0].left == 0:
+        flush.remaining -= place < flush.position
+    while flushes and flushes[0].remaining == 0:
         session.messages.append(done(flushes.popleft().seq))
 
 
 def _delivered(frame: PendingFrame, detail: Detail) -> Ack:
-    refused = _told_once(frame.refused)
+    refused = _deduplicated(frame.refused)
     # An offset proves that something arrived, whatever a dead letter says.
     nothing = sum(entry.count for entry in refused) == frame.count and all(run.offset < 0 for run in frame.runs)
     runs = _merged(frame.runs) if detail is not Detail.NONE else None
     if runs and refused:
-        runs = _in_step(frame, runs, refused)
+        runs = _consistent_runs(frame, runs, refused)
     return Ack(
         frame.seq,
         None if nothing else Level.DELIVERED,
         runs,
         _partitions(frame) if detail is Detail.RECORDS else None,
         refused or None,
-        FLAG_WEAK if frame.weak else 0,
+        FLAG_SINGLE_REPLICA if frame.single_replica else 0,
     )
 
 
-def _told_once(entries: list[RefusedRecords]) -> list[RefusedRecords]:
+def _deduplicated(entries: list[RefusedRecords]) -> list[RefusedRecords]:
     """Each record once, in order. A frame recovered with records in the dead letters hears of them twice: the letter's words,
     which come first, are the better ones."""
     ordered = sorted(entries)
@@ -243,13 +243,13 @@ def _told_once(entries: list[RefusedRecords]) -> list[RefusedRecords]:
     return found
 
 
-def _in_step(frame: PendingFrame, runs: list[Run], refused: list[RefusedRecords]) -> list[Run]:
+def _consistent_runs(frame: PendingFrame, runs: list[Run], refused: list[RefusedRecords]) -> list[Run]:
     """Runs count a partition's records without the refused ones. After a restart what lies below an ack mark may be of either
     kind; where the counts show that, the partition's offsets would go to the wrong records, and none is told."""
     if frame.partitions is None:
         records = Counter({runs[0].partition: frame.count - sum(entry.count for entry in refused)})
     else:
-        places = indexes(frame.partitions)
+        places = partition_indexes(frame.partitions)
         records = Counter(places)
         for entry in refused:
             records.subtract(places[entry.first : entry.first + entry.count])
@@ -268,7 +268,7 @@ def _merged(runs: list[Run]) -> list[Run]:
     merged: list[Run] = []
     for run in sorted(runs, key=_partition_of):
         last = merged[-1] if merged else None
-        if last is not None and _touches(last, run):
+        if last is not None and _adjacent(last, run):
             merged[-1] = last._replace(count=last.count + run.count)
         else:
             merged.append(run)
@@ -279,7 +279,7 @@ def _partition_of(run: Run) -> int:
     return run.partition
 
 
-def _touches(left: Run, right: Run) -> bool:
+def _adjacent(left: Run, right: Run) -> bool:
     if left.partition != right.partition or left.timestamp_ms != right.timestamp_ms:
         return False
     return right.offset == (left.offset + left.count if left.offset >= 0 else left.offset)
@@ -288,11 +288,11 @@ def _touches(left: Run, right: Run) -> bool:
 def _partitions(frame: PendingFrame) -> list[int]:
     """Each record's partition. A frame with one slice does not keep them."""
     if frame.partitions is not None:
-        return indexes(frame.partitions)
+        return partition_indexes(frame.partitions)
     return [frame.runs[0].partition] * frame.count if frame.runs else []
 
 
-def indexes(partitions: bytes) -> list[int]:
+def partition_indexes(partitions: bytes) -> list[int]:
     """What a frame entry keeps of each record's partition, as numbers."""
     numbers = array("i", partitions)
     assert numbers.itemsize == 4, "a C int is not 32 bits here"
@@ -303,7 +303,7 @@ def _refused_records(frame: PendingFrame, index: int, parked: Iterable[tuple[int
     """From places in the slice to places in the frame, as ranges."""
     if frame.partitions is None:
         return [RefusedRecords(first, count, Code.PARKED, text) for first, count, text in parked]
-    places = [place for place, partition in enumerate(indexes(frame.partitions)) if partition == index]
+    places = [place for place, partition in enumerate(partition_indexes(frame.partitions)) if partition == index]
     found: list[RefusedRecords] = []
     for first, count, text in parked:
         for place in places[first : first + count]:

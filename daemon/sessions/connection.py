@@ -8,16 +8,16 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from ...runtime.loop import GONE, READ, WRITE, Loop
+from ...runtime.loop import HANGUP, READ, WRITE, Loop
 from ...wire.frames import LENGTH
-from .session import Session
+from .session import RouterSession
 
 READ_BYTES: Final = 512 << 10
 _KEEP_BUFFER_FROM: Final = READ_BYTES // 16
 _POOL_MAX: Final = 16
 
 
-class BufferPool:
+class ReadBufferPool:
     """Buffers of two sizes: for usual reads, and for one message of the largest size."""
 
     def __init__(self, message_bytes_max: int) -> None:
@@ -37,37 +37,37 @@ class BufferPool:
             free.append(buffer)
 
 
-class Client:
+class ClientConnection:
     """One accepted socket. It is read unless it is held, its answers pile up, or its input has ended."""
 
     def __init__(
         self,
         loop: Loop,
         sock: socket.socket,
-        session: Session,
-        on_event: "Callable[[Client, int], None]",
-        pool: BufferPool,
+        session: RouterSession,
+        on_event: "Callable[[ClientConnection, int], None]",
+        pool: ReadBufferPool,
         *,
         now: float,
     ) -> None:
         self.session = session
-        self.opened = now
+        self.opened_at = now
         self.buffer: bytearray | None = None
         self.start = 0
         self.end = 0
         self.partial_since: float | None = None
         self.paused = False
-        self.paused_for_answers = False
+        self.paused_for_output = False
         self.input_ended = False
-        self.lost = False
+        self.peer_gone = False
         self.last_write = now
-        self.unread_answers = 0
+        self.unsent_bytes = 0
         self._loop = loop
         self._sock = sock
         self._pool = pool
-        self._tail = b""
+        self._partial = b""
         self._out: list[bytes | memoryview] = []
-        self._stopped_at: float | None = None
+        self._paused_at: float | None = None
         self._on_event = on_event
         self._interest = READ
         self._watched = True
@@ -78,13 +78,13 @@ class Client:
 
     @property
     def reading(self) -> bool:
-        return not (self.paused or self.paused_for_answers or self.input_ended)
+        return not (self.paused or self.paused_for_output or self.input_ended)
 
     # --- input -------------------------------------------------------------------------------------------------------
 
     def read(self, now: float) -> int:
         """Read once, as much as there is room for; how many bytes came. Sets `input_ended` at the end."""
-        buffer = self._room()
+        buffer = self._buffer_with_room()
         with memoryview(buffer) as view:
             try:
                 count = self._sock.recv_into(view[self.end :])
@@ -92,7 +92,7 @@ class Client:
                 return 0
             except OSError:
                 # A reset: the client closed with answers unread.
-                self.lost = True
+                self.peer_gone = True
                 count = 0
         if not count:
             self.input_ended = True
@@ -103,9 +103,9 @@ class Client:
             self.partial_since = now
         return count
 
-    def _room(self) -> bytearray:
+    def _buffer_with_room(self) -> bytearray:
         """The buffer, with room behind `end` for the rest of the message that begins at `start`."""
-        self.unpack()
+        self.restore_buffer()
         buffer = self.buffer
         if buffer is None:
             buffer = self.buffer = self._pool.take(READ_BYTES)
@@ -127,13 +127,13 @@ class Client:
             self.start, self.end = 0, held
         return buffer
 
-    def unpack(self) -> None:
+    def restore_buffer(self) -> None:
         """Put a rest that was kept by itself back into a buffer."""
-        if self._tail:
-            self.buffer = self._pool.take(max(READ_BYTES, len(self._tail)))
-            self.start, self.end = 0, len(self._tail)
-            self.buffer[: self.end] = self._tail
-            self._tail = b""
+        if self._partial:
+            self.buffer = self._pool.take(max(READ_BYTES, len(self._partial)))
+            self.start, self.end = 0, len(self._partial)
+            self.buffer[: self.end] = self._partial
+            self._partial = b""
 
     def advance(self, after: int, now: float) -> None:
         """Everything before `after` is taken."""
@@ -148,44 +148,44 @@ class Client:
 
     def _give_buffer(self, *, keep: int) -> None:
         if self.buffer is not None:
-            self._tail = bytes(self.buffer[self.start : self.start + keep])
+            self._partial = bytes(self.buffer[self.start : self.start + keep])
             self._pool.give(self.buffer)
             self.buffer = None
             self.start = self.end = 0
 
-    def hold(self, at: int, now: float) -> None:
+    def pause_at(self, at: int, now: float) -> None:
         """Keep the message that begins at `at` and stop reading until `resume`."""
         self.start = at
         self.paused = True
-        self._stopped(now)
+        self._note_paused(now)
 
     def resume(self, now: float) -> None:
         """Read on. The clock of the message that is underway stood still."""
         self.paused = False
-        self.unpack()
-        self._started(now)
+        self.restore_buffer()
+        self._note_resumed(now)
 
-    def pause_for_answers(self, now: float) -> None:
+    def pause_for_output(self, now: float) -> None:
         """Read no more before the client reads."""
-        if not self.paused_for_answers:
-            self.paused_for_answers = True
-            self._stopped(now)
+        if not self.paused_for_output:
+            self.paused_for_output = True
+            self._note_paused(now)
 
-    def resume_after_answers(self, now: float) -> None:
-        self.paused_for_answers = False
-        self._started(now)
+    def resume_after_output(self, now: float) -> None:
+        self.paused_for_output = False
+        self._note_resumed(now)
 
-    def _stopped(self, now: float) -> None:
-        if self._stopped_at is None:
-            self._stopped_at = now
+    def _note_paused(self, now: float) -> None:
+        if self._paused_at is None:
+            self._paused_at = now
         self._set_interest()
 
-    def _started(self, now: float) -> None:
+    def _note_resumed(self, now: float) -> None:
         if not self.reading and not self.input_ended:
             return
-        if self._stopped_at is not None and self.partial_since is not None:
-            self.partial_since += now - self._stopped_at
-        self._stopped_at = None
+        if self._paused_at is not None and self.partial_since is not None:
+            self.partial_since += now - self._paused_at
+        self._paused_at = None
         self._set_interest()
 
     def end_input(self) -> None:
@@ -194,7 +194,7 @@ class Client:
         self.paused = False
         self.partial_since = None
         self._give_buffer(keep=0)
-        self._tail = b""
+        self._partial = b""
         self._set_interest()
 
     # --- output ------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Client:
         if not self._out:
             self.last_write = now
         self._out.append(message)
-        self.unread_answers += len(message)
+        self.unsent_bytes += len(message)
 
     def write(self, now: float) -> bool:
         """Write what the socket takes. False when there is nobody to write to."""
@@ -218,8 +218,8 @@ class Client:
             return False
         if sent:
             self.last_write = now
-        self.unread_answers -= sent
-        self._out = [memoryview(pending)[sent:]] if self.unread_answers else []
+        self.unsent_bytes -= sent
+        self._out = [memoryview(pending)[sent:]] if self.unsent_bytes else []
         self._set_interest()
         return True
 
@@ -228,7 +228,7 @@ class Client:
     def _set_interest(self) -> None:
         wanted = (READ if self.reading else 0) | (WRITE if self._out else 0)
         if not self._watched:
-            if not self.lost or not self.reading:
+            if not self.peer_gone or not self.reading:
                 return
             self._loop.add(self._sock.fileno(), wanted, self._event)
             self._watched = True
@@ -236,10 +236,10 @@ class Client:
             self._loop.modify(self._sock.fileno(), wanted)
         self._interest = wanted
 
-    def lose(self) -> None:
+    def peer_closed(self) -> None:
         """The other end is gone while a frame is held: watch no more (the kernel would report the end without pause), and
         read what is left when the frame was taken."""
-        self.lost = True
+        self.peer_gone = True
         if self._watched:
             self._loop.remove(self._sock.fileno())
             self._watched = False
@@ -253,6 +253,6 @@ class Client:
         self._sock.close()
 
 
-def is_gone(events: int) -> bool:
+def is_hung_up(events: int) -> bool:
     """Both directions are closed."""
-    return bool(events & GONE)
+    return bool(events & HANGUP)

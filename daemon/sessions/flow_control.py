@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Credit:
+class SessionCredit:
     """One session's budget. A frame is taken whole, so the last one before the stop may lie over the limit."""
 
     bytes_max: int

@@ -8,114 +8,114 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from ...producer.kernel import frames as kernel
-from ...producer.kernel.frames import Scattered, SendHead
+from ...producer.kernel.frames import ScatteredFrame, SendHead
 from ...wire import frames, record_ids
 from ...wire.errors import FrameError
 from ...wire.frames import Ack, Code, Level, Type
-from ..ledger.client_sequences import Sessions, Standing, Verdict
-from ..ledger.counters import Counts
+from ..ledger.client_sequences import ClientStates, SequenceCheck, SequenceState
+from ..ledger.counters import RouterCounters
 from ..ledger.entries import OWN_SEQ
 from ..ledger.partition_state import Ledger
 from ..ledger.slices import NoSpaceError, SpoolFullError
-from .acks import Answers
-from .ports import Clock, Delivery, FrameStore, IntakeLimits, Sender, Topics, frame_records
+from .acks import SessionResponses
+from .ports import ClockReading, Delivery, FrameIdentity, FrameStore, IntakeLimits, Topics, frame_records
 from .routing import Route, Routing
-from .session import Hold, Session, SessionState, Wait
-from .staging import Staging
+from .session import HeldMessage, HoldReason, RouterSession, RouterSessionState
+from .staging import FrameStaging
 
 DAEMON: Final = "penstock"
-_OWN: Final = Sender(None, -1, OWN_SEQ, -1, Level.ACCEPTED)
+_OWN: Final = FrameIdentity(None, -1, OWN_SEQ, -1, Level.ACCEPTED)
 _RESERVED_HEADERS: Final = (record_ids.HEADER.encode(),)
 """Refused on every topic, whatever its settings: an id never comes from anywhere but the daemon (RID-4)."""
 
 
-class Intake:
+class FrameIntake:
     """All sessions' messages. `counts` is shared with the answers."""
 
     def __init__(
         self,
         *,
-        sessions: Sessions,
+        sessions: ClientStates,
         ledger: Ledger,
         routing: Routing,
-        answers: Answers,
+        answers: SessionResponses,
         store: FrameStore,
         topics: Topics,
         delivery: Delivery,
         limits: IntakeLimits,
         checksum: Callable[[bytes | bytearray | memoryview, int], int],
-        counts: Counts,
+        counts: RouterCounters,
     ) -> None:
-        self._sessions = sessions
-        self._books = ledger.books
+        self._client_states = sessions
+        self._audit_counts = ledger.audit_counts
         self._routing = routing
-        self._answers = answers
+        self._responses = answers
         self._topics = topics
         self._delivery = delivery
         self._limits = limits
-        self._staging = Staging(ledger, store, delivery, checksum)
+        self._staging = FrameStaging(ledger, store, delivery, checksum)
         self.counts = counts
-        self.clock = Clock(0, 0)
-        self.accepting = self._staging.accepting
+        self.clock = ClockReading(0, 0)
+        self.accept_clock = self._staging.accept_clock
         self.draining = False
-        self.full = False
+        self.spool_full = False
         """The spool took no frame lately: it is not asked again for each, but when the router clears this."""
-        self.held: dict[Session, None] = {}
-        self._by_client: dict[str, Session] = {}
+        self.held: dict[RouterSession, None] = {}
+        self._by_client: dict[str, RouterSession] = {}
 
     # --- what the listener says --------------------------------------------------------------------------------------
 
-    def message(self, session: Session, buffer: bytearray, start: int, end: int, now: float) -> bool:
+    def message(self, session: RouterSession, buffer: bytearray, start: int, end: int, now: float) -> bool:
         """Apply one whole message. False: read no further, for now (`session.hold`) or for good (its state)."""
         try:
             kind = kernel.message_type(buffer, start, end)
-            if kind == Type.SEND and session.state is SessionState.OPEN:
+            if kind == Type.SEND and session.state is RouterSessionState.OPEN:
                 return self._send(session, buffer, start, end, now)
-            if kind != Type.HELLO and session.state is SessionState.GREETING:
+            if kind != Type.HELLO and session.state is RouterSessionState.GREETING:
                 raise FrameError("HELLO comes first")
             with memoryview(buffer) as view:
                 message = frames.decode_client(view[start:end])
         except FrameError as error:
             if error.fatal or error.seq is None:
-                self.end(session, Code(error.code), str(error))
+                self.end_session(session, Code(error.code), str(error))
                 return False
-            self._answers.refuse(session, error.seq, error.code, str(error))
+            self._responses.refuse(session, error.seq, error.code, str(error))
             return True
         return self._apply(session, message, now)
 
-    def tell_time(self, now: float, wall_ms: int) -> None:
+    def set_clock(self, now: float, wall_ms: int) -> None:
         """Before every event: both clocks, as frames taken from now on carry them."""
-        self.clock = Clock(wall_ms, int(now * 1_000))
+        self.clock = ClockReading(wall_ms, int(now * 1_000))
 
-    def take_limits(self, limits: IntakeLimits) -> None:
+    def set_limits(self, limits: IntakeLimits) -> None:
         """Other limits, for frames from now on."""
         self._limits = limits
 
-    def leave(self, session: Session) -> None:
+    def input_ended(self, session: RouterSession) -> None:
         """Nothing more will come; what is open is answered."""
-        if session.state is SessionState.OPEN:
-            session.move(SessionState.LEAVING)
-        elif session.state is SessionState.GREETING:
-            session.move(SessionState.CLOSED)
+        if session.state is RouterSessionState.OPEN:
+            session.transition_to(RouterSessionState.LEAVING)
+        elif session.state is RouterSessionState.GREETING:
+            session.transition_to(RouterSessionState.CLOSED)
 
-    def end(self, session: Session, code: Code, text: str) -> None:
+    def end_session(self, session: RouterSession, code: Code, text: str) -> None:
         """Close the session with a reason."""
-        if session.state is SessionState.CLOSED:
+        if session.state is RouterSessionState.CLOSED:
             return
         session.end_code = code
-        self._answers.gone(session)
+        self._responses.connection_closed(session)
         self._detach(session)
-        session.move(SessionState.CLOSED)
-        self._answers.tell(session, frames.refused(None, code, text, None))
+        session.transition_to(RouterSessionState.CLOSED)
+        self._responses.queue_message(session, frames.refused(None, code, text, None))
 
-    def gone(self, session: Session) -> None:
+    def connection_closed(self, session: RouterSession) -> None:
         """The connection is closed."""
-        self._answers.gone(session)
+        self._responses.connection_closed(session)
         self._detach(session)
-        if session.state is not SessionState.CLOSED:
-            session.move(SessionState.CLOSED)
+        if session.state is not RouterSessionState.CLOSED:
+            session.transition_to(RouterSessionState.CLOSED)
 
-    def due(self, now: float, *, topics_changed: bool, room: bool) -> list[Session]:
+    def resumable_sessions(self, now: float, *, topics_changed: bool, room: bool) -> list[RouterSession]:
         """Held sessions whose frames are worth offering again."""
         wait_s = self._limits.max_block_s
         return [
@@ -123,24 +123,28 @@ class Intake:
             for session in self.held
             if session.hold is None
             or self.draining
-            or (session.hold.why is Wait.TOPIC and (topics_changed or now >= session.hold.since + wait_s))
-            or (session.hold.why is Wait.SPOOL and room)
-            or (session.hold.why is Wait.CREDIT and not session.credit.exhausted)
+            or (session.hold.reason is HoldReason.TOPIC and (topics_changed or now >= session.hold.since + wait_s))
+            or (session.hold.reason is HoldReason.SPOOL and room)
+            or (session.hold.reason is HoldReason.CREDIT and not session.credit.exhausted)
         ]
 
     def next_deadline(self) -> float | None:
         """When a held frame has waited long enough for its topic."""
         holds = [session.hold for session in self.held]
-        due = [hold.since + self._limits.max_block_s for hold in holds if hold is not None and hold.why is Wait.TOPIC]
+        due = [
+            hold.since + self._limits.max_block_s
+            for hold in holds
+            if hold is not None and hold.reason is HoldReason.TOPIC
+        ]
         return min(due, default=None)
 
     def own_route(self, topic: str) -> Route | None:
         """The route of a topic to which the router itself writes; None while nothing is known of it, or it is gone."""
         self._topics.want(topic)
         route = self._route(topic)
-        return None if route is None or route.gone is not None else route
+        return None if route is None or route.missing_error is not None else route
 
-    def take_own(self, route: Route, message: bytearray, *, flush: bool) -> bool:
+    def append_own(self, route: Route, message: bytearray, *, flush: bool) -> bool:
         """A SEND of the router's own, whose records name their partition. It waits for nothing, and nobody is told. `flush`: no
         linger for it. False: there is no room for it, nothing was taken. Asserts that the message is one that a client might send."""
         ends: dict[int, int] = {}
@@ -155,14 +159,14 @@ class Intake:
         if flush:
             self._delivery.flush([(partition, end - 1) for partition, end in ends.items()])
         frame.answered = True
-        self.counts.own_taken += scattered.count
+        self.counts.own_accepted += scattered.count
         return True
 
     # --- small messages ----------------------------------------------------------------------------------------------
 
-    def _apply(self, session: Session, message: frames.ClientMessage, now: float) -> bool:
-        if session.state is not SessionState.GREETING and isinstance(message, frames.Hello):
-            self.end(session, Code.PROTOCOL, "HELLO comes once")
+    def _apply(self, session: RouterSession, message: frames.ClientMessage, now: float) -> bool:
+        if session.state is not RouterSessionState.GREETING and isinstance(message, frames.Hello):
+            self.end_session(session, Code.PROTOCOL, "HELLO comes once")
             return False
         match message:
             case frames.Hello():
@@ -172,81 +176,83 @@ class Intake:
             case frames.Partitions():
                 return self._partitions(session, message, now)
             case frames.Txn(seq):
-                self._answers.refuse(session, seq, Code.NOT_SUPPORTED, "transactions are not supported yet")
+                self._responses.refuse(session, seq, Code.NOT_SUPPORTED, "transactions are not supported yet")
                 return True
             case frames.Bye():
-                session.move(SessionState.LEAVING)
+                session.transition_to(RouterSessionState.LEAVING)
                 return False
             case _:
                 assert_never(message)
 
-    def _hello(self, session: Session, hello: frames.Hello) -> bool:
+    def _hello(self, session: RouterSession, hello: frames.Hello) -> bool:
         session.detail = hello.detail
         high = -1
         if hello.client_id is not None:
-            client = self._sessions.hello(
+            client = self._client_states.connect(
                 hello.client_id, session.peer.uid, hello.unanswered_from, now_ms=self.clock.mono_ms
             )
             if isinstance(client, Code):
                 another = client is Code.CLIENT_ID_IN_USE_BY_ANOTHER_USER
                 text = "belongs to another user" if another else "is one more than the daemon remembers"
-                self.end(session, client, f"client id {hello.client_id} {text}")
+                self.end_session(session, client, f"client id {hello.client_id} {text}")
                 return False
             before = self._by_client.get(hello.client_id)
             self._by_client[hello.client_id] = session
             if before is not None:
-                self.end(before, Code.LIMIT, "another connection has opened a session with this client id")
+                self.end_session(before, Code.LIMIT, "another connection has opened a session with this client id")
             session.client = client
             high = client.high
-        session.move(SessionState.OPEN)
-        self._answers.welcome(session, frames.welcome(high, self._limits.told, DAEMON))
+        session.transition_to(RouterSessionState.OPEN)
+        self._responses.queue_welcome(session, frames.welcome(high, self._limits.announced, DAEMON))
         return True
 
-    def _flush(self, session: Session, seq: int) -> bool:
+    def _flush(self, session: RouterSession, seq: int) -> bool:
         if session.unflushed:
             self._delivery.flush([(partition, end - 1) for partition, end in session.unflushed.items()])
             session.unflushed.clear()
-        if not self._answers.flush(session, seq):
-            self.end(session, Code.LIMIT, "too many FLUSH messages are open")
+        if not self._responses.flush(session, seq):
+            self.end_session(session, Code.LIMIT, "too many FLUSH messages are open")
             return False
         return True
 
-    def _partitions(self, session: Session, asked: frames.Partitions, now: float) -> bool:
+    def _partitions(self, session: RouterSession, asked: frames.Partitions, now: float) -> bool:
         found = self._topics.partitions(asked.topic)
         if found is not None:
             self._release(session)
-            self._answers.tell(session, frames.done(asked.seq, found))
+            self._responses.queue_message(session, frames.done(asked.seq, found))
             return True
-        refusal = self._no_topic(asked.topic)
+        refusal = self._topic_refusal(asked.topic)
         if refusal is not None:
             self._release(session)
-            self._answers.refuse(session, asked.seq, *refusal)
+            self._responses.refuse(session, asked.seq, *refusal)
             return True
         return self._await_topic(session, asked.seq, asked.topic, 0, now)
 
     # --- frames ------------------------------------------------------------------------------------------------------
 
-    def _send(self, session: Session, buffer: bytearray, start: int, end: int, now: float) -> bool:
+    def _send(self, session: RouterSession, buffer: bytearray, start: int, end: int, now: float) -> bool:
         head = kernel.read_head(buffer, start, end)
         client = session.client
         if client is None:
             if head.seq in session.unanswered:
                 raise FrameError(f"seq {head.seq} is in use")
         elif head.seq != client.high + 1:
-            verdict = self._sessions.judge(client, head.seq)
-            if verdict.standing is not Standing.NEW:
-                return self._again(session, head, verdict, frame_records(buffer, head.position, end))
+            verdict = self._client_states.check(client, head.seq)
+            if verdict.state is not SequenceState.NEW:
+                return self._answer_resend(session, head, verdict, frame_records(buffer, head.position, end))
         if session.credit.exhausted:
-            return self._hold(session, Wait.CREDIT, head.topic, now)
+            return self._hold(session, HoldReason.CREDIT, head.topic, now)
         if self.draining:
             return self._refuse(session, head, buffer, end, Code.DRAINING, "the daemon is about to stop")
-        if self.full:
-            return self._no_room(session, head, buffer, end, now)
+        if self.spool_full:
+            return self._spool_full_response(session, head, buffer, end, now)
         if head.topic == self._limits.own_topic:
             return self._refuse(session, head, buffer, end, Code.NOT_ALLOWED, f"topic {head.topic} is the daemon's own")
         route = self._route(head.topic)
-        if route is None or route.gone is not None:
-            refusal = self._no_topic(head.topic) if route is None else (Code.UNKNOWN_TOPIC, route.gone or "")
+        if route is None or route.missing_error is not None:
+            refusal = (
+                self._topic_refusal(head.topic) if route is None else (Code.UNKNOWN_TOPIC, route.missing_error or "")
+            )
             if refusal is not None:
                 return self._refuse(session, head, buffer, end, *refusal)
             return self._await_topic(session, head.seq, head.topic, frame_records(buffer, head.position, end), now)
@@ -257,23 +263,25 @@ class Intake:
                 raise
             return self._refuse(session, head, buffer, end, Code(error.code), str(error))
         try:
-            self._take(session, route, head, scattered, end - start)
+            self._accept_frame(session, route, head, scattered, end - start)
         except NoSpaceError:
             text = "the disk is full: nothing new is taken until records were delivered"
             return self._refuse(session, head, buffer, end, Code.NO_SPACE, text)
         except SpoolFullError:
-            self.full = True
-            return self._no_room(session, head, buffer, end, now)
+            self.spool_full = True
+            return self._spool_full_response(session, head, buffer, end, now)
         self._release(session)
         return True
 
-    def _no_room(self, session: Session, head: SendHead, buffer: bytearray, end: int, now: float) -> bool:
+    def _spool_full_response(
+        self, session: RouterSession, head: SendHead, buffer: bytearray, end: int, now: float
+    ) -> bool:
         """The spool is at its limit: by the policy, wait or say so."""
         if self._limits.refuse_when_full:
             return self._refuse(session, head, buffer, end, Code.BUSY, "the spool is full")
-        return self._hold(session, Wait.SPOOL, head.topic, now)
+        return self._hold(session, HoldReason.SPOOL, head.topic, now)
 
-    def _no_topic(self, topic: str) -> tuple[Code, str] | None:
+    def _topic_refusal(self, topic: str) -> tuple[Code, str] | None:
         """Live brokers have said that nothing can go there."""
         invalid = self._topics.invalid(topic)
         if invalid is not None:
@@ -286,14 +294,14 @@ class Intake:
         if route is None:
             facts = self._topics.facts(topic)
             if facts is not None:
-                route = self._routing.learn(facts)
+                route = self._routing.update_topic(facts)
         elif route.idle:
             # Nobody asks for its leaders any more; the frame need not wait for them.
             self._topics.want(topic)
             route.idle = False
         return route
 
-    def _scatter(self, route: Route, head: SendHead, buffer: bytearray, start: int, end: int) -> Scattered:
+    def _scatter(self, route: Route, head: SendHead, buffer: bytearray, start: int, end: int) -> ScatteredFrame:
         return kernel.scatter(
             buffer,
             start,
@@ -309,47 +317,51 @@ class Intake:
             want_partitions=head.level == Level.DELIVERED,
         )
 
-    def _take(self, session: Session, route: Route, head: SendHead, scattered: Scattered, nbytes: int) -> None:
+    def _accept_frame(
+        self, session: RouterSession, route: Route, head: SendHead, scattered: ScatteredFrame, nbytes: int
+    ) -> None:
         """Stage the frame of a client, and tell everyone concerned."""
         client = session.client
         if client is None:
-            sender = Sender(None, session.peer.uid, head.seq, -1, head.level)
+            sender = FrameIdentity(None, session.peer.uid, head.seq, -1, head.level)
         else:
-            sender = Sender(client.client_id, session.peer.uid, head.seq, client.high, head.level)
+            sender = FrameIdentity(client.client_id, session.peer.uid, head.seq, client.high, head.level)
         frame = self._staging.stage(route, scattered, sender, nbytes, session.unflushed, self.clock)
         if client is not None:
-            self._sessions.took(client, frame, sender.previous)
-        self.counts.taken += scattered.count
-        self.counts.taken_frames += 1
-        self.counts.taken_bytes += scattered.record_bytes
-        self._answers.owe(session, frame, now_ms=self.clock.mono_ms)
+            self._client_states.accept(client, frame, sender.previous)
+        self.counts.accepted += scattered.count
+        self.counts.accepted_frames += 1
+        self.counts.accepted_bytes += scattered.record_bytes
+        self._responses.track(session, frame, now_ms=self.clock.mono_ms)
         if scattered.keyless:
             # Of a mixed frame in proportion: what went by key does not count (BIP-6).
-            route.keyless(scattered.record_bytes * scattered.keyless // scattered.count)
+            route.count_keyless(scattered.record_bytes * scattered.keyless // scattered.count)
 
-    def _again(self, session: Session, head: SendHead, verdict: Verdict, records: int) -> bool:
+    def _answer_resend(self, session: RouterSession, head: SendHead, verdict: SequenceCheck, records: int) -> bool:
         """A sequence that was seen before is answered from what is known, never taken twice (SES-3)."""
-        match verdict.standing:
-            case Standing.PENDING:
+        match verdict.state:
+            case SequenceState.PENDING:
                 assert verdict.frame is not None, "a pending sequence has a frame"
                 self.counts.resent += verdict.frame.count
                 if head.seq not in session.unanswered:
-                    self._answers.owe(session, verdict.frame, now_ms=self.clock.mono_ms)
-            case Standing.DONE_BEFORE:
+                    self._responses.track(session, verdict.frame, now_ms=self.clock.mono_ms)
+            case SequenceState.DELIVERED:
                 self.counts.resent += records
-                self._answers.known(session, Ack(head.seq, head.level))
-            case Standing.PARKED:
+                self._responses.ack_completed(session, Ack(head.seq, head.level))
+            case SequenceState.PARKED:
                 self.counts.resent += records
                 refused = sum(entry.count for entry in verdict.refused)
                 level = None if refused >= records else head.level
-                self._answers.known(session, Ack(head.seq, level, refused=verdict.refused))
-            case Standing.REFUSED_BEFORE:
+                self._responses.ack_completed(session, Ack(head.seq, level, refused=verdict.refused))
+            case SequenceState.REFUSED_BEFORE:
                 text = "the frame was refused when it first came; send its records under a new sequence"
-                self._answers.refuse(session, head.seq, Code.REFUSED_BEFORE, text, records=records)
-            case Standing.LIMIT:
-                self.end(session, Code.LIMIT, "too many sequences were left out: greet again with unanswered_from")
+                self._responses.refuse(session, head.seq, Code.REFUSED_BEFORE, text, records=records)
+            case SequenceState.GAP_LIMIT:
+                self.end_session(
+                    session, Code.LIMIT, "too many sequences were left out: greet again with unanswered_from"
+                )
                 return False
-            case Standing.NEW:
+            case SequenceState.NEW:
                 raise AssertionError("a new sequence is taken, not answered")
             case _:
                 assert_never(verdict.standing)
@@ -358,43 +370,45 @@ class Intake:
 
     # --- holding and refusing ----------------------------------------------------------------------------------------
 
-    def _await_topic(self, session: Session, seq: int, topic: str, records: int, now: float) -> bool:
+    def _await_topic(self, session: RouterSession, seq: int, topic: str, records: int, now: float) -> bool:
         """Hold until brokers say something of the topic, but not for ever."""
         self._topics.want(topic)
         hold = session.hold
-        if hold is not None and hold.why is Wait.TOPIC and now >= hold.since + self._limits.max_block_s:
+        if hold is not None and hold.reason is HoldReason.TOPIC and now >= hold.since + self._limits.max_block_s:
             self._release(session)
-            why = self._topics.trouble(topic) or "no broker said anything of it"
+            why = self._topics.problem(topic) or "no broker said anything of it"
             text = f"topic {topic} is not known after {self._limits.max_block_s:g} s: {why}"
-            self._answers.refuse(session, seq, Code.NO_METADATA, text, records=records)
-            if self._books is not None and records:
-                self._books.refuse(topic, Code.NO_METADATA.value, records)
+            self._responses.refuse(session, seq, Code.NO_METADATA, text, records=records)
+            if self._audit_counts is not None and records:
+                self._audit_counts.count_refused(topic, Code.NO_METADATA.value, records)
             return True
-        return self._hold(session, Wait.TOPIC, topic, now)
+        return self._hold(session, HoldReason.TOPIC, topic, now)
 
-    def _hold(self, session: Session, why: Wait, topic: str, now: float) -> bool:
-        if session.hold is None or session.hold.why is not why:
-            session.hold = Hold(why, now, topic)
+    def _hold(self, session: RouterSession, why: HoldReason, topic: str, now: float) -> bool:
+        if session.hold is None or session.hold.reason is not why:
+            session.hold = HeldMessage(why, now, topic)
             self.held[session] = None
         return False
 
-    def _release(self, session: Session) -> None:
+    def _release(self, session: RouterSession) -> None:
         if session.hold is not None:
             session.hold = None
             self.held.pop(session, None)
 
-    def _refuse(self, session: Session, head: SendHead, buffer: bytearray, end: int, code: Code, text: str) -> bool:
+    def _refuse(
+        self, session: RouterSession, head: SendHead, buffer: bytearray, end: int, code: Code, text: str
+    ) -> bool:
         self._release(session)
         records = frame_records(buffer, head.position, end)
-        self._answers.refuse(session, head.seq, code, text, records=records)
-        if self._books is not None:
-            self._books.refuse(head.topic, code.value, records)
+        self._responses.refuse(session, head.seq, code, text, records=records)
+        if self._audit_counts is not None:
+            self._audit_counts.count_refused(head.topic, code.value, records)
         return True
 
-    def _detach(self, session: Session) -> None:
+    def _detach(self, session: RouterSession) -> None:
         """The session has no client id any more, and holds nothing."""
         self._release(session)
         client = session.client
         if client is not None and self._by_client.get(client.client_id) is session:
             del self._by_client[client.client_id]
-            self._sessions.left(client, now_ms=self.clock.mono_ms)
+            self._client_states.disconnect(client, now_ms=self.clock.mono_ms)

@@ -21,11 +21,11 @@ from ...runtime.loop import READ, Loop
 from ...wire import frames
 from ...wire.errors import FrameError
 from ...wire.frames import Code
-from .acks import Answers
-from .connection import BufferPool, Client, is_gone
-from .flow_control import Credit
-from .intake import Intake
-from .session import Peer, Session, SessionState
+from .acks import SessionResponses
+from .connection import ClientConnection, ReadBufferPool, is_hung_up
+from .flow_control import SessionCredit
+from .intake import FrameIntake
+from .session import PeerCredentials, RouterSession, RouterSessionState
 
 LISTENING_FD: Final = 3
 NOBODY_UID: Final = 65_534
@@ -57,7 +57,7 @@ class ListenerLimits(NamedTuple):
     message_s: float
 
 
-def inherited(path: Path, fd: int = LISTENING_FD) -> socket.socket:
+def inherited_socket(path: Path, fd: int = LISTENING_FD) -> socket.socket:
     """The listening socket that the launcher put at `fd`.
 
     Raises:
@@ -79,22 +79,22 @@ def inherited(path: Path, fd: int = LISTENING_FD) -> socket.socket:
     return found
 
 
-def descriptors_max() -> int:
+def raise_descriptor_limit() -> int:
     """The limit of descriptors, after it was raised as far as allowed."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
-class Listener:
+class SessionListener:
     """All client connections of the router."""
 
     def __init__(
         self,
         loop: Loop,
         listening: socket.socket,
-        intake: Intake,
-        answers: Answers,
+        intake: FrameIntake,
+        answers: SessionResponses,
         limits: ListenerLimits,
         *,
         descriptors: int,
@@ -102,48 +102,48 @@ class Listener:
         self._loop = loop
         self._listening = listening
         self._intake = intake
-        self._answers = answers
+        self._responses = answers
         self._limits = limits
         self._descriptors = descriptors
-        self._clients: dict[Session, Client] = {}
+        self._clients: dict[RouterSession, ClientConnection] = {}
         self._per_uid: dict[int, int] = {}
-        self._pool = BufferPool(limits.frame_bytes_max + frames.LENGTH.size)
-        self._numbers = 0
+        self._pool = ReadBufferPool(limits.frame_bytes_max + frames.LENGTH.size)
+        self._last_number = 0
         self._accepting = False
         self._accept_wanted = False
         self._accept_at: float | None = None
-        self._look_at = 0.0
-        self._again: dict[Client, bool] = {}
+        self._check_at = 0.0
+        self._to_resume: dict[ClientConnection, bool] = {}
         """Whose rest of the buffer is to be offered in the next round; True: also what is held."""
-        self._room_this_round = _ROUND_BYTES
+        self._read_budget = _ROUND_BYTES
         self._log = logs.get()
 
     @property
-    def sessions(self) -> Iterable[Session]:
+    def sessions(self) -> Iterable[RouterSession]:
         return self._clients.keys()
 
-    def take_limits(self, limits: ListenerLimits) -> None:
+    def set_limits(self, limits: ListenerLimits) -> None:
         """Other limits; credit and buffers of open sessions stay as they are."""
         self._limits = limits._replace(frame_bytes_max=self._limits.frame_bytes_max)
 
-    def accept(self, wanted: bool) -> None:
+    def set_accepting(self, wanted: bool) -> None:
         """Begin or end to take connections. Those that come meanwhile wait in the kernel's queue."""
         self._accept_wanted = wanted
         self._watch(wanted)
 
-    def resume(self, sessions: Iterable[Session]) -> None:
+    def resume(self, sessions: Iterable[RouterSession]) -> None:
         """Read on: these sessions may have been held."""
         for session in sessions:
             client = self._clients.get(session)
             if client is not None and client.paused:
-                self._again[client] = True
+                self._to_resume[client] = True
 
-    def read_on(self, now: float) -> None:
+    def resume_reading(self, now: float) -> None:
         """Offer messages again that had to wait; called once a round, before the write."""
-        if not self._again:
+        if not self._to_resume:
             return
-        self._intake.tell_time(now, wall_ms())
-        again, self._again = self._again, {}
+        self._intake.set_clock(now, wall_ms())
+        again, self._to_resume = self._to_resume, {}
         for client, held_too in again.items():
             if client.session not in self._clients:
                 continue
@@ -155,26 +155,26 @@ class Listener:
     @property
     def has_more(self) -> bool:
         """Another round is wanted at once."""
-        return bool(self._again)
+        return bool(self._to_resume)
 
-    def upkeep(self, now: float) -> float | None:
+    def check_time_limits(self, now: float) -> float | None:
         """Time limits, and accepting again after descriptors ran short. Returns when to be called next."""
         if self._accept_at is not None and now >= self._accept_at:
             self._accept_at = None
             self._watch(self._accept_wanted)
-        if now >= self._look_at:
-            self._look_at = now + _LOOK_EVERY_S
+        if now >= self._check_at:
+            self._check_at = now + _LOOK_EVERY_S
             for client in list(self._clients.values()):
-                self._look(client, now)
-        due = [self._look_at] if self._clients else []
+                self._check_connection(client, now)
+        due = [self._check_at] if self._clients else []
         if self._accept_at is not None:
             due.append(self._accept_at)
         return min(due, default=None)
 
     def send(self, now: float) -> None:
         """Hand out what the round's answers are, as far as the sockets take it."""
-        self._room_this_round = _ROUND_BYTES
-        touched, self._answers.touched = self._answers.touched, {}
+        self._read_budget = _ROUND_BYTES
+        touched, self._responses.sessions_to_write = self._responses.sessions_to_write, {}
         for session in touched:
             client = self._clients.get(session)
             if client is None:
@@ -193,7 +193,7 @@ class Listener:
 
     def close(self) -> None:
         """Close every session; the listening socket stays as it is."""
-        self.accept(wanted=False)
+        self.set_accepting(wanted=False)
         for client in list(self._clients.values()):
             self._drop(client, "stopped")
 
@@ -220,7 +220,7 @@ class Listener:
                 self._pause_accepting(now)
                 return
             if found.fileno() >= self._descriptors - DESCRIPTORS_RESERVED:
-                self._turn_away(found, "descriptors", "the daemon is short of file descriptors")
+                self._reject(found, "descriptors", "the daemon is short of file descriptors")
                 self._pause_accepting(now)
                 return
             self._admit(found, now)
@@ -231,25 +231,25 @@ class Listener:
 
     def _admit(self, found: socket.socket, now: float) -> None:
         found.setblocking(False)
-        peer = Peer._make(_PEER.unpack(found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)))
+        peer = PeerCredentials._make(_PEER.unpack(found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)))
         limits = self._limits
         if peer.uid == NOBODY_UID:
-            self._turn_away(found, "peer", "the kernel cannot name your user: it is outside this user namespace", peer)
+            self._reject(found, "peer", "the kernel cannot name your user: it is outside this user namespace", peer)
         elif len(self._clients) >= limits.sessions_max:
-            self._turn_away(found, "sessions_max", f"all {limits.sessions_max} sessions are taken", peer)
+            self._reject(found, "sessions_max", f"all {limits.sessions_max} sessions are taken", peer)
         elif self._per_uid.get(peer.uid, 0) >= limits.sessions_per_uid_max:
             text = f"your user has {limits.sessions_per_uid_max} sessions, which is its limit"
-            self._turn_away(found, "sessions_per_uid_max", text, peer)
+            self._reject(found, "sessions_per_uid_max", text, peer)
         else:
-            self._numbers += 1
-            credit = Credit(limits.unanswered_bytes_max, limits.unanswered_records_max)
-            session = Session(self._numbers, peer, credit)
-            client = Client(self._loop, found, session, self._event, self._pool, now=now)
+            self._last_number += 1
+            credit = SessionCredit(limits.unanswered_bytes_max, limits.unanswered_records_max)
+            session = RouterSession(self._last_number, peer, credit)
+            client = ClientConnection(self._loop, found, session, self._event, self._pool, now=now)
             self._clients[session] = client
             self._per_uid[peer.uid] = self._per_uid.get(peer.uid, 0) + 1
             self._intake.counts.sessions_opened += 1
 
-    def _turn_away(self, found: socket.socket, reason: str, text: str, peer: Peer | None = None) -> None:
+    def _reject(self, found: socket.socket, reason: str, text: str, peer: PeerCredentials | None = None) -> None:
         self._intake.counts.sessions_refused[reason] += 1
         self._log.warning(
             "session_refused", reason=reason, uid=peer.uid if peer else None, pid=peer.pid if peer else None
@@ -265,56 +265,56 @@ class Listener:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def _event(self, client: Client, events: int) -> None:
+    def _event(self, client: ClientConnection, events: int) -> None:
         now = monotonic()
-        self._intake.tell_time(now, wall_ms())
-        if client.unread_answers:
+        self._intake.set_clock(now, wall_ms())
+        if client.unsent_bytes:
             self._write(client, now)
             if client.session not in self._clients:
                 return
         if not client.reading:
-            if is_gone(events):
-                self._lost(client)
+            if is_hung_up(events):
+                self._connection_lost(client)
             return
         while True:
             taken = client.read(now)
-            self._room_this_round -= taken
-            if client.input_ended and is_gone(events):
-                client.lost = True
+            self._read_budget -= taken
+            if client.input_ended and is_hung_up(events):
+                client.peer_gone = True
             self._feed(client, now)
             # A sender that outruns us has filled the socket again by now: more in one round costs less for each. With many
             # such senders each is read once.
-            more = taken >= _READ_ON_FROM and self._room_this_round > 0
+            more = taken >= _READ_ON_FROM and self._read_budget > 0
             if not more or not client.reading or client.session not in self._clients:
                 return
 
-    def _feed(self, client: Client, now: float) -> None:
+    def _feed(self, client: ClientConnection, now: float) -> None:
         """Offer the whole messages of the buffer, in order, until one is held or the session ends."""
-        client.unpack()
+        client.restore_buffer()
         buffer, session = client.buffer, client.session
         error: FrameError | None = None
         if buffer is not None:
             try:
                 found, after = kernel.find_messages(buffer, client.start, client.end, self._limits.frame_bytes_max)
             except FrameError as raised:
-                found, after, error = self._before(client), client.end, raised
+                found, after, error = self._messages_before_error(client), client.end, raised
             for start, end in found:
                 if session.messages_bytes > self._limits.unread_answers_bytes_max:
                     # Short questions can have long answers: these first.
                     client.advance(start - frames.LENGTH.size, now)
-                    client.pause_for_answers(now)
+                    client.pause_for_output(now)
                     return
                 if not self._intake.message(session, buffer, start, end, now):
                     if session.hold is not None:
-                        client.hold(start - frames.LENGTH.size, now)
+                        client.pause_at(start - frames.LENGTH.size, now)
                         return
                     break
             client.advance(after, now)
-        if error is not None and session.state in {SessionState.GREETING, SessionState.OPEN}:
-            self._intake.end(session, Code.PROTOCOL, str(error))
+        if error is not None and session.state in {RouterSessionState.GREETING, RouterSessionState.OPEN}:
+            self._intake.end_session(session, Code.PROTOCOL, str(error))
         self._after_feed(client)
 
-    def _before(self, client: Client) -> list[tuple[int, int]]:
+    def _messages_before_error(self, client: ClientConnection) -> list[tuple[int, int]]:
         """The whole messages before a length that is wrong: they count."""
         assert client.buffer is not None, "a length was read"
         found: list[tuple[int, int]] = []
@@ -327,76 +327,76 @@ class Listener:
             found.append((start, start + size))
             place = start + size
 
-    def _after_feed(self, client: Client) -> None:
+    def _after_feed(self, client: ClientConnection) -> None:
         """The session may have ended in one way or another."""
         session = client.session
-        if session.state is SessionState.CLOSED:
+        if session.state is RouterSessionState.CLOSED:
             client.end_input()
-            self._answers.touched[session] = None
-        elif client.input_ended or session.state is SessionState.LEAVING:
+            self._responses.sessions_to_write[session] = None
+        elif client.input_ended or session.state is RouterSessionState.LEAVING:
             client.end_input()
-            if client.lost:
+            if client.peer_gone:
                 self._drop(client, "gone")
                 return
-            self._intake.leave(session)
-            self._answers.touched[session] = None
+            self._intake.input_ended(session)
+            self._responses.sessions_to_write[session] = None
 
-    def _lost(self, client: Client) -> None:
+    def _connection_lost(self, client: ClientConnection) -> None:
         """Both directions are closed. A frame that is held is still taken when its time comes, and what follows it."""
         if client.session.hold is not None:
-            client.lose()
+            client.peer_closed()
         else:
             self._drop(client, "gone")
 
     # --- writing and ending ------------------------------------------------------------------------------------------
 
-    def _write(self, client: Client, now: float) -> None:
+    def _write(self, client: ClientConnection, now: float) -> None:
         session = client.session
         if not client.write(now):
             self._drop(client, "gone")
             return
-        unread, unread_max = client.unread_answers, self._limits.unread_answers_bytes_max
-        if session.state is SessionState.CLOSED:
+        unread, unread_max = client.unsent_bytes, self._limits.unread_answers_bytes_max
+        if session.state is RouterSessionState.CLOSED:
             if not unread:
                 self._drop(client, str(session.end_code or "ended"))
-        elif session.state is SessionState.LEAVING and session.owes_nothing and not unread:
+        elif session.state is RouterSessionState.LEAVING and session.all_answered and not unread:
             self._drop(client, "left")
         elif unread > unread_max:
-            client.pause_for_answers(now)
-        elif client.paused_for_answers and unread * 2 <= unread_max:
-            client.resume_after_answers(now)
-            _ = self._again.setdefault(client, False)
+            client.pause_for_output(now)
+        elif client.paused_for_output and unread * 2 <= unread_max:
+            client.resume_after_output(now)
+            _ = self._to_resume.setdefault(client, False)
 
-    def _look(self, client: Client, now: float) -> None:
+    def _check_connection(self, client: ClientConnection, now: float) -> None:
         """Time limits of one connection."""
         session, limits = client.session, self._limits
-        silent_s = now - client.last_write if client.unread_answers else 0.0
-        if session.state is SessionState.CLOSED and silent_s > _LAST_WORD_S:
+        silent_s = now - client.last_write if client.unsent_bytes else 0.0
+        if session.state is RouterSessionState.CLOSED and silent_s > _LAST_WORD_S:
             self._drop(client, str(session.end_code or "ended"))
-        elif client.paused_for_answers and silent_s > limits.message_s:
+        elif client.paused_for_output and silent_s > limits.message_s:
             self._drop(client, Code.ANSWERS_UNREAD)
-        elif session.state is SessionState.GREETING and now - client.opened > limits.first_message_s:
+        elif session.state is RouterSessionState.GREETING and now - client.opened_at > limits.first_message_s:
             self._end(client, f"no whole message within {limits.first_message_s:g} s of the connection")
         elif client.reading and client.partial_since is not None and now - client.partial_since > limits.message_s:
             self._end(client, f"a message was not whole within {limits.message_s:g} s of its first byte")
 
-    def _end(self, client: Client, text: str) -> None:
-        self._intake.end(client.session, Code.TOO_SLOW, text)
+    def _end(self, client: ClientConnection, text: str) -> None:
+        self._intake.end_session(client.session, Code.TOO_SLOW, text)
         client.end_input()
-        self._answers.touched[client.session] = None
+        self._responses.sessions_to_write[client.session] = None
 
-    def _drop(self, client: Client, reason: str) -> None:
+    def _drop(self, client: ClientConnection, reason: str) -> None:
         session = client.session
         if self._clients.pop(session, None) is None:
             return
-        self._again.pop(client, None)
+        self._to_resume.pop(client, None)
         client.close()
         left = self._per_uid[session.peer.uid] - 1
         if left:
             self._per_uid[session.peer.uid] = left
         else:
             del self._per_uid[session.peer.uid]
-        self._intake.gone(session)
+        self._intake.connection_closed(session)
         self._intake.counts.sessions_ended[reason] += 1
         if self._accept_at is not None:
             self._accept_at = 0.0

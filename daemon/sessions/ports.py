@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ...wire.frames import PartitionInfo
 from ..ledger.entries import FrameEntry
-from ..ledger.slices import FramePlace, PendingSlice
+from ..ledger.slices import FrameLocation, PendingSlice
 from .routing import TopicFacts
 
 _ARRAY_16: Final = 0xDC
@@ -17,7 +17,7 @@ _SCALAR_BYTES: Final = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0x
 class FrameStore(Protocol):
     """Where frames are written."""
 
-    def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FramePlace:
+    def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FrameLocation:
         """Stage one frame, taken at `created_ms` (CLOCK_MONOTONIC). The payloads are the store's from now on.
 
         Raises:
@@ -44,7 +44,7 @@ class Topics(Protocol):
         """What a live broker said when no topic may have this name."""
         ...
 
-    def trouble(self, topic: str) -> str | None:
+    def problem(self, topic: str) -> str | None:
         """What stands in the way of knowing the topic, in words."""
         ...
 
@@ -64,7 +64,7 @@ class Delivery(Protocol):
 class IntakeLimits(NamedTuple):
     """What the settings say, in the units used here."""
 
-    told: dict[str, int]
+    announced: dict[str, int]
     header_count_max: int
     max_block_s: float
     ignore_keys: bool
@@ -73,7 +73,7 @@ class IntakeLimits(NamedTuple):
     """Where the router tells of the others' records: clients may not write there."""
 
 
-class Sender(NamedTuple):
+class FrameIdentity(NamedTuple):
     """Whose frame it is, as its entry says."""
 
     client_id: str | None
@@ -83,7 +83,7 @@ class Sender(NamedTuple):
     level: int
 
 
-class Clock(NamedTuple):
+class ClockReading(NamedTuple):
     """Both clocks as of the round. `mono_ms` is `now` in whole ms."""
 
     wall_ms: int

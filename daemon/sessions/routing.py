@@ -8,11 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ...producer.accumulator.partitioners import BATCH_HEADER_BYTES, Keyless, Leader, Queue, choices_of
+from ...producer.accumulator.partitioners import (
+    BATCH_HEADER_BYTES,
+    KeylessPartitioner,
+    LedPartition,
+    QueueSize,
+    choices_of,
+)
 from ...wire import slices
 from ...wire.record_ids import ADDED_BYTES_MAX
-from ..ledger.partition_state import Ledger, PartitionState
-from ..ledger.slices import Log
+from ..ledger.partition_state import Ledger, LedgerPartition
+from ..ledger.slices import EntryLog
 
 KEYLESS_LOOKS: Final = 30
 """A topic without keyless frames is looked at so often before its loads are let go of: with thousands of partitions a look costs
@@ -25,19 +31,19 @@ class TopicFacts(NamedTuple):
     topic: str
     topic_id: bytes
     partition_count: int
-    leaders: tuple[Leader, ...]
+    leaders: tuple[LedPartition, ...]
     replicas_min: int
     message_bytes_max: int | None
     in_sync_min: int | None
 
 
-class Waiting(NamedTuple):
-    """What waits for a partition that has a leader. `late`: its node could not be sent to for longer than
+class PartitionQueueStats(NamedTuple):
+    """What waits for a partition that has a leader. `node_unavailable`: its node could not be sent to for longer than
     `partitioner.availability.timeout.ms`; `full`: its shard said lately that no open batch has room (BIP-9)."""
 
     partition: int
     batches: int
-    late: bool
+    node_unavailable: bool
     full: bool
 
 
@@ -47,17 +53,17 @@ class Route:
     go; `rack`: where leaders are preferred, "" anywhere."""
 
     topic: str
-    states: list[PartitionState]
+    states: list[LedgerPartition]
     checksums: list[int]
-    sticky: Keyless
+    sticky: KeylessPartitioner
     record_bytes_max: int
     rack: str = ""
-    leaders: tuple[Leader, ...] = ()
+    leaders: tuple[LedPartition, ...] = ()
     full: frozenset[int] = frozenset()
-    looks_due: int = 0
+    load_updates_left: int = 0
     """So many more times its loads are worth looking at; every keyless frame renews it."""
-    weak: bool = True
-    gone: str | None = None
+    single_replica: bool = True
+    missing_error: str | None = None
     """What a live broker said when it did not know the topic any more."""
     ids: bool = False
     """Its records carry the id header: sizes leave room for it."""
@@ -68,33 +74,33 @@ class Route:
     def partition_count(self) -> int:
         return len(self.states)
 
-    def keyless(self, nbytes: int) -> None:
+    def count_keyless(self, nbytes: int) -> None:
         """So many record bytes of one frame went to the sticky partition."""
-        self.looks_due = KEYLESS_LOOKS
+        self.load_updates_left = KEYLESS_LOOKS
         sticky = self.sticky
-        size = nbytes + BATCH_HEADER_BYTES if sticky.fresh else nbytes
+        size = nbytes + BATCH_HEADER_BYTES if sticky.just_switched else nbytes
         sticky.appended(size, all_batches_full=sticky.partition in self.full)
 
-    def learn(self, leaders: tuple[Leader, ...]) -> None:
+    def set_leaders(self, leaders: tuple[LedPartition, ...]) -> None:
         """Who leads what; loads are told anew after it."""
         self.leaders = leaders
-        self.sticky.learn(choices_of(self.partition_count, leaders, rack=self.rack))
+        self.sticky.update(choices_of(self.partition_count, leaders, rack=self.rack))
 
-    def look(self, waiting: Callable[[], Sequence[Waiting]], *, adaptive: bool) -> None:
+    def update_load(self, waiting: Callable[[], Sequence[PartitionQueueStats]], *, adaptive: bool) -> None:
         """See what waits, if keyless frames came of late; the last look takes everything back."""
-        if self.looks_due:
-            self.looks_due -= 1
-            self.loads(waiting() if self.looks_due else (), adaptive=adaptive)
+        if self.load_updates_left:
+            self.load_updates_left -= 1
+            self.set_load(waiting() if self.load_updates_left else (), adaptive=adaptive)
 
-    def loads(self, waiting: Sequence[Waiting], *, adaptive: bool) -> None:
+    def set_load(self, waiting: Sequence[PartitionQueueStats], *, adaptive: bool) -> None:
         """What waits, as far as it is known. It weighs the choice once every partition has been written to (ADP-1); a node that
         takes nothing is left out before that, too."""
         self.full = frozenset(each.partition for each in waiting if each.full)
-        queues: list[Queue] | None = None
-        weighs = all(state.next_ordinal for state in self.states) or any(each.late for each in waiting)
+        queues: list[QueueSize] | None = None
+        weighs = all(state.next_ordinal for state in self.states) or any(each.node_unavailable for each in waiting)
         if adaptive and weighs and len(waiting) == len(self.leaders):
-            queues = [Queue(each.partition, each.batches, each.late) for each in waiting]
-        self.sticky.learn(choices_of(self.partition_count, self.leaders, queues, self.rack))
+            queues = [QueueSize(each.partition, each.batches, each.node_unavailable) for each in waiting]
+        self.sticky.update(choices_of(self.partition_count, self.leaders, queues, self.rack))
 
 
 class Routing:
@@ -103,15 +109,15 @@ class Routing:
     def __init__(
         self,
         ledger: Ledger,
-        log: Log,
+        log: EntryLog,
         *,
         checksum: Callable[[bytes, int], int],
-        keyless: Callable[[], Keyless],
+        keyless: Callable[[], KeylessPartitioner],
         record_bytes_max: int,
         ids_of: Callable[[str], bool],
         rack: str = "",
     ) -> None:
-        """`keyless` makes what chooses partitions for one topic; `ids_of` tells whether a topic's records carry the id header."""
+        """`count_keyless` makes what chooses partitions for one topic; `ids_of` tells whether a topic's records carry the id header."""
         self._ledger = ledger
         self._log = log
         self._checksum = checksum
@@ -126,7 +132,7 @@ class Routing:
         """None: nothing is known of the topic."""
         return self._routes.get(topic)
 
-    def learn(self, facts: TopicFacts) -> Route:
+    def update_topic(self, facts: TopicFacts) -> Route:
         """Brokers answered. A topic never shrinks here: partitions that are numbered keep their records."""
         route = self._routes.get(facts.topic)
         if route is None:
@@ -135,13 +141,15 @@ class Routing:
             entry = self._ledger.new_partition_entry(facts.topic, facts.topic_id, index)
             _ = self._log.append(entry)
             self._ledger.apply(entry)
-            self._add(route, self._ledger.by_place[facts.topic, index])
+            self._add(route, self._ledger.by_topic_partition[facts.topic, index])
         if facts.message_bytes_max is not None:
-            route.record_bytes_max = self._room(min(self._record_bytes_max, facts.message_bytes_max), ids=route.ids)
-        route.gone = None
+            route.record_bytes_max = self._record_bytes_max_of(
+                min(self._record_bytes_max, facts.message_bytes_max), ids=route.ids
+            )
+        route.missing_error = None
         in_sync = facts.in_sync_min or 0
-        route.weak = min(in_sync, facts.replicas_min) < 2
-        route.learn(facts.leaders)
+        route.single_replica = min(in_sync, facts.replicas_min) < 2
+        route.set_leaders(facts.leaders)
         return route
 
     def routes(self) -> Iterable[Route]:
@@ -149,25 +157,33 @@ class Routing:
 
     def _recover(self) -> None:
         """Routes of the topics that the spool knows."""
-        places = sorted(self._ledger.by_place)
+        places = sorted(self._ledger.by_topic_partition)
         for topic, index in places:
             route = self._routes.get(topic)
             if route is None:
                 route = self._routes[topic] = self._new(topic)
             assert index == route.partition_count, "a topic's partitions are numbered without gaps"
-            self._add(route, self._ledger.by_place[topic, index])
+            self._add(route, self._ledger.by_topic_partition[topic, index])
         for route in self._routes.values():
-            route.learn(())
+            route.set_leaders(())
 
     def _new(self, topic: str) -> Route:
         ids = self._ids_of(topic)
-        return Route(topic, [], [], self._keyless(), self._room(self._record_bytes_max, ids=ids), self._rack, ids=ids)
+        return Route(
+            topic,
+            [],
+            [],
+            self._keyless(),
+            self._record_bytes_max_of(self._record_bytes_max, ids=ids),
+            self._rack,
+            ids=ids,
+        )
 
     @staticmethod
-    def _room(record_bytes_max: int, *, ids: bool) -> int:
+    def _record_bytes_max_of(record_bytes_max: int, *, ids: bool) -> int:
         """What a client may send: what is accepted can be sent with the header, too."""
         return max(record_bytes_max - ADDED_BYTES_MAX, 0) if ids else record_bytes_max
 
-    def _add(self, route: Route, state: PartitionState) -> None:
+    def _add(self, route: Route, state: LedgerPartition) -> None:
         route.states.append(state)
         route.checksums.append(self._checksum(slices.crc_prefix(route.topic, state.index), 0))

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from ...wire.frames import Ack, Code, Detail
 from ..ledger.client_sequences import ClientState
-from .flow_control import Credit
+from .flow_control import SessionCredit
 
 
-class SessionState(Enum):
+class RouterSessionState(Enum):
     """How far a session is."""
 
     GREETING = auto()
@@ -26,18 +26,18 @@ class SessionState(Enum):
     """Nothing is read, and nothing but a last REFUSED is written."""
 
 
-NEXT: Final[dict[SessionState, frozenset[SessionState]]] = {
-    SessionState.GREETING: frozenset({SessionState.OPEN, SessionState.CLOSED}),
-    SessionState.OPEN: frozenset({SessionState.LEAVING, SessionState.CLOSED}),
-    SessionState.LEAVING: frozenset({SessionState.CLOSED}),
-    SessionState.CLOSED: frozenset(),
+TRANSITIONS: Final[dict[RouterSessionState, frozenset[RouterSessionState]]] = {
+    RouterSessionState.GREETING: frozenset({RouterSessionState.OPEN, RouterSessionState.CLOSED}),
+    RouterSessionState.OPEN: frozenset({RouterSessionState.LEAVING, RouterSessionState.CLOSED}),
+    RouterSessionState.LEAVING: frozenset({RouterSessionState.CLOSED}),
+    RouterSessionState.CLOSED: frozenset(),
 }
 
 FLUSHES_MAX: Final = 1_024
 """FLUSH messages of one session that may be unanswered."""
 
 
-class Peer(NamedTuple):
+class PeerCredentials(NamedTuple):
     """Who is on the other end, as the kernel says. The pid is for logs only."""
 
     pid: int
@@ -45,7 +45,7 @@ class Peer(NamedTuple):
     gid: int
 
 
-class Wait(Enum):
+class HoldReason(Enum):
     """Why a session is not read past its next frame."""
 
     TOPIC = auto()
@@ -57,36 +57,36 @@ class Wait(Enum):
 
 
 @dataclass(slots=True)
-class Hold:
+class HeldMessage:
     """A frame that was read and is not taken yet. It stays in the listener's buffer and is offered again."""
 
-    why: Wait
+    reason: HoldReason
     since: float
     topic: str
 
 
 @dataclass(slots=True)
 class OpenFlush:
-    """A FLUSH: `left` of the frames numbered below `place` are not answered yet."""
+    """A FLUSH: `remaining` of the frames numbered below `place` are not answered yet."""
 
     seq: int
-    place: int
-    left: int
+    position: int
+    remaining: int
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class RouterSession:
     """One connection. `unanswered` gives each open sequence its place in the order of this connection, which is what FLUSH
     counts by; `unflushed` holds the ordinal behind the last record for each partition written since the last FLUSH."""
 
     number: int
-    peer: Peer
-    credit: Credit
-    state: SessionState = SessionState.GREETING
+    peer: PeerCredentials
+    credit: SessionCredit
+    state: RouterSessionState = RouterSessionState.GREETING
     client: ClientState | None = None
     detail: Detail = Detail.SLICES
-    hold: Hold | None = None
-    place: int = 0
+    hold: HeldMessage | None = None
+    last_position: int = 0
     unanswered: dict[int, int] = field(default_factory=dict[int, int])
     flushes: deque[OpenFlush] = field(default_factory=deque[OpenFlush])
     unflushed: dict[int, int] = field(default_factory=dict[int, int])
@@ -98,17 +98,17 @@ class Session:
     """Of `messages`, so that one round's questions cannot pile up answers without a limit."""
     end_code: Code | None = None
 
-    def move(self, state: SessionState) -> None:
+    def transition_to(self, state: RouterSessionState) -> None:
         """Go on to `state`; anything the table does not have is a fault of ours."""
-        assert state in NEXT[self.state], f"{self.state} does not lead to {state}"
+        assert state in TRANSITIONS[self.state], f"{self.state} does not lead to {state}"
         self.state = state
 
-    def opened(self, seq: int) -> None:
+    def add_unanswered(self, seq: int) -> None:
         """`seq` is owed an answer on this connection."""
-        self.place += 1
-        self.unanswered[seq] = self.place
+        self.last_position += 1
+        self.unanswered[seq] = self.last_position
 
     @property
-    def owes_nothing(self) -> bool:
+    def all_answered(self) -> bool:
         """All that came was answered, and the answers were handed to the listener."""
         return not (self.unanswered or self.flushes or self.welcome or self.acks or self.messages)

@@ -4,19 +4,19 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from ...producer.kernel.frames import Scattered, SliceRows
+from ...producer.kernel.frames import ScatteredFrame, SliceRows
 from ...wire import slices
 from ..ledger.accept_clock import AcceptClock
 from ..ledger.entries import FrameEntry, SliceEntry
 from ..ledger.partition_state import Ledger
-from ..ledger.slices import FramePlace, PendingFrame, PendingSlice
-from .ports import Clock, Delivery, FrameStore, Sender
+from ..ledger.slices import FrameLocation, PendingFrame, PendingSlice
+from .ports import ClockReading, Delivery, FrameIdentity, FrameStore
 from .routing import Route
 
 _CRC: Final = struct.Struct("<I")
 
 
-class Staging:
+class FrameStaging:
     """Owner of the accept clock. Whether a frame is to be taken is `daemon/sessions/intake.py`'s."""
 
     def __init__(
@@ -31,18 +31,18 @@ class Staging:
         self._delivery = delivery
         self._checksum = checksum
         era, accept_ms = ledger.era, ledger.accept_ms
-        if ledger.books is not None:
-            era, accept_ms = max((era, accept_ms), ledger.books.clock)
-        self.accepting = AcceptClock(accept_ms, era)
+        if ledger.audit_counts is not None:
+            era, accept_ms = max((era, accept_ms), ledger.audit_counts.clock)
+        self.accept_clock = AcceptClock(accept_ms, era)
 
     def stage(
         self,
         route: Route,
-        scattered: Scattered,
-        sender: Sender,
+        scattered: ScatteredFrame,
+        sender: FrameIdentity,
         nbytes: int,
         unflushed: dict[int, int],
-        clock: Clock,
+        clock: ClockReading,
     ) -> PendingFrame:
         """Number the records, seal the slices, stage the entry, and have its slices delivered. `nbytes`: of the message;
         `unflushed`: the ordinal behind the last one of each partition goes there.
@@ -51,7 +51,7 @@ class Staging:
             NoSpaceError: the disk is full. Nothing was taken.
             SpoolFullError: the spool is at its limit. Nothing was taken.
         """
-        accept_ms = self.accepting.read(clock.wall_ms)
+        accept_ms = self.accept_clock.read(clock.wall_ms)
         entries = self._seal(route, scattered.slices, accept_ms)
         # One slice says for itself where all records went.
         partitions = scattered.partitions if len(entries) > 1 else None
@@ -62,7 +62,7 @@ class Staging:
             partitions,
             entries,
             self._ledger.incarnation if route.ids else 0,
-            self.accepting.steps_back,
+            self.accept_clock.steps_back,
         )
         place = self._store.append_frame(entry, [rows.data for rows in scattered.slices], created_ms=clock.mono_ms)
         self._ledger.apply(entry)
@@ -100,7 +100,7 @@ class Staging:
         return entries
 
     def _push(
-        self, unflushed: dict[int, int], frame: PendingFrame, entries: list[SliceEntry], place: FramePlace
+        self, unflushed: dict[int, int], frame: PendingFrame, entries: list[SliceEntry], place: FrameLocation
     ) -> None:
         push = self._delivery.push
         segment, created_ms, lsn = place.segment, frame.created_ms, place.lsn

@@ -30,7 +30,7 @@ def _libc_statx() -> _Statx | None:
 _statx: Final = _libc_statx()
 
 
-def born_ns(descriptor: int) -> int | None:
+def birth_time_ns(descriptor: int) -> int | None:
     """Ns since 1970; None where the file system or the kernel does not tell. Raise OSError for a descriptor that is not open."""
     if _statx is None:
         return None

@@ -15,7 +15,7 @@ _RETRY_S: Final = 0.25
 _WRITE_TRIES_MAX: Final = 8
 
 
-class FileMaker:
+class SegmentAllocator:
     """New segment files of one directory. The spare is for facts only: a frame gets a file only while a spare stands ready (`admit_frames`)."""
 
     def __init__(self, directory: Path, segment_bytes: int, disk: Disk) -> None:
@@ -23,7 +23,7 @@ class FileMaker:
         self._spare = directory / SPARE_NAME
         self._segment_bytes = segment_bytes
         self._disk = disk
-        self._refused_at: float | None = None
+        self._full_since: float | None = None
         self._spare_exists = self._spare.exists()
 
     @property
@@ -36,18 +36,18 @@ class FileMaker:
         found = os.statvfs(self._directory)
         return found.f_bavail * found.f_frsize
 
-    def keep_spare(self) -> None:
+    def ensure_spare(self) -> None:
         """Make the spare if it is missing and the disk has room."""
-        if not self._spare_exists and self._has_waited():
+        if not self._spare_exists and self._may_retry():
             try:
                 os.close(create(self._spare, self._segment_bytes, self._disk))
                 self._spare_exists = True
             except OSError as error:
                 self._note_full(error)
 
-    def space_may_be_back(self) -> None:
+    def space_freed(self) -> None:
         """A file was removed: ask again at once."""
-        self._refused_at = None
+        self._full_since = None
 
     def admit_frames(self) -> None:
         """To be asked before a file for frames is made, and before anything is prepared for it: the disk may just have been full.
@@ -55,11 +55,11 @@ class FileMaker:
         Raises:
             NoSpaceError: it was, or there is no spare.
         """
-        self.keep_spare()
-        if not self.has_spare or not self._has_waited():
+        self.ensure_spare()
+        if not self.has_spare or not self._may_retry():
             raise NoSpaceError("the disk is full")
 
-    def make(self, number: int, nbytes: int, least: int, *, for_frames: bool) -> tuple[int, int]:
+    def allocate(self, number: int, nbytes: int, least: int, *, for_frames: bool) -> tuple[int, int]:
         """A file for a segment: its descriptor and size. `nbytes` is what it should have; for facts, where the disk is full
         and the spare is gone, `least` will do.
 
@@ -90,16 +90,16 @@ class FileMaker:
             size = nbytes
         return fd, size
 
-    def _has_waited(self) -> bool:
-        return self._refused_at is None or monotonic() >= self._refused_at + _RETRY_S
+    def _may_retry(self) -> bool:
+        return self._full_since is None or monotonic() >= self._full_since + _RETRY_S
 
     def _note_full(self, error: OSError) -> None:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             raise error
-        self._refused_at = monotonic()
+        self._full_since = monotonic()
 
 
-def write_whole(disk: Disk, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+def write_all(disk: Disk, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
     """Write all of it; the number of bytes. After a short answer everything is written again from the start: an answer that
     claims more than was taken then does no harm.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..ledger.entries import ControlEntry, FrameEntry, Lsn
-from ..ledger.slices import FramePlace
+from ..ledger.slices import FrameLocation
 from .directory import SpoolError
 from .log import Spool
 
@@ -13,7 +13,7 @@ class SpoolBrokenError(Exception):
     """The log can be written no further. Nothing that was not written was answered; the process ends."""
 
 
-class FrameStore(NamedTuple):
+class SpoolFrameStore(NamedTuple):
     """Log and frame store of the cores."""
 
     spool: Spool
@@ -55,18 +55,18 @@ class FrameStore(NamedTuple):
         except (OSError, SpoolError) as error:
             raise SpoolBrokenError(f"segments cannot be synced: {error}") from error
 
-    def clean(self) -> None:
+    def remove_unneeded(self) -> None:
         """Remove the segments that nothing needs any more.
 
         Raises:
             SpoolBrokenError: the directory cannot be changed.
         """
         try:
-            _ = self.spool.clean()
+            _ = self.spool.remove_unneeded()
         except OSError as error:
             raise SpoolBrokenError(f"the spool cannot be cleaned: {error}") from error
 
-    def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FramePlace:
+    def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FrameLocation:
         """Stage one frame.
 
         Raises:

@@ -39,10 +39,10 @@ from ...runtime.host import boot_id
 from ...wire.errors import FrameError
 from ...wire.record_ids import INCARNATION_BITS
 from ..ledger import segment_scan
-from .birth_time import born_ns
+from .birth_time import birth_time_ns
 from .directory import Claim, SpoolError, claim
 from .disk import Disk
-from .files import write_whole
+from .files import write_all
 from .segment_files import is_segment_file, read_range, segment_numbers, segment_path
 
 NAME: Final = "identity"
@@ -73,10 +73,10 @@ class IdentityFile:
     file_born: int | None = None
 
 
-class Identity:
+class SpoolIdentity:
     """One start of one spool. Holds the directory's lock until `close`.
 
-    `start`: this router's start number, above 0 and unlike any other. `new_identity_reason`: why a new producer id must be
+    `start`: this router's start number, above 0 and unlike any other. `new_producer_id_reason`: why a new producer id must be
     asked for before anything is sent (IDN-9), None if the old one goes on. `power_cut`: the machine went down without an
     orderly stop, so cuts are hints and an unsynced tail may be torn. `was_clean`: the last stop was orderly.
     """
@@ -99,7 +99,7 @@ class Identity:
         allow_unsafe_filesystem: bool = False,
         restored: bool = False,
         disk: Disk | None = None,
-    ) -> "Identity":
+    ) -> "SpoolIdentity":
         """Lock the directory, and begin a start of the spool in it: the raised start number is on disk when this returns.
 
         Raises:
@@ -114,7 +114,7 @@ class Identity:
             raise
 
     @classmethod
-    def _begin(cls, claimed: Claim, *, restored: bool, disk: Disk) -> "Identity":
+    def _begin(cls, claimed: Claim, *, restored: bool, disk: Disk) -> "SpoolIdentity":
         found = os.fstat(claimed.descriptor)
         here = IdentityFile(
             version=VERSION,
@@ -124,7 +124,7 @@ class Identity:
             boot_id="",
             device=found.st_dev,
             inode=found.st_ino,
-            born=born_ns(claimed.descriptor),
+            born=birth_time_ns(claimed.descriptor),
             producer_id=None,
             reason="the spool is new",
             clean=False,
@@ -134,8 +134,12 @@ class Identity:
         serial, stored = _load(claimed.path)
         power_cut = False
         if stored is not None:
-            here = _with_file(here, claimed.path)
-            reason = "told to be restored" if restored else _copied(stored, here) or _emptied(stored, claimed.path)
+            here = _with_existing_file(here, claimed.path)
+            reason = (
+                "told to be restored"
+                if restored
+                else _copied_reason(stored, here) or _emptied_reason(stored, claimed.path)
+            )
             # An identity that is new for the same reason as at the last start numbers on where that one stopped.
             incarnation = stored.incarnation if reason is None else 0
             reason = reason or stored.reason
@@ -180,7 +184,7 @@ class Identity:
         return self._file.producer_id
 
     @property
-    def new_identity_reason(self) -> str | None:
+    def new_producer_id_reason(self) -> str | None:
         return self._file.reason
 
     @property
@@ -193,7 +197,7 @@ class Identity:
         """Under which records are numbered from now on."""
         return self._file.incarnation
 
-    def recovered(self, segment: int) -> None:
+    def mark_recovered(self, segment: int) -> None:
         """What recovery concluded from the last stop is on disk, in this segment: from now on a new stop counts.
 
         Raises:
@@ -202,7 +206,7 @@ class Identity:
         self._store(replace(self._file, boot_id=self.boot_id, clean=False, segment=segment))
 
     def set_producer_id(self, producer_id: int) -> None:
-        """The brokers gave an id; it is on disk when this returns. The reason stays until `settle`: a start that finds one
+        """The brokers gave an id; it is on disk when this returns. The reason stays until `confirm_producer_id`: a start that finds one
         asks for yet another id, because nobody knows which partitions use this one.
 
         Raises:
@@ -211,11 +215,11 @@ class Identity:
         self._store(replace(self._file, producer_id=producer_id))
 
     @property
-    def unsettled(self) -> bool:
+    def producer_id_unconfirmed(self) -> bool:
         """There is a new id, and its stamp rows may not be on disk."""
         return self._file.producer_id is not None and self._file.reason is not None
 
-    def settle(self) -> None:
+    def confirm_producer_id(self) -> None:
         """Every stamp row under the new id is on disk: it is the spool's from now on. The spool calls this.
 
         Raises:
@@ -223,7 +227,7 @@ class Identity:
         """
         self._store(replace(self._file, reason=None))
 
-    def renew(self, reason: str) -> None:
+    def require_new_producer_id(self, reason: str) -> None:
         """The spool cannot be trusted to be as new as what the brokers saw: ask for another id (IDN-9).
 
         Raises:
@@ -249,12 +253,12 @@ class Identity:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                file = _of_file(file, fd)
+                file = _with_file_identity(file, fd)
                 slot = _slot(self._serial, file)
                 is_new = os.fstat(fd).st_size == 0
                 if is_new:
                     self._disk.allocate(fd, _SLOTS * _SLOT_BYTES)
-                _ = write_whole(self._disk, fd, [slot], self._serial % _SLOTS * _SLOT_BYTES)
+                _ = write_all(self._disk, fd, [slot], self._serial % _SLOTS * _SLOT_BYTES)
                 self._disk.sync(fd)
             finally:
                 os.close(fd)
@@ -274,19 +278,19 @@ def _slot(serial: int, file: IdentityFile) -> bytes:
     return slot
 
 
-def _of_file(file: IdentityFile, descriptor: int) -> IdentityFile:
+def _with_file_identity(file: IdentityFile, descriptor: int) -> IdentityFile:
     """With what tells the file that it is written to from a copy."""
-    return replace(file, file_inode=os.fstat(descriptor).st_ino, file_born=born_ns(descriptor))
+    return replace(file, file_inode=os.fstat(descriptor).st_ino, file_born=birth_time_ns(descriptor))
 
 
-def _with_file(file: IdentityFile, directory: Path) -> IdentityFile:
+def _with_existing_file(file: IdentityFile, directory: Path) -> IdentityFile:
     """The same of the file that is there."""
     try:
         descriptor = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
         raise SpoolError(f"{directory / NAME} cannot be read: {error.strerror}") from error
     try:
-        return _of_file(file, descriptor)
+        return _with_file_identity(file, descriptor)
     finally:
         os.close(descriptor)
 
@@ -386,7 +390,7 @@ def _checked(stored: dict[str, object]) -> IdentityFile | None:
     )
 
 
-def _copied(stored: IdentityFile, here: IdentityFile) -> str | None:
+def _copied_reason(stored: IdentityFile, here: IdentityFile) -> str | None:
     """Why the directory is not the one the file was written in (IDN-9 b)."""
     if stored.machine_id != here.machine_id:
         return "the spool was copied from another machine"
@@ -408,7 +412,7 @@ def _differ(stored: int | None, here: int | None) -> bool:
     return stored is not None and here is not None and stored != here
 
 
-def _emptied(stored: IdentityFile, directory: Path) -> str | None:
+def _emptied_reason(stored: IdentityFile, directory: Path) -> str | None:
     if stored.producer_id is not None and not segment_numbers(directory):
         return "the spool was emptied"
     return None

@@ -31,21 +31,21 @@ from typing import Final
 from crc32c import crc32c
 
 from ...runtime.clock import monotonic, wall_ms
-from ..ledger.audit_counts import Books
-from ..ledger.client_sequences import SessionLimits, Sessions
+from ..ledger.audit_counts import AuditCounts
+from ..ledger.client_sequences import ClientStateLimits, ClientStates
 from ..ledger.entries import CheckpointEntry, ControlEntry, FrameEntry, Lsn, lsn, segment_of
 from ..ledger.entry_codec import SyncedEntry, pack_control, pack_frame_meta
 from ..ledger.segment_scan import ENTRY
 from ..ledger.segments import Segments, relocate
-from ..ledger.slices import FramePlace, SpoolFullError
+from ..ledger.slices import FrameLocation, SpoolFullError
 from .directory import SpoolError
 from .disk import Buffer, Disk
-from .files import FileMaker
-from .identity import Identity
-from .recovery import Recovered, Recovery, SegmentEnd, directory_numbers, sync_names
+from .files import SegmentAllocator
+from .identity import SpoolIdentity
+from .recovery import Recovered, Recovery, SegmentEnd, highest_segment_number, sync_directory
 from .segment_files import Quarantine, read_range, segment_path
 from .sync import Syncer, SyncJob
-from .tail import Body, Tail, TailLimits, frame_body
+from .tail import EntryBody, Tail, TailLimits, frame_body
 
 _SYNC_FAILURES_MAX: Final = 3
 _SEGMENTS_LEAST: Final = 8
@@ -65,7 +65,7 @@ class SpoolLimits:
     quarantine_bytes_max: int = 256 << 20
 
     @property
-    def segment_bytes_used(self) -> int:
+    def segment_bytes_effective(self) -> int:
         """The size of a segment file."""
         return min(self.segment_bytes, max(self.bytes_max // _SEGMENTS_LEAST, _SEGMENT_BYTES_LEAST))
 
@@ -78,19 +78,19 @@ class Spool:
     oldest write that waits for its sync, None without one.
     """
 
-    def __init__(self, identity: Identity, limits: SpoolLimits, ends: Sequence[SegmentEnd], *, disk: Disk) -> None:
+    def __init__(self, identity: SpoolIdentity, limits: SpoolLimits, ends: Sequence[SegmentEnd], *, disk: Disk) -> None:
         self._identity = identity
         self._directory = identity.claim.path
         self._limits = limits
         self._disk = disk
         self._ends = list(ends)
-        self._files = FileMaker(self._directory, limits.segment_bytes_used, disk)
+        self._files = SegmentAllocator(self._directory, limits.segment_bytes_effective, disk)
         self._syncer = Syncer(disk)
         self._tail: Tail | None = None
         self._recovered: Recovered | None = None
-        self._settle_at: Lsn | None = None
+        self._confirm_at: Lsn | None = None
         self._syncing_through = Lsn(0)
-        self._told_synced = Lsn(0)
+        self._logged_synced = Lsn(0)
         self._sync_failures = 0
         self._written_since: float | None = None
         self.segments = Segments()
@@ -100,7 +100,7 @@ class Spool:
         self.unsynced_records = 0
         """Records that a power cut would take: of frames staged or written, not synced."""
         self._unsynced_frames: deque[tuple[Lsn, int]] = deque()
-        self.on_relocated: Callable[[Mapping[Lsn, Lsn]], None] = _nobody_holds_references
+        self.on_relocated: Callable[[Mapping[Lsn, Lsn]], None] = _ignore_relocation
         for end in ends:
             self.segments.added(end.number, end.end)
 
@@ -110,11 +110,11 @@ class Spool:
         directory: Path,
         limits: SpoolLimits,
         *,
-        identity: Identity,
-        session_limits: SessionLimits | None = None,
+        identity: SpoolIdentity,
+        session_limits: ClientStateLimits | None = None,
         disk: Disk | None = None,
         alive: Callable[[], None] = lambda: None,
-        books: Books | None = None,
+        books: AuditCounts | None = None,
     ) -> "tuple[Spool, Recovered]":
         """Recover what is in the directory that `identity` holds. Follow with `begin` before anything is appended.
         `alive` is called again and again meanwhile. `books`: empty ones, to be kept with the ledger.
@@ -127,7 +127,7 @@ class Spool:
         recovered, ends = Recovery(
             directory,
             identity.spool,
-            Sessions(session_limits),
+            ClientStates(session_limits),
             Quarantine(directory, limits.quarantine_bytes_max),
             power_cut=identity.power_cut,
             now_ms=int(monotonic() * 1000),
@@ -139,11 +139,13 @@ class Spool:
         recovered.uncertain |= max((end.number for end in ends), default=-1) < identity.segment
         if recovered.uncertain:
             # One that was new already is not new enough: ordinals of its incarnation may be given out again.
-            identity.renew(identity.new_identity_reason or "synced entries of the spool are missing")
+            identity.require_new_producer_id(
+                identity.new_producer_id_reason or "synced entries of the spool are missing"
+            )
         spool = cls(identity, limits, ends, disk=disk)
         spool._recovered = recovered
         for part in recovered.slices:
-            spool.segments.took(part.segment, 1, part.created_ms)
+            spool.segments.frame_added(part.segment, 1, part.created_ms)
         for end in ends:
             spool.segments.sealed(end.number, end.end)
         return spool, recovered
@@ -159,30 +161,30 @@ class Spool:
         self._tail = tail = Tail(
             self._files,
             self.segments,
-            TailLimits(limits.bytes_max, limits.segment_bytes_used, limits.control_reserve_bytes),
+            TailLimits(limits.bytes_max, limits.segment_bytes_effective, limits.control_reserve_bytes),
             spool=self._identity.spool,
             router_start=self._identity.start,
             snapshot=snapshot,
             disk=self._disk,
         )
-        number = directory_numbers(self._directory, Quarantine(self._directory, limits.quarantine_bytes_max)) + 1
+        number = highest_segment_number(self._directory, Quarantine(self._directory, limits.quarantine_bytes_max)) + 1
         try:
             moved = self._begin_log(tail, number)
             self.write()
             for file in tail.written_files():
                 self._disk.sync(file)
-            self._files.keep_spare()
+            self._files.ensure_spare()
         except OSError as error:
             raise SpoolError(
                 f"no segment can be begun in {self._directory}: {error.strerror}; free some space, or mend the disk"
             ) from error
-        sync_names(self._identity.claim.descriptor, self._disk)
+        sync_directory(self._identity.claim.descriptor, self._disk)
         tail.directory_changed = False
         self._synced(self.written_through)
         if self._recovered is not None:
             relocate(moved, self._recovered.slices, self.segments)
             self._recovered = None
-        self._identity.recovered(number)
+        self._identity.mark_recovered(number)
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
@@ -193,9 +195,9 @@ class Spool:
             OSError: no room is left even for facts; the process ends.
         """
         kind, body = pack_control(entry)
-        return self._active.stage(Body(kind, len(body), crc32c(body), (body,)))
+        return self._active.stage(EntryBody(kind, len(body), crc32c(body), (body,)))
 
-    def append_frame(self, entry: FrameEntry, payloads: Sequence[Buffer], *, created_ms: int) -> FramePlace:
+    def append_frame(self, entry: FrameEntry, payloads: Sequence[Buffer], *, created_ms: int) -> FrameLocation:
         """Stage a frame and its slices: `payloads` one behind the other are what the entry's slices name. They must not
         change until a sync has covered them. `created_ms` is CLOCK_MONOTONIC.
 
@@ -205,20 +207,20 @@ class Spool:
         """
         tail = self._active
         body, starts = frame_body(pack_frame_meta(entry), payloads)
-        if tail.kept_bytes + body.length > self._limits.unsynced_bytes_max and tail.kept_bytes:
+        if tail.unsynced_bytes + body.length > self._limits.unsynced_bytes_max and tail.unsynced_bytes:
             raise SpoolFullError("too much waits for its sync")
         place = tail.stage(body)
         number = segment_of(place)
-        self.segments.took(number, len(payloads), created_ms)
+        self.segments.frame_added(number, len(payloads), created_ms)
         self._unsynced_frames.append((place, entry.count))
         self.unsynced_records += entry.count
         body_at = (place & 0xFFFFFFFF) + ENTRY.size
-        return FramePlace(place, number, [body_at + start for start in starts])
+        return FrameLocation(place, number, [body_at + start for start in starts])
 
     def has_room(self, nbytes: int) -> bool:
         """Whether a frame of so many bytes would be taken now."""
         tail = self._active
-        return tail.kept_bytes + nbytes <= self._limits.unsynced_bytes_max and tail.has_room(nbytes)
+        return tail.unsynced_bytes + nbytes <= self._limits.unsynced_bytes_max and tail.has_room(nbytes)
 
     def write(self) -> None:
         """Hand everything staged to the kernel. When this returns it survives the death of every process.
@@ -227,14 +229,14 @@ class Spool:
             OSError: the disk refuses; the process ends.
         """
         tail = self._active
-        if self._identity.unsettled and self._settle_at is None:
+        if self._identity.producer_id_unconfirmed and self._confirm_at is None:
             # The rows of a new producer id were appended right after it was stored: they are in this write.
-            self._settle_at = Lsn(tail.last + 1)
-            self._settle()
+            self._confirm_at = Lsn(tail.last + 1)
+            self._confirm_producer_id()
         if tail.last < self.written_through:
             return
-        if self._told_synced != self.synced_through:
-            self._told_synced = self.synced_through
+        if self._logged_synced != self.synced_through:
+            self._logged_synced = self.synced_through
             _ = self.append(SyncedEntry(self.synced_through))
         tail.write()
         self.written_through = Lsn(tail.last + 1)
@@ -263,7 +265,7 @@ class Spool:
     @property
     def unsynced_bytes(self) -> int:
         """Bytes that a power cut would take: staged or written, not synced."""
-        return self._active.kept_bytes
+        return self._active.unsynced_bytes
 
     def start_sync(self) -> bool:
         """Sync what is written, in the thread. False: nothing to do, or one runs."""
@@ -293,7 +295,7 @@ class Spool:
         if self._sync_failures >= _SYNC_FAILURES_MAX:
             raise error
         tail = self._active
-        moved = tail.write_again()
+        moved = tail.rewrite_unsynced()
         self.written_through = Lsn(tail.last + 1)
         self.on_relocated(moved)
         return self.synced_through
@@ -312,21 +314,21 @@ class Spool:
 
     def slice_ended(self, segment: int) -> None:
         """Every ordinal of a slice in this segment is resolved; the entry that says so was appended."""
-        self.segments.resolved(segment, self._active.last)
+        self.segments.slices_resolved(segment, self._active.last)
 
-    def clean(self) -> list[int]:
+    def remove_unneeded(self) -> list[int]:
         """Remove the segments that nothing needs any more; their numbers."""
         gone = self.segments.removable(self.synced_through)
         for number in gone:
-            self.remove(number)
-        self._files.keep_spare()
+            self.remove_segment(number)
+        self._files.ensure_spare()
         return gone
 
-    def remove(self, number: int) -> None:
+    def remove_segment(self, number: int) -> None:
         """Unlink a segment (SPL-9: after the entries that resolved its slices are synced)."""
         segment_path(self._directory, number).unlink(missing_ok=True)
         self.segments.removed(number)
-        self._files.space_may_be_back()
+        self._files.space_freed()
 
     def read_slice(self, segment: int, offset: int, length: int) -> bytes:
         """Bytes of a slice that was written.
@@ -337,7 +339,7 @@ class Spool:
         return read_range(segment_path(self._directory, segment), offset, length)
 
     def close(self, *, clean: bool) -> None:
-        """Let go of everything but the directory's lock. `clean`: an orderly stop; everything is written and synced first,
+        """Let go of everything but the directory's lock. `remove_unneeded`: an orderly stop; everything is written and synced first,
         and the next start trusts the cuts.
 
         Raises:
@@ -367,30 +369,30 @@ class Spool:
             return {}
         bodies = [(frame.lsn, self._read_frame(frame.lsn)) for frame in recovered.frames if frame.lsn >= unsynced_from]
         nbytes = sum(body.length for _, body in bodies)
-        if nbytes > self._limits.segment_bytes_used // 2 and nbytes > self._files.free_bytes() // 2:
+        if nbytes > self._limits.segment_bytes_effective // 2 and nbytes > self._files.free_bytes() // 2:
             # No room: recovery synced the old files, which is as good unless a sync of them had failed before.
             tail.begin(number, end)
             return {}
-        return tail.begin_again(number, unsynced_from, bodies)
+        return tail.begin_with_rewrite(number, unsynced_from, bodies)
 
-    def _read_frame(self, place: Lsn) -> Body:
+    def _read_frame(self, place: Lsn) -> EntryBody:
         path, offset = segment_path(self._directory, segment_of(place)), place & 0xFFFFFFFF
         _, kind, length, body_crc, _ = ENTRY.unpack(read_range(path, offset, ENTRY.size))
-        return Body(kind, length, body_crc, (read_range(path, offset + ENTRY.size, length),))
+        return EntryBody(kind, length, body_crc, (read_range(path, offset + ENTRY.size, length),))
 
     @property
     def _active(self) -> Tail:
         assert self._tail is not None, "begin comes first"
         return self._tail
 
-    def _settle(self) -> None:
-        if self._settle_at is not None and self.synced_through >= self._settle_at:
-            self._settle_at = None
-            self._identity.settle()
+    def _confirm_producer_id(self) -> None:
+        if self._confirm_at is not None and self.synced_through >= self._confirm_at:
+            self._confirm_at = None
+            self._identity.confirm_producer_id()
 
     def _synced(self, through: Lsn) -> None:
         self.synced_through = through
-        self._settle()
+        self._confirm_producer_id()
         self.unsynced_since = self._written_since if self.unsynced else None
         self._active.synced(through)
         frames = self._unsynced_frames
@@ -398,5 +400,5 @@ class Spool:
             self.unsynced_records -= frames.popleft()[1]
 
 
-def _nobody_holds_references(_moved: Mapping[Lsn, Lsn]) -> None:
+def _ignore_relocation(_moved: Mapping[Lsn, Lsn]) -> None:
     """Until the router says who is to be told."""

@@ -24,18 +24,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...wire.errors import FrameError
-from ..ledger.audit_counts import Books
-from ..ledger.client_sequences import Sessions
+from ..ledger.audit_counts import AuditCounts
+from ..ledger.client_sequences import ClientStates
 from ..ledger.entries import Lsn, lsn
-from ..ledger.entry_codec import Kind, SyncedEntry, unpack
+from ..ledger.entry_codec import EntryType, SyncedEntry, unpack
 from ..ledger.partition_state import Ledger
-from ..ledger.replay import LostRange, Replay, telling
-from ..ledger.segment_scan import ENTRIES_AT, ENTRY, Damage, EntryHeaders, read_segment_header
+from ..ledger.replay import LostRange, Replay, with_keepalive
+from ..ledger.segment_scan import ENTRIES_AT, ENTRY, EntryHeaders, SegmentDamage, read_segment_header
 from ..ledger.slices import PendingFrame, PendingSlice
 from .directory import SpoolError
 from .disk import Disk
 from .segment_files import Quarantine, is_segment_file, segment_numbers, segment_path, sync_file, truncate
-from .segment_reader import Segment, SegmentReader
+from .segment_reader import SpoolSegment, SpoolSegmentReader
 
 
 @dataclass(slots=True)
@@ -51,8 +51,8 @@ class RecoveryReport:
     corrupt_bytes: int = 0
     quarantine_full: bool = False
     foreign_files: list[str] = field(default_factory=list)
-    mended: int = 0
-    differences: int = 0
+    repaired: int = 0
+    checkpoint_mismatches: int = 0
     lost: list[LostRange] = field(default_factory=list)
 
 
@@ -64,7 +64,7 @@ class Recovered:
     is none."""
 
     ledger: Ledger
-    sessions: Sessions
+    clients: ClientStates
     frames: list[PendingFrame]
     slices: list[PendingSlice]
     report: RecoveryReport
@@ -86,7 +86,7 @@ class Recovery:
         self,
         directory: Path,
         spool: int,
-        sessions: Sessions,
+        sessions: ClientStates,
         quarantine: Quarantine,
         *,
         power_cut: bool,
@@ -94,7 +94,7 @@ class Recovery:
         wall_ms: int,
         disk: Disk,
         alive: Callable[[], None],
-        books: Books | None = None,
+        books: AuditCounts | None = None,
     ) -> None:
         """`alive` is called again and again while it runs: a large spool takes longer than a watchdog waits."""
         self._directory = directory
@@ -109,7 +109,7 @@ class Recovery:
         self._void: list[SegmentEnd] = []
         self._uncertain = False
         self._gap_before = False
-        self._start_before = 0
+        self._previous_start = 0
         self._unsynced: deque[Lsn] = deque()
 
     def run(self) -> tuple[Recovered, list[SegmentEnd]]:
@@ -120,13 +120,13 @@ class Recovery:
         """
         try:
             numbers = self._own_segments()
-            reader = SegmentReader(self._directory, self._spool, numbers)
+            reader = SpoolSegmentReader(self._directory, self._spool, numbers)
             for place, number in enumerate(numbers):
                 self._alive()
                 if reader.is_void(number):
                     truncate(segment_path(self._directory, number), 0, self._disk)
                     self._void.append(SegmentEnd(number, 0))
-                elif not self._feed(reader, number, numbers[place + 1 :]):
+                elif not self._recover_segment(reader, number, numbers[place + 1 :]):
                     break
             for end in [*self._ends, *self._void]:
                 self._alive()
@@ -135,12 +135,12 @@ class Recovery:
         except OSError as error:
             raise SpoolError(f"the spool in {self._directory} cannot be read: {error}") from error
         done = self._replay.finish(power_cut=self._power_cut, alive=self._alive)
-        self._report.mended = self._replay.mended
-        self._report.differences = self._replay.differences
+        self._report.repaired = self._replay.repaired
+        self._report.checkpoint_mismatches = self._replay.checkpoint_mismatches
         self._report.lost = done.lost
         recovered = Recovered(
             self._replay.ledger,
-            self._replay.sessions,
+            self._replay.clients,
             done.frames,
             done.slices,
             self._report,
@@ -158,7 +158,7 @@ class Recovery:
                 numbers.append(number)
             else:
                 self._report.foreign_files.append(path.name)
-                _ = self._quarantine.take(path)
+                _ = self._quarantine.move_file(path)
         return numbers
 
     def _is_foreign(self, path: Path) -> bool:
@@ -174,27 +174,27 @@ class Recovery:
             return False  # damaged, perhaps: its entries tell
         return header.spool != self._spool or f"{header.segment:016x}" != path.stem
 
-    def _feed(self, reader: SegmentReader, number: int, later: list[int]) -> bool:
+    def _recover_segment(self, reader: SpoolSegmentReader, number: int, later: list[int]) -> bool:
         """Fold one segment; False: the log ends in it."""
         segment = reader.read(number)
         found = segment.scan
         damages = reader.damages(segment, is_last=not later)
         cut = self._end_of_log(reader, segment, damages, later) if damages else None
         if cut is not None:
-            self._fold(segment, cut, damaged=False)
-            self._drop(reader, segment, cut, later)
+            self._replay_segment(segment, cut, damaged=False)
+            self._truncate_log(reader, segment, cut, later)
             return False
         for damage in damages:
-            self._set_aside(segment, damage)
+            self._quarantine_damage(segment, damage)
         end = 0 if segment.header_is_bad and not found.entries else found.end
-        self._fold(segment, end, damaged=bool(damages))
+        self._replay_segment(segment, end, damaged=bool(damages))
         if segment.path.stat().st_size > end and not self._report.quarantine_full:
             truncate(segment.path, end, self._disk)
         self._ends.append(SegmentEnd(number, end))
         return True
 
     def _end_of_log(
-        self, reader: SegmentReader, segment: Segment, damages: list[Damage], later: list[int]
+        self, reader: SpoolSegmentReader, segment: SpoolSegment, damages: list[SegmentDamage], later: list[int]
     ) -> int | None:
         """Where a crash tore the log's unsynced end; None: the damage has another cause."""
         if self._power_cut:
@@ -204,34 +204,34 @@ class Recovery:
             return None
         return segment.scan.torn.start if self._is_short_write(segment, segment.scan.torn) else None
 
-    def _is_short_write(self, segment: Segment, torn: Damage) -> bool:
+    def _is_short_write(self, segment: SpoolSegment, torn: SegmentDamage) -> bool:
         """Whether a write that a kill cut short leaves this: the beginning of an entry, and nothing behind it."""
         if torn.end - torn.start < ENTRY.size:
             return True
         header = EntryHeaders(self._spool, segment.number).read(segment.data, torn.start)
         return header is not None and torn.end < torn.start + ENTRY.size + header[1]
 
-    def _fold(self, segment: Segment, end: int, *, damaged: bool) -> None:
+    def _replay_segment(self, segment: SpoolSegment, end: int, *, damaged: bool) -> None:
         before = self._ends[-1] if self._ends else None
         whole = (
             before is not None
             and not self._gap_before
-            and segment.follows(lsn(before.number, before.end), self._start_before)
+            and segment.follows(lsn(before.number, before.end), self._previous_start)
         )
-        self._start_before = 0 if segment.header is None else segment.header.router_start
-        self._replay.segment(continuous=whole, rewrites=segment.rewrites)
+        self._previous_start = 0 if segment.header is None else segment.header.router_start
+        self._replay.begin_segment(continuous=whole, rewrites=segment.rewrites)
         checkpoint = False
         before_entries = self._report.entries
-        for raw in telling(segment.scan.entries, self._alive):
+        for raw in with_keepalive(segment.scan.entries, self._alive):
             if raw.offset >= end:
                 break
             try:
                 entry, payload = unpack(raw.kind, raw.body)
             except FrameError:
                 damaged = True
-                self._set_aside(segment, Damage(raw.offset, raw.offset + ENTRY.size + len(raw.body)))
+                self._quarantine_damage(segment, SegmentDamage(raw.offset, raw.offset + ENTRY.size + len(raw.body)))
                 continue
-            checkpoint = checkpoint or raw.kind == Kind.CHECKPOINT
+            checkpoint = checkpoint or raw.kind == EntryType.CHECKPOINT
             place = lsn(segment.number, raw.offset)
             self._replay.add(place, entry, raw.offset + ENTRY.size + payload)
             self._report.entries += 1
@@ -247,14 +247,14 @@ class Recovery:
         self._report.segments += 1
         self._report.nbytes += end
 
-    def _set_aside(self, segment: Segment, damage: Damage) -> None:
+    def _quarantine_damage(self, segment: SpoolSegment, damage: SegmentDamage) -> None:
         self._report.corrupt_entries += 1
         self._report.corrupt_bytes += damage.end - damage.start
         view = memoryview(segment.data)[damage.start : damage.end]
         if not self._quarantine.copy(segment.number, damage.start, view):
             self._report.quarantine_full = True
 
-    def _drop(self, reader: SegmentReader, segment: Segment, cut: int, later: list[int]) -> None:
+    def _truncate_log(self, reader: SpoolSegmentReader, segment: SpoolSegment, cut: int, later: list[int]) -> None:
         """The log ends at `cut`: whatever lies behind it was never synced."""
         for number in reversed(later):
             path = segment_path(self._directory, number)
@@ -262,7 +262,7 @@ class Recovery:
                 path.unlink()
                 continue
             self._report.dropped_bytes += path.stat().st_size
-            _ = self._quarantine.take(path)
+            _ = self._quarantine.move_file(path)
         whole_behind = segment.scan.end - cut
         if whole_behind > 0:
             self._report.dropped_bytes += whole_behind
@@ -274,12 +274,12 @@ class Recovery:
         self._ends.append(SegmentEnd(segment.number, cut))
 
 
-def directory_numbers(directory: Path, quarantine: Quarantine) -> int:
+def highest_segment_number(directory: Path, quarantine: Quarantine) -> int:
     """The highest segment number that was ever used here, as far as files tell; -1: none."""
     return max([*segment_numbers(directory), *quarantine.numbers()], default=-1)
 
 
-def sync_names(directory: int, disk: Disk) -> None:
+def sync_directory(directory: int, disk: Disk) -> None:
     """Make moves and cuts durable.
 
     Raises:

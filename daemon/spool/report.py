@@ -14,16 +14,16 @@ from typing import Final
 from ...runtime.clock import monotonic, wall_ms
 from ...wire.errors import FrameError
 from ...wire.record_ids import incarnation_text
-from ..ledger.client_sequences import Sessions
+from ..ledger.client_sequences import ClientStates
 from ..ledger.entries import FrameEntry, Lsn, lsn
-from ..ledger.entry_codec import Kind, SpoolEntry, unpack
+from ..ledger.entry_codec import EntryType, SpoolEntry, unpack
 from ..ledger.partition_state import Ledger
 from ..ledger.replay import Replay
-from ..ledger.segment_scan import ENTRY, Damage, RawEntry
+from ..ledger.segment_scan import ENTRY, RawEntry, SegmentDamage
 from ..ledger.slice_rows import check_slice
 from .identity import read_identity
 from .segment_files import QUARANTINE_NAME, is_segment_file, segment_numbers, segment_path
-from .segment_reader import Segment, SegmentReader
+from .segment_reader import SpoolSegment, SpoolSegmentReader
 
 _ROWS_SHOWN_MAX: Final = 1_000
 
@@ -108,7 +108,7 @@ class SpoolReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SpoolDamage:
     """Something damaged: bytes `start` to `end` of a segment."""
 
     segment: int
@@ -127,7 +127,7 @@ class VerifyReport:
     slices: int
     nbytes: int
     torn_bytes: int
-    found: list[Found] = field(default_factory=list)
+    found: list[SpoolDamage] = field(default_factory=list)
 
     @property
     def damaged(self) -> bool:
@@ -151,7 +151,7 @@ def show(directory: Path) -> SpoolReport:
     Raises:
         OSError: the directory, or a file in it, cannot be read.
     """
-    reader = _Walk(directory)
+    reader = _SpoolWalk(directory)
     segments = [reader.count(segment) for segment in reader.segments()]
     done = reader.replay.finish(power_cut=False)
     identity = read_identity(directory)
@@ -167,7 +167,7 @@ def show(directory: Path) -> SpoolReport:
         partitions=_partitions(reader.replay.ledger),
         clients=[
             ClientReport(state.client_id, state.uid, state.high, len(state.gaps), len(state.pending))
-            for state in reader.replay.sessions.by_id.values()
+            for state in reader.replay.clients.by_id.values()
         ],
         pending_slices=len(done.slices),
         quarantined_files=len(os.listdir(quarantine)) if quarantine.is_dir() else 0,  # noqa: PTH208
@@ -180,15 +180,15 @@ def verify(directory: Path) -> VerifyReport:
     Raises:
         OSError: the directory, or a file in it, cannot be read.
     """
-    walk = _Walk(directory)
+    walk = _SpoolWalk(directory)
     entries = slices = nbytes = torn = 0
-    found: list[Found] = []
+    found: list[SpoolDamage] = []
     for segment in walk.segments():
         report = walk.count(segment)
         entries += len(segment.scan.entries)
         nbytes += report.nbytes
         torn += report.torn_bytes
-        found += [Found(segment.number, start, end, "not what was written") for start, end in report.damages]
+        found += [SpoolDamage(segment.number, start, end, "not what was written") for start, end in report.damages]
         for raw in segment.scan.entries:
             checked, wrong = _check_entry(segment, raw, walk.replay.ledger)
             slices += checked
@@ -196,7 +196,7 @@ def verify(directory: Path) -> VerifyReport:
     return VerifyReport(str(directory), walk.read, entries, slices, nbytes, torn, found)
 
 
-class _Walk:
+class _SpoolWalk:
     """Reads and folds segment after segment, changing nothing."""
 
     def __init__(self, directory: Path) -> None:
@@ -205,14 +205,14 @@ class _Walk:
         self._numbers = [
             number for number in segment_numbers(directory) if is_segment_file(segment_path(directory, number))
         ]
-        self._reader = SegmentReader(directory, identity.spool, self._numbers)
+        self._reader = SpoolSegmentReader(directory, identity.spool, self._numbers)
         self._end = Lsn(0)
         self._damaged = True
         self._start_before = 0
         self.read = 0
-        self.replay = Replay(Sessions(), now_ms=int(monotonic() * 1000), wall_ms=wall_ms())
+        self.replay = Replay(ClientStates(), now_ms=int(monotonic() * 1000), wall_ms=wall_ms())
 
-    def segments(self) -> Iterator[Segment]:
+    def segments(self) -> Iterator[SpoolSegment]:
         """All that are there, oldest first."""
         for number in self._numbers:
             if self._reader.is_void(number):
@@ -223,7 +223,7 @@ class _Walk:
                 continue
             yield segment
 
-    def count(self, segment: Segment) -> SegmentReport:
+    def count(self, segment: SpoolSegment) -> SegmentReport:
         """Fold a segment into the tables, and say what is in it."""
         is_last = segment.number == self._numbers[-1]
         # The newest segment of a live spool may not have its header yet.
@@ -233,17 +233,17 @@ class _Walk:
             torn = segment.scan.torn.end - segment.scan.torn.start
             damages = damages[:-1]
         whole = not self._damaged and segment.follows(self._end, self._start_before)
-        self.replay.segment(continuous=whole, rewrites=segment.rewrites)
+        self.replay.begin_segment(continuous=whole, rewrites=segment.rewrites)
         self._start_before = 0 if segment.header is None else segment.header.router_start
         kinds: Counter[str] = Counter()
         records = 0
         for raw in segment.scan.entries:
             entry, payload = _entry(raw)
             if entry is None:
-                damages.append(Damage(raw.offset, raw.offset + ENTRY.size + len(raw.body)))
+                damages.append(SegmentDamage(raw.offset, raw.offset + ENTRY.size + len(raw.body)))
                 continue
             self.replay.add(lsn(segment.number, raw.offset), entry, raw.offset + ENTRY.size + payload)
-            kinds[Kind(raw.kind).name.lower()] += 1
+            kinds[EntryType(raw.kind).name.lower()] += 1
             records += entry.count if isinstance(entry, FrameEntry) else 0
         self.replay.prune()
         self._end, self._damaged = lsn(segment.number, segment.scan.end), bool(damages)
@@ -261,12 +261,12 @@ def _entry(raw: RawEntry) -> tuple[SpoolEntry | None, int]:
         return None, 0
 
 
-def _check_entry(segment: Segment, raw: RawEntry, ledger: Ledger) -> tuple[int, list[Found]]:
+def _check_entry(segment: SpoolSegment, raw: RawEntry, ledger: Ledger) -> tuple[int, list[SpoolDamage]]:
     """Check the slices of a frame by their own checksums: how many, and what is wrong."""
     entry, payload = _entry(raw)
     if not isinstance(entry, FrameEntry):
         return 0, []
-    found: list[Found] = []
+    found: list[SpoolDamage] = []
     checked = 0
     for part in entry.slices:
         state = ledger.by_number.get(part.partition)
@@ -278,7 +278,9 @@ def _check_entry(segment: Segment, raw: RawEntry, ledger: Ledger) -> tuple[int, 
             _ = check_slice(bytes(raw.body[start : start + part.length]), state.topic, state.index)
         except FrameError as error:
             at = raw.offset + ENTRY.size + start
-            found.append(Found(segment.number, at, at + part.length, f"slice of {state.topic}-{state.index}: {error}"))
+            found.append(
+                SpoolDamage(segment.number, at, at + part.length, f"slice of {state.topic}-{state.index}: {error}")
+            )
     return checked, found
 
 
@@ -292,8 +294,8 @@ def _partitions(ledger: Ledger) -> list[PartitionReport]:
             mark=state.mark,
             pending=state.pending,
             holes=[(hole.first, hole.count) for hole in state.holes],
-            cuts=len(state.cuts),
-            cuts_are_facts=state.cuts_are_facts,
+            cuts=len(state.batch_bounds),
+            cuts_are_facts=state.batch_bounds_are_facts,
             generation=state.generation,
             leader_epoch=state.leader_epoch,
             producer_id=state.rows[-1].producer_id if state.rows else -1,

@@ -165,7 +165,7 @@ class Quarantine:
             return False
         return True
 
-    def take(self, path: Path) -> Path:
+    def move_file(self, path: Path) -> Path:
         """Move a whole file in; its number is not used again."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         target = self._directory / path.name

@@ -7,18 +7,26 @@ from typing import NamedTuple
 
 from ...wire.errors import FrameError
 from ..ledger.entries import Lsn, lsn, segment_of
-from ..ledger.entry_codec import Kind, SpoolEntry, SyncedEntry, VoidEntry, unpack
-from ..ledger.segment_scan import ENTRIES_AT, ENTRY, Damage, Scan, SegmentHeader, read_segment_header, scan
+from ..ledger.entry_codec import EntryType, SpoolEntry, SyncedEntry, VoidEntry, unpack
+from ..ledger.segment_scan import (
+    ENTRIES_AT,
+    ENTRY,
+    SegmentDamage,
+    SegmentHeader,
+    SegmentScan,
+    read_segment_header,
+    scan_segment,
+)
 from .segment_files import read_whole, segment_path
 
 
-class Segment(NamedTuple):
+class SpoolSegment(NamedTuple):
     """One segment, read whole. `header` None: it is damaged."""
 
     number: int
     path: Path
     data: bytearray
-    scan: Scan
+    scan: SegmentScan
     header: SegmentHeader | None
 
     @property
@@ -41,7 +49,7 @@ class Segment(NamedTuple):
         )
 
 
-class SegmentReader:
+class SpoolSegmentReader:
     """The segments of one spool, by number. Every method raises OSError where a file cannot be read; one that a live router
     removes meanwhile counts as gone."""
 
@@ -53,7 +61,7 @@ class SegmentReader:
         self._voids: list[VoidEntry] = []
         self._voids = self._find_voids()
 
-    def read(self, number: int) -> Segment:
+    def read(self, number: int) -> SpoolSegment:
         """A segment, without the part of it that is void."""
         path = segment_path(self._directory, number)
         data = read_whole(path)
@@ -63,21 +71,21 @@ class SegmentReader:
         void_from = self._void_from(number)
         if void_from is not None and void_from < len(data):
             del data[void_from:]
-        return Segment(number, path, data, scan(data, self._spool, number), header)
+        return SpoolSegment(number, path, data, scan_segment(data, self._spool, number), header)
 
-    def damages(self, segment: Segment, *, is_last: bool) -> list[Damage]:
+    def damages(self, segment: SpoolSegment, *, is_last: bool) -> list[SegmentDamage]:
         """Every place that does not hold what was written there, ascending. In the last segment that may be nothing but a
         write that was cut short."""
         found = segment.scan
         damages = list(found.damages)
         if segment.header_is_bad and (found.entries or (not is_last and any(segment.data[:ENTRIES_AT]))):
-            damages.insert(0, Damage(0, ENTRIES_AT))
+            damages.insert(0, SegmentDamage(0, ENTRIES_AT))
         if found.torn is not None:
             damages.append(found.torn)
         else:
             end = self._known_end(segment.number)
             if end > found.end:
-                damages.append(Damage(found.end, end))
+                damages.append(SegmentDamage(found.end, end))
         return damages
 
     def is_void(self, number: int) -> bool:
@@ -89,7 +97,7 @@ class SegmentReader:
         with segment_path(self._directory, number).open("rb") as file:
             return not file.read(ENTRIES_AT + ENTRY.size).strip(b"\0")
 
-    def known_synced(self, segment: Segment) -> Lsn:
+    def known_synced(self, segment: SpoolSegment) -> Lsn:
         """The largest place that some entry knows to be synced, in this segment and later ones."""
         best = _synced_in(segment.scan)
         for number in self._numbers:
@@ -115,9 +123,13 @@ class SegmentReader:
                 continue
             notes: list[VoidEntry] = []
             for other in self._numbers[place:]:
-                if not self._is_of(other, header.router_start):
+                if not self._may_be_of_start(other, header.router_start):
                     break
-                notes += [note for note in _notes(self.read(other).scan, Kind.VOID) if isinstance(note, VoidEntry)]
+                notes += [
+                    note
+                    for note in _entries_of_type(self.read(other).scan, EntryType.VOID)
+                    if isinstance(note, VoidEntry)
+                ]
                 if any(note.end == lsn(number, 0) for note in notes):
                     break
             else:
@@ -126,7 +138,7 @@ class SegmentReader:
             found += notes if proven else [VoidEntry(lsn(number, 0), lsn(other, 0))]
         return found
 
-    def _is_of(self, number: int, router_start: int) -> bool:
+    def _may_be_of_start(self, number: int, router_start: int) -> bool:
         """Whether a segment may be of this start of a router; of one without a header that is not known."""
         header = self._headers[number]
         return header is None or header.router_start == router_start
@@ -145,7 +157,7 @@ class SegmentReader:
         return max((place & 0xFFFFFFFF for place in places if segment_of(place) == number), default=0)
 
 
-def _notes(found: Scan, kind: Kind) -> list[SpoolEntry]:
+def _entries_of_type(found: SegmentScan, kind: EntryType) -> list[SpoolEntry]:
     """Entries of the spool's own kinds; those of a wrong shape are told of elsewhere."""
     notes: list[SpoolEntry] = []
     for raw in found.entries:
@@ -157,6 +169,6 @@ def _notes(found: Scan, kind: Kind) -> list[SpoolEntry]:
     return notes
 
 
-def _synced_in(found: Scan) -> Lsn:
-    marks = [note.through for note in _notes(found, Kind.SYNCED) if isinstance(note, SyncedEntry)]
+def _synced_in(found: SegmentScan) -> Lsn:
+    marks = [note.through for note in _entries_of_type(found, EntryType.SYNCED) if isinstance(note, SyncedEntry)]
     return max(marks, default=Lsn(0))

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from ..ledger.entries import CheckpointEntry, Lsn, lsn, segment_of
-from ..ledger.entry_codec import Kind, VoidEntry, pack_control
+from ..ledger.entry_codec import EntryType, VoidEntry, pack_control
 from ..ledger.segment_scan import ENTRIES_AT, ENTRY, EntryHeaders, SegmentHeader, pack_segment_header, padded
 from ..ledger.segments import Segments
 from ..ledger.slices import SpoolFullError
 from .disk import Buffer, Disk
-from .files import FileMaker, write_whole
+from .files import SegmentAllocator, write_all
 
 _IOVECS_MAX: Final = 1_000
 _WRITE_BYTES: Final = 128 << 10
@@ -33,7 +33,7 @@ class TailLimits(NamedTuple):
     control_reserve_bytes: int
 
 
-class Body(NamedTuple):
+class EntryBody(NamedTuple):
     """An entry before it has its place."""
 
     kind: int
@@ -42,11 +42,11 @@ class Body(NamedTuple):
     buffers: tuple[Buffer, ...]
 
 
-class _Kept(NamedTuple):
+class _UnsyncedEntry(NamedTuple):
     """An entry that no sync covers yet, for the case that the next one fails."""
 
     place: Lsn
-    body: Body
+    body: EntryBody
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +68,7 @@ class Tail:
 
     def __init__(
         self,
-        files: FileMaker,
+        files: SegmentAllocator,
         segments: Segments,
         limits: TailLimits,
         *,
@@ -85,8 +85,8 @@ class Tail:
         self._snapshot = snapshot
         self._disk = disk
         self._open: list[_OpenSegment] = []
-        self._kept: deque[_Kept] = deque()
-        self.kept_bytes = 0
+        self._unsynced: deque[_UnsyncedEntry] = deque()
+        self.unsynced_bytes = 0
         self.last = Lsn(0)
         self.directory_changed = False
 
@@ -98,19 +98,21 @@ class Tail:
         """
         self._start_segment(number, continues, 0, for_frames=False)
 
-    def begin_again(self, number: int, unsynced_from: Lsn, frames: Sequence[tuple[Lsn, Body]]) -> dict[Lsn, Lsn]:
+    def begin_with_rewrite(
+        self, number: int, unsynced_from: Lsn, frames: Sequence[tuple[Lsn, EntryBody]]
+    ) -> dict[Lsn, Lsn]:
         """As `begin`, where an earlier router may have died of a failed sync: from `unsynced_from` on nothing old counts. The
         frames that are pending from there on are written again; old places to new ones.
 
         Raises:
             OSError: there is no room, not even the spare's.
         """
-        self._start_segment(number, _begin_of(unsynced_from), 0, for_frames=False, rewrites=True)
+        self._start_segment(number, _rewrite_start(unsynced_from), 0, for_frames=False, rewrites=True)
         moved = {place: self._stage_moved(body) for place, body in frames}
         self._stage_void(unsynced_from, number)
         return moved
 
-    def stage(self, body: Body) -> Lsn:
+    def stage(self, body: EntryBody) -> Lsn:
         """Give an entry its place, in a new segment if need be.
 
         Raises:
@@ -120,11 +122,11 @@ class Tail:
         """
         total = padded(ENTRY.size + body.length)
         active = self._open[-1]
-        room = active.size - (self._limits.control_reserve_bytes if body.kind == Kind.FRAME else 0)
+        room = active.size - (self._limits.control_reserve_bytes if body.kind == EntryType.FRAME else 0)
         if active.end + total > room:
-            self._roll(total, for_frames=body.kind == Kind.FRAME)
+            self._roll(total, for_frames=body.kind == EntryType.FRAME)
             active = self._open[-1]
-        return self._put(active, body, total)
+        return self._stage_in(active, body, total)
 
     def has_room(self, nbytes: int) -> bool:
         """Whether a frame of so many bytes would be taken now."""
@@ -149,14 +151,14 @@ class Tail:
 
     def synced(self, through: Lsn) -> None:
         """Everything before `through` is on disk."""
-        kept = self._kept
+        kept = self._unsynced
         while kept and kept[0].place < through:
-            self.kept_bytes -= padded(ENTRY.size + kept.popleft().body.length)
+            self.unsynced_bytes -= padded(ENTRY.size + kept.popleft().body.length)
         newest = segment_of(through)
         while len(self._open) > 1 and self._open[0].number < newest:
             os.close(self._open.pop(0).fd)
 
-    def write_again(self) -> dict[Lsn, Lsn]:
+    def rewrite_unsynced(self) -> dict[Lsn, Lsn]:
         """A sync failed: everything that none covered goes to a new segment and is written there; the failed files are closed
         and never synced again (SPL-5). Old places to new ones.
 
@@ -164,21 +166,21 @@ class Tail:
             OSError: no new segment can be had.
         """
         failed, self._open = self._open, []
-        kept, self._kept = list(self._kept), deque()
-        self.kept_bytes = 0
+        kept, self._unsynced = list(self._unsynced), deque()
+        self.unsynced_bytes = 0
         first = {segment_of(entry.place): entry.place & 0xFFFFFFFF for entry in reversed(kept)}
         ends = [min(segment.written_end, first.get(segment.number, segment.end)) for segment in failed]
         continues = kept[0].place if kept else lsn(failed[-1].number, ends[-1])
-        self._start_segment(failed[-1].number + 1, _begin_of(continues), 0, for_frames=False, rewrites=True)
+        self._start_segment(failed[-1].number + 1, _rewrite_start(continues), 0, for_frames=False, rewrites=True)
         moved: dict[Lsn, Lsn] = {}
         for place, body in kept:
-            if body.kind != Kind.CHECKPOINT:
+            if body.kind != EntryType.CHECKPOINT:
                 moved[place] = self._stage_moved(body)
         self._stage_void(continues, failed[-1].number + 1)
         self.write()
         # Only now: until it was written elsewhere, the page cache of the failed files has what a kill must not take.
         for segment, end in zip(failed, ends, strict=True):
-            self._retire(segment, end)
+            self._close_failed(segment, end)
         return moved
 
     def close(self) -> None:
@@ -187,18 +189,18 @@ class Tail:
             os.close(segment.fd)
         self._open.clear()
 
-    def _stage_moved(self, body: Body) -> Lsn:
+    def _stage_moved(self, body: EntryBody) -> Lsn:
         """Frames that were taken already may use all room, and even the spare."""
         total = padded(ENTRY.size + body.length)
         if self._open[-1].end + total > self._open[-1].size:
             self._roll(total, for_frames=False)
-        return self._put(self._open[-1], body, total)
+        return self._stage_in(self._open[-1], body, total)
 
     def _stage_void(self, start: Lsn, rewritten_in: int) -> None:
-        kind, void = pack_control(VoidEntry(_begin_of(start), lsn(rewritten_in, 0)))
-        _ = self.stage(Body(kind, len(void), crc32c(void), (void,)))
+        kind, void = pack_control(VoidEntry(_rewrite_start(start), lsn(rewritten_in, 0)))
+        _ = self.stage(EntryBody(kind, len(void), crc32c(void), (void,)))
 
-    def _put(self, active: _OpenSegment, body: Body, total: int) -> Lsn:
+    def _stage_in(self, active: _OpenSegment, body: EntryBody, total: int) -> Lsn:
         offset = active.end
         place = lsn(active.number, offset)
         staged = active.staged
@@ -209,8 +211,8 @@ class Tail:
             staged.append(_PADS[pad])
         active.end = offset + total
         self.last = place
-        self._kept.append(_Kept(place, body))
-        self.kept_bytes += total
+        self._unsynced.append(_UnsyncedEntry(place, body))
+        self.unsynced_bytes += total
         return place
 
     def _roll(self, need: int, *, for_frames: bool) -> None:
@@ -238,20 +240,20 @@ class Tail:
         total = padded(ENTRY.size + len(checkpoint))
         wanted = max(self._limits.segment_bytes, ENTRIES_AT + total + need + self._limits.control_reserve_bytes)
         least = ENTRIES_AT + total + need + min(self._limits.control_reserve_bytes, _LEAST_RESERVE_BYTES)
-        fd, size = self._files.make(number, wanted, least, for_frames=for_frames)
+        fd, size = self._files.allocate(number, wanted, least, for_frames=for_frames)
         segment = _OpenSegment(number, fd, size, EntryHeaders(self._spool, number), end=ENTRIES_AT)
         header = SegmentHeader(self._spool, number, self._router_start, continues, rewrites)
         segment.staged.append(pack_segment_header(header))
         self._open.append(segment)
         self.directory_changed = True
         self._segments.added(number, size)
-        _ = self._put(segment, Body(kind, len(checkpoint), crc32c(checkpoint), (checkpoint,)), total)
+        _ = self._stage_in(segment, EntryBody(kind, len(checkpoint), crc32c(checkpoint), (checkpoint,)), total)
 
     def _write_segment(self, segment: _OpenSegment) -> None:
         buffers, offset, begun = segment.staged, segment.written_end, segment.written_end
         try:
-            for group in _groups(buffers):
-                offset += write_whole(self._disk, segment.fd, group, offset)
+            for group in _write_groups(buffers):
+                offset += write_all(self._disk, segment.fd, group, offset)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(segment.fd, begun)
@@ -260,7 +262,7 @@ class Tail:
         segment.staged = []
         segment.written_end = segment.end
 
-    def _retire(self, segment: _OpenSegment, end: int) -> None:
+    def _close_failed(self, segment: _OpenSegment, end: int) -> None:
         """Close a file whose sync failed. What is cut off is in memory, and nobody was given a reference to it."""
         with contextlib.suppress(OSError):
             os.ftruncate(segment.fd, end)
@@ -269,7 +271,7 @@ class Tail:
             self._segments.sealed(segment.number, end)
 
 
-def _groups(buffers: list[Buffer]) -> Iterator[list[Buffer]]:
+def _write_groups(buffers: list[Buffer]) -> Iterator[list[Buffer]]:
     """The same buffers, as many at once as one call is given."""
     start = nbytes = 0
     for place, buffer in enumerate(buffers):
@@ -281,12 +283,12 @@ def _groups(buffers: list[Buffer]) -> Iterator[list[Buffer]]:
         yield buffers[start:]
 
 
-def _begin_of(place: Lsn) -> Lsn:
+def _rewrite_start(place: Lsn) -> Lsn:
     """The same place, or the whole segment's where it is that of its first entry: then its header does not count either."""
     return lsn(segment_of(place), 0) if place & 0xFFFFFFFF == ENTRIES_AT else place
 
 
-def frame_body(meta: bytes, payloads: Sequence[Buffer]) -> tuple[Body, list[int]]:
+def frame_body(meta: bytes, payloads: Sequence[Buffer]) -> tuple[EntryBody, list[int]]:
     """The body of a frame entry, and where in it each payload begins."""
     length, crc = len(meta), crc32c(meta)
     starts: list[int] = []
@@ -294,4 +296,4 @@ def frame_body(meta: bytes, payloads: Sequence[Buffer]) -> tuple[Body, list[int]
         starts.append(length)
         length += len(payload)
         crc = crc32c(payload, crc)
-    return Body(Kind.FRAME, length, crc, (meta, *payloads)), starts
+    return EntryBody(EntryType.FRAME, length, crc, (meta, *payloads)), starts

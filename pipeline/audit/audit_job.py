@@ -25,19 +25,19 @@ from . import comparison, contradictions, metrics, result_rows, schemas
 from . import duplicates as audit_names
 from . import landed as audit_landed
 from . import missing as audit_missing
-from .collection import Gathered, Result, gather
+from .collection import AuditOutput, CollectedReport, collect_report
 from .columns import ID, by_bucket
-from .frames import FEW, LITTLE, Frames
-from .landed import Landed
-from .result_rows import Findings
-from .scope import Scope, booked_hours, scope, sealed_hours
-from .source import KafkaSource, Source
-from .totals import Books, fold
+from .frames import DRIVER_ROWS_MAX, UNCOMPILED_ROWS_MAX, FrameCache
+from .landed import LandedTables
+from .result_rows import AuditFrames
+from .scope import Scope, audit_topic_hours, scope, sealed_hours
+from .source import AuditSource, KafkaAuditSource
+from .totals import AuditTotals, fold
 
-ODD_HOURS: Final = 48
+NEARBY_HOURS: Final = 48
 """So many hours before and after those asked for are looked through for ids that would be lost otherwise."""
 
-FOLDED: Final = 64
+FOLD_RATIO_MAX: Final = 64
 """So many records or rows may come to one: of so many times the few the driver tries to take what is left."""
 
 _Classify = Callable[[DataFrame], DataFrame]
@@ -62,19 +62,19 @@ def run(
     *,
     hours: HourRange | None = None,
     now_ms: int,
-    source: Source | None = None,
-    few: int = FEW,
+    source: AuditSource | None = None,
+    few: int = DRIVER_ROWS_MAX,
 ) -> AuditResult:
     """Audit all topics of the settings, the hours asked for or else all that are not sealed; write tables, report and metrics.
 
-    Frames of up to `few` rows are worked on at the driver.
+    Frames of up to `are_on_driver` rows are worked on at the driver.
 
     Raises:
         AuditVersionError: the audit topic is of a newer version.
         TableError: a table cannot be read or written.
         OSError: the report or the file of metrics cannot be written.
     """
-    with _Run(spark, settings, tables, source or KafkaSource(spark, settings), now_ms, few) as audit:
+    with _AuditRun(spark, settings, tables, source or KafkaAuditSource(spark, settings), now_ms, few) as audit:
         data = audit.judge(hours)
     report.write(settings.audit.report, report.render(data))
     if settings.audit.metrics_file is not None:
@@ -82,32 +82,38 @@ def run(
     return AuditResult(data.run_id, data.exit_code, data, settings.audit.report)
 
 
-class _Compared(NamedTuple):
+class _Comparison(NamedTuple):
     """Books against landed ids."""
 
     rows: DataFrame
     words: DataFrame
-    """`audit_landed.merged`."""
+    """`audit_landed.merge_words`."""
     judged: DataFrame
     """`audit_judge.JUDGED`."""
     missing: DataFrame
     """With classes."""
 
 
-class _Run:
+class _AuditRun:
     """What one run keeps at hand: frames that several steps read, until it ends."""
 
     def __init__(
-        self, spark: SparkSession, settings: PipelineSettings, tables: Tables, source: Source, now_ms: int, few: int
+        self,
+        spark: SparkSession,
+        settings: PipelineSettings,
+        tables: Tables,
+        source: AuditSource,
+        now_ms: int,
+        few: int,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._tables = tables
         self._source = source
         self._now_ms = now_ms
-        self._frames = Frames(spark, few)
-        self._folded_max = FOLDED * few
-        self._few = False
+        self._frames = FrameCache(spark, few)
+        self._folded_max = FOLD_RATIO_MAX * few
+        self._on_driver = False
         """Whether the driver has all that was folded: then it takes what follows from it, too."""
         self._began = time.monotonic()
         self._run_id = f"{hour_of_ms(now_ms)}-{uuid.uuid4().hex[:8]}"
@@ -121,121 +127,121 @@ class _Run:
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         """Computed once."""
-        return self._frames.keep(frame, small=self._few)
+        return self._frames.keep(frame, small=self._on_driver)
 
     def judge(self, asked: HourRange | None) -> ReportData:
         """All steps, in the order that the proof needs (see `audit_source`)."""
         audit, topics = self._settings.audit, list(self._settings.topics)
-        read_to, log_starts = self._source.landed_to(), self._source.log_starts()
-        landed = Landed(self._tables, topics)
+        read_to, log_starts = self._source.landed_offsets(), self._source.log_starts()
+        landed = LandedTables(self._tables, topics)
         books = self._fold()
-        with self._frames.plain(little=self._frames.few(books.newest)):
-            books = books.kept(self._keep if self._few else _as_it_is)
-            booked = booked_hours(books, topics)
+        with self._frames.uncompiled_plans(little=self._frames.are_on_driver(books.newest)):
+            books = books.cached(self._keep if self._on_driver else _uncached)
+            booked = audit_topic_hours(books, topics)
             there = {topic: landed.hours[topic] | booked.get(topic, set()) for topic in topics}
             hours = scope(there, sealed_hours(self._tables), asked, audit.hours_max)
         rows = landed.rows(hours.hours)
-        words = self._words(rows, landed.rows_most(hours.hours))
-        self._few = self._frames.few(books.newest, words)
-        with self._frames.plain(little=self._few):
+        words = self._words(rows, landed.rows_max(hours.hours))
+        self._on_driver = self._frames.are_on_driver(books.newest, words)
+        with self._frames.uncompiled_plans(little=self._on_driver):
             wanted = self._keep(hours.frame(self._spark))
             ranges = self._keep(_wanted(books.ranges.where(F.col("topic").isin(*topics)), wanted))
             holes = books.holes.where(F.col("topic").isin(*topics))
 
             def classified(judged: DataFrame) -> DataFrame:
                 missing = self._keep(judged.where(F.col("kind") == comparison.MISSING))
-                if self._frames.empty(missing):
-                    return self._frames.none(audit_missing.CLASSIFIED)
-                where = audit_missing.places(self._spark, read_to, log_starts, self._source.log_ends())
-                clock = audit_missing.Clock(self._now_ms, int(audit.late_after * 1_000))
-                return audit_missing.classified(missing, books.heartbeats, where, clock)
+                if self._frames.is_empty(missing):
+                    return self._frames.empty_frame(audit_missing.CLASSIFIED)
+                where = audit_missing.partition_offsets(self._spark, read_to, log_starts, self._source.log_ends())
+                clock = audit_missing.LatenessThreshold(self._now_ms, int(audit.late_after * 1_000))
+                return audit_missing.classify(missing, books.heartbeats, where, clock)
 
             cut = comparison.pieces(ranges, holes)
-            compared = self._judged(rows, self._keep(audit_landed.merged(words)), cut, classified)
-            compared = self._look_around(compared, landed, hours, cut, classified)
-            found = self._find(rows, words, compared, books, ranges)
-            at = result_rows.Moment(self._now_ms, int(audit.heartbeat_stale * 1_000))
-            result = Result(self._keep(result_rows.rows(found, wanted, at)), self._runs(found.missing), found)
-            shown = gather(result, hours, wanted, at, audit.named_max)
+            compared = self._compare(rows, self._keep(audit_landed.merge_words(words)), cut, classified)
+            compared = self._search_nearby_hours(compared, landed, hours, cut, classified)
+            found = self._audit_frames(rows, words, compared, books, ranges)
+            at = result_rows.StalenessThreshold(self._now_ms, int(audit.heartbeat_stale * 1_000))
+            result = AuditOutput(self._keep(result_rows.rows(found, wanted, at)), self._runs(found.missing), found)
+            shown = collect_report(result, hours, wanted, at, audit.named_max)
             self._write(result, shown)
         return self._data(hours, shown)
 
-    def _fold(self) -> Books:
+    def _fold(self) -> AuditTotals:
         """The audit topic, once."""
-        most = self._source.records_most()
-        self._few = most is not None and most <= self._folded_max
-        with self._frames.plain(little=most is not None and most <= LITTLE):
+        most = self._source.records_max()
+        self._on_driver = most is not None and most <= self._folded_max
+        with self._frames.uncompiled_plans(little=most is not None and most <= UNCOMPILED_ROWS_MAX):
             books, unread = fold(self._source.records(), self._keep)
-        self._few = self._frames.few(books.newest)
+        self._on_driver = self._frames.are_on_driver(books.newest)
         if unread:
             _ = logs.get().warning("audit_records_unreadable", topic=self._settings.audit.topic, records=unread)
         return books
 
     def _words(self, rows: DataFrame, most: int) -> DataFrame:
         """What landed, once."""
-        with self._frames.plain(little=most <= LITTLE):
-            return self._frames.keep(audit_landed.words(rows), small=most <= self._folded_max)
+        with self._frames.uncompiled_plans(little=most <= UNCOMPILED_ROWS_MAX):
+            return self._frames.keep(audit_landed.id_words(rows), small=most <= self._folded_max)
 
-    def _judged(self, rows: DataFrame, words: DataFrame, cut: DataFrame, classified: _Classify) -> _Compared:
-        asked = comparison.asked(cut, audit_landed.buckets(words))
-        few = self._frames.taken(asked) if self._few else None
+    def _compare(self, rows: DataFrame, words: DataFrame, cut: DataFrame, classified: _Classify) -> _Comparison:
+        asked = comparison.buckets_to_compare(cut, audit_landed.buckets(words))
+        few = self._frames.collect_if_few(asked) if self._on_driver else None
         if few is None:
-            judged = self._keep(asked.mapInArrow(comparison.judge_batches, comparison.JUDGED))
+            judged = self._keep(asked.mapInArrow(comparison.compare_batches, comparison.JUDGED))
         else:
-            found = pa.Table.from_batches(comparison.judge_batches(few.to_batches()), comparison.ARROW)
+            found = pa.Table.from_batches(comparison.compare_batches(few.to_batches()), comparison.ARROW)
             judged = self._frames.local(found, comparison.JUDGED)
-        return _Compared(rows, words, judged, self._keep(classified(judged)))
+        return _Comparison(rows, words, judged, self._keep(classified(judged)))
 
-    def _look_around(
-        self, compared: _Compared, landed: Landed, hours: Scope, cut: DataFrame, classified: _Classify
-    ) -> _Compared:
+    def _search_nearby_hours(
+        self, compared: _Comparison, landed: LandedTables, hours: Scope, cut: DataFrame, classified: _Classify
+    ) -> _Comparison:
         """Before ids are called lost: do rows with them lie in hours that were not asked for?"""
-        around = {topic: _near(landed.hours[topic], wanted) for topic, wanted in hours.hours.items()}
+        around = {topic: _nearby_hours(landed.hours[topic], wanted) for topic, wanted in hours.hours.items()}
         lost = compared.missing.where(F.col("class") == str(MissingClass.LOST))
-        if not any(around.values()) or self._frames.empty(compared.missing) or lost.isEmpty():
+        if not any(around.values()) or self._frames.is_empty(compared.missing) or lost.isEmpty():
             return compared
         keys = by_bucket(lost).select(*ID, "bucket").distinct()
         elsewhere = audit_landed.rows_in(landed.rows(around), keys).drop("bucket")
-        more = self._keep(audit_landed.merged(audit_landed.words(elsewhere)))
-        if self._frames.empty(more):
+        more = self._keep(audit_landed.merge_words(audit_landed.id_words(elsewhere)))
+        if self._frames.is_empty(more):
             return compared
-        both = self._keep(audit_landed.merged(compared.words.unionByName(more)))
-        return self._judged(compared.rows.unionByName(elsewhere), both, cut, classified)
+        both = self._keep(audit_landed.merge_words(compared.words.unionByName(more)))
+        return self._compare(compared.rows.unionByName(elsewhere), both, cut, classified)
 
     def _runs(self, missing: DataFrame) -> DataFrame:
-        found = audit_missing.runs(missing)
-        return self._frames.none(found.schema) if self._frames.empty(missing) else self._keep(found)
+        found = audit_missing.merge_runs(missing)
+        return self._frames.empty_frame(found.schema) if self._frames.is_empty(missing) else self._keep(found)
 
-    def _find(
-        self, rows: DataFrame, words: DataFrame, compared: _Compared, books: Books, ranges: DataFrame
-    ) -> Findings:
+    def _audit_frames(
+        self, rows: DataFrame, words: DataFrame, compared: _Comparison, books: AuditTotals, ranges: DataFrame
+    ) -> AuditFrames:
         """Name what is doubled, and what no book knows."""
-        doubled = self._keep(audit_landed.doubled(compared.words))
+        doubled = self._keep(audit_landed.words_with_duplicates(compared.words))
         stray = self._keep(compared.judged.where(F.col("kind") == comparison.STRAY))
-        census = self._keep(audit_landed.census(words))
-        if self._frames.empty(doubled):
-            duplicates = self._frames.none(audit_names.DUPLICATES)
+        census = self._keep(audit_landed.latency_counts(words))
+        if self._frames.is_empty(doubled):
+            duplicates = self._frames.empty_frame(audit_names.DUPLICATES)
         else:
             duplicates = self._keep(audit_names.duplicates(compared.rows, doubled, ranges))
-        if self._frames.empty(stray):
-            strays = self._frames.none(audit_names.STRAYS)
+        if self._frames.is_empty(stray):
+            strays = self._frames.empty_frame(audit_names.STRAYS)
         else:
             # Of the hours asked for only: what lies in others is not this run's business.
             strays = self._keep(audit_names.strays(rows, stray, books.heartbeats))
-        return Findings(
-            books=books,
+        return AuditFrames(
+            totals=books,
             judged=self._keep(compared.judged.where(F.col("kind") == comparison.COUNTED)),
             missing=compared.missing,
             duplicates=duplicates,
             strays=strays,
             doubts=contradictions.doubts(books),
-            census=census,
+            latency_counts=census,
             latencies=audit_landed.latencies(census),
         )
 
-    def _write(self, result: Result, shown: Gathered) -> None:
+    def _write(self, result: AuditOutput, shown: CollectedReport) -> None:
         """All tables; those of a run one after the other, the report last: who sees its rows finds the others."""
-        books = result.found.books
+        books = result.found.totals
         run = F.lit(self._run_id).alias("run")
         missing = result.missing.withColumn("run", run)
         duplicates = result.found.duplicates.withColumn("run", run)
@@ -258,7 +264,7 @@ class _Run:
     def _put(self, table: Table, frame: DataFrame, *, whole: bool) -> None:
         """Add the rows to a table, or put them in the place of all; few ones without tasks."""
         chosen = frame.select(*table.schema.names)
-        few = self._frames.taken(chosen) if self._few else None
+        few = self._frames.collect_if_few(chosen) if self._on_driver else None
         if few is not None:
             table.put(few, whole=whole)
         elif whole:
@@ -266,7 +272,7 @@ class _Run:
         else:
             _ = table.append(chosen)
 
-    def _data(self, hours: Scope, shown: Gathered) -> ReportData:
+    def _data(self, hours: Scope, shown: CollectedReport) -> ReportData:
         return ReportData(
             run_id=self._run_id,
             ran_at_ms=self._now_ms,
@@ -286,15 +292,15 @@ def _wanted(ranges: DataFrame, wanted: DataFrame) -> DataFrame:
     return ranges.join(marked, ["topic", "hour"], "left").withColumn("wanted", asked).drop("asked")
 
 
-def _as_it_is(frame: DataFrame) -> DataFrame:
+def _uncached(frame: DataFrame) -> DataFrame:
     """Not kept: what it is made from is."""
     return frame
 
 
-def _near(there: Iterable[str], wanted: Sequence[str]) -> list[str]:
+def _nearby_hours(there: Iterable[str], wanted: Sequence[str]) -> list[str]:
     """Hours with rows that were not asked for and are near those that were."""
     if not wanted:
         return []
-    low = start_ms(wanted[0]) - ODD_HOURS * HOUR_MS
-    high = start_ms(wanted[-1]) + ODD_HOURS * HOUR_MS
+    low = start_ms(wanted[0]) - NEARBY_HOURS * HOUR_MS
+    high = start_ms(wanted[-1]) + NEARBY_HOURS * HOUR_MS
     return [hour for hour in set(there) - set(wanted) if low <= start_ms(hour) <= high]

@@ -19,7 +19,7 @@ _FULL: Final = np.ones(BITS, dtype=np.bool_)
 _EMPTY: Final = np.zeros(BITS, dtype=np.bool_)
 
 
-class Span(NamedTuple):
+class BitmapSpan(NamedTuple):
     """Ordinals [first, end)."""
 
     first: int
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class RangeCounts:
     """One range, as far as it lies in the bucket."""
 
     expected: int
@@ -36,16 +36,16 @@ class Counted:
     """Of these, landed."""
     recovered: int
     """Landed ordinals that lie in a hole."""
-    missing: tuple[Span, ...]
+    missing: tuple[BitmapSpan, ...]
     """Expected ordinals that have not landed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class BucketComparison:
     """A bucket."""
 
-    ranges: tuple[Counted, ...]
-    strays: tuple[Span, ...]
+    ranges: tuple[RangeCounts, ...]
+    strays: tuple[BitmapSpan, ...]
     """Landed ordinals that are in no range."""
 
 
@@ -64,45 +64,47 @@ def landed_bits(places: npt.NDArray[np.int64], words: npt.NDArray[np.int64], cou
     return np.unpackbits(whole.view(np.uint8), bitorder="little").view(np.bool_)
 
 
-def judge(bits: Bits, base: int, ranges: Sequence[Span], holes: Sequence[Span]) -> Judged:
+def compare_bucket(
+    bits: Bits, base: int, ranges: Sequence[BitmapSpan], holes: Sequence[BitmapSpan]
+) -> BucketComparison:
     """Compare. `base`: the bucket's first ordinal. Of ranges and holes only what lies in the bucket counts; both may overlap."""
     end = base + BITS
     parts = [_clipped(part, base, end) for part in ranges]
     gaps = [part for part in (_clipped(hole, base, end) for hole in holes) if part.first < part.end]
     if bits is _FULL and not gaps:
-        return Judged(tuple(_full(part) for part in parts), tuple(_outside(parts, base)))
+        return BucketComparison(tuple(_full_range_counts(part) for part in parts), tuple(_outside(parts, base)))
     known = _covered(parts)
     hole = _covered(gaps) & known
     expected = known & ~hole
     missing = expected & ~bits
     sums = [_sums(each) for each in (expected, expected & bits, hole & bits)]
-    counted = tuple(_counted(part, sums, missing, base) for part in parts)
-    return Judged(counted, tuple(_runs(bits & ~known, base)))
+    counted = tuple(_range_counts(part, sums, missing, base) for part in parts)
+    return BucketComparison(counted, tuple(_runs(bits & ~known, base)))
 
 
-def _clipped(span: Span, base: int, end: int) -> Span:
+def _clipped(span: BitmapSpan, base: int, end: int) -> BitmapSpan:
     """Relative to the bucket; empty when it lies elsewhere."""
     first = min(max(span.first, base), end) - base
-    return Span(first, max(min(span.end, end) - base, first))
+    return BitmapSpan(first, max(min(span.end, end) - base, first))
 
 
-def _full(part: Span) -> Counted:
+def _full_range_counts(part: BitmapSpan) -> RangeCounts:
     count = part.end - part.first
-    return Counted(count, count, 0, ())
+    return RangeCounts(count, count, 0, ())
 
 
-def _outside(parts: Sequence[Span], base: int) -> Iterator[Span]:
+def _outside(parts: Sequence[BitmapSpan], base: int) -> Iterator[BitmapSpan]:
     """What no part covers of the whole bucket."""
     reached = 0
     for first, end in sorted(parts):
         if first > reached:
-            yield Span(base + reached, base + first)
+            yield BitmapSpan(base + reached, base + first)
         reached = max(reached, end)
     if reached < BITS:
-        yield Span(base + reached, base + BITS)
+        yield BitmapSpan(base + reached, base + BITS)
 
 
-def _covered(parts: Sequence[Span]) -> Bits:
+def _covered(parts: Sequence[BitmapSpan]) -> Bits:
     """Which positions at least one part covers."""
     steps = np.zeros(BITS + 1, dtype=np.int32)
     if parts:
@@ -118,16 +120,16 @@ def _sums(bits: Bits) -> npt.NDArray[np.int64]:
     return sums
 
 
-def _counted(part: Span, sums: Sequence[npt.NDArray[np.int64]], missing: Bits, base: int) -> Counted:
+def _range_counts(part: BitmapSpan, sums: Sequence[npt.NDArray[np.int64]], missing: Bits, base: int) -> RangeCounts:
     expected, distinct, recovered = (int(each[part.end] - each[part.first]) for each in sums)
     runs = _runs(missing[part.first : part.end], base + part.first) if expected > distinct else ()
-    return Counted(expected, distinct, recovered, tuple(runs))
+    return RangeCounts(expected, distinct, recovered, tuple(runs))
 
 
-def _runs(bits: Bits, base: int) -> Iterator[Span]:
+def _runs(bits: Bits, base: int) -> Iterator[BitmapSpan]:
     """Runs of set bits."""
     padded = np.zeros(len(bits) + 2, dtype=np.int8)
     padded[1:-1] = bits
     edges = np.flatnonzero(np.diff(padded))
     for first, end in edges.reshape(-1, 2).tolist():
-        yield Span(base + first, base + end)
+        yield BitmapSpan(base + first, base + end)

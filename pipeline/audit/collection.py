@@ -10,20 +10,20 @@ from pyspark.sql import functions as F  # noqa: N812
 from ...wire import audit_records
 from ..hours import MINUTES
 from ..report.data import (
-    Duplicate,
+    DuplicateId,
     HoleRange,
     HostMinutes,
     HourRow,
     IncarnationState,
+    KafkaPosition,
     LeftOut,
     MinutePoint,
     MissingClass,
     MissingRange,
-    Place,
     Status,
     TopicMinutes,
 )
-from .result_rows import INTERVALS_MISSED, Findings, Moment
+from .result_rows import INTERVALS_MISSED, AuditFrames, StalenessThreshold
 from .scope import Scope
 
 ROWS_MAX: Final = 100_000
@@ -35,13 +35,13 @@ _COUNTS: Final = ("expected", "distinct", "pending", "late", "lost", "duplicated
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class CollectedReport:
     """Fields of `ReportData` of the same names."""
 
     exit_code: int
     rows: tuple[HourRow, ...]
     missing: tuple[MissingRange, ...]
-    duplicates: tuple[Duplicate, ...]
+    duplicates: tuple[DuplicateId, ...]
     holes: tuple[HoleRange, ...]
     step_minutes: int
     topics: tuple[TopicMinutes, ...]
@@ -50,23 +50,25 @@ class Gathered:
     left_out: tuple[LeftOut, ...]
 
 
-class Result(NamedTuple):
+class AuditOutput(NamedTuple):
     """Frames that are written, too."""
 
     rows: DataFrame
     missing: DataFrame
     """Runs."""
-    found: Findings
+    found: AuditFrames
 
 
-def gather(result: Result, scope: Scope, wanted: DataFrame, at: Moment, named_max: int) -> Gathered:
+def collect_report(
+    result: AuditOutput, scope: Scope, wanted: DataFrame, at: StalenessThreshold, named_max: int
+) -> CollectedReport:
     """Everything the report shows of the frames."""
     left: list[LeftOut] = []
     severity = _rank("status", [str(status) for status in Status])
     rows = _first(
         result.rows.orderBy(severity.desc(), "topic", "hour", "incarnation"), ROWS_MAX, "hours of topics", left
     )
-    newest = result.found.books.newest
+    newest = result.found.totals.newest
     hosts_frame = (
         newest.where("incarnation is not null").groupBy("incarnation").agg(F.max_by("host", "version").alias("host"))
     )
@@ -74,10 +76,10 @@ def gather(result: Result, scope: Scope, wanted: DataFrame, at: Moment, named_ma
     classes = _rank("class", [str(each) for each in MissingClass])
     missing = result.missing.orderBy(classes.desc(), "topic", "hour", "incarnation", "origin", "first")
     doubled = result.found.duplicates.orderBy("topic", "hour", "incarnation", "origin", "ordinal")
-    holes = result.found.books.holes.join(F.broadcast(wanted), ["topic", "hour"], "left_semi")
+    holes = result.found.totals.holes.join(F.broadcast(wanted), ["topic", "hour"], "left_semi")
     step = _step(scope, len(hosts))
     by_topic, by_host = _points(result.found, step, hosts_frame)
-    return Gathered(
+    return CollectedReport(
         exit_code=max((Status(row.status).exit_code for row in rows), default=0),
         rows=tuple(_hour_row(row) for row in rows),
         missing=tuple(_missing(row, hosts) for row in _first(missing, named_max, "ranges of missing ids", left)),
@@ -91,7 +93,7 @@ def gather(result: Result, scope: Scope, wanted: DataFrame, at: Moment, named_ma
         step_minutes=step,
         topics=tuple(TopicMinutes(name, tuple(found)) for name, found in by_topic.items()),
         hosts=tuple(HostMinutes(name, tuple(found)) for name, found in by_host.items()),
-        incarnations=_incarnations(result.found.books.heartbeats, hosts, at),
+        incarnations=_incarnations(result.found.totals.heartbeats, hosts, at),
         left_out=(*scope.left_out, *left),
     )
 
@@ -127,10 +129,10 @@ def _missing(row: Any, hosts: Mapping[str, str]) -> MissingRange:  # noqa: ANN40
     )
 
 
-def _duplicate(row: Any, hosts: Mapping[str, str]) -> Duplicate:  # noqa: ANN401 - as above
-    return Duplicate(
+def _duplicate(row: Any, hosts: Mapping[str, str]) -> DuplicateId:  # noqa: ANN401 - as above
+    return DuplicateId(
         *(row.topic, row.hour, row.incarnation, hosts.get(row.incarnation, "")),
-        *(row.origin, row.ordinal, tuple(Place(*place) for place in row.places)),
+        *(row.origin, row.ordinal, tuple(KafkaPosition(*place) for place in row.places)),
     )
 
 
@@ -151,7 +153,7 @@ def _step(scope: Scope, hosts: int) -> int:
 _Series = dict[str, list[MinutePoint]]
 
 
-def _points(found: Findings, step: int, hosts: DataFrame) -> tuple[_Series, _Series]:
+def _points(found: AuditFrames, step: int, hosts: DataFrame) -> tuple[_Series, _Series]:
     """Points of each topic and of each host, sorted by time."""
     at = (F.floor(F.col("minute") / step) * step).alias("at")
     span = F.col("end") - F.col("first")
@@ -176,7 +178,9 @@ def _points(found: Findings, step: int, hosts: DataFrame) -> tuple[_Series, _Ser
     return by_topic, by_host
 
 
-def _incarnations(heartbeats: DataFrame, hosts: Mapping[str, str], at: Moment) -> tuple[IncarnationState, ...]:
+def _incarnations(
+    heartbeats: DataFrame, hosts: Mapping[str, str], at: StalenessThreshold
+) -> tuple[IncarnationState, ...]:
     found: list[IncarnationState] = []
     beats = {row.incarnation: row for row in heartbeats.limit(ROWS_MAX).collect()}
     for incarnation in sorted(hosts):

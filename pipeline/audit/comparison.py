@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from .bitmaps import Bits, Span, first_ordinal, judge, landed_bits
+from .bitmaps import BitmapSpan, Bits, compare_bucket, first_ordinal, landed_bits
 from .columns import ID, by_bucket
 
 RANGE: Final = 0
@@ -34,7 +34,7 @@ def pieces(ranges: DataFrame, holes: DataFrame) -> DataFrame:
     return whole.select(*kept).unionByName(gaps.select(*kept))
 
 
-def asked(cut: DataFrame, landed: DataFrame) -> DataFrame:
+def buckets_to_compare(cut: DataFrame, landed: DataFrame) -> DataFrame:
     """What there is to be judged, of `pieces` and buckets of landed ids."""
     books = cut.groupBy(*ID, "bucket").agg(
         F.collect_list(F.struct(*_PIECE)).alias("pieces"), F.max("wanted").alias("wanted")
@@ -43,15 +43,15 @@ def asked(cut: DataFrame, landed: DataFrame) -> DataFrame:
     return both.select(*ID, "bucket", "ids", "words", "pieces")
 
 
-def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def compare_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Buckets in, `JUDGED` out."""
     for batch in batches:
-        found = _Found()
+        found = _ComparisonRows()
         columns = [batch.column(name).to_pylist() for name in (*ID, "bucket", "ids")]
         words, spans = _words_of(batch.column("words")), _pieces_of(batch.column("pieces"))
         for topic, incarnation, origin, bucket, ids in zip(*columns, strict=True):
             bits = landed_bits(*next(words), ids or 0)
-            found.judge((topic, incarnation, origin, bucket), bits, next(spans))
+            found.add_bucket((topic, incarnation, origin, bucket), bits, next(spans))
         yield found.batch()
 
 
@@ -93,20 +93,20 @@ def _pieces_of(column: "pa.ListArray[Any]") -> Iterator[list[_Piece]]:
         start = end
 
 
-class _Found:
+class _ComparisonRows:
     """The rows that a batch gives."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
 
-    def judge(self, place: tuple[str, str, int, int], bits: Bits, found: list[_Piece]) -> None:
+    def add_bucket(self, place: tuple[str, str, int, int], bits: Bits, found: list[_Piece]) -> None:
         """One bucket."""
         ranges = [piece for piece in found if piece.piece == RANGE]
-        answer = judge(
+        answer = compare_bucket(
             bits,
             first_ordinal(place[-1]),
-            [Span(piece.first, piece.end) for piece in ranges],
-            [Span(piece.first, piece.end) for piece in found if piece.piece == HOLE],
+            [BitmapSpan(piece.first, piece.end) for piece in ranges],
+            [BitmapSpan(piece.first, piece.end) for piece in found if piece.piece == HOLE],
         )
         for piece, counted in zip(ranges, answer.ranges, strict=True):
             if not piece.wanted:

@@ -11,13 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from ...wire import audit_records
 from ..hours import MINUTE_MS, MINUTES
 from .columns import HOURLY, ID, hour_of_number, minute_text, number
-from .totals import Books
+from .totals import AuditTotals
 
 GAP_HOURS_MAX: Final = 24 * 100
 """Longer gaps than the audit topic is kept are said of the hours at their ends only."""
 
 
-def doubts(books: Books) -> DataFrame:
+def doubts(books: AuditTotals) -> DataFrame:
     """All of them, of all hours."""
     return tiling(books.ranges).unionByName(balance(books))
 
@@ -54,7 +54,7 @@ def _ordinals(first: str, end: Column, what: str) -> Column:
     )
 
 
-def balance(books: Books) -> DataFrame:
+def balance(books: AuditTotals) -> DataFrame:
     """Minutes in which the router's book and the shards' do not agree, or the router's not with itself."""
     keys = ["incarnation", "topic", "minute", "era"]
     delivered = books.outcomes.groupBy(*keys).agg(F.sum("delivered").alias("delivered"))
@@ -69,18 +69,19 @@ def balance(books: Books) -> DataFrame:
     told = F.array(
         F.when(
             F.col("accepted") != F.col("given"),
-            _said("accepted", " records accepted, ", "given", " ordinals given out"),
+            _minute_sentence("accepted", " records accepted, ", "given", " ordinals given out"),
         ),
         F.when(
             F.col("accepted").isNull() & closed & (F.col("delivered") > 0),
-            _said("delivered", " records delivered, and no record of what was accepted"),
+            _minute_sentence("delivered", " records delivered, and no record of what was accepted"),
         ),
         F.when(
-            settled & ~over & (F.col("unsettled") > 0), _said("unsettled", " ordinals are open, though it is settled")
+            settled & ~over & (F.col("unsettled") > 0),
+            _minute_sentence("unsettled", " ordinals are open, though it is settled"),
         ),
         F.when(
             (settled | over) & (F.col("unsettled") == 0) & (done != F.col("accepted")),
-            _said("accepted", " records accepted, ", "delivered", " delivered, ", "holed", " never sent"),
+            _minute_sentence("accepted", " records accepted, ", "delivered", " delivered, ", "holed", " never sent"),
         ),
     )
     return both.select(
@@ -91,7 +92,7 @@ def balance(books: Books) -> DataFrame:
     ).select(*HOURLY, "doubt")
 
 
-def _said(*parts: str) -> Column:
+def _minute_sentence(*parts: str) -> Column:
     """Names of counts and words between them, by turns, behind the minute."""
     words = [number(F.col(part)) if place % 2 == 0 else F.lit(part) for place, part in enumerate(parts)]
     return F.concat(F.lit("minute "), minute_text(F.col("minute")), F.lit(": "), *words)

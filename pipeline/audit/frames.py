@@ -14,11 +14,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
-FEW: Final = 50_000
+DRIVER_ROWS_MAX: Final = 50_000
 """Rows that the driver takes of a frame."""
-LITTLE: Final = 200_000
+UNCOMPILED_ROWS_MAX: Final = 200_000
 """Rows that are read faster by plans that are not compiled."""
-_PLAIN: Final = {
+_UNCOMPILED: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -26,16 +26,16 @@ _PLAIN: Final = {
 }
 
 
-class Frames:
+class FrameCache:
     """Of one run, until it is closed."""
 
-    def __init__(self, spark: SparkSession, few: int = FEW) -> None:
-        """`few`: of so many rows the driver takes a frame."""
+    def __init__(self, spark: SparkSession, few: int = DRIVER_ROWS_MAX) -> None:
+        """`are_on_driver`: of so many rows the driver takes a frame."""
         self._spark = spark
-        self._most = few
+        self._driver_rows_max = few
         self._kept = contextlib.ExitStack()
         self._small: dict[int, pa.Table] = {}
-        self._held: list[DataFrame] = []
+        self._driver_frames: list[DataFrame] = []
 
     def __enter__(self) -> Self:
         return self
@@ -44,14 +44,14 @@ class Frames:
         self._kept.close()
 
     @contextlib.contextmanager
-    def plain(self, *, little: bool) -> Generator[None]:
+    def uncompiled_plans(self, *, little: bool) -> Generator[None]:
         """While it lasts, plans are run as they are, if there is `little` for them to do."""
         if not little:
             yield
             return
-        before = {name: self._spark.conf.get(name) for name in _PLAIN}
+        before = {name: self._spark.conf.get(name) for name in _UNCOMPILED}
         try:
-            for name, value in _PLAIN.items():
+            for name, value in _UNCOMPILED.items():
                 self._spark.conf.set(name, value)
             yield
         finally:
@@ -61,7 +61,7 @@ class Frames:
 
     def keep(self, frame: DataFrame, *, small: bool = True) -> DataFrame:
         """The same rows, computed once: at the driver where they are few, or else where they are. `small`: whether they may be."""
-        found = self.taken(frame) if small else None
+        found = self.collect_if_few(frame) if small else None
         if found is not None:
             return self.local(found, frame.schema)
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
@@ -76,28 +76,28 @@ class Frames:
             made = made.coalesce(1)
         self._small[id(made)] = content
         # Its id is its own as long as it is held.
-        self._held.append(made)
+        self._driver_frames.append(made)
         return made
 
-    def none(self, schema: StructType | str) -> DataFrame:
+    def empty_frame(self, schema: StructType | str) -> DataFrame:
         """No rows."""
         kinds = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
         assert isinstance(kinds, StructType), "a schema is of columns"
         return self.local(to_arrow_schema(kinds).empty_table(), kinds)
 
-    def taken(self, frame: DataFrame) -> pa.Table | None:
+    def collect_if_few(self, frame: DataFrame) -> pa.Table | None:
         """All rows, if they are few."""
         known = self._small.get(id(frame))
         if known is not None:
             return known
-        found = frame.limit(self._most + 1).toArrow()
-        return found if found.num_rows <= self._most else None
+        found = frame.limit(self._driver_rows_max + 1).toArrow()
+        return found if found.num_rows <= self._driver_rows_max else None
 
-    def few(self, *frames: DataFrame) -> bool:
+    def are_on_driver(self, *frames: DataFrame) -> bool:
         """Whether the driver has all of them."""
         return all(id(frame) in self._small for frame in frames)
 
-    def empty(self, frame: DataFrame) -> bool:
+    def is_empty(self, frame: DataFrame) -> bool:
         """Whether it has no rows."""
         known = self._small.get(id(frame))
         return frame.isEmpty() if known is None else known.num_rows == 0

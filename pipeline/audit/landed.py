@@ -14,7 +14,7 @@ from ..names import QUARANTINE, bronze_table
 from ..tables import Table, Tables
 from .bitmaps import BITS, WORD, WORDS
 from .columns import ID, bucket_of, bucket_of_word, word_of
-from .frames import LITTLE
+from .frames import UNCOMPILED_ROWS_MAX
 
 COLUMNS: Final = StructType(
     [
@@ -30,7 +30,7 @@ LATENCY_STEP: Final = 1.02
 _HOUR_FOLDER: Final = re.compile(r"/hour=([^/]+)/")
 
 
-class Landed:
+class LandedTables:
     """The tables of these topics at the versions that they have now."""
 
     def __init__(self, tables: Tables, topics: Iterable[str]) -> None:
@@ -44,7 +44,7 @@ class Landed:
         }
         """By topic, hours in which it may have rows."""
 
-    def rows_most(self, hours: Mapping[str, Iterable[str]]) -> int:
+    def rows_max(self, hours: Mapping[str, Iterable[str]]) -> int:
         """How many rows these hours of each topic have at most, as the tables' logs say."""
         good = sum(self._counts[topic].get(hour, 0) for topic, some in hours.items() for hour in some)
         return good + sum(self._counts_bad.get(hour, 0) for hour in {each for some in hours.values() for each in some})
@@ -64,7 +64,7 @@ class Landed:
                 bad.setdefault(hour, []).append(topic)
         table, version = self._quarantine
         if bad and version is not None:
-            frames.append(table.read(hours=sorted(bad), version=version).where(_among(bad)))
+            frames.append(table.read(hours=sorted(bad), version=version).where(_topic_hour_filter(bad)))
         if not frames:
             frames.append(table.read(hours=()))
         return reduce(DataFrame.unionByName, frames).select(*COLUMNS.names)
@@ -77,7 +77,7 @@ def rows_by_hour(table: Table, version: int | None) -> dict[str, int]:
         match = _HOUR_FOLDER.search(file.path)
         if match is not None:
             # Where the log does not say how many, it may be many.
-            counts[match[1]] = counts.get(match[1], 0) + (file.rows or LITTLE)
+            counts[match[1]] = counts.get(match[1], 0) + (file.rows or UNCOMPILED_ROWS_MAX)
     return counts
 
 
@@ -86,7 +86,7 @@ def _at_version(tables: Tables, name: str) -> tuple[Table, int | None]:
     return table, table.version()
 
 
-def _among(topics_by_hour: Mapping[str, list[str]]) -> Column:
+def _topic_hour_filter(topics_by_hour: Mapping[str, list[str]]) -> Column:
     """Rows whose topic is asked for in their hour."""
     by_topics: dict[tuple[str, ...], list[str]] = {}
     for hour, topics in topics_by_hour.items():
@@ -97,7 +97,7 @@ def _among(topics_by_hour: Mapping[str, list[str]]) -> Column:
     return found
 
 
-def words(rows: DataFrame) -> DataFrame:
+def id_words(rows: DataFrame) -> DataFrame:
     """All that the audit takes from rows, in one pass: how many lie in a topic, hour, incarnation (null: foreign) and `latency` (a
     step of the ladder from accept to landed), by words of 64 ordinals, and in `bits` which of these.
 
@@ -113,7 +113,7 @@ def words(rows: DataFrame) -> DataFrame:
     return rows.groupBy(*key).agg(F.count("*").alias("rows"), F.bit_or(bit).alias("bits"))
 
 
-def census(found: DataFrame) -> DataFrame:
+def latency_counts(found: DataFrame) -> DataFrame:
     """Of words: rows by topic, hour, incarnation and latency."""
     return found.groupBy("topic", "hour", "incarnation", "latency").agg(F.sum("rows").alias("rows"))
 
@@ -135,7 +135,7 @@ def latencies(counted: DataFrame) -> DataFrame:
     )
 
 
-def merged(found: DataFrame) -> DataFrame:
+def merge_words(found: DataFrame) -> DataFrame:
     """Of words, whatever hours they lie in: one row an id's word, with the bits of all."""
     return (
         found.where(F.col("incarnation").isNotNull())
@@ -155,7 +155,7 @@ def buckets(found: DataFrame) -> DataFrame:
     )
 
 
-def doubled(found: DataFrame) -> DataFrame:
+def words_with_duplicates(found: DataFrame) -> DataFrame:
     """Of merged words: keys of those with more rows than ids."""
     return found.where(F.col("rows") > F.bit_count("bits")).select(*ID, "word")
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from ...runtime.metrics import Metric
+from ...runtime.metrics import DaemonMetric
 from ..report.data import HourRow, ReportData, Status
-from ..report.verdict import Books, books
+from ..report.verdict import ReportTotals, report_totals
 from ..report.wording import hour_minute
 
 TOPICS_MAX: Final = 1_000
@@ -33,32 +33,32 @@ _RECORDS: Final[tuple[tuple[str, str, str], ...]] = (
 )
 """Last part of the metric's name, the counter it is taken from, the text."""
 
-METRICS: Final[tuple[Metric, ...]] = (
-    *(Metric(f"penstock_audit_records_{name}", "gauge", ("topic",), text) for name, _, text in _RECORDS),
-    Metric(
+METRICS: Final[tuple[DaemonMetric, ...]] = (
+    *(DaemonMetric(f"penstock_audit_records_{name}", "gauge", ("topic",), text) for name, _, text in _RECORDS),
+    DaemonMetric(
         "penstock_audit_completeness_ratio", "gauge", ("topic",), "Arrived of expected; 1 where nothing was expected."
     ),
-    Metric("penstock_audit_topic_hours", "gauge", ("status",), "Hours of topics, by their worst status."),
-    Metric(
+    DaemonMetric("penstock_audit_topic_hours", "gauge", ("status",), "Hours of topics, by their worst status."),
+    DaemonMetric(
         "penstock_audit_oldest_incomplete_timestamp_seconds",
         "gauge",
         ("topic",),
         "Begin of the oldest hour that is not complete; absent where all are.",
     ),
-    Metric(
+    DaemonMetric(
         "penstock_audit_latency_seconds",
         "gauge",
         ("topic", "quantile"),
         "From accept to landed in the newest hour that has rows: the worst of its daemons.",
     ),
-    Metric(
+    DaemonMetric(
         "penstock_audit_incarnations", "gauge", ("state",), "Daemons by what they last said: running, closed, silent."
     ),
-    Metric(
+    DaemonMetric(
         "penstock_audit_exit_code", "gauge", (), "Exit code of the run: 0, 10 late, 11 unknown, 12 duplicated, 13 lost."
     ),
-    Metric("penstock_audit_last_run_timestamp_seconds", "gauge", (), "When the audit ran. Alert when it is old."),
-    Metric("penstock_audit_run_seconds", "gauge", (), "How long it took."),
+    DaemonMetric("penstock_audit_last_run_timestamp_seconds", "gauge", (), "When the audit ran. Alert when it is old."),
+    DaemonMetric("penstock_audit_run_seconds", "gauge", (), "How long it took."),
 )
 """What the file has."""
 
@@ -68,7 +68,7 @@ def text(data: ReportData) -> str:
     registry = CollectorRegistry()
     gauges = {metric.name: Gauge(metric.name, metric.text, metric.labels, registry=registry) for metric in METRICS}
     for topic, rows in _by_topic(data.rows).items():
-        _tell_topic(gauges, topic, rows)
+        _set_topic_gauges(gauges, topic, rows)
     hours = _hours(data.rows)
     for status in Status:
         count = sum(1 for found in hours.values() if found is status)
@@ -82,8 +82,8 @@ def text(data: ReportData) -> str:
     return generate_latest(registry).decode()
 
 
-def _tell_topic(gauges: Mapping[str, Gauge], topic: str, rows: list[HourRow]) -> None:
-    sums = books(rows)
+def _set_topic_gauges(gauges: Mapping[str, Gauge], topic: str, rows: list[HourRow]) -> None:
+    sums = report_totals(rows)
     for name, counter, _ in _RECORDS:
         gauges[f"penstock_audit_records_{name}"].labels(topic=topic).set(getattr(sums, counter))
     ratio = sums.distinct / sums.expected if sums.expected else 1.0
@@ -117,7 +117,7 @@ def _by_topic(rows: Iterable[HourRow]) -> dict[str, list[HourRow]]:
         return dict(sorted(found.items()))
 
     def need(topic: str) -> tuple[int, int, str]:
-        sums: Books = books(found[topic])
+        sums: ReportTotals = report_totals(found[topic])
         return -max(row.status.rank for row in found[topic]), -sums.accepted, topic
 
     ordered = sorted(found, key=need)

@@ -17,14 +17,14 @@ CLASSIFIED: Final = """topic string, hour string, incarnation string, origin int
     class string, evidence string"""
 
 
-class Clock(NamedTuple):
+class LatenessThreshold(NamedTuple):
     """What decides where no offset does."""
 
     now_ms: int
     late_after_ms: int
 
 
-def places(spark: SparkSession, read_to: Offsets, log_starts: Offsets, log_ends: Offsets) -> DataFrame:
+def partition_offsets(spark: SparkSession, read_to: Offsets, log_starts: Offsets, log_ends: Offsets) -> DataFrame:
     """One row a partition that anything is known of."""
     known = sorted(
         {(topic, part) for each in (read_to, log_starts, log_ends) for topic in each for part in each[topic]}
@@ -36,10 +36,10 @@ def places(spark: SparkSession, read_to: Offsets, log_starts: Offsets, log_ends:
     return spark.createDataFrame(rows, _PLACES)
 
 
-def classified(missing: DataFrame, heartbeats: DataFrame, where: DataFrame, clock: Clock) -> DataFrame:
+def classify(missing: DataFrame, heartbeats: DataFrame, where: DataFrame, clock: LatenessThreshold) -> DataFrame:
     """`CLASSIFIED`: runs of missing ids, cut where they change from settled to open.
 
-    `missing`: rows of `audit_judge.JUDGED`; `where`: `places`.
+    `missing`: rows of `audit_judge.JUDGED`; `where`: `partition_offsets`.
     """
     beats = heartbeats.select("incarnation", "state", F.col("sent_at").alias("beat_at"))
     cut = F.array(
@@ -65,7 +65,7 @@ def classified(missing: DataFrame, heartbeats: DataFrame, where: DataFrame, cloc
     )
 
 
-def _settled(clock: Clock) -> Column:
+def _settled(clock: LatenessThreshold) -> Column:
     """Kafka has acknowledged it: where in the partition does the range end, and has `land` read that far?"""
     read_to, log_start, log_end, end = (F.col(name) for name in ("read_to", "log_start", "log_end", "offset_end"))
     gone = F.coalesce(log_end < end, F.lit(False))
@@ -75,22 +75,22 @@ def _settled(clock: Clock) -> Column:
         F.concat(_partition(), F.lit(" was not read yet as far as is known"), ends),
     )
     by_offset = (
-        F.when(gone, _verdict(MissingClass.LOST, _partition(), F.lit(" ends at "), number(log_end), ends))
-        .when(read_to >= end, _verdict(MissingClass.LOST, waiting))
+        F.when(gone, _classification(MissingClass.LOST, _partition(), F.lit(" ends at "), number(log_end), ends))
+        .when(read_to >= end, _classification(MissingClass.LOST, waiting))
         .when(
             log_start >= end,
-            _verdict(MissingClass.LOST, _partition(), F.lit(" begins at "), number(log_start), ends),
+            _classification(MissingClass.LOST, _partition(), F.lit(" begins at "), number(log_start), ends),
         )
-        .otherwise(_verdict(MissingClass.LATE, waiting))
+        .otherwise(_classification(MissingClass.LATE, waiting))
     )
     told = F.concat(F.lit("settled by "), moment_text(F.col("sent_at")), F.lit(", where in Kafka is not known"))
     by_clock = F.when(
-        F.lit(clock.now_ms) - F.col("sent_at") >= clock.late_after_ms, _verdict(MissingClass.LOST, told)
-    ).otherwise(_verdict(MissingClass.LATE, told))
+        F.lit(clock.now_ms) - F.col("sent_at") >= clock.late_after_ms, _classification(MissingClass.LOST, told)
+    ).otherwise(_classification(MissingClass.LATE, told))
     return F.when(end >= 0, by_offset).otherwise(by_clock)
 
 
-def _open(clock: Clock) -> Column:
+def _open(clock: LatenessThreshold) -> Column:
     """Nothing was said of its outcome. Nothing more will be, where the incarnation has ended."""
     ended = F.concat(F.lit("not delivered when its daemon ended, at "), moment_text(F.col("beat_at")))
     whole = F.coalesce(F.col("read_to") >= F.col("log_end"), F.lit(False))
@@ -98,11 +98,15 @@ def _open(clock: Clock) -> Column:
     return (
         F.when(
             F.coalesce(F.col("state") != audit_records.CLOSED, F.lit(True)),
-            _verdict(MissingClass.PENDING, F.lit("not known to be delivered: still in a spool")),
+            _classification(MissingClass.PENDING, F.lit("not known to be delivered: still in a spool")),
         )
-        .when(whole, _verdict(MissingClass.LOST, ended, F.lit("; "), _partition(), F.lit(" was read to its end")))
-        .when(old, _verdict(MissingClass.LOST, ended))
-        .otherwise(_verdict(MissingClass.LATE, ended, F.lit("; "), _partition(), F.lit(" was not read to its end yet")))
+        .when(
+            whole, _classification(MissingClass.LOST, ended, F.lit("; "), _partition(), F.lit(" was read to its end"))
+        )
+        .when(old, _classification(MissingClass.LOST, ended))
+        .otherwise(
+            _classification(MissingClass.LATE, ended, F.lit("; "), _partition(), F.lit(" was not read to its end yet"))
+        )
     )
 
 
@@ -110,11 +114,11 @@ def _partition() -> Column:
     return F.concat(F.lit("partition "), F.col("origin").cast("string"))
 
 
-def _verdict(found: MissingClass, *evidence: Column) -> Column:
+def _classification(found: MissingClass, *evidence: Column) -> Column:
     return F.struct(F.lit(str(found)).alias("class"), F.concat(*evidence).alias("evidence"))
 
 
-def runs(missing: DataFrame) -> DataFrame:
+def merge_runs(missing: DataFrame) -> DataFrame:
     """The same with runs put together that only buckets, minutes or evidence have parted; the last evidence stays."""
     key = ("topic", "hour", "incarnation", "origin", "class")
     order = Window.partitionBy(*key).orderBy("first")

@@ -10,7 +10,7 @@ from ...wire import audit_records
 from ..report.data import MissingClass, Status
 from . import schemas
 from .columns import HOURLY, hour_end_ms, hour_of_minute, moment_text, number
-from .totals import Books
+from .totals import AuditTotals
 
 DOUBTS_MAX: Final = 20
 """Sentences that one row keeps."""
@@ -22,36 +22,36 @@ _SUMS: Final = (
 )
 
 
-class Findings(NamedTuple):
+class AuditFrames(NamedTuple):
     """What the steps before have found, of the wanted hours."""
 
-    books: Books
+    totals: AuditTotals
     judged: DataFrame
     """`audit_judge.JUDGED`, rows of ranges."""
     missing: DataFrame
     duplicates: DataFrame
     strays: DataFrame
     doubts: DataFrame
-    census: DataFrame
+    latency_counts: DataFrame
     latencies: DataFrame
 
 
-class Moment(NamedTuple):
+class StalenessThreshold(NamedTuple):
     """When, and how old a heartbeat may be."""
 
     now_ms: int
     heartbeat_stale_ms: int
 
 
-def rows(found: Findings, wanted: DataFrame, at: Moment) -> DataFrame:
+def rows(found: AuditFrames, wanted: DataFrame, at: StalenessThreshold) -> DataFrame:
     """All columns of `schemas.REPORT` but `run` and `run_at`. `wanted`: topic and hour of those asked for."""
-    facts = _facts(found, wanted).groupBy(*HOURLY)
+    facts = _all_counts(found, wanted).groupBy(*HOURLY)
     summed = facts.agg(
         *(F.coalesce(F.sum(name), F.lit(0)).cast("bigint").alias(name) for name in _SUMS),
         F.array_sort(F.array_distinct(F.flatten(F.collect_list("doubts")))).alias("doubts"),
     )
-    beats = found.books.heartbeats.drop("host", "version")
-    hosts = found.books.newest.groupBy("incarnation").agg(F.max_by("host", "version").alias("host"))
+    beats = found.totals.heartbeats.drop("host", "version")
+    hosts = found.totals.newest.groupBy("incarnation").agg(F.max_by("host", "version").alias("host"))
     known = (
         summed.join(F.broadcast(beats), "incarnation", "left")
         .join(F.broadcast(hosts), "incarnation", "left")
@@ -77,7 +77,7 @@ def _column(name: str) -> Column:
             return F.col(name)
 
 
-def _doubts(at: Moment) -> list[Column]:
+def _doubts(at: StalenessThreshold) -> list[Column]:
     """What the heartbeat and the landed rows say against a verdict."""
     stale = F.greatest(F.lit(at.heartbeat_stale_ms), F.col("interval_s") * INTERVALS_MISSED * 1_000)
     silent = ~F.col("closed") & (F.lit(at.now_ms) - F.col("sent_at") > stale)
@@ -105,7 +105,7 @@ def _status() -> Column:
     )
 
 
-def _facts(found: Findings, wanted: DataFrame) -> DataFrame:
+def _all_counts(found: AuditFrames, wanted: DataFrame) -> DataFrame:
     """Counts from everywhere, each row with some of the columns."""
     hour = hour_of_minute(F.col("minute")).alias("hour")
     asked = F.broadcast(wanted)
@@ -117,13 +117,13 @@ def _facts(found: Findings, wanted: DataFrame) -> DataFrame:
         *(F.sum(F.when(F.col("class") == str(each), span)).alias(str(each)) for each in MissingClass)
     )
     doubled = found.duplicates.groupBy(*HOURLY).agg(F.sum(F.col("copies") - 1).alias("duplicated"))
-    rows = found.census.groupBy("topic", "hour", F.coalesce("incarnation", F.lit("")).alias("incarnation")).agg(
+    rows = found.latency_counts.groupBy("topic", "hour", F.coalesce("incarnation", F.lit("")).alias("incarnation")).agg(
         F.sum(F.when(F.col("incarnation").isNotNull(), F.col("rows"))).alias("landed"),
         F.sum(F.when(F.col("incarnation").isNull(), F.col("rows"))).alias("foreign"),
     )
     doubts = found.doubts.join(asked, ["topic", "hour"], "left_semi").groupBy(*HOURLY)
     frames = [
-        _taken(found.books, asked),
+        _intake_counts(found.totals, asked),
         judged,
         missing,
         doubled,
@@ -136,7 +136,7 @@ def _facts(found: Findings, wanted: DataFrame) -> DataFrame:
     return united.withColumn("doubts", F.coalesce("doubts", F.array().cast("array<string>")))
 
 
-def _taken(books: Books, asked: DataFrame) -> DataFrame:
+def _intake_counts(books: AuditTotals, asked: DataFrame) -> DataFrame:
     """What the router's book says; of records without ids also what is expected and pending, which nothing else can say."""
     key = ["incarnation", "topic", "minute", "era"]
     delivered = books.outcomes.groupBy(*key).agg(F.sum("delivered").alias("sent"))

@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from ..hours import HourRange
 from ..report.data import LeftOut
 from ..tables import Tables
-from .totals import Books
+from .totals import AuditTotals
 
 SEALS: Final = "seals"
 SEALED: Final = ("sealed", "sealed-with-gaps")
@@ -43,7 +43,7 @@ class Scope(NamedTuple):
         return spark.createDataFrame(pa.table(columns, names=["topic", "hour"]))
 
 
-def booked_hours(books: Books, topics: Iterable[str]) -> dict[str, set[str]]:
+def audit_topic_hours(books: AuditTotals, topics: Iterable[str]) -> dict[str, set[str]]:
     """Hours of which the audit topic speaks, by topic."""
     found: dict[str, set[str]] = {}
     for topic, hour in books.intakes.where(F.col("topic").isin(*topics)).select("topic", "hour").distinct().collect():
@@ -74,7 +74,7 @@ def scope(there: Hours, sealed: Mapping[str, set[str]], asked: HourRange | None,
     skipped = 0
     for topic, found in there.items():
         if asked is not None:
-            hours[topic] = asked.chosen(found)
+            hours[topic] = asked.select(found)
             continue
         open_yet = sorted(set(found) - sealed.get(topic, set()))
         skipped += len(set(found)) - len(open_yet)

@@ -16,17 +16,17 @@ from pyspark.sql import DataFrame, SparkSession
 from ...config.pipeline import PipelineSettings
 from ...config.pipeline_kafka import connector_options
 from ...runtime import logs
-from ..kafka_admin import KafkaNotAskedError, KafkaUnreachableError, Offsets, asking
+from ..kafka_admin import JavaOnlyKafkaError, KafkaUnreachableError, Offsets, admin_client
 from ..land.checkpoint import Checkpoint
-from ..land.lag_group import positions
+from ..land.lag_group import committed_offsets
 
 TIMEOUT_S: Final = 30.0
 
 
-class Source(Protocol):
+class AuditSource(Protocol):
     """What is not in the tables. Partitions that nothing is known of are left out of the answers."""
 
-    def landed_to(self) -> Offsets:
+    def landed_offsets(self) -> Offsets:
         """Offsets that `land` reads next; everything below is in the tables."""
         ...
 
@@ -38,7 +38,7 @@ class Source(Protocol):
         """The audit topic: `key` and `value`, both binary."""
         ...
 
-    def records_most(self) -> int | None:
+    def records_max(self) -> int | None:
         """So many records the audit topic has at most; None: that is not known."""
         ...
 
@@ -47,7 +47,7 @@ class Source(Protocol):
         ...
 
 
-class KafkaSource:
+class KafkaAuditSource:
     """The brokers and checkpoints of the settings."""
 
     def __init__(
@@ -55,13 +55,13 @@ class KafkaSource:
         spark: SparkSession,
         settings: PipelineSettings,
         *,
-        group: Callable[[PipelineSettings], Offsets] = positions,
+        group: Callable[[PipelineSettings], Offsets] = committed_offsets,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._group = group
 
-    def landed_to(self) -> Offsets:
+    def landed_offsets(self) -> Offsets:
         """By the checkpoint, where there is one: the group is shared by all pipelines with its prefix, and another one may be ahead."""
         found = {topic: self._checkpointed(topic) for topic in self._settings.topics}
         if None in found.values():
@@ -82,21 +82,21 @@ class KafkaSource:
         return {int(partition): offset for partition, offset in ends.get(topic, {}).items()}
 
     def log_starts(self) -> Offsets:
-        return self._listed(OffsetSpec.EARLIEST, self._settings.topics)
+        return self._list_offsets(OffsetSpec.EARLIEST, self._settings.topics)
 
     def log_ends(self) -> Offsets:
-        return self._listed(OffsetSpec.LATEST, self._settings.topics)
+        return self._list_offsets(OffsetSpec.LATEST, self._settings.topics)
 
-    def records_most(self) -> int | None:
+    def records_max(self) -> int | None:
         topic = self._settings.audit.topic
-        ends = self._listed(OffsetSpec.LATEST, [topic]).get(topic)
+        ends = self._list_offsets(OffsetSpec.LATEST, [topic]).get(topic)
         return None if ends is None else sum(ends.values())
 
-    def _listed(self, which: int, topics: Iterable[str]) -> Offsets:
+    def _list_offsets(self, which: int, topics: Iterable[str]) -> Offsets:
         """Of all records, committed or not: what stands behind an open transaction was acknowledged nevertheless."""
         found: dict[str, dict[int, int]] = {}
         try:
-            with asking(self._settings.kafka, timeout_s=TIMEOUT_S) as admin:
+            with admin_client(self._settings.kafka, timeout_s=TIMEOUT_S) as admin:
                 there = set(admin.list_topics())
                 wanted = [topic for topic in topics if topic in there]
                 places = {
@@ -105,7 +105,7 @@ class KafkaSource:
                     for part in topic["partitions"]
                 }
                 answers = admin.list_partition_offsets(places) if places else {}
-        except (KafkaUnreachableError, KafkaNotAskedError) as error:
+        except (KafkaUnreachableError, JavaOnlyKafkaError) as error:
             _ = logs.get().warning("log_ends_not_read", reason=str(error))
             return {}
         for place, answer in answers.items():

@@ -36,7 +36,7 @@ class AuditVersionError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class AuditTotals:
     """The audit topic, folded. All frames read `newest`."""
 
     newest: DataFrame
@@ -51,7 +51,7 @@ class Books:
     heartbeats: DataFrame
     """`schemas.HEARTBEATS`."""
 
-    def kept(self, keep: Callable[[DataFrame], DataFrame]) -> "Books":
+    def cached(self, keep: Callable[[DataFrame], DataFrame]) -> "AuditTotals":
         """The same, each frame computed once."""
         frames = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "newest"}
         return replace(self, **{name: keep(frame) for name, frame in frames.items()})
@@ -61,7 +61,7 @@ class Books:
         return self.intakes.select(*schemas.COUNTS.names).unionByName(self.outcomes.select(*schemas.COUNTS.names))
 
 
-def fold(records: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> tuple[Books, int]:
+def fold(records: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> tuple[AuditTotals, int]:
     """The books, and how many records could not be read.
 
     `records` has the binary columns `key` and `value`; those without a value (deletions) are left out. `keep` computes a frame once.
@@ -76,7 +76,7 @@ def fold(records: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> tuple[Bo
             f"the audit topic has records of version {unread.v}; this program knows version {audit_records.VERSION}: "
             "nothing was judged, update it"
         )
-    return _books(newest), 0 if unread is None else int(unread.records)
+    return _audit_totals(newest), 0 if unread is None else int(unread.records)
 
 
 def _newest(records: DataFrame) -> DataFrame:
@@ -112,18 +112,20 @@ def _readable(value: str) -> Column:
         router
         & placed
         & field("ids").isNotNull()
-        & _counts(field("accepted"), field("bytes"))
+        & _all_non_negative(field("accepted"), field("bytes"))
         & field("refused").isNotNull()
         & F.forall(field("ranges"), _range_good)
         & F.forall(field("holes"), _hole_good)
     )
     outcome = (
-        (field("shard") >= 0) & placed & _counts(field("delivered"), field("bytes"), field("batches"), field("resent"))
+        (field("shard") >= 0)
+        & placed
+        & _all_non_negative(field("delivered"), field("bytes"), field("batches"), field("resent"))
     )
     heartbeat = (
         router
         & field("state").isin(audit_records.RUNNING, audit_records.CLOSED)
-        & _counts(field("closed_before"), field("settled_before"))
+        & _all_non_negative(field("closed_before"), field("settled_before"))
         & (field("interval_s") >= 0)
         & (F.col("key").cast("string") == F.concat(field("incarnation"), F.lit(f"|{audit_records.ROUTER}||")))
     )
@@ -131,13 +133,13 @@ def _readable(value: str) -> Column:
         (field("v") == audit_records.VERSION)
         & field("incarnation").rlike("^[0-9a-f]{12}$")
         & field("host").isNotNull()
-        & _counts(field("version"), field("era"))
+        & _all_non_negative(field("version"), field("era"))
         & field("sent_at").between(0, _SENT_AT_MAX)
     )
     by_kind = (
-        F.when(field("kind") == audit_records.Intake.kind, intake)
-        .when(field("kind") == audit_records.Outcome.kind, outcome)
-        .when(field("kind") == audit_records.Heartbeat.kind, heartbeat)
+        F.when(field("kind") == audit_records.AuditIntake.kind, intake)
+        .when(field("kind") == audit_records.AuditOutcome.kind, outcome)
+        .when(field("kind") == audit_records.AuditHeartbeat.kind, heartbeat)
     )
     return F.coalesce(common & by_kind, F.lit(False))
 
@@ -148,7 +150,7 @@ def _key(field: Callable[[str], Column]) -> Column:
     return F.concat(F.concat_ws("|", *parts), era)
 
 
-def _counts(*columns: Column) -> Column:
+def _all_non_negative(*columns: Column) -> Column:
     found = F.lit(True)
     for column in columns:
         found &= column >= 0
@@ -180,8 +182,8 @@ def _hole_good(item: Column) -> Column:
     )
 
 
-def _books(newest: DataFrame) -> Books:
-    intakes = newest.where(F.col("kind") == audit_records.Intake.kind).withColumn(
+def _audit_totals(newest: DataFrame) -> AuditTotals:
+    intakes = newest.where(F.col("kind") == audit_records.AuditIntake.kind).withColumn(
         "hour", hour_of_minute(F.col("minute"))
     )
     keys = ("incarnation", "topic", "minute", "era", "hour", "ids", "sent_at")
@@ -198,7 +200,7 @@ def _books(newest: DataFrame) -> Books:
         F.get("_", F.lit(3)).alias("reason"),
     )
     unsettled = _sum("ranges", lambda item: _at(item, 2) - _at(item, 3))
-    return Books(
+    return AuditTotals(
         newest=newest,
         intakes=intakes.select(
             "*",
@@ -207,12 +209,12 @@ def _books(newest: DataFrame) -> Books:
             _sum("ranges", lambda item: _at(item, 2) - _at(item, 1)).alias("given"),
             _sum("holes", lambda item: _at(item, 2) - _at(item, 1)).alias("holed"),
         ),
-        outcomes=newest.where(F.col("kind") == audit_records.Outcome.kind).withColumn(
+        outcomes=newest.where(F.col("kind") == audit_records.AuditOutcome.kind).withColumn(
             "settled", F.lit(None).cast("boolean")
         ),
         ranges=ranges,
         holes=holes,
-        heartbeats=newest.where(F.col("kind") == audit_records.Heartbeat.kind)
+        heartbeats=newest.where(F.col("kind") == audit_records.AuditHeartbeat.kind)
         # A heartbeat's key has no era.
         .groupBy("incarnation")
         .agg(F.max_by(F.struct(*schemas.HEARTBEATS.names[1:]), "version").alias("_"))

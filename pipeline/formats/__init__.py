@@ -34,7 +34,7 @@ class Format(Protocol):
         ...
 
 
-def fault(cases: list[tuple[Column, ErrorClass, str]]) -> list[Column]:
+def error_columns(cases: list[tuple[Column, ErrorClass, str]]) -> list[Column]:
     """The columns `error_class` and `error`: of the first case that holds, null if none does."""
     classes: Column | None = None
     errors: Column | None = None
@@ -77,8 +77,8 @@ def required_fields(schema: StructType, prefix: tuple[str, ...] = ()) -> list[tu
     return found
 
 
-def absent(value: Column, schema: StructType) -> list[tuple[Column, ErrorClass, str]]:
-    """Cases for `fault`: a field that is declared NOT NULL and is null in a value that is there.
+def null_field_cases(value: Column, schema: StructType) -> list[tuple[Column, ErrorClass, str]]:
+    """Cases for `error_columns`: a field that is declared NOT NULL and is null in a value that is there.
 
     A field inside a struct that may itself be null is asked for only where that struct is there.
     """

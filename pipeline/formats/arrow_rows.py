@@ -48,7 +48,7 @@ _ALLOWED: Final[tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...
     (pa.types.is_map, frozenset({dict})),
 )
 _NONE: Final = type(None)
-WRONG: Final = (ArithmeticError, TypeError, ValueError)
+ARROW_ERRORS: Final = (ArithmeticError, TypeError, ValueError)
 """What Arrow raises when an object does not fit; all its errors are one of these."""
 
 
@@ -139,7 +139,7 @@ def columns(rows: list[Any], kind: pa.StructType, errors: list[str | None]) -> p
     """
     try:
         return _struct(rows, kind)
-    except WRONG as error:
+    except ARROW_ERRORS as error:
         if len(rows) == 1:
             errors[0] = _sentence(rows[0], kind, error)
             return pa.nulls(1, kind)
@@ -173,6 +173,6 @@ def _sentence(row: object, kind: pa.StructType, error: BaseException) -> str:
     for field in kind.fields:
         try:
             _ = pa.array([row.get(field.name)], type=field.type)
-        except WRONG as of_field:
+        except ARROW_ERRORS as of_field:
             return f"{field.name}: {of_field}"
     return str(error)

@@ -59,7 +59,7 @@ def spark_type(text: str) -> StructType:
     Raises:
         AvroSchemaError: not a schema of one record, or one with what tables cannot hold.
     """
-    found = _Reader().read(_loaded(text), "the schema")
+    found = _AvroSchemaReader().read(_loaded(text), "the schema")
     if not isinstance(found, StructType):
         raise AvroSchemaError("the schema is not one of a record")
     return found
@@ -92,7 +92,7 @@ def _stripped(schema: Schema) -> Schema:
     return kept
 
 
-class _Reader:
+class _AvroSchemaReader:
     """Follows names: a type that was defined may be named after that."""
 
     def __init__(self) -> None:

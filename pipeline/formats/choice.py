@@ -6,8 +6,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from ...config.errors import ConfigError
 from . import Format
 from .arrow_rows import is_column_type
-from .plain import Raw
-from .text import Json, Variant
+from .plain import RawFormat
+from .text import JsonFormat, VariantFormat
 
 
 def choose(name: str, schema: str, *, writer: str) -> Format:
@@ -18,21 +18,21 @@ def choose(name: str, schema: str, *, writer: str) -> Format:
     """
     match name:
         case "raw":
-            return Raw()
+            return RawFormat()
         case "json":
-            return Json(_declared(schema))
+            return JsonFormat(_declared(schema))
         case "msgpack":
-            from .packed import Msgpack
+            from .packed import MsgpackFormat
 
-            return Msgpack(_declared(schema))
+            return MsgpackFormat(_declared(schema))
         case "avro":
-            from .packed import Avro
+            from .packed import AvroFormat
 
-            return Avro(schema)
+            return AvroFormat(schema)
         case "variant":
             if writer != "delta-jvm":
                 raise ConfigError(['format = "variant" needs writer = "delta-jvm": delta-rs has no such type'])
-            return Variant()
+            return VariantFormat()
         case _:
             raise ConfigError([f"format = {name!r}: there are raw, json, variant, msgpack and avro"])
 

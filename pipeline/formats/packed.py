@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from ...config.errors import ConfigError
 from ..land.parse_rules import ErrorClass
-from . import ERROR_BYTES_MAX, READABLE, absent, as_nullable, fault
+from . import ERROR_BYTES_MAX, READABLE, as_nullable, error_columns, null_field_cases
 from .arrow_rows import arrow_struct, columns
 from .avro_types import AvroSchemaError, readable_schema, spark_type
 
@@ -26,7 +26,7 @@ _PARSED: Final = "_parsed"
 _RETURNED: Final = ["value", "error_class", "error"]
 _AVRO_PREFIX: Final = 5
 """Magic byte 0 and four bytes of schema id."""
-_WRONG: Final = (
+_DECODE_ERRORS: Final = (
     ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, TypeError, ValueError, struct.error,
 )  # fmt: skip
 """What decoders raise at bytes that are not theirs."""
@@ -39,7 +39,7 @@ def _decoded(values: pa.Array, decode: Decode, kind: pa.StructType) -> pa.Array:
     classes: list[str | None] = [None] * len(given)
     try:
         rows = [None if each is None else decode(each) for each in given]
-    except _WRONG:
+    except _DECODE_ERRORS:
         # Rare: one by one.
         rows = _one_by_one(given, decode, errors, classes)
     value = columns(rows, kind, errors)
@@ -65,7 +65,7 @@ def _one_by_one(
     for index, each in enumerate(given):
         try:
             rows.append(None if each is None else decode(each))
-        except _WRONG as error:
+        except _DECODE_ERRORS as error:
             rows.append(None)
             errors[index], classes[index] = f"{type(error).__name__}: {error}", str(ErrorClass.DECODE)
     return rows
@@ -79,7 +79,7 @@ def _unpack(value: bytes) -> Any:  # noqa: ANN401 - whatever it holds
     return msgpack.unpackb(value, timestamp=3, strict_map_key=False)
 
 
-class _Packed:
+class _ArrowUdfFormat:
     """What both formats share: one UDF over Arrow's arrays, then the fields that must not be null."""
 
     def __init__(self, schema: StructType, decode: Decode) -> None:
@@ -109,15 +109,15 @@ class _Packed:
         found = F.col(_PARSED)
         value = found.getField("value")
         wrong = [found.getField("error_class"), found.getField("error")]
-        missing = absent(value, self._schema)
+        missing = null_field_cases(value, self._schema)
         if missing:
-            wrong = [F.coalesce(*pair) for pair in zip(wrong, fault(missing), strict=True)]
+            wrong = [F.coalesce(*pair) for pair in zip(wrong, error_columns(missing), strict=True)]
         return frame.select(
             *columns_before, value.alias("value"), wrong[0].alias("error_class"), wrong[1].alias("error")
         )
 
 
-class Msgpack(_Packed):
+class MsgpackFormat(_ArrowUdfFormat):
     """One msgpack map a record, into the fields of a schema, as JSON's objects are."""
 
     def __init__(self, schema: StructType) -> None:
@@ -125,7 +125,7 @@ class Msgpack(_Packed):
         self.schema_text: str = schema.json()
 
 
-class Avro(_Packed):
+class AvroFormat(_ArrowUdfFormat):
     """One Avro record, written with the declared schema, behind the five bytes that Kafka's serializers put before it."""
 
     def __init__(self, text: str) -> None:
@@ -134,7 +134,7 @@ class Avro(_Packed):
             schema = spark_type(text)
             readable = readable_schema(text)
             _ = parse_schema(readable)
-        except (AvroSchemaError, *_WRONG) as error:
+        except (AvroSchemaError, *_DECODE_ERRORS) as error:
             raise ConfigError([f"schema: {error}"]) from error
         super().__init__(schema, _AvroDecode(readable))
         self.schema_text: str = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))

@@ -7,7 +7,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType
 from . import READABLE
 
 
-class Raw:
+class RawFormat:
     """No parsing: `value` is the record's bytes."""
 
     schema_text = ""

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BooleanType, DataType, StringType, StructField, StructType, VariantType
 
 from ..land.parse_rules import ErrorClass
-from . import READABLE, absent, as_nullable_struct, fault
+from . import READABLE, as_nullable_struct, error_columns, null_field_cases
 
 _CORRUPT: Final = "_penstock_corrupt"
 _TEXT: Final = "_text"
@@ -32,7 +32,7 @@ def _text() -> Column:
     return F.when(readable.isNotNull(), F.concat(F.lit("["), readable.cast(StringType()), F.lit(end)))
 
 
-class Json:
+class JsonFormat:
     """One JSON object a record, into the fields of a schema.
 
     Read as Spark's `from_json` does with mode PERMISSIVE: fields that are absent become null, those that are not declared are left
@@ -69,9 +69,9 @@ class Json:
             (there & ~F.is_valid_utf8(F.col(_TEXT)), ErrorClass.DECODE, NOT_UTF8),
             (wrong & ~_is_one_value(F.try_parse_json(F.col(_TEXT))), ErrorClass.DECODE, NOT_JSON),
             (wrong, ErrorClass.SCHEMA, NOT_FITTING),
-            *absent(value, self._schema),
+            *null_field_cases(value, self._schema),
         ]
-        return frame.select(*columns, "value", *fault(cases))
+        return frame.select(*columns, "value", *error_columns(cases))
 
 
 def _is_one_value(array: Column) -> Column:
@@ -82,7 +82,7 @@ def _is_one_value(array: Column) -> Column:
     return F.coalesce(array.isNotNull() & first.isNotNull() & end & more.isNull(), F.lit(False))
 
 
-class Variant:
+class VariantFormat:
     """Any JSON value, into Spark's variant: what has no schema yet."""
 
     schema_text = ""
@@ -100,4 +100,4 @@ class Variant:
             (there & ~_is_one_value(F.col(_PARSED)), ErrorClass.DECODE, NOT_JSON),
         ]
         value = F.try_variant_get(F.col(_PARSED), "$[0]", "variant")
-        return frame.select(*columns, value.alias("value"), *fault(cases))
+        return frame.select(*columns, value.alias("value"), *error_columns(cases))

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ...runtime import logs
 from .. import schemas
-from ..failures import sentence
+from ..failures import failure_message
 from ..names import QUARANTINE, bronze_table
-from ..tables import Constant, Part, Table, Tables, Transaction
+from ..tables import Constant, Table, TablePart, Tables, TableTransaction
 from .checkpoint import Checkpoint
 from .topic import LandTopic
 
@@ -38,11 +38,11 @@ class LandError(Exception):
     """`land` stopped, or does not start. The text says why, and what to do."""
 
 
-class ClosedError(Exception):
+class LandStoppingError(Exception):
     """A batch is not begun because the job ends; the next run begins it."""
 
 
-class Steps(Protocol):
+class BatchObserver(Protocol):
     """Told how far a batch has come; what it raises stops the query there. Tests end the driver in it."""
 
     def reached(self, step: str, topic: str, batch: int) -> None:
@@ -50,28 +50,30 @@ class Steps(Protocol):
         ...
 
 
-class NoSteps:
+class NullBatchObserver:
     """Nobody wants to know."""
 
     def reached(self, step: str, topic: str, batch: int) -> None:
         """Nothing."""
 
 
-class Batches:
+class MicroBatchWriter:
     """Writes the micro-batches of one query, in the order of their ids; Spark calls it from a thread of its own."""
 
-    def __init__(self, topic: LandTopic, tables: Tables, checkpoint: Checkpoint, steps: Steps) -> None:
+    def __init__(self, topic: LandTopic, tables: Tables, checkpoint: Checkpoint, steps: BatchObserver) -> None:
         self._topic = topic
         self._checkpoint = checkpoint
-        self._steps = steps
+        self._observer = steps
         self._rules = topic.rules.digest()
         self._query: str | None = None
-        self._looked = False
+        self._tables_checked = False
         schema = schemas.bronze(topic.format.value_type)
         self._bronze = tables.table(bronze_table(topic.name), schema, schemas.PARTITION_BY)
         self._quarantine = tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY)
         wrong = F.col("error_class")
-        self._parts = tables.parts([Part(self._bronze, wrong.isNull()), Part(self._quarantine, wrong.isNotNull())])
+        self._parts = tables.parts(
+            [TablePart(self._bronze, wrong.isNull()), TablePart(self._quarantine, wrong.isNotNull())]
+        )
         self._closed = threading.Event()
         self.failure: LandError | None = None
         """Why the query was stopped from here, if it was."""
@@ -83,43 +85,43 @@ class Batches:
     def write(self, frame: DataFrame, batch: int) -> None:
         """Write a batch, or what of it is not written yet. Raise LandError, ClosedError."""
         if self._closed.is_set():
-            raise ClosedError(f"{self._topic.name}: batch {batch} is not begun, the job ends")
+            raise LandStoppingError(f"{self._topic.name}: batch {batch} is not begun, the job ends")
         try:
             self._write(frame, batch)
         except LandError as error:
             self.failure = error
             raise
         except Exception as error:  # noqa: BLE001 - Spark's regular expressions overflow the stack at what the JVM's errors say
-            self.failure = LandError(f"{self._topic.name}: batch {batch}: {sentence(error)}")
+            self.failure = LandError(f"{self._topic.name}: batch {batch}: {failure_message(error)}")
             _ = logs.get().debug("batch_failed", topic=self._topic.name, batch=batch, exc_info=True)
             raise self.failure from None
 
     def _write(self, frame: DataFrame, batch: int) -> None:
-        good_app, bad_app = self._apps()
+        good_app, bad_app = self._transaction_apps()
         offsets = self._checkpoint.offsets(batch) or ""
         metadata = {RULES: self._rules, OFFSETS: offsets}
-        if not self._looked:
-            self._look(good_app, self._bronze, batch, offsets, follows=True)
-            self._look(bad_app, self._quarantine, batch, offsets, follows=False)
-            self._looked = True
-        self._steps.reached("started", self._topic.name, batch)
+        if not self._tables_checked:
+            self._check_table(good_app, self._bronze, batch, offsets, follows=True)
+            self._check_table(bad_app, self._quarantine, batch, offsets, follows=False)
+            self._tables_checked = True
+        self._observer.reached("started", self._topic.name, batch)
         with self._parts.write(frame, self._constants(batch)) as parts:
             # A commit even without rows: it tells later runs how this batch was read.
             if not parts.append(_GOOD, app=good_app, version=batch, metadata=metadata):
-                self._compare(self._bronze.transaction(good_app), batch, offsets)
-            self._steps.reached("good", self._topic.name, batch)
+                self._check_commit(self._bronze.transaction(good_app), batch, offsets)
+            self._observer.reached("good", self._topic.name, batch)
             if not parts.is_empty(_BAD):
                 _ = parts.append(_BAD, app=bad_app, version=batch, metadata=metadata)
-            self._steps.reached("bad", self._topic.name, batch)
+            self._observer.reached("bad", self._topic.name, batch)
 
-    def _apps(self) -> tuple[str, str]:
+    def _transaction_apps(self) -> tuple[str, str]:
         if self._query is None:
             self._query = self._checkpoint.query_id()
         if self._query is None:
             raise LandError(
                 f"{self._checkpoint.path} has lost its metadata; without the query's id nothing can be written once"
             )
-        return apps(self._query)
+        return transaction_apps(self._query)
 
     def _constants(self, batch: int) -> dict[str, Constant]:
         return {
@@ -130,7 +132,7 @@ class Batches:
             "landed_at": dt.datetime.now(tz=dt.UTC),
         }
 
-    def _look(self, app: str, table: Table, batch: int, offsets: str, *, follows: bool) -> None:
+    def _check_table(self, app: str, table: Table, batch: int, offsets: str, *, follows: bool) -> None:
         """Before the first batch of a run: is the table where the checkpoint says? `follows`: every batch has a commit there."""
         found = table.transaction(app)
         newest = -1 if found is None else found.version
@@ -145,9 +147,9 @@ class Batches:
                 f"{self._topic.name}: the table {table.name} does not have {missing}, which the checkpoint {self._checkpoint.path} "
                 "counts as landed: the table was restored or replaced. Restore the checkpoint of the same time, or begin anew with both"
             )
-        self._compare(found, batch, offsets)
+        self._check_commit(found, batch, offsets)
 
-    def _compare(self, found: Transaction | None, batch: int, offsets: str) -> None:
+    def _check_commit(self, found: TableTransaction | None, batch: int, offsets: str) -> None:
         """Before leaving out a commit that is there: it must be of the same rules and the same records."""
         if found is not None and found.version > batch:
             # What the commit of this batch was of is hidden by the newer one.
@@ -168,6 +170,6 @@ class Batches:
             )
 
 
-def apps(query: str) -> tuple[str, str]:
+def transaction_apps(query: str) -> tuple[str, str]:
     """Names of a query's transactions: in its topic's table, and in quarantine."""
     return f"{query}/good", f"{query}/bad"

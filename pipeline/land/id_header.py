@@ -58,7 +58,7 @@ def split(frame: DataFrame, *, newer_ids: NewerIds) -> DataFrame:
         F.shiftrightunsigned(F.col("_front"), 40).cast(IntegerType()).alias("origin"),
         _ordinal().alias("ordinal"),
         F.timestamp_millis(F.col("_back").bitwiseAND(F.lit((1 << 48) - 1))).alias("accept_ts"),
-        F.when(good, _others()).otherwise(F.col("headers")).alias("headers"),
+        F.when(good, _other_headers()).otherwise(F.col("headers")).alias("headers"),
         F.when(~good, _error(newer_ids)).alias("header_error"),
     )
     return frame.select("*", hour_of(F.coalesce(F.col("accept_ts"), F.col("timestamp"))).alias("hour"))
@@ -82,7 +82,7 @@ def _header() -> Column:
     return F.get(F.col("headers"), F.col("_at") - 1)
 
 
-def _is_alone() -> Column:
+def _is_only_id_header() -> Column:
     """Whether no other id header follows the first. The daemon writes it last, and then there is nothing to look through."""
     size = F.size(F.col("headers"))
     return (F.col("_at") == size) | ~F.array_contains(F.slice(_keys(), F.col("_at") + 1, size), HEADER)
@@ -93,7 +93,7 @@ def _is_good() -> Column:
     value = F.col("_id")
     good = (
         (F.col("_at") > 0)
-        & _is_alone()
+        & _is_only_id_header()
         & (F.octet_length(value) == BYTES)
         & (F.substring(value, 1, 1) == F.lit(bytes([VERSION])))
         & (F.substring(value, 2, 6) != F.lit(bytes(6)))
@@ -102,7 +102,7 @@ def _is_good() -> Column:
     return F.coalesce(good, F.lit(False))
 
 
-def _others() -> Column:
+def _other_headers() -> Column:
     """The headers without the id; null where nothing else was there, as the connector has it for a record without headers."""
     headers, at, size = F.col("headers"), F.col("_at"), F.size(F.col("headers"))
     before = F.slice(headers, F.lit(1), at - 1)
@@ -128,7 +128,7 @@ def _error(newer_ids: NewerIds) -> Column:
     newer = F.concat(F.lit("the id header's version "), version.cast(StringType()), F.lit(f" {NEWER}"))
     return (
         F.when(F.coalesce(F.col("_at"), F.lit(0)) == 0, F.lit(None).cast(StringType()))
-        .when(~_is_alone(), F.lit(DOUBLED))
+        .when(~_is_only_id_header(), F.lit(DOUBLED))
         .when(value.isNull(), F.lit(WITHOUT_VALUE))
         .when(size == 0, _wrong_size(size))
         .when(

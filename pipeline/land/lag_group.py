@@ -12,10 +12,10 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from ...config.pipeline import PipelineSettings
 from ...runtime import logs
-from ..kafka_admin import Admin, KafkaNotAskedError, KafkaUnreachableError, Offsets, asking, connect
+from ..kafka_admin import Admin, JavaOnlyKafkaError, KafkaUnreachableError, Offsets, admin_client, connect
 
 JOB: Final = "land"
-Outcome = Literal["committed", "refused", "unreachable"]
+LagCommitOutcome = Literal["committed", "refused", "unreachable"]
 
 
 def group_of(settings: PipelineSettings, job: str = JOB) -> str:
@@ -36,7 +36,7 @@ class LagGroup:
         """The group of `land` on the brokers of the settings."""
         return cls(group_of(settings), lambda: connect(settings.kafka, timeout_s=settings.listener.lag_timeout))
 
-    def commit(self, ends: Offsets) -> tuple[Outcome, str]:
+    def commit(self, ends: Offsets) -> tuple[LagCommitOutcome, str]:
         """Commit offsets to read next; the second is the reason when they were not."""
         wanted = {
             TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)
@@ -50,7 +50,7 @@ class LagGroup:
         except (KafkaError, KafkaUnreachableError, OSError) as error:
             self.close()
             return "unreachable", " ".join(str(error).split()) or type(error).__name__
-        except KafkaNotAskedError as error:
+        except JavaOnlyKafkaError as error:
             return "refused", str(error)
         refused = sorted({error.__name__ for error in answers.values() if getattr(error, "errno", 0) != 0})
         return ("refused", ", ".join(refused)) if refused else ("committed", "")
@@ -62,16 +62,16 @@ class LagGroup:
             admin.close()
 
 
-def positions(settings: PipelineSettings) -> dict[str, dict[int, int]]:
+def committed_offsets(settings: PipelineSettings) -> dict[str, dict[int, int]]:
     """What `land` has committed, by topic and partition: the offset it reads next. Empty when that cannot be had; then the log says so."""
     if not settings.listener.lag_group:
         return {}
     group = group_of(settings)
     found: dict[str, dict[int, int]] = {}
     try:
-        with asking(settings.kafka, timeout_s=settings.listener.lag_timeout) as admin:
+        with admin_client(settings.kafka, timeout_s=settings.listener.lag_timeout) as admin:
             committed = admin.list_group_offsets(group).get(group, {})
-    except (KafkaUnreachableError, KafkaNotAskedError) as error:
+    except (KafkaUnreachableError, JavaOnlyKafkaError) as error:
         _ = logs.get().warning("lag_group_not_read", group=group, reason=str(error))
         return {}
     for place, position in committed.items():

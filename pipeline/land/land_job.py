@@ -16,20 +16,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ...config.pipeline import PipelineSettings
 from ...config.pipeline_kafka import connector_options
 from .. import schemas
-from ..failures import sentence
+from ..failures import failure_message
 from ..names import QUARANTINE, bronze_table
 from ..tables import Tables
-from .batches import Batches, LandError, NoSteps, Steps, apps
+from .batches import BatchObserver, LandError, MicroBatchWriter, NullBatchObserver, transaction_apps
 from .checkpoint import Checkpoint
 from .topic import LandTopic, topics_of
 
-Source = Callable[[SparkSession, str], DataFrame]
+StreamSource = Callable[[SparkSession, str], DataFrame]
 """Makes the stream of a topic, with the columns of Spark's Kafka connector, `headers` among them."""
 
-_GLANCE_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 
-class Land:
+class LandJob:
     """The queries of all topics of the settings. Used from one thread."""
 
     def __init__(
@@ -38,8 +38,8 @@ class Land:
         settings: PipelineSettings,
         tables: Tables,
         *,
-        source: Source | None = None,
-        steps: Steps | None = None,
+        source: StreamSource | None = None,
+        steps: BatchObserver | None = None,
         new_query: bool = False,
     ) -> None:
         """`new_query`: rows that another query wrote (its checkpoint is gone) are no reason not to start; they stay, and what
@@ -48,10 +48,10 @@ class Land:
         self._settings = settings
         self._tables = tables
         self._source = source
-        self._steps = steps or NoSteps()
+        self._observer = steps or NullBatchObserver()
         self._new_query = new_query
         self._stopping = False
-        self._running: list[tuple[LandTopic, Batches, StreamingQuery]] = []
+        self._running: list[tuple[LandTopic, MicroBatchWriter, StreamingQuery]] = []
 
     @property
     def queries(self) -> tuple[StreamingQuery, ...]:
@@ -71,8 +71,8 @@ class Land:
         for topic in topics:
             self._refuse_foreign_tables(topic)
         for topic in topics:
-            batches = Batches(topic, self._tables, Checkpoint(self._spark, topic.checkpoint), self._steps)
-            frame = topic.observed(topic.read(source(self._spark, topic.name)))
+            batches = MicroBatchWriter(topic, self._tables, Checkpoint(self._spark, topic.checkpoint), self._observer)
+            frame = topic.with_observation(topic.read(source(self._spark, topic.name)))
             writer = (
                 frame.writeStream.queryName(topic.query_name)
                 .option("checkpointLocation", topic.checkpoint)
@@ -104,7 +104,7 @@ class Land:
             left = until - time.monotonic()
             if left <= 0:
                 return False
-            _ = pause.wait(min(_GLANCE_S, left))
+            _ = pause.wait(min(_POLL_S, left))
         self._raise_failure()
         return True
 
@@ -119,7 +119,7 @@ class Land:
             for query in busy:
                 if time.monotonic() >= until or not query.status["isTriggerActive"]:
                     query.stop()
-            _ = pause.wait(_GLANCE_S)
+            _ = pause.wait(_POLL_S)
 
     def _raise_failure(self) -> None:
         for topic, batches, query in self._running:
@@ -127,7 +127,7 @@ class Land:
             if error is None or (self._stopping and batches.failure is None):
                 continue
             self.stop(seconds=self._settings.stop_timeout)
-            raise batches.failure or LandError(f"{topic.name}: {sentence(error)}")
+            raise batches.failure or LandError(f"{topic.name}: {failure_message(error)}")
 
     def _refuse_foreign_tables(self, topic: LandTopic) -> None:
         """A deleted checkpoint makes a new query, and all that Kafka still has would land again."""
@@ -138,7 +138,7 @@ class Land:
             bronze_table(topic.name), schemas.bronze(topic.format.value_type), schemas.PARTITION_BY
         )
         quarantine = self._tables.table(QUARANTINE, schemas.QUARANTINE, schemas.PARTITION_BY)
-        if query is not None and bronze.transaction(apps(query)[0]) is not None:
+        if query is not None and bronze.transaction(transaction_apps(query)[0]) is not None:
             return
         of_topic = quarantine.read().where(F.col("topic") == topic.name)
         if not bronze.read().isEmpty() or not of_topic.isEmpty():
@@ -150,7 +150,7 @@ class Land:
             )
 
 
-def kafka_source(settings: PipelineSettings, *, once: bool) -> Source:
+def kafka_source(settings: PipelineSettings, *, once: bool) -> StreamSource:
     """Spark's Kafka connector with the options of the settings. Raise ConfigError: a file of secrets cannot be used."""
     land = settings.land
     options = connector_options(settings.kafka) | {

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType
 
 from ...config.errors import ConfigError
-from ...config.pipeline import PipelineSettings, PipelineTopic
+from ...config.pipeline import PipelineSettings, PipelineTopicSettings
 from ..formats import READABLE, Format
 from ..formats.choice import choose
 from ..names import check_topics
@@ -42,7 +42,7 @@ class LandTopic:
         """
         frame = id_header.split(frame, newer_ids=self.rules.newer_ids)
         if self.dedupe_window_s is not None:
-            frame = _without_doubles(frame, self.dedupe_window_s)
+            frame = _drop_duplicates(frame, self.dedupe_window_s)
         frame = frame.withColumnsRenamed({"value": "raw", "timestamp": "kafka_ts"})
         size, size_max = F.octet_length(F.col("raw")), self.rules.record_bytes_max
         readable = F.col("header_error").isNull() & (size <= size_max)
@@ -59,7 +59,7 @@ class LandTopic:
         frame = frame.withColumn("raw", F.when(F.col("error_class").isNotNull(), F.col("raw")))
         return frame.drop(READABLE, "header_error", "timestampType")
 
-    def observed(self, frame: DataFrame) -> DataFrame:
+    def with_observation(self, frame: DataFrame) -> DataFrame:
         """The read frame of a stream, with its counts for whoever listens to the query's progress."""
         bad = F.col("error_class").isNotNull()
         foreign = F.col("incarnation").isNull() & ~F.coalesce(
@@ -73,7 +73,7 @@ class LandTopic:
         )
 
 
-def _without_doubles(frame: DataFrame, window_s: float) -> DataFrame:
+def _drop_duplicates(frame: DataFrame, window_s: float) -> DataFrame:
     """Leave out rows whose id landed less than `window_s` seconds ago.
 
     The watermark runs on the time at which a batch was planned, which the offset log keeps: a record that waited for days in a
@@ -110,7 +110,7 @@ def topics_of(settings: PipelineSettings) -> tuple[LandTopic, ...]:
     return tuple(found)
 
 
-def _topic(settings: PipelineSettings, name: str, topic: PipelineTopic) -> LandTopic:
+def _topic(settings: PipelineSettings, name: str, topic: PipelineTopicSettings) -> LandTopic:
     schema = topic.schema_
     if topic.schema_file is not None:
         try:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from .data import HostMinutes, HourRow, Status, TopicMinutes
-from .time_axis import Axis, Cell, Cells, lay, total
+from .time_axis import Axis, ColumnCounts, CountsByColumn, sum_by_column, total
 from .wording import MINUTES_A_DAY, UNKNOWN_HOST, hour_text, minute_text, seconds
 
 COLUMN: Final = 10
 """Width of a column in units of the view box, gap included."""
 STRIP_HEIGHT: Final = 60
 BAR_HEIGHT: Final = 48
-LANE: Final = (52, 7)
+MARK_BAND: Final = (52, 7)
 """Top and height of the lane below the bars in which trouble is marked."""
 HEAT_ROW: Final = 20
 LEVELS: Final = 4
@@ -30,7 +30,7 @@ TICKS_S: Final = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class SvgPath:
     """What is drawn in one manner."""
 
     css_class: str
@@ -46,8 +46,8 @@ class Tick:
     anchor: str
 
 
-def _paths(parts: Mapping[str, Sequence[str]]) -> tuple[Path, ...]:
-    return tuple(Path(name, "".join(drawn)) for name, drawn in parts.items() if drawn)
+def _paths(parts: Mapping[str, Sequence[str]]) -> tuple[SvgPath, ...]:
+    return tuple(SvgPath(name, "".join(drawn)) for name, drawn in parts.items() if drawn)
 
 
 def _box(x: float, y: float, width: float, height: float) -> str:
@@ -59,12 +59,12 @@ def _gap(columns: int) -> float:
     return 2 if columns <= 60 else 1.2 if columns <= 120 else 0.6
 
 
-def breaks(axis: Axis, height: float) -> Path:
+def breaks(axis: Axis, height: float) -> SvgPath:
     """The columns that stand for a time left out."""
-    return Path("break", "".join(_box(place * COLUMN + 3, 0, 4, height) for place in sorted(axis.breaks)))
+    return SvgPath("break", "".join(_box(place * COLUMN + 3, 0, 4, height) for place in sorted(axis.breaks)))
 
 
-def strip(cells: Cells, axis: Axis) -> tuple[Path, ...]:
+def strip(cells: CountsByColumn, axis: Axis) -> tuple[SvgPath, ...]:
     """Bars of what was expected, in the class of what became of it; trouble is marked again below, at full width."""
     parts: dict[str, list[str]] = defaultdict(list)
     peak = max((cell.expected for cell in cells.values()), default=0)
@@ -75,13 +75,13 @@ def strip(cells: Cells, axis: Axis) -> tuple[Path, ...]:
         status = cell.status
         if status is not Status.COMPLETE:
             parts[f"tint {status}"].append(_box(x, 0, COLUMN, BAR_HEIGHT))
-            parts[f"mark {status}"].append(_box(x, LANE[0], COLUMN, LANE[1]))
+            parts[f"mark {status}"].append(_box(x, MARK_BAND[0], COLUMN, MARK_BAND[1]))
         parts[f"bar {status}"].append(_box(x, BAR_HEIGHT - height, width, height))
     order = sorted(parts, key=lambda name: not name.startswith("tint"))
     return _paths({name: parts[name] for name in order})
 
 
-def heat(rows: Sequence[Cells], axis: Axis) -> tuple[Path, ...]:
+def heat(rows: Sequence[CountsByColumn], axis: Axis) -> tuple[SvgPath, ...]:
     """One row of cells for each host: what is whole is darker the more came in, trouble has its own class."""
     parts: dict[str, list[str]] = defaultdict(list)
     peak = max((cell.expected for cells in rows for cell in cells.values()), default=0)
@@ -132,34 +132,40 @@ def ticks(axis: Axis, most: int = 7) -> tuple[Tick, ...]:
     return tuple(made)
 
 
-class Laid(NamedTuple):
+class AxisSeries(NamedTuple):
     """A topic or a host with its columns, and their sum."""
 
     name: str
-    cells: Cells
-    whole: Cell
+    cells: CountsByColumn
+    whole: ColumnCounts
 
 
-def laid_topics(topics: Iterable[TopicMinutes], axis: Axis) -> list[Laid]:
+def topic_series(topics: Iterable[TopicMinutes], axis: Axis) -> list[AxisSeries]:
     """Each topic with its columns and their sum, the worst first, then the largest."""
-    laid = [Laid(topic.topic, cells, total(cells)) for topic in topics for cells in (lay(topic.points, axis),)]
+    laid = [
+        AxisSeries(topic.topic, cells, total(cells))
+        for topic in topics
+        for cells in (sum_by_column(topic.points, axis),)
+    ]
     return sorted(laid, key=lambda item: (-item.whole.status.rank, -item.whole.expected, item.name))
 
 
-def laid_hosts(hosts: Iterable[HostMinutes], axis: Axis, most: int) -> list[Laid]:
+def host_series(hosts: Iterable[HostMinutes], axis: Axis, most: int) -> list[AxisSeries]:
     """Each host with its columns, the worst first, then by name; beyond `most` all others together in one row."""
     laid = [
-        Laid(host.host or UNKNOWN_HOST, cells, total(cells)) for host in hosts for cells in (lay(host.points, axis),)
+        AxisSeries(host.host or UNKNOWN_HOST, cells, total(cells))
+        for host in hosts
+        for cells in (sum_by_column(host.points, axis),)
     ]
     laid.sort(key=lambda item: (-item.whole.status.rank, item.name))
     if len(laid) <= most:
         return laid
-    together: dict[int, Cell] = {}
+    together: dict[int, ColumnCounts] = {}
     for host in laid[most - 1 :]:
         for column, cell in host.cells.items():
-            together.setdefault(column, Cell()).add(cell)
+            together.setdefault(column, ColumnCounts()).add(cell)
     rest = dict(sorted(together.items()))
-    return [*laid[: most - 1], Laid(f"{len(laid) - most + 1:,} more hosts", rest, total(rest))]
+    return [*laid[: most - 1], AxisSeries(f"{len(laid) - most + 1:,} more hosts", rest, total(rest))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +215,7 @@ class Label:
 class LatencyPicture:
     """Bars from p50 to p99 over the hours, on a logarithmic scale."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[SvgPath, ...]
     labels: tuple[Label, ...]
     typical: str
     worst: str

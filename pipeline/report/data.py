@@ -116,7 +116,7 @@ class MissingRange:
         return self.end - self.first
 
 
-class Place(NamedTuple):
+class KafkaPosition(NamedTuple):
     """Where a row lay in Kafka."""
 
     partition: int
@@ -124,7 +124,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Duplicate:
+class DuplicateId:
     """One id that has landed more than once: a row of `audit_duplicates`."""
 
     topic: str
@@ -133,7 +133,7 @@ class Duplicate:
     host: str
     origin: int
     ordinal: int
-    places: tuple[Place, ...]
+    places: tuple[KafkaPosition, ...]
     """Sorted; the first is the one that `seal` keeps."""
 
 
@@ -227,7 +227,7 @@ class ReportData:
     audit_topic: str = "penstock.audit"
     rows: tuple[HourRow, ...] = ()
     missing: tuple[MissingRange, ...] = ()
-    duplicates: tuple[Duplicate, ...] = ()
+    duplicates: tuple[DuplicateId, ...] = ()
     holes: tuple[HoleRange, ...] = ()
     step_minutes: int = 1
     """Minutes of a point in `topics` and `hosts`."""

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from . import charts
 from .data import ReportData, Status
-from .view import BAR_WIDTH, Limits, view
+from .view import BAR_WIDTH, ReportLimits, view
 from .wording import moment, number, seconds, visible
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -31,11 +31,11 @@ STATUS_WORD: Final = {
 }
 
 
-def render(data: ReportData, limits: Limits | None = None) -> str:
+def render(data: ReportData, limits: ReportLimits | None = None) -> str:
     """The page about this run."""
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    shown = view(data, limits or Limits())
+    shown = view(data, limits or ReportLimits())
     template = _environment().get_template("report.html")
     return template.render(
         data=data,
@@ -71,7 +71,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_seen,
+        finalize=_show_invisible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -79,7 +79,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _seen(value: object) -> object:
+def _show_invisible(value: object) -> object:
     """Every text that the template puts on the page, markup of our own aside, shows its invisible characters."""
     return visible(value) if type(value) is str else value
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from .data import HourRow, IncarnationState, MissingClass, ReportData, Status
-from .wording import NONE, UNKNOWN_HOST, counted, hour_text, moment, number, record_ids, seconds, share
+from .wording import NONE, UNKNOWN_HOST, count_text, hour_text, moment, number, record_ids, seconds, share
 
 CLASS_STATUS: Final = {
     MissingClass.PENDING: Status.LATE,
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ReportColumn:
     """A column: `numeric` stands to the right and sorts as a number."""
 
     label: str
@@ -27,7 +27,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ReportCell:
     """`sort` is compared in place of the text where there is one; `kind` says how it is drawn."""
 
     text: str
@@ -37,38 +37,38 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """`topic`, `hour` and `status` are what the filters look at; an empty one is not filtered by."""
 
     topic: str
     hour: str
     status: str
-    cells: tuple[Cell, ...]
+    cells: tuple[ReportCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """One table with its heading."""
 
     id: str
     title: str
     intro: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    columns: tuple[ReportColumn, ...]
+    rows: tuple[ReportRow, ...]
     empty: str
     left_out: tuple[str, ...] = ()
     count: int = 0
     """Of what the table names: ids, hours, hosts; shown beside the title."""
 
 
-def tables(data: ReportData, rows_max: int) -> tuple[Table, ...]:
+def tables(data: ReportData, rows_max: int) -> tuple[ReportTable, ...]:
     """All of them, in the order of the page."""
     return (
         _missing(data, rows_max),
         _duplicates(data, rows_max),
         _hours(data, rows_max),
         _holes(data, rows_max),
-        _odd(data, rows_max),
+        _recovered_and_foreign(data, rows_max),
         _incarnations(data, rows_max),
     )
 
@@ -79,32 +79,32 @@ def _cut(items: Sequence[Item], most: int, what: str) -> tuple[Sequence[Item], t
     return items[:most], (f"Shown: the first {number(most)} of {number(len(items))} {what}.",)
 
 
-def _count(value: int, kind: str = "") -> Cell:
-    return Cell(number(value), value, kind if value else "zero")
+def _count(value: int, kind: str = "") -> ReportCell:
+    return ReportCell(number(value), value, kind if value else "zero")
 
 
-def _hour(hour: str) -> Cell:
-    return Cell(hour_text(hour), hour, "time")
+def _hour(hour: str) -> ReportCell:
+    return ReportCell(hour_text(hour), hour, "time")
 
 
-def _host(host: str, incarnation: str) -> Cell:
-    return Cell(host or UNKNOWN_HOST, host, "host", incarnation if host else "")
+def _host(host: str, incarnation: str) -> ReportCell:
+    return ReportCell(host or UNKNOWN_HOST, host, "host", incarnation if host else "")
 
 
-def _status(status: Status, text: str = "") -> Cell:
-    return Cell(text or status, status.rank, f"badge {status}")
+def _status(status: Status, text: str = "") -> ReportCell:
+    return ReportCell(text or status, status.rank, f"badge {status}")
 
 
-def _hours(data: ReportData, most: int) -> Table:
+def _hours(data: ReportData, most: int) -> ReportTable:
     order = sorted(data.rows, key=lambda row: (-row.status.rank, row.hour, row.topic, row.host))
     shown, left_out = _cut(order, most, "rows, the worst first; the totals above count all of them")
     columns = (
-        Column("Status"), Column("Hour (UTC)"), Column("Topic"), Column("Host", hint="and incarnation"),
-        Column("Accepted", True), Column("Expected", True, "accepted without holes"), Column("Arrived", True, "distinct ids in the tables"),
-        Column("Share", True), Column("Lost", True), Column("Late", True), Column("Pending", True),
-        Column("Twice", True, "rows beyond the first of an id"), Column("p50 / p99", True, "accept to landed; sorted by p99"),
+        ReportColumn("Status"), ReportColumn("Hour (UTC)"), ReportColumn("Topic"), ReportColumn("Host", hint="and incarnation"),
+        ReportColumn("Accepted", True), ReportColumn("Expected", True, "accepted without holes"), ReportColumn("Arrived", True, "distinct ids in the tables"),
+        ReportColumn("Share", True), ReportColumn("Lost", True), ReportColumn("Late", True), ReportColumn("Pending", True),
+        ReportColumn("Twice", True, "rows beyond the first of an id"), ReportColumn("p50 / p99", True, "accept to landed; sorted by p99"),
     )  # fmt: skip
-    return Table(
+    return ReportTable(
         "hours",
         "Hours",
         "One row for each hour, topic and incarnation: what the daemon says it accepted beside what the tables have.",
@@ -116,38 +116,38 @@ def _hours(data: ReportData, most: int) -> Table:
     )
 
 
-def _hour_row(row: HourRow) -> Row:
+def _hour_row(row: HourRow) -> ReportRow:
     counted_only = row.status is Status.COUNTED
     whole = counted_only or row.distinct >= row.expected
-    return Row(
+    return ReportRow(
         row.topic,
         row.hour,
         row.status,
         (
             _status(row.status),
             _hour(row.hour),
-            Cell(row.topic, kind="topic"),
-            Cell(_who(row), row.host, "host", "; ".join((row.incarnation, *row.doubts)).strip("; ")),
+            ReportCell(row.topic, kind="topic"),
+            ReportCell(_producer_name(row), row.host, "host", "; ".join((row.incarnation, *row.doubts)).strip("; ")),
             _count(row.accepted),
             _count(row.expected),
-            Cell(NONE, -1) if counted_only else _count(row.distinct),
-            Cell(NONE, -1)
+            ReportCell(NONE, -1) if counted_only else _count(row.distinct),
+            ReportCell(NONE, -1)
             if counted_only
-            else Cell(share(row.distinct, row.expected), _part(row), "" if whole else "strong"),
+            else ReportCell(share(row.distinct, row.expected), _arrived_fraction(row), "" if whole else "strong"),
             _count(row.lost, "lost"),
             _count(row.late, "late"),
             _count(row.pending, "late"),
             _count(row.duplicated, "duplicated"),
-            Cell(_latency(row), -1.0 if row.latency_p99_s is None else round(row.latency_p99_s, 3)),
+            ReportCell(_latency(row), -1.0 if row.latency_p99_s is None else round(row.latency_p99_s, 3)),
         ),
     )
 
 
-def _who(row: HourRow) -> str:
+def _producer_name(row: HourRow) -> str:
     return row.host or (UNKNOWN_HOST if row.incarnation else "other producers")
 
 
-def _part(row: HourRow) -> float:
+def _arrived_fraction(row: HourRow) -> float:
     return row.distinct / row.expected if row.expected else 1.0
 
 
@@ -155,7 +155,7 @@ def _latency(row: HourRow) -> str:
     return NONE if row.latency_p50_s is None else f"{seconds(row.latency_p50_s)} / {seconds(row.latency_p99_s)}"
 
 
-def _missing(data: ReportData, most: int) -> Table:
+def _missing(data: ReportData, most: int) -> ReportTable:
     order = sorted(
         data.missing,
         key=lambda item: (
@@ -169,27 +169,27 @@ def _missing(data: ReportData, most: int) -> Table:
     )
     shown, left_out = _cut(order, most, "ranges, the lost ones first")
     rows = tuple(
-        Row(
+        ReportRow(
             item.topic,
             item.hour,
             CLASS_STATUS[item.missing_class],
             (
                 _status(CLASS_STATUS[item.missing_class], item.missing_class),
-                Cell(item.topic, kind="topic"),
+                ReportCell(item.topic, kind="topic"),
                 _hour(item.hour),
                 _host(item.host, ""),
-                Cell(record_ids(item.incarnation, item.origin, item.first, item.end), kind="id"),
+                ReportCell(record_ids(item.incarnation, item.origin, item.first, item.end), kind="id"),
                 _count(item.count),
-                Cell(item.evidence or NONE, kind="wrap"),
+                ReportCell(item.evidence or NONE, kind="wrap"),
             ),
         )
         for item in shown
     )
     columns = (
-        Column("Class"), Column("Topic"), Column("Hour (UTC)"), Column("Host"),
-        Column("Record ids", hint="incarnation-origin-ordinal"), Column("Count", True), Column("Why"),
+        ReportColumn("Class"), ReportColumn("Topic"), ReportColumn("Hour (UTC)"), ReportColumn("Host"),
+        ReportColumn("Record ids", hint="incarnation-origin-ordinal"), ReportColumn("Count", True), ReportColumn("Why"),
     )  # fmt: skip
-    return Table(
+    return ReportTable(
         "missing",
         "Missing, by name",
         "Every id that was given out and has not landed. Lost: land has read past it. Late: land has not come that far. "
@@ -202,32 +202,32 @@ def _missing(data: ReportData, most: int) -> Table:
     )
 
 
-def _duplicates(data: ReportData, most: int) -> Table:
+def _duplicates(data: ReportData, most: int) -> ReportTable:
     order = sorted(
         data.duplicates, key=lambda item: (item.topic, item.hour, item.incarnation, item.origin, item.ordinal)
     )
     shown, left_out = _cut(order, most, "ids")
     rows = tuple(
-        Row(
+        ReportRow(
             item.topic,
             item.hour,
             Status.DUPLICATED,
             (
-                Cell(item.topic, kind="topic"),
+                ReportCell(item.topic, kind="topic"),
                 _hour(item.hour),
                 _host(item.host, ""),
-                Cell(record_ids(item.incarnation, item.origin, item.ordinal, item.ordinal + 1), kind="id"),
+                ReportCell(record_ids(item.incarnation, item.origin, item.ordinal, item.ordinal + 1), kind="id"),
                 _count(len(item.places)),
-                Cell(_places(item.places), kind="wrap"),
+                ReportCell(_places(item.places), kind="wrap"),
             ),
         )
         for item in shown
     )
     columns = (
-        Column("Topic"), Column("Hour (UTC)"), Column("Host"), Column("Record id", hint="incarnation-origin-ordinal"),
-        Column("Times", True), Column("Where in Kafka", hint="partition and offset; seal keeps the first"),
+        ReportColumn("Topic"), ReportColumn("Hour (UTC)"), ReportColumn("Host"), ReportColumn("Record id", hint="incarnation-origin-ordinal"),
+        ReportColumn("Times", True), ReportColumn("Where in Kafka", hint="partition and offset; seal keeps the first"),
     )  # fmt: skip
-    return Table(
+    return ReportTable(
         "duplicates",
         "Landed more than once",
         "Ids that lie in Kafka more than once. Sealing keeps the first place and removes the others.",
@@ -245,29 +245,29 @@ def _places(places: Sequence[tuple[int, int]]) -> str:
     return ", ".join(texts) + more
 
 
-def _holes(data: ReportData, most: int) -> Table:
+def _holes(data: ReportData, most: int) -> ReportTable:
     order = sorted(data.holes, key=lambda item: (item.topic, item.hour, item.incarnation, item.origin, item.first))
     shown, left_out = _cut(order, most, "holes")
     rows = tuple(
-        Row(
+        ReportRow(
             item.topic,
             item.hour,
             "",
             (
-                Cell(item.topic, kind="topic"),
+                ReportCell(item.topic, kind="topic"),
                 _hour(item.hour),
                 _host(item.host, ""),
-                Cell(record_ids(item.incarnation, item.origin, item.first, item.end), kind="id"),
+                ReportCell(record_ids(item.incarnation, item.origin, item.first, item.end), kind="id"),
                 _count(item.count),
-                Cell(item.reason),
+                ReportCell(item.reason),
             ),
         )
         for item in shown
     )
     columns = (
-        Column("Topic"), Column("Hour (UTC)"), Column("Host"), Column("Record ids"), Column("Count", True), Column("Reason"),
+        ReportColumn("Topic"), ReportColumn("Hour (UTC)"), ReportColumn("Host"), ReportColumn("Record ids"), ReportColumn("Count", True), ReportColumn("Reason"),
     )  # fmt: skip
-    return Table(
+    return ReportTable(
         "holes",
         "Holes",
         "Ids that the daemon gave out and will never send: their records were parked, have expired, were aborted, or lay in a damaged "
@@ -280,19 +280,19 @@ def _holes(data: ReportData, most: int) -> Table:
     )
 
 
-def _odd(data: ReportData, most: int) -> Table:
+def _recovered_and_foreign(data: ReportData, most: int) -> ReportTable:
     odd = [row for row in data.rows if row.recovered or row.foreign]
     order = sorted(odd, key=lambda row: (row.topic, row.hour, row.incarnation))
     shown, left_out = _cut(order, most, "rows")
     rows = tuple(
-        Row(
+        ReportRow(
             row.topic,
             row.hour,
             "",
             (
-                Cell(row.topic, kind="topic"),
+                ReportCell(row.topic, kind="topic"),
                 _hour(row.hour),
-                _host(row.host, row.incarnation) if row.incarnation or row.host else Cell(NONE, ""),
+                _host(row.host, row.incarnation) if row.incarnation or row.host else ReportCell(NONE, ""),
                 _count(row.recovered),
                 _count(row.foreign),
             ),
@@ -300,13 +300,13 @@ def _odd(data: ReportData, most: int) -> Table:
         for row in shown
     )
     columns = (
-        Column("Topic"),
-        Column("Hour (UTC)"),
-        Column("Host"),
-        Column("Recovered", True),
-        Column("Foreign", True),
+        ReportColumn("Topic"),
+        ReportColumn("Hour (UTC)"),
+        ReportColumn("Host"),
+        ReportColumn("Recovered", True),
+        ReportColumn("Foreign", True),
     )
-    return Table(
+    return ReportTable(
         "odd",
         "Recovered and foreign",
         "Recovered: the daemon had to call it expired, and it had been written after all. Foreign: rows without an id, from other producers. "
@@ -319,16 +319,16 @@ def _odd(data: ReportData, most: int) -> Table:
     )
 
 
-def _incarnations(data: ReportData, most: int) -> Table:
+def _incarnations(data: ReportData, most: int) -> ReportTable:
     rank = {"silent": 0, "running": 1, "closed": 2}
     order = sorted(data.incarnations, key=lambda state: (rank.get(state.state, 0), state.host, state.incarnation))
     shown, left_out = _cut(order, most, "incarnations, the silent ones first")
-    topics = _by(data.rows, lambda row: row.incarnation)
+    topics = _count_by(data.rows, lambda row: row.incarnation)
     columns = (
-        Column("State"), Column("Host"), Column("Incarnation"), Column("Last heartbeat", True),
-        Column("Settled before"), Column("Hours here", True, "rows in the table of hours"),
+        ReportColumn("State"), ReportColumn("Host"), ReportColumn("Incarnation"), ReportColumn("Last heartbeat", True),
+        ReportColumn("Settled before"), ReportColumn("Hours here", True, "rows in the table of hours"),
     )  # fmt: skip
-    return Table(
+    return ReportTable(
         "hosts",
         "Hosts and their books",
         "What each host last said about itself. One that is silent makes its hours unknown until it speaks or is retired.",
@@ -340,27 +340,27 @@ def _incarnations(data: ReportData, most: int) -> Table:
     )
 
 
-def _incarnation_row(state: IncarnationState, now_ms: int, hours: int) -> Row:
+def _incarnation_row(state: IncarnationState, now_ms: int, hours: int) -> ReportRow:
     status = Status.UNKNOWN if state.state not in ("running", "closed") else Status.COMPLETE
     ago = None if state.heartbeat_ms is None else (now_ms - state.heartbeat_ms) / 1000
     heard = NONE if ago is None else f"{seconds(max(0.0, ago))} ago"
     settled = NONE if state.settled_before_ms is None else moment(state.settled_before_ms)
-    return Row(
+    return ReportRow(
         "",
         "",
         "" if status is Status.COMPLETE else status,
         (
             _status(status, state.state),
             _host(state.host, ""),
-            Cell(state.incarnation, kind="id"),
-            Cell(heard, -1.0 if ago is None else ago),
-            Cell(settled, state.settled_before_ms or 0, "time"),
+            ReportCell(state.incarnation, kind="id"),
+            ReportCell(heard, -1.0 if ago is None else ago),
+            ReportCell(settled, state.settled_before_ms or 0, "time"),
             _count(hours),
         ),
     )
 
 
-def _by(rows: Iterable[HourRow], key: Callable[[HourRow], str]) -> dict[str, int]:
+def _count_by(rows: Iterable[HourRow], key: Callable[[HourRow], str]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for row in rows:
         counts[key(row)] = counts.get(key(row), 0) + 1
@@ -373,5 +373,5 @@ def hours_note(data: ReportData) -> str:
         return "No hour was open."
     first, last = hour_text(data.hours[0]), hour_text(data.hours[-1])
     between = first if len(data.hours) == 1 else f"{first} to {last}"
-    sealed = f"; {counted(data.hours_sealed, 'hour')} sealed already" if data.hours_sealed else ""
-    return f"{counted(len(data.hours), 'hour')}: {between} UTC{sealed}"
+    sealed = f"; {count_text(data.hours_sealed, 'hour')} sealed already" if data.hours_sealed else ""
+    return f"{count_text(len(data.hours), 'hour')}: {between} UTC{sealed}"

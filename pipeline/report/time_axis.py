@@ -42,7 +42,7 @@ def make_axis(minutes: Iterable[int], *, columns_max: int, step_minutes: int = 1
         runs = [(runs[0][0], runs[-1][1])]
     total = sum(end - first for first, end in runs) * HOUR
     step = _step(total, columns_max - len(runs), step_minutes)
-    return _laid_out(runs, step)
+    return _build_axis(runs, step)
 
 
 def _runs(hours: Sequence[int]) -> list[tuple[int, int]]:
@@ -65,7 +65,7 @@ def _step(total: int, columns_max: int, least: int) -> int:
     return last * -(-total // (last * columns_max))
 
 
-def _laid_out(runs: Iterable[tuple[int, int]], step: int) -> Axis:
+def _build_axis(runs: Iterable[tuple[int, int]], step: int) -> Axis:
     starts: list[int] = []
     breaks: set[int] = set()
     for first, end in runs:
@@ -81,7 +81,7 @@ def _laid_out(runs: Iterable[tuple[int, int]], step: int) -> Axis:
 
 
 @dataclass(slots=True)
-class Cell:
+class ColumnCounts:
     """What became of the records of one column."""
 
     expected: int = 0
@@ -91,7 +91,7 @@ class Cell:
     lost: int = 0
     duplicated: int = 0
 
-    def add(self, point: "MinutePoint | Cell") -> None:
+    def add(self, point: "MinutePoint | ColumnCounts") -> None:
         """Count a minute in."""
         self.expected += point.expected
         self.distinct += point.distinct
@@ -110,23 +110,23 @@ class Cell:
         return Status.LATE if self.pending or self.late else Status.COMPLETE
 
 
-Cells = Mapping[int, Cell]
+CountsByColumn = Mapping[int, ColumnCounts]
 """By column; columns without intake are absent."""
 
 
-def lay(points: Iterable[MinutePoint], axis: Axis) -> dict[int, Cell]:
+def sum_by_column(points: Iterable[MinutePoint], axis: Axis) -> dict[int, ColumnCounts]:
     """Points added up into the columns they lie in."""
-    cells: dict[int, Cell] = {}
+    cells: dict[int, ColumnCounts] = {}
     for point in points:
         column = axis.column(point.minute)
         if column is not None:
-            cells.setdefault(column, Cell()).add(point)
+            cells.setdefault(column, ColumnCounts()).add(point)
     return dict(sorted(cells.items()))
 
 
-def total(cells: Cells) -> Cell:
+def total(cells: CountsByColumn) -> ColumnCounts:
     """All columns together."""
-    whole = Cell()
+    whole = ColumnCounts()
     for cell in cells.values():
         whole.add(cell)
     return whole

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from .data import Duplicate, HourRow, MissingClass, MissingRange, ReportData, Status
-from .wording import UNKNOWN_HOST, counted, distinct, hour_text, listed, number, record_ids, share
+from .data import DuplicateId, HourRow, MissingClass, MissingRange, ReportData, Status
+from .wording import UNKNOWN_HOST, count_text, distinct, hour_text, join_names, number, record_ids, share
 
 NAMED_MAX: Final = 5
 """Ids or hours that a finding names itself; the tables have the others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class ReportTotals:
     """Everything counted together."""
 
     accepted: int = 0
@@ -30,12 +30,12 @@ class Books:
     """Accepted without ids. They are in none of the other figures but `foreign`, as which they land."""
 
 
-_SUMMED: Final = tuple(name for name in Books.__slots__ if name != "counted")
+_SUMMED: Final = tuple(name for name in ReportTotals.__slots__ if name != "counted")
 
 
-def books(rows: Iterable[HourRow]) -> Books:
+def report_totals(rows: Iterable[HourRow]) -> ReportTotals:
     """The sums over `rows`."""
-    sums = dict.fromkeys(Books.__slots__, 0)
+    sums = dict.fromkeys(ReportTotals.__slots__, 0)
     for row in rows:
         if row.status is Status.COUNTED:
             sums["counted"] += row.accepted
@@ -43,10 +43,10 @@ def books(rows: Iterable[HourRow]) -> Books:
             continue
         for name in _SUMMED:
             sums[name] += getattr(row, name)
-    return Books(**sums)
+    return ReportTotals(**sums)
 
 
-class Named(NamedTuple):
+class NamedItem(NamedTuple):
     """An id or an hour by name."""
 
     where: str
@@ -54,14 +54,14 @@ class Named(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReportFinding:
     """One thing to know, with what to do about it."""
 
     status: Status
     title: str
-    told: tuple[str, ...]
+    sentences: tuple[str, ...]
     """Sentences."""
-    names: tuple[Named, ...] = ()
+    names: tuple[NamedItem, ...] = ()
     """Ids or hours, by name, the first of them."""
     more: int = 0
     """Names that are only in the tables."""
@@ -72,18 +72,18 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AuditVerdict:
     """What stands at the top."""
 
     status: Status
     headline: str
     summary: str
-    findings: tuple[Finding, ...]
+    findings: tuple[ReportFinding, ...]
 
 
-def judge(data: ReportData) -> Verdict:
+def judge(data: ReportData) -> AuditVerdict:
     """The verdict about a run."""
-    sums = books(data.rows)
+    sums = report_totals(data.rows)
     findings = [
         finding
         for finding in (
@@ -97,13 +97,13 @@ def judge(data: ReportData) -> Verdict:
         )
         if finding is not None
     ]
-    return Verdict(data.status, _headline(data, sums), _summary(data, sums), tuple(findings))
+    return AuditVerdict(data.status, _headline(data, sums), _summary(data, sums), tuple(findings))
 
 
-def _headline(data: ReportData, sums: Books) -> str:
+def _headline(data: ReportData, sums: ReportTotals) -> str:
     parts: list[str] = []
     if sums.lost:
-        parts.append(f"{counted(sums.lost, 'record')} {'is' if sums.lost == 1 else 'are'} lost")
+        parts.append(f"{count_text(sums.lost, 'record')} {'is' if sums.lost == 1 else 'are'} lost")
     if sums.duplicated:
         extra = "record has" if sums.duplicated == 1 else "records have"
         parts.append(
@@ -118,7 +118,7 @@ def _headline(data: ReportData, sums: Books) -> str:
         return "Completeness cannot be proven yet"
     waiting = sums.pending + sums.late
     if waiting:
-        return f"{counted(waiting, 'record')} {'is' if waiting == 1 else 'are'} still on the way"
+        return f"{count_text(waiting, 'record')} {'is' if waiting == 1 else 'are'} still on the way"
     if any(row.status is Status.LATE for row in data.rows):
         return "Nothing is missing; the hour is not over yet"
     if not sums.expected and sums.counted:
@@ -128,18 +128,18 @@ def _headline(data: ReportData, sums: Books) -> str:
     return "Complete: every record arrived, each one once"
 
 
-def _summary(data: ReportData, sums: Books) -> str:
+def _summary(data: ReportData, sums: ReportTotals) -> str:
     topics = distinct(row.topic for row in data.rows)
     hosts = distinct(row.host or row.incarnation for row in data.rows)
     hours = distinct(row.hour for row in data.rows)
     if not data.rows:
-        asked = counted(len(data.hours), "hour")
+        asked = count_text(len(data.hours), "hour")
         return f"No record of any topic was accepted or has landed ({asked} looked at)."
-    places = f"{counted(len(topics), 'topic')}, {counted(len(hosts), 'host')}, {counted(len(hours), 'hour')}"
+    places = f"{count_text(len(topics), 'topic')}, {count_text(len(hosts), 'host')}, {count_text(len(hours), 'hour')}"
     if not sums.expected:
         return f"No record was expected ({places})."
     unknown = len(_hours(data.rows, Status.UNKNOWN))
-    more = f" {counted(unknown, 'topic hour')} cannot be judged." if unknown else ""
+    more = f" {count_text(unknown, 'topic hour')} cannot be judged." if unknown else ""
     if sums.distinct >= sums.expected:
         return f"All {number(sums.expected)} expected records are in the tables ({places}).{more}"
     return (
@@ -153,19 +153,19 @@ def _hours(rows: Iterable[HourRow], status: Status | None = None) -> set[tuple[s
     return {(row.topic, row.hour) for row in rows if status is None or row.status is status}
 
 
-def _lost(data: ReportData, sums: Books) -> Finding | None:
+def _lost(data: ReportData, sums: ReportTotals) -> ReportFinding | None:
     if not any(row.status is Status.LOST or row.lost for row in data.rows):
         return None
     ranges = [item for item in data.missing if item.missing_class is MissingClass.LOST]
     topics = distinct(row.topic for row in data.rows if row.lost)
-    return Finding(
+    return ReportFinding(
         Status.LOST,
-        f"{counted(sums.lost, 'record')} lost in {listed(topics)}",
+        f"{count_text(sums.lost, 'record')} lost in {join_names(topics)}",
         (
             "They were settled at the daemon, `land` has read past their place, and no table has them, not even the quarantine.",
         ),
         tuple(
-            Named(_where(item), record_ids(item.incarnation, item.origin, item.first, item.end))
+            NamedItem(_where(item), record_ids(item.incarnation, item.origin, item.first, item.end))
             for item in ranges[:NAMED_MAX]
         ),
         max(0, len(ranges) - NAMED_MAX),
@@ -178,21 +178,21 @@ def _lost(data: ReportData, sums: Books) -> Finding | None:
     )
 
 
-def _where(item: MissingRange | Duplicate | HourRow) -> str:
+def _where(item: MissingRange | DuplicateId | HourRow) -> str:
     return f"{item.topic}, {hour_text(item.hour)}"
 
 
-def _duplicated(data: ReportData, sums: Books) -> Finding | None:
+def _duplicated(data: ReportData, sums: ReportTotals) -> ReportFinding | None:
     if not any(row.status is Status.DUPLICATED or row.duplicated for row in data.rows):
         return None
     topics = distinct(row.topic for row in data.rows if row.duplicated)
     names = tuple(
-        Named(_where(item), record_ids(item.incarnation, item.origin, item.ordinal, item.ordinal + 1))
+        NamedItem(_where(item), record_ids(item.incarnation, item.origin, item.ordinal, item.ordinal + 1))
         for item in data.duplicates[:NAMED_MAX]
     )
-    return Finding(
+    return ReportFinding(
         Status.DUPLICATED,
-        f"{counted(sums.duplicated, 'extra row')} in {listed(topics)}",
+        f"{count_text(sums.duplicated, 'extra row')} in {join_names(topics)}",
         ("The same record ids lie in Kafka more than once: written again, header and all.",),
         names,
         max(0, len(data.duplicates) - NAMED_MAX),
@@ -204,12 +204,12 @@ def _duplicated(data: ReportData, sums: Books) -> Finding | None:
     )
 
 
-def _unknown(data: ReportData) -> Finding | None:
+def _unknown(data: ReportData) -> ReportFinding | None:
     rows = [row for row in data.rows if row.status is Status.UNKNOWN]
     if not rows:
         return None
     names = tuple(
-        Named(
+        NamedItem(
             f"{_where(row)}, {row.host or row.incarnation or UNKNOWN_HOST}",
             "; ".join(row.doubts) or "no reason given",
         )
@@ -220,9 +220,9 @@ def _unknown(data: ReportData) -> Finding | None:
         f"Gone for good? `penstock-pipeline retire {state.incarnation}` says that {state.host or 'this host'} will send nothing more."
         for state in silent[:NAMED_MAX]
     )
-    return Finding(
+    return ReportFinding(
         Status.UNKNOWN,
-        f"{counted(len(_hours(rows)), 'topic hour')} cannot be judged",
+        f"{count_text(len(_hours(rows)), 'topic hour')} cannot be judged",
         ("What the daemons say about these hours is not whole, so nobody can say that they are complete.",),
         names,
         max(0, len(rows) - NAMED_MAX),
@@ -235,7 +235,7 @@ def _unknown(data: ReportData) -> Finding | None:
     )
 
 
-def _late(data: ReportData, sums: Books) -> Finding | None:
+def _late(data: ReportData, sums: ReportTotals) -> ReportFinding | None:
     rows = [row for row in data.rows if row.status is Status.LATE or row.pending or row.late]
     if not rows:
         return None
@@ -243,27 +243,29 @@ def _late(data: ReportData, sums: Books) -> Finding | None:
     told: list[str] = []
     if sums.pending:
         hosts = distinct(row.host or row.incarnation for row in rows if row.pending)
-        told.append(f"{counted(sums.pending, 'record')} still in a spool on {listed(hosts)}.")
+        told.append(f"{count_text(sums.pending, 'record')} still in a spool on {join_names(hosts)}.")
         steps.append(
             "Pending: look whether these hosts reach Kafka (`penstock status` there). They send as soon as they can."
         )
     if sums.late:
         topics = distinct(row.topic for row in rows if row.late)
-        told.append(f"{counted(sums.late, 'record')} in Kafka that `land` has not read yet, in {listed(topics)}.")
+        told.append(
+            f"{count_text(sums.late, 'record')} in Kafka that `land` has not read yet, in {join_names(topics)}."
+        )
         steps.append("Late: look whether `penstock-pipeline land` runs, and how far it is behind.")
     if not sums.pending and not sums.late:
         told.append("These hours are not closed yet: more may come in.")
     steps.append("Then run `penstock-pipeline audit` again. Nothing is lost so far.")
     waiting = sums.pending + sums.late
     title = (
-        f"{counted(waiting, 'record')} on the way"
+        f"{count_text(waiting, 'record')} on the way"
         if waiting
-        else f"{counted(len(_hours(rows)), 'topic hour')} still open"
+        else f"{count_text(len(_hours(rows)), 'topic hour')} still open"
     )
-    return Finding(Status.LATE, title, tuple(told), steps=tuple(steps), anchor="missing" if waiting else "hours")
+    return ReportFinding(Status.LATE, title, tuple(told), steps=tuple(steps), anchor="missing" if waiting else "hours")
 
 
-def _complete(data: ReportData) -> Finding | None:
+def _complete(data: ReportData) -> ReportFinding | None:
     rows = [row for row in data.rows if row.status is Status.COMPLETE]
     if not rows:
         return None
@@ -272,20 +274,20 @@ def _complete(data: ReportData) -> Finding | None:
     if not whole:
         return None
     records = sum(row.expected for row in rows if (row.topic, row.hour) in whole)
-    told = f"{counted(records, 'record')} accepted, settled and in the tables, each once."
+    told = f"{count_text(records, 'record')} accepted, settled and in the tables, each once."
     steps = ("`penstock-pipeline seal` can seal them.",) if records else ()
     left = "" if len(whole) == len(every) else f" of {number(len(every))}"
     title = f"{number(len(whole))}{left} {'topic hour' if len(every) == 1 else 'topic hours'} complete"
-    return Finding(Status.COMPLETE, title, (told,), steps=steps, anchor="hours")
+    return ReportFinding(Status.COMPLETE, title, (told,), steps=steps, anchor="hours")
 
 
-def _counted(sums: Books, data: ReportData) -> Finding | None:
+def _counted(sums: ReportTotals, data: ReportData) -> ReportFinding | None:
     if not sums.counted:
         return None
     topics = distinct(row.topic for row in data.rows if row.status is Status.COUNTED and row.accepted)
-    return Finding(
+    return ReportFinding(
         Status.COUNTED,
-        f"{counted(sums.counted, 'record')} only counted in {listed(topics)}",
+        f"{count_text(sums.counted, 'record')} only counted in {join_names(topics)}",
         ("They carry no record ids, so that they cannot be told from each other, nor from those of other producers.",),
         steps=(
             "Set `audit = true` for the topic in the daemon's settings, and what comes from then on can be proved.",
@@ -294,11 +296,11 @@ def _counted(sums: Books, data: ReportData) -> Finding | None:
     )
 
 
-def _nothing(data: ReportData) -> Finding | None:
+def _nothing(data: ReportData) -> ReportFinding | None:
     """An audit that saw nothing has proven nothing: it may have looked in the wrong place."""
     if data.rows:
         return None
-    return Finding(
+    return ReportFinding(
         Status.COMPLETE,
         "Is that what you expected?",
         ("There is neither anything to prove nor anything to miss in these hours.",),

@@ -6,10 +6,10 @@ from typing import Final
 
 from . import charts
 from .data import ReportData, Status
-from .tables import Table, hours_note, tables
-from .time_axis import Axis, Cell, Cells, make_axis
-from .verdict import Books, Verdict, books, judge
-from .wording import counted, hour_text, number, seconds, share, visible
+from .tables import ReportTable, hours_note, tables
+from .time_axis import Axis, ColumnCounts, CountsByColumn, make_axis
+from .verdict import AuditVerdict, ReportTotals, judge, report_totals
+from .wording import count_text, hour_text, number, seconds, share, visible
 
 BAR_WIDTH: Final = 1000
 SEGMENT_MIN: Final = 6
@@ -19,7 +19,7 @@ CHOICES_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReportLimits:
     """How much of each kind the page holds; what is beyond is added up or counted, and the page says so."""
 
     columns: int = 240
@@ -39,9 +39,9 @@ class Strip:
     status: Status
     share: str
     note: str
-    told: str
+    description: str
     """The picture in words."""
-    paths: tuple[charts.Path, ...]
+    paths: tuple[charts.SvgPath, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class Latency:
 
     topic: str
     picture: charts.LatencyPicture
-    told: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class BarSegment:
     """A part of the bar of the books."""
 
     css_class: str
@@ -77,20 +77,20 @@ class Segment:
 class View:
     """The page's content, in its order."""
 
-    verdict: Verdict
-    books: Books
+    verdict: AuditVerdict
+    totals: ReportTotals
     arrived: str
-    segments: tuple[Segment, ...]
+    segments: tuple[BarSegment, ...]
     hours_note: str
     axis: Axis
     ticks: tuple[charts.Tick, ...]
     step: str
     strips: tuple[Strip, ...]
     heat_rows: tuple[HeatRow, ...]
-    heat_paths: tuple[charts.Path, ...]
-    heat_told: str
+    heat_paths: tuple[charts.SvgPath, ...]
+    heat_description: str
     latencies: tuple[Latency, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[ReportTable, ...]
     topic_choices: tuple[str, ...]
     hour_choices: tuple[tuple[str, str], ...]
     """What is compared, and what is shown."""
@@ -99,21 +99,21 @@ class View:
     """What the page's script needs to tell about single columns."""
 
 
-def view(data: ReportData, limits: Limits) -> View:
+def view(data: ReportData, limits: ReportLimits) -> View:
     """The page about this run."""
     minutes = [point.minute for topic in data.topics for point in topic.points]
     minutes += [point.minute for host in data.hosts for point in host.points]
     axis = make_axis(minutes, columns_max=limits.columns, step_minutes=data.step_minutes)
-    topics = charts.laid_topics(data.topics, axis)
-    hosts = charts.laid_hosts(data.hosts, axis, limits.hosts)
+    topics = charts.topic_series(data.topics, axis)
+    hosts = charts.host_series(data.hosts, axis, limits.hosts)
     by_topic = charts.latency_hours(data.rows, limits.latency_columns)
     slowest = sorted(by_topic, key=lambda topic: (-max(hour.p99_s for hour in by_topic[topic]), topic))
     shown = topics[: limits.topics]
     made = tables(data, limits.rows)
-    sums = books(data.rows)
+    sums = report_totals(data.rows)
     return View(
         verdict=judge(data),
-        books=sums,
+        totals=sums,
         arrived=share(sums.distinct, sums.expected),
         segments=segments(sums),
         hours_note=hours_note(data),
@@ -121,9 +121,9 @@ def view(data: ReportData, limits: Limits) -> View:
         ticks=charts.ticks(axis),
         step=_step(axis.step),
         strips=tuple(_strip(place, item, axis) for place, item in enumerate(shown)),
-        heat_rows=tuple(HeatRow(host.name, host.whole.status, troubles(host.whole)) for host in hosts),
+        heat_rows=tuple(HeatRow(host.name, host.whole.status, problem_counts(host.whole)) for host in hosts),
         heat_paths=charts.heat([host.cells for host in hosts], axis),
-        heat_told=_heat_told(hosts),
+        heat_description=_heat_description(hosts),
         latencies=tuple(_latency(topic, by_topic[topic]) for topic in slowest[: limits.latencies]),
         tables=made,
         topic_choices=_choices(row.topic for table in made for row in table.rows),
@@ -135,13 +135,13 @@ def view(data: ReportData, limits: Limits) -> View:
     )
 
 
-def troubles(cell: Cell) -> str:
+def problem_counts(cell: ColumnCounts) -> str:
     """`7 lost, 11 twice`; empty where all is well."""
     parts = ((cell.lost, "lost"), (cell.duplicated, "twice"), (cell.late, "late"), (cell.pending, "pending"))
     return ", ".join(f"{number(count)} {word}" for count, word in parts if count)
 
 
-def segments(sums: Books) -> tuple[Segment, ...]:
+def segments(sums: ReportTotals) -> tuple[BarSegment, ...]:
     """The bar of the books: what was expected, split by what became of it. Every part that is not empty can be seen."""
     parts = [
         ("complete", "arrived", sums.distinct),
@@ -153,10 +153,10 @@ def segments(sums: Books) -> tuple[Segment, ...]:
     whole = sum(count for _, _, count in there)
     widths = [max(SEGMENT_MIN, BAR_WIDTH * count / whole) for _, _, count in there]
     scale = BAR_WIDTH / sum(widths) if widths else 1.0
-    made: list[Segment] = []
+    made: list[BarSegment] = []
     x = 0.0
     for (css_class, label, count), width in zip(there, widths, strict=True):
-        made.append(Segment(css_class, label, count, round(x, 2), round(width * scale, 2)))
+        made.append(BarSegment(css_class, label, count, round(x, 2), round(width * scale, 2)))
         x += width * scale
     return tuple(made)
 
@@ -165,22 +165,22 @@ def _step(minutes: int) -> str:
     return "one minute" if minutes == 1 else seconds(minutes * 60)
 
 
-def _strip(place: int, item: charts.Laid, axis: Axis) -> Strip:
+def _strip(place: int, item: charts.AxisSeries, axis: Axis) -> Strip:
     whole = item.whole
-    note = troubles(whole)
+    note = problem_counts(whole)
     told = (
         f"Completeness of topic {item.name} over time: {share(whole.distinct, whole.expected)} of "
-        f"{counted(whole.expected, 'record')} arrived{'; ' + note if note else ''}."
+        f"{count_text(whole.expected, 'record')} arrived{'; ' + note if note else ''}."
     )
     paths = charts.strip(item.cells, axis)
     return Strip(f"t{place}", item.name, whole.status, share(whole.distinct, whole.expected), note, told, paths)
 
 
-def _heat_told(hosts: Sequence[charts.Laid]) -> str:
+def _heat_description(hosts: Sequence[charts.AxisSeries]) -> str:
     bad = [host.name for host in hosts if host.whole.status is not Status.COMPLETE]
     if not hosts:
         return "No host."
-    return f"{counted(len(hosts), 'row')} of hosts over time. " + (
+    return f"{count_text(len(hosts), 'row')} of hosts over time. " + (
         f"Not whole: {', '.join(bad[:10])}{' and others' if len(bad) > 10 else ''}." if bad else "All whole."
     )
 
@@ -195,7 +195,7 @@ def _choices(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name})[:CHOICES_MAX])
 
 
-def _left_out(data: ReportData, limits: Limits, made: Sequence[Table], latencies: int) -> tuple[str, ...]:
+def _left_out(data: ReportData, limits: ReportLimits, made: Sequence[ReportTable], latencies: int) -> tuple[str, ...]:
     told = [f"Shown: {number(cut.shown)} of {number(cut.total)} {cut.what}." for cut in data.left_out]
     told += [f"{table.title}: {text}" for table in made for text in table.left_out]
     if len(data.topics) > limits.topics:
@@ -211,7 +211,7 @@ def _left_out(data: ReportData, limits: Limits, made: Sequence[Table], latencies
     return tuple(told)
 
 
-def _payload(axis: Axis, topics: Sequence[charts.Laid], hosts: Sequence[charts.Laid]) -> dict[str, object]:
+def _payload(axis: Axis, topics: Sequence[charts.AxisSeries], hosts: Sequence[charts.AxisSeries]) -> dict[str, object]:
     pictures: dict[str, object] = {
         f"t{place}": {"names": [visible(item.name)], "cells": [_numbers(item.cells)]}
         for place, item in enumerate(topics)
@@ -223,7 +223,7 @@ def _payload(axis: Axis, topics: Sequence[charts.Laid], hosts: Sequence[charts.L
     return {"step": axis.step, "starts": axis.starts, "pictures": pictures}
 
 
-def _numbers(cells: Cells) -> list[list[int]]:
+def _numbers(cells: CountsByColumn) -> list[list[int]]:
     """Per column: its place and the six counts; zeros at the end are cut off."""
     made: list[list[int]] = []
     for column, cell in cells.items():

@@ -17,7 +17,7 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def count_text(count: int, one: str, many: str = "") -> str:
     """`1 record`, `7 records`; `many` where an s is not enough."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
@@ -33,12 +33,12 @@ def share(part: int, whole: int) -> str:
     exact = Decimal(part) * 100 / Decimal(whole)
     for decimals in range(1, DECIMALS_MAX + 1):
         shown = exact.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_DOWN)
-        if shown > 0 and (shown < Decimal("99.9") or shown == exact or _tells_the_gap(shown, decimals)):
+        if shown > 0 and (shown < Decimal("99.9") or shown == exact or _shows_gap(shown, decimals)):
             return f"{shown} %"
     return "almost 100 %" if part * 2 > whole else "almost 0 %"
 
 
-def _tells_the_gap(shown: Decimal, decimals: int) -> bool:
+def _shows_gap(shown: Decimal, decimals: int) -> bool:
     """Whether the last decimal is not a 9, so that the size of what is missing can be read."""
     return shown.as_tuple().digits[-1] != 9 or decimals == DECIMALS_MAX
 
@@ -106,7 +106,7 @@ def visible(text: str) -> str:
     )
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
+def join_names(names: Sequence[str], most: int = 3) -> str:
     """`a`, `a and b`, `a, b and c`, `a, b, c and 12 more`."""
     if len(names) > most:
         return f"{', '.join(names[:most])} and {number(len(names) - most)} more"

@@ -53,7 +53,7 @@ class AuditRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class HourAudit:
     """All rows of the newest run that looked at an hour of a topic."""
 
     run: str
@@ -77,7 +77,7 @@ class Audited:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class SealHeartbeat:
     """The newest of an incarnation."""
 
     incarnation: str
@@ -88,7 +88,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class HourSeal:
     """The newest row of an hour in `seals`."""
 
     generation: int
@@ -98,19 +98,19 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
-class Hour:
+class HourState:
     """What is known of an hour of a topic."""
 
     topic: str
     hour: str
     rows: int
     """In bronze and quarantine now."""
-    audited: Audited | None = None
-    seal: Seal | None = None
+    audited: HourAudit | None = None
+    seal: HourSeal | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Reopen:
+class ReopenHour:
     """Rows came, or went, after the hour was sealed."""
 
     topic: str
@@ -119,18 +119,18 @@ class Reopen:
 
 
 @dataclass(frozen=True, slots=True)
-class SealIt:
+class SealHour:
     """Seal the hour as this generation."""
 
     topic: str
     hour: str
     generation: int
     status: SealStatus
-    audited: Audited
+    audited: HourAudit
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitingHour:
     """Not yet, and why."""
 
     topic: str
@@ -142,13 +142,13 @@ class Wait:
 class Decision:
     """What a run of `seal` is to do."""
 
-    reopen: list[Reopen] = field(default_factory=list[Reopen])
-    seal: list[SealIt] = field(default_factory=list[SealIt])
-    wait: list[Wait] = field(default_factory=list[Wait])
+    reopen: list[ReopenHour] = field(default_factory=list[ReopenHour])
+    seal: list[SealHour] = field(default_factory=list[SealHour])
+    wait: list[WaitingHour] = field(default_factory=list[WaitingHour])
 
 
 def decide(
-    hours: Iterable[Hour], heartbeats: Sequence[Heartbeat], *, now_ms: int, grace_ms: int, hours_max: int
+    hours: Iterable[HourState], heartbeats: Sequence[SealHeartbeat], *, now_ms: int, grace_ms: int, hours_max: int
 ) -> Decision:
     """What to do with each hour, the oldest first; at most `hours_max` are sealed, the others wait."""
     found = Decision()
@@ -156,21 +156,21 @@ def decide(
         seal = hour.seal
         if seal is not None and seal.status is not SealStatus.REOPENED:
             if hour.rows != seal.rows:
-                found.reopen.append(Reopen(hour.topic, hour.hour, seal.generation + 1))
+                found.reopen.append(ReopenHour(hour.topic, hour.hour, seal.generation + 1))
             continue
         generation = 1 if seal is None else seal.generation
-        status, reason = _verdict(hour, heartbeats, now_ms=now_ms, grace_ms=grace_ms)
+        status, reason = _seal_status(hour, heartbeats, now_ms=now_ms, grace_ms=grace_ms)
         if status is None or hour.audited is None:
-            found.wait.append(Wait(hour.topic, hour.hour, reason))
+            found.wait.append(WaitingHour(hour.topic, hour.hour, reason))
         elif len(found.seal) >= hours_max:
-            found.wait.append(Wait(hour.topic, hour.hour, f"this run seals {hours_max} hours (seal.hours_max)"))
+            found.wait.append(WaitingHour(hour.topic, hour.hour, f"this run seals {hours_max} hours (seal.hours_max)"))
         else:
-            found.seal.append(SealIt(hour.topic, hour.hour, generation, status, hour.audited))
+            found.seal.append(SealHour(hour.topic, hour.hour, generation, status, hour.audited))
     return found
 
 
-def _verdict(
-    hour: Hour, heartbeats: Sequence[Heartbeat], *, now_ms: int, grace_ms: int
+def _seal_status(
+    hour: HourState, heartbeats: Sequence[SealHeartbeat], *, now_ms: int, grace_ms: int
 ) -> tuple[SealStatus | None, str]:
     """As what the hour can be sealed; or None, and why it cannot."""
     try:
@@ -192,7 +192,7 @@ def _verdict(
     return None, f"{gaps}; sealed with gaps in {(end + grace_ms - now_ms) / HOUR_MS:.1f} h"
 
 
-def _gaps(audited: Audited, heartbeats: Sequence[Heartbeat], end: int) -> str:
+def _gaps(audited: HourAudit, heartbeats: Sequence[SealHeartbeat], end: int) -> str:
     """What stands against a whole hour; empty when nothing does."""
     behind = sorted(beat.incarnation for beat in heartbeats if not beat.closed and beat.closed_before < end)
     if behind:
@@ -209,15 +209,15 @@ def _gaps(audited: Audited, heartbeats: Sequence[Heartbeat], end: int) -> str:
     return "" if all(row.status in _GOOD for row in audited.rows) else f"the audit says {worst}"
 
 
-def newest_seals(rows: Iterable[Mapping[str, object]]) -> dict[tuple[str, str], Seal]:
+def newest_seals(rows: Iterable[Mapping[str, object]]) -> dict[tuple[str, str], HourSeal]:
     """The row of the highest generation for each topic and hour, of rows of `seals`."""
-    found: dict[tuple[str, str], Seal] = {}
+    found: dict[tuple[str, str], HourSeal] = {}
     for row in rows:
         key = (str(row["topic"]), str(row["hour"]))
         generation = _count(row, "generation")
         if key not in found or generation > found[key].generation:
             rows_then = _count(row, "landed") + _count(row, "foreign") - _count(row, "duplicates_removed")
-            found[key] = Seal(generation, SealStatus(str(row["status"])), rows_then)
+            found[key] = HourSeal(generation, SealStatus(str(row["status"])), rows_then)
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from ..tables import Table, Tables
-from .decisions import Seal, newest_seals
+from .decisions import HourSeal, newest_seals
 
 SEALS_TABLE: Final = "seals"
 KEY: Final = ("topic", "hour", "generation")
@@ -41,7 +41,7 @@ def seals_table(tables: Tables) -> Table:
     return tables.table(SEALS_TABLE, SEALS)
 
 
-def read_seals(tables: Tables) -> dict[tuple[str, str], Seal]:
+def read_seals(tables: Tables) -> dict[tuple[str, str], HourSeal]:
     """The newest seal of each (topic, hour)."""
     columns = ("topic", "hour", "generation", "status", "landed", "foreign", "duplicates_removed")
     rows = seals_table(tables).read().select(*columns).collect()

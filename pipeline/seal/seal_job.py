@@ -23,7 +23,19 @@ from ..report.data import Status
 from ..schemas import PARTITION_BY
 from ..schemas import QUARANTINE as QUARANTINE_SCHEMA
 from ..tables import FileInfo, Table, TableConflictError, Tables
-from .decisions import FOREIGN, Audited, AuditRow, Heartbeat, Hour, Reopen, Seal, SealIt, SealStatus, Wait, decide
+from .decisions import (
+    FOREIGN,
+    AuditRow,
+    HourAudit,
+    HourSeal,
+    HourState,
+    ReopenHour,
+    SealHeartbeat,
+    SealHour,
+    SealStatus,
+    WaitingHour,
+    decide,
+)
 from .rows import KEY, read_seals, seals_table
 
 NOTE: Final = "seal"
@@ -36,7 +48,7 @@ _CAP: Final = 2
 """A file may get so many times the target; a task that has more rows begins another."""
 
 
-class Key(NamedTuple):
+class HourKey(NamedTuple):
     topic: str
     hour: str
 
@@ -47,8 +59,8 @@ class SealResult:
 
     sealed: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Rows of `seals` that it added."""
-    reopened: list[Reopen] = field(default_factory=list[Reopen])
-    waiting: list[Wait] = field(default_factory=list[Wait])
+    reopened: list[ReopenHour] = field(default_factory=list[ReopenHour])
+    waiting: list[WaitingHour] = field(default_factory=list[WaitingHour])
 
     def __str__(self) -> str:
         lines = [
@@ -65,10 +77,10 @@ class SealResult:
 
 def run(spark: SparkSession, settings: PipelineSettings, tables: Tables, *, now_ms: int) -> SealResult:
     """Reopen and seal what is to be, of the topics of the settings. Raise TableError."""
-    return _Run(spark, settings, tables, now_ms).run()
+    return _SealRun(spark, settings, tables, now_ms).run()
 
 
-class _Run:
+class _SealRun:
     def __init__(self, spark: SparkSession, settings: PipelineSettings, tables: Tables, now_ms: int) -> None:
         self._spark = spark
         self._settings = settings
@@ -76,13 +88,13 @@ class _Run:
         self._now_ms = now_ms
         self._seals = seals_table(tables)
         self._bronze = {topic: tables.existing(bronze_table(topic)) for topic in settings.topics}
-        self._counted: dict[Key, int] = {}
+        self._bronze_rows: dict[HourKey, int] = {}
         """Rows in bronze when it was decided what to do."""
         self._result = SealResult()
 
     def run(self) -> SealResult:
         for topic, table in self._bronze.items():
-            self._finish(topic, table)
+            self._record_missing_seals(topic, table)
         decided = decide(
             self._hours(),
             self._heartbeats(),
@@ -107,28 +119,30 @@ class _Run:
                 gone = table.vacuum(older_than_hours=after / 3_600)
                 _ = logs.get().info("table_vacuumed", table=table.name, files=len(gone))
 
-    def _finish(self, topic: str, table: Table | None) -> None:
+    def _record_missing_seals(self, topic: str, table: Table | None) -> None:
         """Add rows whose hours were compacted by a run that ended before it could."""
         if table is None:
             return
-        noted = [(each.version, json.loads(each.metadata[NOTE])) for each in table.recent() if NOTE in each.metadata]
+        noted = [
+            (each.version, json.loads(each.metadata[NOTE])) for each in table.recent_commits() if NOTE in each.metadata
+        ]
         known = read_seals(self._tables) if noted else {}
         # The oldest first: an hour may have been sealed, reopened and sealed again.
         for version, row in reversed(noted):
             seal = known.get((topic, row["hour"]))
-            if not _is_known(seal, row["generation"]):
+            if not _is_recorded(seal, row["generation"]):
                 files = table.files([row["hour"]], version=version)
-                self._add(row | {"table_version": version, **_sizes(files)})
+                self._record_seal(row | {"table_version": version, **_sizes(files)})
 
-    def _hours(self) -> list[Hour]:
+    def _hours(self) -> list[HourState]:
         """Every hour of these topics that an audit, a seal or a row speaks of."""
         seals = read_seals(self._tables)
         audited = self._audited()
         rows = self._rows()
-        keys = {key for key in (*map(Key._make, seals), *audited, *rows) if key.topic in self._bronze}
-        return [Hour(*key, rows=rows.get(key, 0), audited=audited.get(key), seal=seals.get(key)) for key in keys]
+        keys = {key for key in (*map(HourKey._make, seals), *audited, *rows) if key.topic in self._bronze}
+        return [HourState(*key, rows=rows.get(key, 0), audited=audited.get(key), seal=seals.get(key)) for key in keys]
 
-    def _audited(self) -> dict[Key, Audited]:
+    def _audited(self) -> dict[HourKey, HourAudit]:
         """The rows of the newest run that looked at each hour."""
         report = self._tables.table(REPORT_TABLE, REPORT).read().where(sf.col("topic").isin(*self._bronze))
         newest = Window.partitionBy("topic", "hour")
@@ -139,9 +153,9 @@ class _Run:
             .drop("newest", "doubts")
             .collect()
         )
-        found: dict[Key, tuple[str, list[AuditRow]]] = {}
+        found: dict[HourKey, tuple[str, list[AuditRow]]] = {}
         for row in rows:
-            _, listed = found.setdefault(Key(row["topic"], row["hour"]), (row["run"], []))
+            _, listed = found.setdefault(HourKey(row["topic"], row["hour"]), (row["run"], []))
             listed.append(
                 AuditRow(
                     incarnation=row["incarnation"] or FOREIGN,
@@ -151,27 +165,27 @@ class _Run:
                     **{name: row[name] or 0 for name in _COUNTED},
                 )
             )
-        return {key: Audited(run, tuple(listed)) for key, (run, listed) in found.items()}
+        return {key: HourAudit(run, tuple(listed)) for key, (run, listed) in found.items()}
 
-    def _rows(self) -> dict[Key, int]:
+    def _rows(self) -> dict[HourKey, int]:
         """Rows of each hour now, in bronze and in quarantine."""
-        found: dict[Key, int] = {}
+        found: dict[HourKey, int] = {}
         for topic, table in self._bronze.items():
             for file in table.files() if table is not None else ():
-                key = Key(topic, file.partition["hour"] or "")
+                key = HourKey(topic, file.partition["hour"] or "")
                 found[key] = found.get(key, 0) + file.rows
-        self._counted = dict(found)
+        self._bronze_rows = dict(found)
         quarantine = self._tables.table(QUARANTINE, QUARANTINE_SCHEMA, PARTITION_BY).read()
         for row in quarantine.where(sf.col("topic").isin(*self._bronze)).groupBy("topic", "hour").count().collect():
-            key = Key(row["topic"], row["hour"])
+            key = HourKey(row["topic"], row["hour"])
             found[key] = found.get(key, 0) + row["count"]
         return found
 
-    def _heartbeats(self) -> list[Heartbeat]:
+    def _heartbeats(self) -> list[SealHeartbeat]:
         rows = self._tables.table(HEARTBEATS_TABLE, HEARTBEATS).read().collect()
-        return [Heartbeat(row["incarnation"], row["state"] == CLOSED, row["closed_before"]) for row in rows]
+        return [SealHeartbeat(row["incarnation"], row["state"] == CLOSED, row["closed_before"]) for row in rows]
 
-    def _reopen(self, order: Reopen) -> None:
+    def _reopen(self, order: ReopenHour) -> None:
         """A row of the next generation, with the books of the seal that it ends."""
         chosen = (sf.col("topic") == order.topic) & (sf.col("hour") == order.hour)
         before = self._seals.read().where(chosen & (sf.col("generation") == order.generation - 1)).collect()[0].asDict()
@@ -183,43 +197,47 @@ class _Run:
         self._seals.upsert([row], KEY)
         _ = logs.get().warning("hour_reopened", topic=order.topic, hour=order.hour, generation=order.generation)
 
-    def _seal(self, order: SealIt) -> None:
+    def _seal(self, order: SealHour) -> None:
         """Both steps of one hour; another run, or a row that came just now, leaves it to the next."""
         table = self._bronze[order.topic]
         version = None if table is None else table.version()
         files = [] if table is None or version is None else table.files([order.hour], version=version)
-        if sum(file.rows for file in files) != self._counted.get(Key(order.topic, order.hour), 0):
+        if sum(file.rows for file in files) != self._bronze_rows.get(HourKey(order.topic, order.hour), 0):
             # The books that would be written are not those of this version.
-            self._result.waiting.append(Wait(order.topic, order.hour, "rows came just now: audit again"))
+            self._result.waiting.append(WaitingHour(order.topic, order.hour, "rows came just now: audit again"))
             return
         row = self._row(order, files)
-        if table is not None and version is not None and (order.audited.duplicated or len(files) > self._wanted(files)):
+        if (
+            table is not None
+            and version is not None
+            and (order.audited.duplicated or len(files) > self._target_file_count(files))
+        ):
             try:
                 version, row = self._compact(table, version, order, files, row)
             except TableConflictError as error:
-                self._result.waiting.append(Wait(order.topic, order.hour, str(error)))
+                self._result.waiting.append(WaitingHour(order.topic, order.hour, str(error)))
                 return
             files = table.files([order.hour], version=version)
-        self._add(row | {"table_version": version if files else None, **_sizes(files)})
+        self._record_seal(row | {"table_version": version if files else None, **_sizes(files)})
 
-    def _wanted(self, files: list[FileInfo]) -> int:
+    def _target_file_count(self, files: list[FileInfo]) -> int:
         """Files that so many bytes make."""
         return max(1, ceil(sum(file.bytes for file in files) / int(self._settings.seal.target_file_bytes)))
 
     def _compact(
-        self, table: Table, version: int, order: SealIt, files: list[FileInfo], row: Mapping[str, Any]
+        self, table: Table, version: int, order: SealHour, files: list[FileInfo], row: Mapping[str, Any]
     ) -> tuple[int, dict[str, Any]]:
         """The first step: the version it made, and the row. Raise TableConflictError."""
         frame = table.read(hours=[order.hour], version=version)
         before = kept = frame.count()
         if order.audited.duplicated:
             # Nothing but this makes another choice of rows.
-            chosen = _without_spare(frame).persist()
+            chosen = _without_duplicates(frame).persist()
             kept = chosen.count()
-            frame = chosen.repartition(self._wanted(files))
+            frame = chosen.repartition(self._target_file_count(files))
         else:
             chosen = None
-            frame = frame.coalesce(self._wanted(files))
+            frame = frame.coalesce(self._target_file_count(files))
         noted = dict(row) | {"duplicates_removed": before - kept}
         try:
             made = table.replace(
@@ -235,7 +253,7 @@ class _Run:
                 _ = chosen.unpersist()
         return made, noted
 
-    def _row(self, order: SealIt, files: list[FileInfo]) -> dict[str, Any]:
+    def _row(self, order: SealHour, files: list[FileInfo]) -> dict[str, Any]:
         """The row of `seals`, as far as it is known before the hour is compacted."""
         rows = order.audited.rows
         return {
@@ -252,7 +270,7 @@ class _Run:
             "sealed_at": self._moment().isoformat(),
         }
 
-    def _add(self, row: Mapping[str, Any]) -> None:
+    def _record_seal(self, row: Mapping[str, Any]) -> None:
         """The second step."""
         full = dict(row) | {"sealed_at": dt.datetime.fromisoformat(row["sealed_at"])}
         self._seals.upsert([full], KEY)
@@ -275,14 +293,14 @@ def _sizes(files: list[FileInfo]) -> dict[str, int]:
     return {"files_after": len(files), "bytes": sum(file.bytes for file in files)}
 
 
-def _is_known(seal: Seal | None, generation: int) -> bool:
+def _is_recorded(seal: HourSeal | None, generation: int) -> bool:
     """Whether `seals` has the row of this sealing, or of a later one."""
     if seal is None or seal.generation < generation:
         return False
     return seal.generation > generation or seal.status is not SealStatus.REOPENED
 
 
-def _without_spare(frame: DataFrame) -> DataFrame:
+def _without_duplicates(frame: DataFrame) -> DataFrame:
     """Of each record id the row with the lowest place in Kafka; rows without an id all of them."""
     place = Window.partitionBy(*ID).orderBy("partition", "offset")
     copy = sf.when(sf.col(ID[0]).isNull(), 1).otherwise(sf.row_number().over(place))

@@ -3,35 +3,35 @@
 from .interface import (
     Constant,
     FileInfo,
-    Noted,
-    Part,
     Parts,
     PartsWriter,
     Table,
+    TableCommitInfo,
     TableConflictError,
     TableError,
+    TablePart,
     TableProtocolError,
     Tables,
     TableSchemaError,
-    Transaction,
+    TableTransaction,
 )
-from .opening import Location, open_tables, register
+from .opening import TableSettings, open_tables, register
 
 __all__ = [
     "Constant",
     "FileInfo",
-    "Location",
-    "Noted",
-    "Part",
     "Parts",
     "PartsWriter",
     "Table",
+    "TableCommitInfo",
     "TableConflictError",
     "TableError",
+    "TablePart",
     "TableProtocolError",
     "TableSchemaError",
+    "TableSettings",
+    "TableTransaction",
     "Tables",
-    "Transaction",
     "open_tables",
     "register",
 ]

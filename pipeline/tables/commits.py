@@ -15,14 +15,14 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from .data_files import Added, sync_folder
+from .data_files import AddedFile, sync_folder
 from .interface import TableConflictError, TableError, TableProtocolError
-from .partitions import Value, text
+from .partitions import Value, partition_text
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-PATIENCE_S: Final = 120.0
+COMMIT_TIMEOUT_S: Final = 120.0
 """How long a commit is tried while others keep being quicker."""
 PAUSE_S: Final = (0.005, 0.25)
 """Shortest and longest wait between two tries; drawn anew each time, so that two do not stay in step."""
@@ -37,7 +37,7 @@ SETTINGS_REFUSED: Final = {"delta.columnMapping.mode": ("", "none"), "delta.enab
 """Features that a table may know of and must not use."""
 
 
-class Order(NamedTuple):
+class CommitSpec(NamedTuple):
     """What one commit is to do with the files that were written for it."""
 
     table: str
@@ -61,7 +61,7 @@ class Order(NamedTuple):
         return json.dumps(self._asdict(), sort_keys=True)
 
     @classmethod
-    def decode(cls, encoded: str) -> "Order":
+    def decode(cls, encoded: str) -> "CommitSpec":
         return cls(**json.loads(encoded))
 
     def notes(self) -> str:
@@ -96,11 +96,11 @@ def open_table(path: str, *, version: int | None = None) -> "DeltaTable":
         if "nsupported" in str(error):
             raise TableProtocolError(f"the table {path}: {error}: this is newer than what is known here") from error
         raise
-    refuse_unknown(table)
+    check_protocol(table)
     return table
 
 
-def refuse_unknown(table: "DeltaTable") -> None:
+def check_protocol(table: "DeltaTable") -> None:
     """Raise TableProtocolError for a table that a reader by lists of files would read wrongly."""
     protocol = table.protocol()
     features = set(protocol.reader_features or ())
@@ -126,7 +126,7 @@ def live_files(table: "DeltaTable", where: Mapping[str, Value] | None = None) ->
     found: list[dict[str, Any]] = []
     for row in rows:
         partition = {name.removeprefix("partition."): row[name] for name in row if name.startswith("partition.")}
-        if all(text(partition.get(name)) == value for name, value in (where or {}).items()):
+        if all(partition_text(partition.get(name)) == value for name, value in (where or {}).items()):
             # The log has paths as URIs.
             found.append(
                 {
@@ -161,7 +161,7 @@ def find_transaction(table: "DeltaTable", app: str, version: int) -> dict[str, s
     return {}
 
 
-def commit(order: Order, files: Sequence[Added], *, seen: "DeltaTable | None" = None) -> int:
+def commit(order: CommitSpec, files: Sequence[AddedFile], *, seen: "DeltaTable | None" = None) -> int:
     """Make the commit, and say which version it is.
 
     `seen`: the table as it was a moment ago; that spares opening it. If it has changed since, the number after it is taken, and it is
@@ -172,8 +172,8 @@ def commit(order: Order, files: Sequence[Added], *, seen: "DeltaTable | None" = 
     """
     from deltalake.exceptions import DeltaError
 
-    _refuse_wrong(order, files)
-    deadline = time.monotonic() + PATIENCE_S
+    _check_files(order, files)
+    deadline = time.monotonic() + COMMIT_TIMEOUT_S
     while True:
         table, seen = seen or open_table(order.table), None
         if order.app is not None and order.version is not None:
@@ -191,17 +191,17 @@ def commit(order: Order, files: Sequence[Added], *, seen: "DeltaTable | None" = 
             # The commit may have been made, and something after it gone wrong.
             made = find_commit(open_table(order.table), order.id)
             if made is not None:
-                return synced(order.table, made)
+                return sync_commit(order.table, made)
             if open_table(order.table).version() == table.version():
                 raise
         else:
-            return synced(order.table, version)
+            return sync_commit(order.table, version)
         if time.monotonic() > deadline:
-            raise TableConflictError(f"{order.table}: other writers were quicker for {PATIENCE_S:.0f} s")
+            raise TableConflictError(f"{order.table}: other writers were quicker for {COMMIT_TIMEOUT_S:.0f} s")
         time.sleep(random.uniform(*PAUSE_S))  # noqa: S311
 
 
-def synced(table: str, version: int) -> int:
+def sync_commit(table: str, version: int) -> int:
     """Make the commit durable: whoever is told of it writes its own log, and must not know more than the table does."""
     entry = Path(table) / "_delta_log" / f"{version:020}.json"
     with entry.open("rb") as file:
@@ -210,7 +210,7 @@ def synced(table: str, version: int) -> int:
     return version
 
 
-def _refuse_wrong(order: Order, files: Sequence[Added]) -> None:
+def _check_files(order: CommitSpec, files: Sequence[AddedFile]) -> None:
     strays = {file.path for file in files if any(file.partition[name] != v for name, v in (order.where or {}).items())}
     if strays:
         raise TableError(f"{order.table}: rows outside of {order.where} were to replace it: {sorted(strays)[:3]}")
@@ -219,7 +219,7 @@ def _refuse_wrong(order: Order, files: Sequence[Added]) -> None:
         raise TableError(f"{order.table}: {written} rows were written, and {order.rows} were to be")
 
 
-def _removed(order: Order, table: "DeltaTable") -> list[dict[str, Any]]:
+def _removed(order: CommitSpec, table: "DeltaTable") -> list[dict[str, Any]]:
     if order.kind == "append":
         return []
     if order.kind == "overwrite":
@@ -234,7 +234,9 @@ def _removed(order: Order, table: "DeltaTable") -> list[dict[str, Any]]:
     return now
 
 
-def _write(order: Order, table: "DeltaTable", files: Sequence[Added], removed: Sequence[Mapping[str, Any]]) -> int:
+def _write(
+    order: CommitSpec, table: "DeltaTable", files: Sequence[AddedFile], removed: Sequence[Mapping[str, Any]]
+) -> int:
     from deltalake import CommitProperties, Transaction
     from deltalake._internal import RemoveAction
     from deltalake.transaction import AddAction
@@ -256,7 +258,7 @@ def _write(order: Order, table: "DeltaTable", files: Sequence[Added], removed: S
         RemoveAction(
             path=file["path"],
             size=file["bytes"],
-            partition_values={name: text(value) for name, value in file["partition"].items()},
+            partition_values={name: partition_text(value) for name, value in file["partition"].items()},
             deletion_timestamp=now_ms,
             data_change=True,
         )

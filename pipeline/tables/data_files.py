@@ -26,7 +26,7 @@ TEXT_STATISTICS_CHARS: Final = 64
 """Longer smallest and largest texts are left out of the log: cut ones would need care and save readers little."""
 
 
-class Added(NamedTuple):
+class AddedFile(NamedTuple):
     """A file that is written and not yet in the log."""
 
     path: str
@@ -66,7 +66,7 @@ class _File:
     def bytes(self) -> int:
         return self._sink.tell()
 
-    def end(self) -> Added:
+    def end(self) -> AddedFile:
         self._writer.close()
         self._sink.flush()
         # What a commit names outlives a power cut, as the commit does.
@@ -74,9 +74,9 @@ class _File:
         self._sink.close()
         size = self.path.stat().st_size
         statistics = json.dumps(_statistics(self._found[0], self.rows))
-        return Added(self.relative, size, self.rows, self.partition, int(time.time() * 1000), statistics)
+        return AddedFile(self.relative, size, self.rows, self.partition, int(time.time() * 1000), statistics)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         with contextlib.suppress(Exception):
             self._writer.close()
         self._sink.close()
@@ -126,28 +126,28 @@ class FileWriter:
         self._file_bytes = file_bytes
         self._sync = sync
         self._open: dict[tuple[Value, ...], _File] = {}
-        self._ended: list[Added] = []
-        self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
+        self._ended: list[AddedFile] = []
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_bytes = 0
 
-    def write_all(self, batches: Iterable[pa.RecordBatch]) -> list[Added]:
+    def write_all(self, batches: Iterable[pa.RecordBatch]) -> list[AddedFile]:
         """Write the rows to files, and say what they are. What is written is removed again when something fails on the way."""
         try:
             for batch in batches:
                 self.add(batch)
             return self.end()
         except BaseException:
-            self.drop()
+            self.discard()
             raise
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write these rows, now or with those to come."""
-        self._held.append(batch)
-        self._held_bytes += batch.nbytes
-        if self._held_bytes >= ROW_GROUP_BYTES:
+        self._buffered.append(batch)
+        self._buffered_bytes += batch.nbytes
+        if self._buffered_bytes >= ROW_GROUP_BYTES:
             self._flush()
 
-    def end(self) -> list[Added]:
+    def end(self) -> list[AddedFile]:
         """Write what is held, end all files, make them and their names durable, and say what they are."""
         self._flush()
         while self._open:
@@ -155,18 +155,18 @@ class FileWriter:
         self._sync_names()
         return self._ended
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Remove all that was written."""
         for file in self._open.values():
-            file.drop()
+            file.discard()
         for added in self._ended:
             (self._root / added.path).unlink(missing_ok=True)
 
     def _flush(self) -> None:
-        if not self._held:
+        if not self._buffered:
             return
-        table = pa.Table.from_batches(self._held)
-        self._held, self._held_bytes = [], 0
+        table = pa.Table.from_batches(self._buffered)
+        self._buffered, self._buffered_bytes = [], 0
         if table.schema != self._schema:
             table = table.select(self._schema.names).cast(self._schema)
         for partition, rows in split(table, self._partition_by):
@@ -230,7 +230,7 @@ def _for_log(value: object) -> object:
             return None
 
 
-def remove(root: str, added: Iterable[Added]) -> None:
+def delete_files(root: str, added: Iterable[AddedFile]) -> None:
     """Delete files that no commit will name."""
     for file in added:
         with contextlib.suppress(OSError):

@@ -12,24 +12,24 @@ from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
-from .commits import PATIENCE_S, commit_notes
+from .commits import COMMIT_TIMEOUT_S, commit_notes
 from .delta_rs import PROPERTIES, UPSERTS_MAX, VACUUM_HOURS_MIN
 from .gateway import gateway
 from .interface import (
     NOTHING,
     FileInfo,
-    Noted,
-    Part,
     PartsWriter,
+    TableCommitInfo,
     TableConflictError,
     TableError,
+    TablePart,
     TableSchemaError,
-    Transaction,
+    TableTransaction,
 )
-from .jvm_log import CHANGED_MEANWHILE, JvmLog
-from .kept_parts import KeptParts
-from .partitions import text
-from .types import additions, relaxed
+from .jvm_log import CONFLICT_ERRORS, JvmLog
+from .kept_parts import CachedPartsWriter
+from .partitions import partition_text
+from .types import as_nullable_columns, missing_columns
 
 JAVA_ERRORS: Final = (PySparkException, Py4JJavaError)
 """What an exception of the JVM becomes: the first where pyspark knows it."""
@@ -51,8 +51,8 @@ class DeltaJvmTables:
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> "DeltaJvmTable":
         return DeltaJvmTable(self._spark, f"{self._place}/{name}", name, schema, partition_by)
 
-    def parts(self, parts: Sequence[Part]) -> PartsWriter:
-        return KeptParts(parts)
+    def parts(self, parts: Sequence[TablePart]) -> PartsWriter:
+        return CachedPartsWriter(parts)
 
     def existing(self, name: str) -> "DeltaJvmTable | None":
         if not self.exists(name):
@@ -96,7 +96,7 @@ class DeltaJvmTable:
     ) -> bool:
         if (app is None) != (version is None):
             raise ValueError("app and version belong together")
-        log = self._made()
+        log = self._ensure_table()
         if app is not None and version is not None:
             there = log.transaction_version(app)
             if there is not None and there >= version:
@@ -105,7 +105,7 @@ class DeltaJvmTable:
         writer = self._writer(df, "append", commit_notes(commit, app, version, metadata))
         if app is not None:
             writer = writer.option("txnAppId", app).option("txnVersion", str(version))
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + COMMIT_TIMEOUT_S
         while True:
             try:
                 writer.save(self._path)
@@ -114,7 +114,7 @@ class DeltaJvmTable:
                     raise TableConflictError(
                         f"{self._path}: {app!r} committed meanwhile; {version} is refused"
                     ) from error
-                if not _changed_meanwhile(error) or time.monotonic() > deadline:
+                if not _is_conflict(error) or time.monotonic() > deadline:
                     raise
                 continue
             break
@@ -123,15 +123,15 @@ class DeltaJvmTable:
             raise TableConflictError(f"{self._path}: version {version} of {app!r} was committed meanwhile")
         return True
 
-    def transaction(self, app: str) -> Transaction | None:
-        log = self._there()
+    def transaction(self, app: str) -> TableTransaction | None:
+        log = self._existing()
         version = log.transaction_version(app) if log is not None else None
         if log is None or version is None:
             return None
         for _, notes in log.history():
             if (notes.get("app"), notes.get("version")) == (app, version):
-                return Transaction(version, dict(notes["metadata"]))
-        return Transaction(version, {})
+                return TableTransaction(version, dict(notes["metadata"]))
+        return TableTransaction(version, {})
 
     def replace(
         self,
@@ -145,33 +145,33 @@ class DeltaJvmTable:
     ) -> int:
         if not where or not set(where) <= set(self.partition_by):
             raise ValueError(f"{sorted(where)} are not partition columns of {self.name}")
-        log = self._made()
-        deadline = time.monotonic() + PATIENCE_S
+        log = self._ensure_table()
+        deadline = time.monotonic() + COMMIT_TIMEOUT_S
         return log.replace(
             self._declared(df),
-            {name: text(value) for name, value in where.items()},
+            {name: partition_text(value) for name, value in where.items()},
             read_version=read_version,
             rows=rows,
             notes=commit_notes(str(uuid.uuid4()), None, None, metadata),
             patience=lambda: time.monotonic() < deadline,
         )
 
-    def recent(self) -> list[Noted]:
-        log = self._there()
+    def recent_commits(self) -> list[TableCommitInfo]:
+        log = self._existing()
         return (
             []
             if log is None
-            else [Noted(version, dict(notes["metadata"])) for version, notes in log.history() if notes]
+            else [TableCommitInfo(version, dict(notes["metadata"])) for version, notes in log.history() if notes]
         )
 
     def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:
-        _ = self._made()
+        _ = self._ensure_table()
         notes = commit_notes(str(uuid.uuid4()), None, None, metadata)
         for _ in range(UPSERTS_MAX):
             try:
                 self._writer(df, "overwrite", notes).save(self._path)
             except JAVA_ERRORS as error:
-                if not _changed_meanwhile(error):
+                if not _is_conflict(error):
                     raise
                 continue
             return
@@ -179,7 +179,7 @@ class DeltaJvmTable:
 
     def put(self, content: pa.Table, *, whole: bool = False) -> None:
         # Spark takes columns by their places.
-        frame = self._spark.createDataFrame(content.select(self.schema.names), relaxed(self.schema))
+        frame = self._spark.createDataFrame(content.select(self.schema.names), as_nullable_columns(self.schema))
         if whole:
             self.overwrite(frame)
         else:
@@ -188,12 +188,12 @@ class DeltaJvmTable:
     def upsert(self, rows: Sequence[Mapping[str, Any]], keys: tuple[str, ...]) -> None:
         if not rows:
             return
-        _ = self._made()
+        _ = self._ensure_table()
         # The last of equal keys counts.
         unique = {tuple(row[key] for key in keys): row for row in rows}
         names = self.schema.names
         new = self._spark.createDataFrame(
-            [tuple(row.get(name) for name in names) for row in unique.values()], relaxed(self.schema)
+            [tuple(row.get(name) for name in names) for row in unique.values()], as_nullable_columns(self.schema)
         )
         view = f"upsert_{uuid.uuid4().hex}"
         new.createOrReplaceTempView(view)
@@ -208,7 +208,7 @@ class DeltaJvmTable:
                 try:
                     _ = self._spark.sql(statement)
                 except JAVA_ERRORS as error:
-                    if not _changed_meanwhile(error):
+                    if not _is_conflict(error):
                         raise
                     continue
                 return
@@ -217,36 +217,36 @@ class DeltaJvmTable:
         raise TableConflictError(f"{self.name}: it kept changing while {len(rows)} rows were to be put in")
 
     def read(self, *, hours: Iterable[str] | None = None, version: int | None = None) -> DataFrame:
-        if self._there() is None:
+        if self._existing() is None:
             return self._spark.createDataFrame([], self.schema)
         reader = self._spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
         frame = reader.load(self._path)
-        _ = additions(frame.schema, self.schema, self.name)
+        _ = missing_columns(frame.schema, self.schema, self.name)
         if hours is not None:
-            wanted = {text(hour) for hour in hours}
+            wanted = {partition_text(hour) for hour in hours}
             chosen = sf.col("hour").isin(*sorted(hour for hour in wanted if hour is not None))
             frame = frame.where(chosen | sf.col("hour").isNull() if None in wanted else chosen)
-        have = {field.name: field.dataType for field in relaxed(frame.schema)}
+        have = {field.name: field.dataType for field in as_nullable_columns(frame.schema)}
         return frame.select(
             *(
-                _shaped(
+                _conform(
                     sf.col(f"`{field.name}`") if field.name in have else None, have.get(field.name), field.dataType
                 ).alias(field.name)
-                for field in relaxed(self.schema)
+                for field in as_nullable_columns(self.schema)
             )
         )
 
     def version(self) -> int | None:
-        log = self._there()
+        log = self._existing()
         return None if log is None else log.version()
 
     def files(self, hours: Iterable[str] | None = None, *, version: int | None = None) -> list[FileInfo]:
-        log = self._there()
+        log = self._existing()
         if log is None:
             return []
-        wanted = None if hours is None else {text(hour) for hour in hours}
+        wanted = None if hours is None else {partition_text(hour) for hour in hours}
         return [
             FileInfo(f"{self._path}/{file.path}", file.bytes, file.rows, file.partition)
             for file in log.files(version=version)
@@ -258,7 +258,7 @@ class DeltaJvmTable:
             raise TableError(
                 f"vacuum of files younger than {VACUUM_HOURS_MIN:.0f} hours could take those of a writer at work"
             )
-        if self._there() is None:
+        if self._existing() is None:
             return []
         table = self._path.replace("`", "``")
         statement = f"VACUUM delta.`{table}` RETAIN {int(older_than_hours)} HOURS"
@@ -273,18 +273,18 @@ class DeltaJvmTable:
             self._spark.conf.set(check, before or "true")
         return found
 
-    def _there(self) -> JvmLog | None:
+    def _existing(self) -> JvmLog | None:
         log = JvmLog(self._spark, self._path)
         if log.version() is None:
             return None
-        log.refuse_unknown()
+        log.check_protocol()
         return log
 
-    def _made(self) -> JvmLog:
+    def _ensure_table(self) -> JvmLog:
         """The log, with the table made if need be, and all declared columns in it."""
-        declared = relaxed(self.schema)
-        log = self._there()
-        lacking = declared if log is None else additions(log.schema(), declared, self.name)
+        declared = as_nullable_columns(self.schema)
+        log = self._existing()
+        lacking = declared if log is None else missing_columns(log.schema(), declared, self.name)
         if lacking.fields:
             empty = self._spark.createDataFrame([], declared)
             notes = commit_notes(str(uuid.uuid4()), None, None, NOTHING)
@@ -292,15 +292,15 @@ class DeltaJvmTable:
                 self._writer(empty, "append", notes).options(**PROPERTIES if log is None else {}).save(self._path)
             except JAVA_ERRORS as error:
                 # Two at once; it is there, or the next call finds what is missing.
-                if not _changed_meanwhile(error):
+                if not _is_conflict(error):
                     raise
-        log = self._there()
+        log = self._existing()
         if log is None:
             raise TableError(f"{self._path}: the table could not be made")
         return log
 
     def _declared(self, df: DataFrame) -> DataFrame:
-        lacking = additions(relaxed(self.schema), df.schema, self.name)
+        lacking = missing_columns(as_nullable_columns(self.schema), df.schema, self.name)
         if lacking.fields:
             raise TableSchemaError(f"table {self.name} is not declared with {[field.name for field in lacking]}")
         return df.select(*(f"`{field.name}`" for field in self.schema if field.name in df.columns))
@@ -311,14 +311,14 @@ class DeltaJvmTable:
         return writer.partitionBy(*self.partition_by) if self.partition_by else writer
 
 
-def _changed_meanwhile(error: Exception) -> bool:
+def _is_conflict(error: Exception) -> bool:
     said = str(error)
     return any(
-        name in said for name in (*CHANGED_MEANWHILE, "DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "ProtocolChanged")
+        name in said for name in (*CONFLICT_ERRORS, "DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "ProtocolChanged")
     )
 
 
-def _shaped(column: Column | None, have: DataType | None, want: DataType) -> Column:
+def _conform(column: Column | None, have: DataType | None, want: DataType) -> Column:
     """The column with the fields that are declared: those that the table lacks are null, those that it has beyond are left out."""
     if column is None or have is None:
         return sf.lit(None).cast(want)
@@ -326,7 +326,7 @@ def _shaped(column: Column | None, have: DataType | None, want: DataType) -> Col
         return column
     there = {field.name: field.dataType for field in have}
     parts = [
-        _shaped(
+        _conform(
             column.getField(field.name) if field.name in there else None, there.get(field.name), field.dataType
         ).alias(field.name)
         for field in want

@@ -12,24 +12,24 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from .commits import Order, commit, find_commit, find_transaction, live_files, open_table, read_notes, synced
-from .data_files import Added, FileWriter, remove, sync_above, sync_folder
+from .commits import CommitSpec, commit, find_commit, find_transaction, live_files, open_table, read_notes, sync_commit
+from .data_files import AddedFile, FileWriter, delete_files, sync_above, sync_folder
 from .delta_source import FILE_BYTES_OPTION, NAME, ORDER, PARTITION_BY
 from .gateway import make_active
 from .interface import (
     NOTHING,
     FileInfo,
-    Noted,
-    Part,
     PartsWriter,
+    TableCommitInfo,
     TableConflictError,
     TableError,
+    TablePart,
     TableSchemaError,
-    Transaction,
+    TableTransaction,
 )
-from .partitions import Value, text
-from .types import PARTITION_TYPES, additions, arrow_schema, relaxed
-from .written_parts import Place, WrittenParts
+from .partitions import Value, partition_text
+from .types import PARTITION_TYPES, arrow_schema, as_nullable_columns, missing_columns
+from .written_parts import DeltaRsPartsWriter, PartDestination
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -48,7 +48,7 @@ class DeltaRsTables:
     """All tables below one folder."""
 
     def __init__(self, place: str, spark: SparkSession) -> None:
-        """`place`: a path or a `file:` URI. Raise TableError for any other URI."""
+        """`destination`: a path or a `file:` URI. Raise TableError for any other URI."""
         parsed = urlparse(place)
         if parsed.scheme not in ("", "file"):
             raise TableError(
@@ -62,8 +62,8 @@ class DeltaRsTables:
         """Raise TableSchemaError for a column that cannot be written."""
         return DeltaRsTable(self._spark, self._root / name, name, schema, partition_by)
 
-    def parts(self, parts: Sequence[Part]) -> PartsWriter:
-        return WrittenParts([(cast(DeltaRsTable, part.table), part.where) for part in parts])
+    def parts(self, parts: Sequence[TablePart]) -> PartsWriter:
+        return DeltaRsPartsWriter([(cast(DeltaRsTable, part.table), part.where) for part in parts])
 
     def existing(self, name: str) -> "DeltaRsTable | None":
         if not self.exists(name):
@@ -91,7 +91,7 @@ class DeltaRsTable:
         self.partition_by = partition_by
         self._spark = spark
         self._path = str(path)
-        self._arrow = arrow_schema(relaxed(schema))
+        self._arrow = arrow_schema(as_nullable_columns(schema))
         for column in partition_by:
             if not isinstance(schema[column].dataType, PARTITION_TYPES):
                 raise TableSchemaError(f"table {name} cannot be partitioned by {column}: {schema[column].dataType}")
@@ -106,44 +106,44 @@ class DeltaRsTable:
     ) -> bool:
         if (app is None) != (version is None):
             raise ValueError("app and version belong together")
-        table = self._made()
+        table = self._ensure_table()
         if app is not None and version is not None:
             there = table.transaction_version(app)
             if there is not None and there >= version:
                 return False
-        _ = self._write(df, self._order("append", metadata, app=app, version=version))
+        _ = self._write(df, self._commit_spec("append", metadata, app=app, version=version))
         return True
 
-    def place(self, found: StructType) -> Place:
+    def destination(self, found: StructType) -> PartDestination:
         """Where tasks write rows of these columns, among others. Raise TableSchemaError when they are not the table's."""
         by_name = {field.name: field for field in found}
         ours = StructType([by_name[field.name] for field in self.schema if field.name in by_name])
-        lacking = additions(ours, self.schema, self.name)
+        lacking = missing_columns(ours, self.schema, self.name)
         if lacking.fields:
             raise TableSchemaError(f"table {self.name}: no {[field.name for field in lacking]} in the rows")
-        return Place(self._path, self._arrow, self.partition_by)
+        return PartDestination(self._path, self._arrow, self.partition_by)
 
-    def add(self, files: Sequence[Added], *, app: str, version: int, metadata: Mapping[str, str]) -> bool:
+    def append_files(self, files: Sequence[AddedFile], *, app: str, version: int, metadata: Mapping[str, str]) -> bool:
         """`append` of rows that tasks have written; the files are deleted when they do not get in."""
         try:
-            table = self._made()
+            table = self._ensure_table()
             there = table.transaction_version(app)
             if there is not None and there >= version:
-                remove(self._path, files)
+                delete_files(self._path, files)
                 return False
-            _ = commit(self._order("append", metadata, app=app, version=version), files, seen=table)
+            _ = commit(self._commit_spec("append", metadata, app=app, version=version), files, seen=table)
         except TableError:
             # Surely not committed.
-            remove(self._path, files)
+            delete_files(self._path, files)
             raise
         return True
 
-    def transaction(self, app: str) -> Transaction | None:
-        table = self._there()
+    def transaction(self, app: str) -> TableTransaction | None:
+        table = self._existing()
         version = table.transaction_version(app) if table is not None else None
         if table is None or version is None:
             return None
-        return Transaction(version, find_transaction(table, app, version))
+        return TableTransaction(version, find_transaction(table, app, version))
 
     def replace(
         self,
@@ -157,29 +157,29 @@ class DeltaRsTable:
     ) -> int:
         if not where or not set(where) <= set(self.partition_by):
             raise ValueError(f"{sorted(where)} are not partition columns of {self.name}")
-        values: dict[str, Value] = {name: text(value) for name, value in where.items()}
-        _ = self._made()
-        order = self._order("replace", metadata)._replace(where=values, read_version=read_version, rows=rows)
+        values: dict[str, Value] = {name: partition_text(value) for name, value in where.items()}
+        _ = self._ensure_table()
+        order = self._commit_spec("replace", metadata)._replace(where=values, read_version=read_version, rows=rows)
         return self._write(df, order, file_bytes=file_bytes)
 
-    def recent(self) -> list[Noted]:
-        table = self._there()
+    def recent_commits(self) -> list[TableCommitInfo]:
+        table = self._existing()
         entries = [] if table is None else table.history(RECENT)
         noted = [(int(entry["version"]), read_notes(entry.get("userMetadata"))) for entry in entries]
-        return [Noted(version, dict(notes["metadata"])) for version, notes in noted if notes]
+        return [TableCommitInfo(version, dict(notes["metadata"])) for version, notes in noted if notes]
 
     def overwrite(self, df: DataFrame, *, metadata: Mapping[str, str] = NOTHING) -> None:
-        _ = self._made()
-        _ = self._write(df, self._order("overwrite", metadata))
+        _ = self._ensure_table()
+        _ = self._write(df, self._commit_spec("overwrite", metadata))
 
     def put(self, content: pa.Table, *, whole: bool = False) -> None:
-        _ = self._made()
+        _ = self._ensure_table()
         rows = content.select(self._arrow.names).cast(self._arrow)
         files = FileWriter(self._path, self._arrow, self.partition_by, task=0).write_all(rows.to_batches())
         try:
-            _ = commit(self._order("overwrite" if whole else "append", NOTHING), files)
+            _ = commit(self._commit_spec("overwrite" if whole else "append", NOTHING), files)
         except TableError:
-            remove(self._path, files)
+            delete_files(self._path, files)
             raise
 
     def upsert(self, rows: Sequence[Mapping[str, Any]], keys: tuple[str, ...]) -> None:
@@ -187,11 +187,11 @@ class DeltaRsTable:
             return
         new = {tuple(row[key] for key in keys): dict(row) for row in rows}
         for _ in range(UPSERTS_MAX):
-            table = self._made()
+            table = self._ensure_table()
             merged = {tuple(row[key] for key in keys): row for row in self._rows(table)} | new
             content = pa.Table.from_pylist(list(merged.values()), schema=self._arrow)
             files = FileWriter(self._path, self._arrow, self.partition_by, task=0).write_all(content.to_batches())
-            order = self._order("replace", NOTHING)._replace(where={}, read_version=table.version())
+            order = self._commit_spec("replace", NOTHING)._replace(where={}, read_version=table.version())
             try:
                 _ = commit(order, files)
             except TableConflictError:
@@ -200,24 +200,24 @@ class DeltaRsTable:
         raise TableConflictError(f"{self.name}: it kept changing while {len(rows)} rows were to be put in")
 
     def read(self, *, hours: Iterable[str] | None = None, version: int | None = None) -> DataFrame:
-        table = self._there(version)
+        table = self._existing(version)
         paths = [] if table is None else [file["path"] for file in self._live(table, hours)]
         if table is not None:
             # Raises where a type differs; columns that the table lacks are read as null.
-            _ = additions(_spark_schema(table), self.schema, self.name)
+            _ = missing_columns(_spark_schema(table), self.schema, self.name)
         if not paths:
             return self._spark.createDataFrame([], self.schema)
-        frame = self._spark.read.schema(relaxed(self.schema)).option("basePath", self._path)
+        frame = self._spark.read.schema(as_nullable_columns(self.schema)).option("basePath", self._path)
         # The names have no patterns in them, whatever they look like.
         frame = frame.option("__globPaths__", "false")
         return frame.parquet(*(f"{self._path}/{path}" for path in paths)).select(*_quoted(self.schema))
 
     def version(self) -> int | None:
-        table = self._there()
+        table = self._existing()
         return None if table is None else table.version()
 
     def files(self, hours: Iterable[str] | None = None, *, version: int | None = None) -> list[FileInfo]:
-        table = self._there(version)
+        table = self._existing(version)
         if table is None:
             return []
         return [
@@ -225,7 +225,7 @@ class DeltaRsTable:
                 f"{self._path}/{file['path']}",
                 int(file["bytes"]),
                 int(file["rows"] or 0),
-                {name: text(value) for name, value in file["partition"].items()},
+                {name: partition_text(value) for name, value in file["partition"].items()},
             )
             for file in self._live(table, hours)
         ]
@@ -235,19 +235,19 @@ class DeltaRsTable:
             raise TableError(
                 f"vacuum of files younger than {VACUUM_HOURS_MIN:.0f} hours could take those of a writer at work"
             )
-        table = self._there()
+        table = self._existing()
         if table is None:
             return []
         return table.vacuum(
             retention_hours=int(older_than_hours), dry_run=dry_run, enforce_retention_duration=False, full=True
         )
 
-    def _order(
+    def _commit_spec(
         self, kind: str, metadata: Mapping[str, str], *, app: str | None = None, version: int | None = None
-    ) -> Order:
-        return Order(self._path, kind, str(uuid.uuid4()), app, version, metadata=dict(metadata))
+    ) -> CommitSpec:
+        return CommitSpec(self._path, kind, str(uuid.uuid4()), app, version, metadata=dict(metadata))
 
-    def _there(self, version: int | None = None) -> "DeltaTable | None":
+    def _existing(self, version: int | None = None) -> "DeltaTable | None":
         if not (Path(self._path) / "_delta_log").is_dir():
             return None
         from deltalake.exceptions import TableNotFoundError
@@ -258,13 +258,13 @@ class DeltaRsTable:
             # Somebody is just making it.
             return None
 
-    def _made(self) -> "DeltaTable":
+    def _ensure_table(self) -> "DeltaTable":
         """The table, made if need be, with all declared columns. Raise TableSchemaError, TableProtocolError."""
         from deltalake import DeltaTable, Schema
         from deltalake.exceptions import DeltaError
 
-        declared = relaxed(self.schema)
-        table = self._there()
+        declared = as_nullable_columns(self.schema)
+        table = self._existing()
         if table is None:
             Path(self._path).mkdir(parents=True, exist_ok=True)
             try:
@@ -277,9 +277,9 @@ class DeltaRsTable:
                 )
             except DeltaError:
                 # Two made it at once; one of them is there.
-                if self._there() is None:
+                if self._existing() is None:
                     raise
-            table = self._durable(-1)
+            table = self._open_synced(-1)
             sync_folder(Path(self._path))
             sync_above(Path(self._path))
         if tuple(table.metadata().partition_columns) != self.partition_by:
@@ -287,7 +287,7 @@ class DeltaRsTable:
                 f"table {self.name} is partitioned by {table.metadata().partition_columns}, not {list(self.partition_by)}"
             )
         for _ in range(UPSERTS_MAX):
-            lacking = additions(_spark_schema(table), declared, self.name)
+            lacking = missing_columns(_spark_schema(table), declared, self.name)
             if not lacking.fields:
                 return table
             before = table.version()
@@ -297,22 +297,22 @@ class DeltaRsTable:
                 # Somebody else changed the table, perhaps by the same columns.
                 if open_table(self._path).version() == before:
                     raise
-            table = self._durable(before)
+            table = self._open_synced(before)
         raise TableConflictError(f"{self.name}: it kept changing while columns were to be added")
 
-    def _durable(self, before: int) -> "DeltaTable":
+    def _open_synced(self, before: int) -> "DeltaTable":
         """The table, with all commits after this version on disk: the library syncs none, and a commit of rows must not be there without them."""
         table = open_table(self._path)
         for version in range(before + 1, table.version() + 1):
-            _ = synced(self._path, version)
+            _ = sync_commit(self._path, version)
         return table
 
     def _live(self, table: "DeltaTable", hours: Iterable[str] | None) -> list[dict[str, Any]]:
         files = live_files(table)
         if hours is None:
             return files
-        wanted = {text(hour) for hour in hours}
-        return [file for file in files if text(file["partition"].get("hour")) in wanted]
+        wanted = {partition_text(hour) for hour in hours}
+        return [file for file in files if partition_text(file["partition"].get("hour")) in wanted]
 
     def _rows(self, table: "DeltaTable") -> list[dict[str, Any]]:
         return [row for file in live_files(table) for row in self._content(file).to_pylist()]
@@ -331,9 +331,9 @@ class DeltaRsTable:
         ]
         return pa.table(columns, schema=self._arrow)
 
-    def _write(self, df: DataFrame, order: Order, *, file_bytes: int | None = None) -> int:
+    def _write(self, df: DataFrame, order: CommitSpec, *, file_bytes: int | None = None) -> int:
         """Run the write, and say which version it made. Raise TableConflictError."""
-        lacking = additions(relaxed(self.schema), df.schema, self.name)
+        lacking = missing_columns(as_nullable_columns(self.schema), df.schema, self.name)
         if lacking.fields:
             raise TableSchemaError(f"table {self.name} is not declared with {[field.name for field in lacking]}")
         frame = df.select(*(name for name in _quoted(self.schema) if name.strip("`") in df.columns))
@@ -350,7 +350,7 @@ class DeltaRsTable:
             if made is not None:
                 return made
             for kind in (TableConflictError, TableError):
-                said = _last_words(str(error), kind.__name__)
+                said = _exception_message(str(error), kind.__name__)
                 if said is not None:
                     raise kind(said) from error
             raise
@@ -368,7 +368,7 @@ def _quoted(schema: StructType) -> list[str]:
     return [f"`{field.name}`" for field in schema]
 
 
-def _last_words(message: str, kind: str) -> str | None:
+def _exception_message(message: str, kind: str) -> str | None:
     """What an exception of this class said, of the text of a Python error that went through the JVM; None when it was another."""
     for line in reversed(message.splitlines()):
         _, found, said = line.partition(f".{kind}: ")

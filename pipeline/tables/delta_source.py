@@ -14,11 +14,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from .data_files import FILE_BYTES, Added, FileWriter, remove
-from .types import arrow_schema, relaxed
+from .data_files import FILE_BYTES, AddedFile, FileWriter, delete_files
+from .types import arrow_schema, as_nullable_columns
 
 if TYPE_CHECKING:
-    from .commits import Order
+    from .commits import CommitSpec
 
 NAME: Final = "penstock_delta"
 ORDER: Final = "order"
@@ -28,10 +28,10 @@ PARTITION_BY: Final = "partition.by"
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class WrittenFiles(WriterCommitMessage):
     """The files of one task."""
 
-    files: tuple[Added, ...]
+    files: tuple[AddedFile, ...]
 
 
 class PenstockDelta(DataSource):
@@ -44,41 +44,43 @@ class PenstockDelta(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> "DeltaWriter":  # noqa: ARG002  (Spark passes it by name)
         """Raise TableSchemaError for a type that delta-rs cannot write."""
-        from .commits import Order
+        from .commits import CommitSpec
 
-        order = Order.decode(self.options[ORDER])
+        order = CommitSpec.decode(self.options[ORDER])
         partition_by = tuple(name for name in self.options.get(PARTITION_BY, "").split(",") if name)
         file_bytes = int(self.options.get(FILE_BYTES_OPTION, FILE_BYTES))
-        return DeltaWriter(order, arrow_schema(relaxed(schema)), partition_by, file_bytes)
+        return DeltaWriter(order, arrow_schema(as_nullable_columns(schema)), partition_by, file_bytes)
 
 
 class DeltaWriter(DataSourceArrowWriter):
     """Pickled to the tasks, and to the process that commits."""
 
-    def __init__(self, order: "Order", schema: pa.Schema, partition_by: tuple[str, ...], file_bytes: int) -> None:
-        self._order = order
+    def __init__(self, order: "CommitSpec", schema: pa.Schema, partition_by: tuple[str, ...], file_bytes: int) -> None:
+        self._commit_spec = order
         self._schema = schema
         self._partition_by = partition_by
         self._file_bytes = file_bytes
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """In a task: all of its rows into files."""
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
-        writer = FileWriter(self._order.table, self._schema, self._partition_by, task=task, file_bytes=self._file_bytes)
-        return Written(tuple(writer.write_all(iterator)))
+        writer = FileWriter(
+            self._commit_spec.table, self._schema, self._partition_by, task=task, file_bytes=self._file_bytes
+        )
+        return WrittenFiles(tuple(writer.write_all(iterator)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """At the driver: all files into the table. Raise TableError."""
         from .commits import commit
         from .interface import TableError
 
-        files = [file for message in messages if message is not None for file in cast(Written, message).files]
+        files = [file for message in messages if message is not None for file in cast(WrittenFiles, message).files]
         try:
-            _ = commit(self._order, files)
+            _ = commit(self._commit_spec, files)
         except TableError:
             # Surely not committed, so nobody needs them.
-            remove(self._order.table, files)
+            delete_files(self._commit_spec.table, files)
             raise
 
     # There is no `abort`: it is also called when it is not known whether the commit was made. Vacuum removes what no commit names.

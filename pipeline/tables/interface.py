@@ -36,7 +36,7 @@ class TableProtocolError(TableError):
     """The table needs something of its readers or writers that this version does not know."""
 
 
-class Transaction(NamedTuple):
+class TableTransaction(NamedTuple):
     """The newest commit of an application."""
 
     version: int
@@ -54,7 +54,7 @@ class FileInfo(NamedTuple):
     partition: Mapping[str, str | None]
 
 
-class Noted(NamedTuple):
+class TableCommitInfo(NamedTuple):
     """A commit of ours, and the metadata it was given."""
 
     version: int
@@ -84,7 +84,7 @@ class Table(Protocol):
         """
         ...
 
-    def transaction(self, app: str) -> Transaction | None:
+    def transaction(self, app: str) -> TableTransaction | None:
         """The newest transaction of the application; None when there is none."""
         ...
 
@@ -106,7 +106,7 @@ class Table(Protocol):
         """
         ...
 
-    def recent(self) -> list[Noted]:
+    def recent_commits(self) -> list[TableCommitInfo]:
         """The newest commits of ours, about a thousand at most, newest first."""
         ...
 
@@ -142,7 +142,7 @@ class Table(Protocol):
         ...
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """Rows of a frame that go into one table."""
 
     table: Table
@@ -179,7 +179,7 @@ class PartsWriter(Protocol):
 class Tables(Protocol):
     """All tables of a pipeline."""
 
-    def parts(self, parts: Sequence[Part]) -> PartsWriter:
+    def parts(self, parts: Sequence[TablePart]) -> PartsWriter:
         """Whatever writes frames into these parts, whose tables are these tables'."""
         ...
 

@@ -15,12 +15,12 @@ from pyspark.sql.types import StructType
 from .commits import READER_FEATURES, READER_VERSIONS, SETTINGS_REFUSED, WRITER_VERSIONS, read_notes
 from .gateway import Java, gateway
 from .interface import TableConflictError, TableError, TableProtocolError
-from .partitions import Value, text
+from .partitions import Value, partition_text
 
 NEWEST: Final = 64
 HISTORY: Final = 1024
 VARIANT: Final = frozenset({"variantType", "variantType-preview", "variantShredding-preview"})
-CHANGED_MEANWHILE: Final = (
+CONFLICT_ERRORS: Final = (
     "io.delta.exceptions.Concurrent",
     "io.delta.exceptions.MetadataChanged",
     "org.apache.spark.sql.delta.Concurrent",
@@ -62,7 +62,7 @@ class JvmLog:
         """Their names, in order."""
         return tuple(self._java(self._snapshot().metadata().partitionColumns()))
 
-    def refuse_unknown(self) -> None:
+    def check_protocol(self) -> None:
         """Raise TableProtocolError for a table that uses what the other engine would read wrongly."""
         snapshot = self._snapshot()
         protocol = snapshot.protocol()
@@ -135,15 +135,15 @@ class JvmLog:
                 raise TableConflictError(f"{self._path}: {dict(where)} has changed since version {read_version}")
             if added is None:
                 added = transaction.writeFiles(frame._jdf)  # noqa: SLF001
-                self._refuse_wrong(added, where, rows)
+                self._check_files(added, where, rows)
             removed = self._scala([file.action.remove() for file in now])
             try:
                 return int(transaction.commit(added.appendedAll(removed), self._operation(notes)))
             except Exception as error:
-                if not any(name in str(error) for name in CHANGED_MEANWHILE) or not patience():
+                if not any(name in str(error) for name in CONFLICT_ERRORS) or not patience():
                     raise
 
-    def _refuse_wrong(self, added: Java, where: Mapping[str, Value], rows: int | None) -> None:
+    def _check_files(self, added: Java, where: Mapping[str, Value], rows: int | None) -> None:
         written = 0
         for action in self._java(added):
             found = {name: _value(action.partitionValues(), name) for name in where}
@@ -168,7 +168,7 @@ class JvmLog:
             values = {name: _value(action.partitionValues(), name) for name in where} if where else {}
             if values == dict(where):
                 rows = json.loads(action.stats() or "{}").get("numRecords", 0)
-                partition = {name: text(value) for name, value in self._map(action.partitionValues()).items()}
+                partition = {name: partition_text(value) for name, value in self._map(action.partitionValues()).items()}
                 found.append(LogFile(unquote(action.path()), int(action.size()), int(rows), partition, action))
         return found
 
@@ -187,4 +187,4 @@ class JvmLog:
 
 def _value(values: Java, name: str) -> Value:
     found = values.get(name)
-    return text(cast("str | None", found.get())) if found.isDefined() else None
+    return partition_text(cast("str | None", found.get())) if found.isDefined() else None

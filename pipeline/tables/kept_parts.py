@@ -8,15 +8,15 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from .interface import NO_CONSTANTS, NOTHING, Constant, Part, Parts
+from .interface import NO_CONSTANTS, NOTHING, Constant, Parts, TablePart
 
 _PARTITIONS_MAX: Final = 1_000_000
 
 
-class KeptParts:
+class CachedPartsWriter:
     """`PartsWriter` of any engine."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[TablePart]) -> None:
         self._parts = parts
         self._kinds = {field.name: field.dataType for part in parts for field in part.table.schema}
 
@@ -26,13 +26,13 @@ class KeptParts:
         fixed = {name: sf.lit(value).cast(self._kinds[name]) for name, value in constants.items()}
         rows = df.withColumns(fixed).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            yield _Kept(rows, self._parts)
+            yield _CachedParts(rows, self._parts)
         finally:
             _ = rows.unpersist()
 
 
-class _Kept:
-    def __init__(self, rows: DataFrame, parts: Sequence[Part]) -> None:
+class _CachedParts:
+    def __init__(self, rows: DataFrame, parts: Sequence[TablePart]) -> None:
         self._rows = rows
         self._parts = parts
 

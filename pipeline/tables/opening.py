@@ -14,7 +14,7 @@ _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_DEFAULT: Final = "10000"
 
 
-class Location(Protocol):
+class TableSettings(Protocol):
     """What is read of the settings."""
 
     @property
@@ -31,7 +31,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(PenstockDelta)
 
 
-def open_tables(settings: Location, spark: SparkSession) -> Tables:
+def open_tables(settings: TableSettings, spark: SparkSession) -> Tables:
     """The tables of these settings. Raise TableError when the engine cannot use the place or the session."""
     if spark.conf.get(_LISTING) == _LISTING_DEFAULT:
         spark.conf.set(_LISTING, str(max(8, 2 * spark.sparkContext.defaultParallelism)))

@@ -31,7 +31,7 @@ def _escaped(value: Value) -> str:
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED or char == " " else char for char in value)
 
 
-def text(value: object) -> Value:
+def partition_text(value: object) -> Value:
     """The value as Delta's log has it (PROTOCOL.md, Partition Value Serialization)."""
     match value:
         case None | "":
@@ -60,16 +60,16 @@ def split(table: pa.Table, columns: tuple[str, ...]) -> Iterator[tuple[dict[str,
     order = pc.sort_indices(table.select(list(columns)), sort_keys=[(name, "ascending") for name in columns])
     keys, rest = table.select(list(columns)).take(order), rest.take(order)
     start = 0
-    for end in (*_borders(keys, columns), table.num_rows):
+    for end in (*_group_starts(keys, columns), table.num_rows):
         yield _values(keys, start, columns), rest.slice(start, end - start)
         start = end
 
 
 def _values(keys: pa.Table, row: int, columns: tuple[str, ...]) -> dict[str, Value]:
-    return {name: text(keys.column(name)[row].as_py()) for name in columns}
+    return {name: partition_text(keys.column(name)[row].as_py()) for name in columns}
 
 
-def _borders(keys: pa.Table, columns: tuple[str, ...]) -> list[int]:
+def _group_starts(keys: pa.Table, columns: tuple[str, ...]) -> list[int]:
     """Rows that differ from the row before."""
     borders: set[int] = set()
     for name in columns:

@@ -66,32 +66,32 @@ def arrow_type(kind: DataType, column: str) -> pa.DataType:
             )
 
 
-def relaxed(schema: StructType) -> StructType:
+def as_nullable_columns(schema: StructType) -> StructType:
     """The same columns, each of which may be null at any depth: what one frame promises of nulls binds no other."""
-    return StructType([StructField(field.name, _relaxed(field.dataType), nullable=True) for field in schema])
+    return StructType([StructField(field.name, _nullable_type(field.dataType), nullable=True) for field in schema])
 
 
-def _relaxed(kind: DataType) -> DataType:
+def _nullable_type(kind: DataType) -> DataType:
     match kind:
         case StructType():
-            return relaxed(kind)
+            return as_nullable_columns(kind)
         case ArrayType():
-            return ArrayType(_relaxed(kind.elementType), containsNull=True)
+            return ArrayType(_nullable_type(kind.elementType), containsNull=True)
         case MapType():
-            return MapType(_relaxed(kind.keyType), _relaxed(kind.valueType), valueContainsNull=True)
+            return MapType(_nullable_type(kind.keyType), _nullable_type(kind.valueType), valueContainsNull=True)
         case _:
             return kind
 
 
-def additions(table: StructType, wanted: StructType, name: str) -> StructType:
+def missing_columns(table: StructType, wanted: StructType, name: str) -> StructType:
     """Columns, and fields of struct columns, that are wanted and that the table lacks; a struct that grows has its new fields only.
 
     Raise TableSchemaError when a column has two types, or two spellings.
     """
-    return StructType(_additions(relaxed(table), relaxed(wanted), name, ""))
+    return StructType(_missing_fields(as_nullable_columns(table), as_nullable_columns(wanted), name, ""))
 
 
-def _additions(have: StructType, want: StructType, name: str, prefix: str) -> list[StructField]:
+def _missing_fields(have: StructType, want: StructType, name: str, prefix: str) -> list[StructField]:
     found: list[StructField] = []
     known = {field.name: field.dataType for field in have}
     spelt = {field.name.lower(): field.name for field in have}
@@ -106,7 +106,7 @@ def _additions(have: StructType, want: StructType, name: str, prefix: str) -> li
             continue
         old, new = known[field.name], field.dataType
         if isinstance(old, StructType) and isinstance(new, StructType):
-            if grown := _additions(old, new, name, f"{prefix}{field.name}."):
+            if grown := _missing_fields(old, new, name, f"{prefix}{field.name}."):
                 found.append(StructField(field.name, StructType(grown), nullable=True))
         elif old != new:
             raise TableSchemaError(

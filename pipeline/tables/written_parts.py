@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from .data_files import Added, FileWriter
+from .data_files import AddedFile, FileWriter
 from .interface import NO_CONSTANTS, NOTHING, Constant, Parts
 
 _PART: Final = "_part"
@@ -27,7 +27,7 @@ _RETURNED: Final = pa.schema([("part", pa.int32()), ("file", pa.string())])
 _RETURNED_COLUMNS: Final = StructType([StructField("part", IntegerType()), StructField("file", StringType())])
 
 
-class Place(NamedTuple):
+class PartDestination(NamedTuple):
     """Where a task writes the rows of a part."""
 
     folder: str
@@ -35,57 +35,61 @@ class Place(NamedTuple):
     partition_by: tuple[str, ...]
 
 
-class Target(Protocol):
+class PartTable(Protocol):
     """A table of delta-rs, as far as it is needed here."""
 
     schema: StructType
 
-    def place(self, found: StructType) -> Place: ...
+    def destination(self, found: StructType) -> PartDestination: ...
 
-    def add(self, files: Sequence[Added], *, app: str, version: int, metadata: Mapping[str, str]) -> bool: ...
+    def append_files(
+        self, files: Sequence[AddedFile], *, app: str, version: int, metadata: Mapping[str, str]
+    ) -> bool: ...
 
 
-class _Frames(NamedTuple):
+class _WritePlan(NamedTuple):
     """What is the same for all frames of a writer."""
 
-    places: tuple[Place, ...]
+    destinations: tuple[PartDestination, ...]
     columns: tuple[Column, ...]
     """What of a frame goes to the tasks: columns of the tables, and `_PART`."""
 
 
-class WrittenParts:
+class DeltaRsPartsWriter:
     """`PartsWriter` of delta-rs. The tasks make the columns of constants."""
 
-    def __init__(self, parts: Sequence[tuple[Target, Column]]) -> None:
+    def __init__(self, parts: Sequence[tuple[PartTable, Column]]) -> None:
         self._parts = parts
-        self._frames: _Frames | None = None
+        self._write_plan: _WritePlan | None = None
 
     @contextmanager
     def write(self, df: DataFrame, constants: Mapping[str, Constant] = NO_CONSTANTS) -> Generator[Parts]:
         """See `PartsWriter`."""
-        if self._frames is None:
-            self._frames = self._look(df, constants)
-        rows = df.select(*self._frames.columns).mapInArrow(_writer(self._frames.places, constants), _RETURNED_COLUMNS)
+        if self._write_plan is None:
+            self._write_plan = self._make_plan(df, constants)
+        rows = df.select(*self._write_plan.columns).mapInArrow(
+            _writer(self._write_plan.destinations, constants), _RETURNED_COLUMNS
+        )
         tables = [table for table, _ in self._parts]
-        files: list[list[Added]] = [[] for _ in tables]
+        files: list[list[AddedFile]] = [[] for _ in tables]
         for row in rows.toArrow().to_pylist():
-            files[row["part"]].append(Added(**json.loads(row["file"])))
-        yield _Written(tables, files)
+            files[row["part"]].append(AddedFile(**json.loads(row["file"])))
+        yield _DeltaRsParts(tables, files)
 
-    def _look(self, df: DataFrame, constants: Mapping[str, Constant]) -> _Frames:
+    def _make_plan(self, df: DataFrame, constants: Mapping[str, Constant]) -> _WritePlan:
         declared = {field.name: field for table, _ in self._parts for field in table.schema}
         found = StructType([*df.schema, *(declared[name] for name in constants)])
-        places = tuple(table.place(found) for table, _ in self._parts)
+        places = tuple(table.destination(found) for table, _ in self._parts)
         names = dict.fromkeys(name for place in places for name in place.schema.names if name not in constants)
         which = sf.lit(None).cast("int")
         for index, (_, where) in reversed([*enumerate(self._parts)]):
             which = sf.when(where, sf.lit(index)).otherwise(which)
         # Made once: every call to the JVM has its price, and so many are as much as the rows of a small batch.
-        return _Frames(places, (*(sf.col(f"`{name}`") for name in names), which.alias(_PART)))
+        return _WritePlan(places, (*(sf.col(f"`{name}`") for name in names), which.alias(_PART)))
 
 
-class _Written:
-    def __init__(self, tables: Sequence[Target], files: Sequence[Sequence[Added]]) -> None:
+class _DeltaRsParts:
+    def __init__(self, tables: Sequence[PartTable], files: Sequence[Sequence[AddedFile]]) -> None:
         self._tables = tables
         self._files = files
 
@@ -93,11 +97,11 @@ class _Written:
         return not self._files[part]
 
     def append(self, part: int, *, app: str, version: int, metadata: Mapping[str, str] = NOTHING) -> bool:
-        return self._tables[part].add(self._files[part], app=app, version=version, metadata=metadata)
+        return self._tables[part].append_files(self._files[part], app=app, version=version, metadata=metadata)
 
 
 def _writer(
-    places: Sequence[Place], constants: Mapping[str, Constant]
+    places: Sequence[PartDestination], constants: Mapping[str, Constant]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     fixed = dict(constants)
 
@@ -108,16 +112,16 @@ def _writer(
 
 
 def write_parts(
-    batches: Iterator[pa.RecordBatch], places: Sequence[Place], constants: Mapping[str, Constant]
+    batches: Iterator[pa.RecordBatch], places: Sequence[PartDestination], constants: Mapping[str, Constant]
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: all rows into files; (index of the part, `Added` as JSON) of each file."""
+    """In a task: all rows into files; (index of the part, `AddedFile` as JSON) of each file."""
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
     writers = [FileWriter(*place, task=task) for place in places]
     try:
         for batch in batches:
-            for part, rows in _shares(batch, len(places)):
-                writers[part].add(_whole(rows, places[part].schema, constants))
+            for part, rows in _split_by_part(batch, len(places)):
+                writers[part].add(_with_constants(rows, places[part].schema, constants))
         ended: list[dict[str, Any]] = [
             {"part": part, "file": json.dumps(added._asdict())}
             for part, writer in enumerate(writers)
@@ -125,12 +129,12 @@ def write_parts(
         ]
     except BaseException:
         for writer in writers:
-            writer.drop()
+            writer.discard()
         raise
     yield pa.RecordBatch.from_pylist(ended, schema=_RETURNED)
 
 
-def _whole(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, Constant]) -> pa.RecordBatch:
+def _with_constants(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, Constant]) -> pa.RecordBatch:
     """The rows with all columns of their table."""
     columns = [
         pa.repeat(pa.scalar(constants[field.name], field.type), rows.num_rows)
@@ -141,7 +145,7 @@ def _whole(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, Cons
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
-def _shares(batch: pa.RecordBatch, parts: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _split_by_part(batch: pa.RecordBatch, parts: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of each part. Raise ValueError for a row that is in none."""
     which = batch.column(_PART)
     if which.null_count:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from .buffer_pool import Buffer
 
 
-class Refusal(NamedTuple):
+class BatchRefusal(NamedTuple):
     """Why a broker did not take a batch. `ambiguous`: an earlier attempt of the same cut ended without a verdict, so the
     batch may be in the log all the same."""
 
@@ -19,7 +19,7 @@ class Refusal(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class ProducerBatch:
     """Records `first` to `end` - 1 of a partition under a fixed stamp."""
 
     first: int
@@ -42,16 +42,16 @@ class Batch:
     """When its first record came (CLOCK_MONOTONIC seconds); known once it has its bytes."""
     max_ts: int = -1
     attempts: int = 0
-    doubtful: bool = False
+    in_doubt: bool = False
     """An attempt ended without a verdict: the batch may be in the log."""
-    flight: int = 0
+    request_number: int = 0
     """Number of the request whose answer counts for it; 0: it is not on the wire."""
-    holders: int = 0
+    transport_refs: int = 0
     """Requests, orphaned ones too, whose transport may still read `data`."""
     dropped: bool = False
     slot: int = -1
     """Where its cut stands in the journal; -1: nowhere yet."""
-    refusal: Refusal | None = None
+    refusal: BatchRefusal | None = None
 
     @property
     def end(self) -> int:
@@ -59,7 +59,7 @@ class Batch:
         return self.first + self.count
 
 
-class CutJournal(Protocol):
+class BatchBoundsJournal(Protocol):
     """Where cuts are recorded before a byte of their batches may reach a socket (HO-12)."""
 
     @property
@@ -84,13 +84,13 @@ class UnboundedJournal:
 
     @property
     def free_slots(self) -> int:
-        """As `CutJournal`: there are always enough."""
+        """As `BatchBoundsJournal`: there are always enough."""
         return 1 << 30
 
     def record(self, partition: int, generation: int, first: int, count: int, *, producer_id: int, epoch: int) -> int:  # noqa: ARG002
-        """As `CutJournal`."""
+        """As `BatchBoundsJournal`."""
         self._slots += 1
         return self._slots
 
     def release(self, slots: Iterable[int]) -> None:
-        """As `CutJournal`."""
+        """As `BatchBoundsJournal`."""

@@ -7,7 +7,7 @@ RESERVE_PART: Final = 0.5
 """How much of the memory no node has to itself."""
 
 
-def shares(total_bytes: int, largest: int, nodes: Collection[int]) -> dict[int, int]:
+def budgets_by_node(total_bytes: int, largest: int, nodes: Collection[int]) -> dict[int, int]:
     """Budgets for the records of these nodes, all the same; none where there are not two nodes to keep apart.
 
     What they leave to the common reserve takes the `largest` reservation in any case: it must not wait for what cannot come.

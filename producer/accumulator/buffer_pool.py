@@ -1,10 +1,10 @@
 """Bounded memory: encoded batches with a budget per broker, and records that callers wait for.
 
-A batch's memory is lent as a `Buffer` and never waited for: `take` says None and the caller comes back. It goes back when nothing
+A batch's memory is lent as a `Buffer` and never waited for: `allocate` says None and the caller comes back. It goes back when nothing
 can read it any more (its answer came, its write failed, or its connection is closed) and never earlier: a record batch does not
 name its topic, so bytes overwritten too early would end up in a foreign one.
 
-A record's memory is reserved as a number of bytes and may be waited for with a `Ticket`. Tickets are served in the order in which
+A record's memory is reserved as a number of bytes and may be waited for with a `MemoryWaiter`. Tickets are served in the order in which
 they began to wait. What comes back goes to the first of them at once, in parts if it must be, so a large one is not starved by
 small ones, and who comes later finds nothing: nobody overtakes a ticket. Both kinds of memory count for the broker that they are
 for, and a ticket is only behind those that want what it wants: the budget of its node, or the common reserve.
@@ -24,7 +24,7 @@ ANY_NODE: Final = -1
 _CLOSED: Final = "the producer was closed while memory was waited for"
 
 
-class Tag(NamedTuple):
+class BufferOwner(NamedTuple):
     """Whose bytes a buffer holds. `first` is the first ordinal."""
 
     partition: int
@@ -33,24 +33,24 @@ class Tag(NamedTuple):
 
 
 class Buffer:
-    """Bytes lent to one batch. `uses` counts how often they were lent; `tag` is None while nobody has them."""
+    """Bytes lent to one batch. `uses` counts how often they were lent; `owner` is None while nobody has them."""
 
-    __slots__ = ("data", "node", "size", "tag", "uses")
+    __slots__ = ("data", "node", "owner", "size", "uses")
 
-    def __init__(self, data: bytearray, node: int, tag: Tag | None) -> None:
+    def __init__(self, data: bytearray, node: int, tag: BufferOwner | None) -> None:
         self.data: Final = data
         self.size = len(data)
         """Bytes that the pool counts for it."""
         self.node = node
-        self.tag = tag
+        self.owner = tag
         self.uses = 1
 
-    def belongs_to(self, tag: Tag, uses: int) -> bool:
-        """Whether the bytes are still those lent under `tag` for the `uses`-th time."""
-        return self.tag == tag and self.uses == uses
+    def belongs_to(self, tag: BufferOwner, uses: int) -> bool:
+        """Whether the bytes are still those lent under `owner` for the `uses`-th time."""
+        return self.owner == tag and self.uses == uses
 
 
-class Ticket:
+class MemoryWaiter:
     """A place in the queue for `size` bytes for `node` until `deadline` (seconds). `granted`: they are reserved; they go back by
     `BufferPool.release` or by `cancel`, one of the two.
 
@@ -59,8 +59,8 @@ class Ticket:
 
     __slots__ = (
         "_began",
+        "_ended",
         "_max_wait_s",
-        "_over",
         "_pool",
         "_waits",
         "_wake",
@@ -83,7 +83,7 @@ class Ticket:
         self._began: Final = now
         self._max_wait_s: Final = max_wait_s
         self._wake: Final = wake
-        self._over = False
+        self._ended = False
         self._waits = True
 
     def poll(self, now: float) -> bool:
@@ -93,7 +93,7 @@ class Ticket:
             BufferExhaustedError: the deadline came first; what was gathered is given back.
             ClosedError: the pool was closed meanwhile.
         """
-        assert not self._over, "a ticket was polled after its end"
+        assert not self._ended, "a ticket was polled after its end"
         if self._pool.closed and self._waits:
             # Also where the bytes came meanwhile: nobody may be there any more to send what would be put there.
             self._leave(now)
@@ -110,7 +110,7 @@ class Ticket:
 
     def cancel(self) -> None:
         """Give back what was reserved or gathered, and leave the queue; again does nothing."""
-        if not self._over:
+        if not self._ended:
             self._leave(self._began)
 
     def gather(self, nbytes: int) -> None:
@@ -119,14 +119,14 @@ class Ticket:
         assert self.gathered <= self.size, "more gathered than wanted"
         self.granted = self.gathered == self.size
 
-    def rouse(self) -> None:
+    def wake_owner(self) -> None:
         """Tell the owner that the next `poll` has something to say."""
         if self._wake is not None:
             self._wake()
 
     def _leave(self, now: float) -> None:
-        self._over = True
-        self._pool.left(self, now - self._began)
+        self._ended = True
+        self._pool.waiter_ended(self, now - self._began)
         self.granted = False
 
     def __enter__(self) -> Self:
@@ -158,7 +158,7 @@ class BufferPool:
         self.poolable_bytes: Final = poolable_bytes
         self.closed = False
         self.exhausted_count = 0
-        """How often `take` said no, or a ticket's time ran out."""
+        """How often `allocate` said no, or a ticket's time ran out."""
         self.waited_s = 0.0
         """How long tickets have waited, all together; those that were cancelled do not count."""
         self._free: deque[Buffer] = deque()
@@ -171,8 +171,8 @@ class BufferPool:
         self._starved: set[int] = set()
         self._lent_bytes = 0
         self._reserved_bytes = 0
-        self._tickets: deque[Ticket] = deque()
-        self.wanting: frozenset[int] = frozenset()
+        self._waiters: deque[MemoryWaiter] = deque()
+        self.waiting_nodes: frozenset[int] = frozenset()
         """The nodes of the tickets that wait; may be read without the lock."""
 
     @property
@@ -201,9 +201,9 @@ class BufferPool:
         return self.available_bytes - self.free_bytes
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """How many tickets wait: above 0, records are better sent than held for company."""
-        return len(self._tickets)
+        return len(self._waiters)
 
     # --- memory of records -------------------------------------------------------------------------------------------
 
@@ -211,14 +211,14 @@ class BufferPool:
         """Bytes that records for a node hold, and what its tickets have gathered."""
         return self._reserved.get(node, 0)
 
-    def spare(self, node: int) -> int:
+    def reservable_for(self, node: int) -> int:
         """Bytes that may be reserved for the node now."""
-        room, available = self.room(node), self.total_bytes - self._lent_bytes - self._reserved_bytes
+        room, available = self.available_for(node), self.total_bytes - self._lent_bytes - self._reserved_bytes
         return room if room <= available else max(0, available)
 
     def try_reserve(self, size: int, node: int = ANY_NODE) -> bool:
         """Reserve `size` bytes if they are there now. False: nothing is reserved, `reserve` says why or waits."""
-        if self.closed or size > self.spare(node):
+        if self.closed or size > self.reservable_for(node):
             return False
         self._reserve(size, node)
         return True
@@ -231,7 +231,7 @@ class BufferPool:
         now: float,
         max_wait_s: float,
         wake: Callable[[], None] | None = None,
-    ) -> Ticket:
+    ) -> MemoryWaiter:
         """A ticket for `size` bytes; granted already if they are there. While it waits, `wake` is called when it should be
         polled, from within the call that gave memory back or closed the pool.
 
@@ -243,32 +243,32 @@ class BufferPool:
             raise ValueError(f"{size} bytes are wanted for one record; all memory for records is {self.total_bytes}")
         if self.closed:
             raise ClosedError(_CLOSED)
-        ticket = Ticket(self, size, node, now, max_wait_s, wake)
+        ticket = MemoryWaiter(self, size, node, now, max_wait_s, wake)
         if self.try_reserve(size, node):
             ticket.gather(size)
         else:
-            self._tickets.append(ticket)
-            self._feed()
-            self._note_wanting()
+            self._waiters.append(ticket)
+            self._serve_waiters()
+            self._update_waiting_nodes()
         return ticket
 
     def release(self, size: int, node: int = ANY_NODE) -> None:
         """Bytes that were reserved for a node come back, and go on to the first who waits for them."""
         self._reserve(-size, node)
-        self._feed()
+        self._serve_waiters()
 
     def close(self) -> None:
         """All tickets that wait fail at their next poll, and nothing more is reserved. Bytes that are out may come back, and
         batches may still be lent memory: what was taken is sent."""
         self.closed = True
-        for ticket in self._tickets:
-            ticket.rouse()
+        for ticket in self._waiters:
+            ticket.wake_owner()
 
-    def left(self, ticket: Ticket, waited_s: float) -> None:
+    def waiter_ended(self, ticket: MemoryWaiter, waited_s: float) -> None:
         """A ticket is over; what it had goes on to the next."""
         if not ticket.granted:
-            self._tickets.remove(ticket)
-            self._note_wanting()
+            self._waiters.remove(ticket)
+            self._update_waiting_nodes()
             self.waited_s += waited_s
         nbytes, ticket.gathered = ticket.gathered, 0
         self.release(nbytes, ticket.node)
@@ -282,19 +282,19 @@ class BufferPool:
             f"Poolable size: {self.poolable_bytes} bytes"
         )
 
-    def _feed(self) -> None:
+    def _serve_waiters(self) -> None:
         # A ticket that stays has taken all there is for its node, the reserve included: those behind it find their budgets.
-        for ticket in list(self._tickets) if self._tickets else ():
-            nbytes = min(ticket.size - ticket.gathered, self.spare(ticket.node))
+        for ticket in list(self._waiters) if self._waiters else ():
+            nbytes = min(ticket.size - ticket.gathered, self.reservable_for(ticket.node))
             self._reserve(nbytes, ticket.node)
             ticket.gather(nbytes)
             if ticket.granted:
-                self._tickets.remove(ticket)
-                self._note_wanting()
-                ticket.rouse()
+                self._waiters.remove(ticket)
+                self._update_waiting_nodes()
+                ticket.wake_owner()
 
-    def _note_wanting(self) -> None:
-        self.wanting = frozenset(ticket.node for ticket in self._tickets)
+    def _update_waiting_nodes(self) -> None:
+        self.waiting_nodes = frozenset(ticket.node for ticket in self._waiters)
 
     def _reserve(self, more: int, node: int) -> None:
         self._charge(self._reserved, node, more)
@@ -317,9 +317,9 @@ class BufferPool:
         return node in self._budgets
 
     def set_budget(self, node: int, budget_bytes: int) -> None:
-        """What the node may hold without touching the reserve; 0 forgets it. Holds from the next `take` on."""
+        """What the node may hold without touching the reserve; 0 forgets it. Holds from the next `allocate` on."""
         self._set_budget(node, budget_bytes)
-        self._feed()
+        self._serve_waiters()
 
     def share_out(self, budgets: Mapping[int, int]) -> None:
         """The budgets of all nodes; what was taken before stays counted where it is."""
@@ -327,7 +327,7 @@ class BufferPool:
             self._set_budget(node, 0)
         for node, budget_bytes in budgets.items():
             self._set_budget(node, budget_bytes)
-        self._feed()
+        self._serve_waiters()
 
     def _set_budget(self, node: int, budget_bytes: int) -> None:
         self._beyond_bytes -= self._beyond(node)
@@ -349,12 +349,12 @@ class BufferPool:
         """What is left of the common reserve; below 0 if budgets shrank or exceed the total."""
         return self.total_bytes - self._budgeted_bytes - self._beyond_bytes
 
-    def room(self, node: int) -> int:
+    def available_for(self, node: int) -> int:
         """Bytes that the node may still be lent."""
         own, reserve = self._budgets.get(node, 0) - self._held(node), self.reserve_bytes()
         return max(0, own) + max(0, reserve)
 
-    def take(self, node: int, size: int, tag: Tag) -> Buffer | None:
+    def allocate(self, node: int, size: int, tag: BufferOwner) -> Buffer | None:
         """A buffer of at least `size` bytes, or None while the node's budget and the reserve have no room.
 
         Raises:
@@ -370,7 +370,7 @@ class BufferPool:
             return None
         if size == self.poolable_bytes and self._free:
             buffer = self._free.popleft()
-            buffer.node, buffer.tag, buffer.uses = node, tag, buffer.uses + 1
+            buffer.node, buffer.owner, buffer.uses = node, tag, buffer.uses + 1
         else:
             buffer = Buffer(bytearray(size), node, tag)
         self._starved.discard(node)
@@ -378,19 +378,19 @@ class BufferPool:
         self._trim()
         return buffer
 
-    def give(self, buffer: Buffer) -> None:
+    def deallocate(self, buffer: Buffer) -> None:
         """Take a buffer back. Nothing may read it afterwards."""
-        assert buffer.tag is not None, "a buffer came back twice"
+        assert buffer.owner is not None, "a buffer came back twice"
         size = buffer.size
         self._count(buffer.node, -size)
-        buffer.tag = None
+        buffer.owner = None
         if size == len(buffer.data) == self.poolable_bytes and size <= self.unallocated_bytes:
             self._free.append(buffer)
-        self._feed()
+        self._serve_waiters()
 
     def grow(self, buffer: Buffer, more: int) -> None:
         """Make a lent buffer longer, within the room of its node."""
-        assert more <= self.room(buffer.node), "more than there is room for"
+        assert more <= self.available_for(buffer.node), "more than there is room for"
         buffer.data.extend(bytes(more))
         self._resize(buffer)
         self._trim()
@@ -400,7 +400,7 @@ class BufferPool:
         less = buffer.size - len(buffer.data)
         if less:
             self._resize(buffer)
-            self._feed()
+            self._serve_waiters()
         return less
 
     def _resize(self, buffer: Buffer) -> None:

@@ -7,7 +7,7 @@ is on its way to a broker was encoded into a buffer of its own.
 from typing import Final, NamedTuple
 
 
-class Sealed(NamedTuple):
+class SealedChunk(NamedTuple):
     """A chunk that is ready to be submitted: a slice that fills `length` bytes of `segment` from offset 0 on.
 
     `created_ms`: CLOCK_MONOTONIC when its first record came. `max_ts`: largest timestamp of its records, ms since 1970.
@@ -23,7 +23,7 @@ class Sealed(NamedTuple):
     max_ts: int
 
 
-class Arena:
+class ChunkStore:
     """See the module. Chunks of `reusable_bytes` are kept for reuse, up to `kept_bytes` of them."""
 
     def __init__(self, reusable_bytes: int, kept_bytes: int) -> None:

@@ -16,11 +16,19 @@ from ...wire.messages import SliceRef
 from ...wire.record_ids import IdRow
 from ...wire.slices import HEADER_BYTES
 from ..records.batch_builder import HEADER_BYTES as BATCH_HEADER_BYTES
-from ..records.batch_builder import BatchBuilder, Stamp, growth_of, record_bytes
-from ..records.compression import Compressor, Ratio
-from ..records.slice_reader import Damage, DamageError, Rows, SliceReader, Source, append, skip_rows
-from .batch import Batch
-from .buffer_pool import Buffer, BufferPool, Tag
+from ..records.batch_builder import BatchBuilder, Stamp, growth_of, single_record_batch_size
+from ..records.compression import CompressionRatio, Compressor
+from ..records.slice_reader import (
+    SliceDamage,
+    SliceDamageError,
+    SliceReader,
+    SliceRowFormat,
+    SliceSource,
+    append_slice_rows,
+    skip_rows,
+)
+from .batch import ProducerBatch
+from .buffer_pool import Buffer, BufferOwner, BufferPool
 
 CLOSED_MAX: Final = 5
 """Full batches of a partition that wait to be cut: one that cannot send must not take its node's memory (DRN-4)."""
@@ -30,7 +38,7 @@ _UNPACKED_MAX: Final = 8
 _GROWTH_BYTES_MIN: Final = 512
 
 
-class Fed(Enum):
+class FeedResult(Enum):
     """What became of a slice."""
 
     TAKEN = auto()
@@ -50,7 +58,7 @@ class BatchRules(NamedTuple):
     transactional: bool = False
 
 
-class Closed(NamedTuple):
+class PendingBatch(NamedTuple):
     """A full batch, not cut yet. `created`: when its first record came, CLOCK_MONOTONIC seconds."""
 
     builder: BatchBuilder
@@ -64,31 +72,31 @@ class PartitionQueue:
 
     def __init__(
         self,
-        tag: Tag,
+        tag: BufferOwner,
         topic: str,
         index: int,
         *,
         node: int,
         rules: BatchRules,
         pool: BufferPool,
-        source: Source,
-        ratio: Ratio,
+        source: SliceSource,
+        ratio: CompressionRatio,
         row_starts: list[int],
         holes: Sequence[tuple[int, int]] = (),
         id_rows: Sequence[IdRow] = (),
     ) -> None:
-        """`tag.first` is the first ordinal never cut; `holes` are ordinals [first, end) that are left out, ascending."""
-        self.tag: Final = tag
+        """`owner.first` is the first ordinal never cut; `holes` are ordinals [first, end) that are left out, ascending."""
+        self.owner: Final = tag
         self.partition: Final = tag.partition
         self.node = node
         self.rules = rules
         self.cut_to = tag.first
         self.flush_to = 0
         self.one_record = False
-        self.damage: Damage | None = None
-        self.in_line = False
+        self.damage: SliceDamage | None = None
+        self.scheduled = False
         """The accumulator will come to read for it."""
-        self.returned: list[Buffer] = []
+        self.released_buffers: list[Buffer] = []
         """Buffers that nothing reads any more; the accumulator gives them back."""
         self._pool: Final = pool
         self._reader: Final = SliceReader(source, topic, index, id_rows)
@@ -102,10 +110,10 @@ class PartitionQueue:
         self._unread: deque[SliceRef] = deque()
         self._position = 0
         self._taken = 0
-        self._open: Closed | None = None
+        self._open: PendingBatch | None = None
         self._open_count_max = _ANY_COUNT
         self._open_since = 0.0
-        self._closed: deque[Closed] = deque()
+        self._closed: deque[PendingBatch] = deque()
         self._lent_bytes = 0
         self.splits = 0
         """Batches that were split."""
@@ -158,25 +166,25 @@ class PartitionQueue:
             return True
         if self._open is not None:
             return False
-        return len(self._closed) >= (1 if self.one_record else CLOSED_MAX) or self._is_sated()
+        return len(self._closed) >= (1 if self.one_record else CLOSED_MAX) or self._exceeds_memory_share()
 
-    def _is_sated(self) -> bool:
+    def _exceeds_memory_share(self) -> bool:
         """Whether it holds as much memory as its node has left: one that cannot send takes half of the rest at most, and one that
         holds nothing finds some. It goes on when something of its own comes back."""
         held = self._lent_bytes
-        return held > 0 and held + self._batch_bytes > self._pool.room(self.node)
+        return held > 0 and held + self._batch_bytes > self._pool.available_for(self.node)
 
-    def feed(self, ref: SliceRef, data: memoryview) -> Fed:
+    def feed(self, ref: SliceRef, data: memoryview) -> FeedResult:
         """Encode the records of the next slice, as far as there is room. Sets `damage` where it is not what was spooled."""
         assert self._unread[0] is ref
         try:
             return self._fill(ref, data, self._reader.verify(ref, data))
         except FrameError as error:
-            self.damage = Damage(ref, str(error))
-            return Fed.PAUSED
+            self.damage = SliceDamage(ref, str(error))
+            return FeedResult.PAUSED
 
-    def _fill(self, ref: SliceRef, data: memoryview, rows: Rows) -> Fed:
-        own = rows.own
+    def _fill(self, ref: SliceRef, data: memoryview, rows: SliceRowFormat) -> FeedResult:
+        own = rows.own_timestamps
         if self._position == 0:
             self._position = HEADER_BYTES
         self._skip(ref, data, self.cut_to, own=own)
@@ -186,19 +194,19 @@ class PartitionQueue:
             building = self._open
             if building is None:
                 if self._is_full():
-                    return Fed.PAUSED
+                    return FeedResult.PAUSED
                 building = self._begin(ref.first + self._taken, self._batch_bytes, ref.created_ms / 1000)
                 if building is None:
-                    return Fed.NO_MEMORY
+                    return FeedResult.NO_MEMORY
             builder = building.builder
             left = min(ref.count - self._taken, self._open_count_max - builder.count)
             if builder.first + builder.count != ref.first + self._taken:
                 self._close_open()
                 continue
-            took = append(builder, data, self._position, left, rows)
+            took = append_slice_rows(builder, data, self._position, left, rows)
             if took.records == 0 and builder.count == 0:
                 if not self._begin_larger(ref, data, rows):
-                    return Fed.NO_MEMORY
+                    return FeedResult.NO_MEMORY
                 continue
             self._position = took.position
             self._taken += took.records
@@ -209,7 +217,7 @@ class PartitionQueue:
         _ = self._unread.popleft()
         self._consumed.append(ref)
         self._position = self._taken = 0
-        return Fed.TAKEN
+        return FeedResult.TAKEN
 
     def _skip(self, ref: SliceRef, data: memoryview, to: int, *, own: bool) -> bool:
         """Leave out the rows below an ordinal. Returns whether there were any."""
@@ -224,39 +232,39 @@ class PartitionQueue:
         """The first ordinal from this one on that is sent."""
         return next((end for first, end in self._holes if first <= ordinal < end), ordinal)
 
-    def _begin(self, first: int, size: int, since: float, *, exactly: bool = False) -> Closed | None:
-        buffer = self._pool.take(self.node, size, self._tag_at(first))
+    def _begin(self, first: int, size: int, since: float, *, exactly: bool = False) -> PendingBatch | None:
+        buffer = self._pool.allocate(self.node, size, self._owner_at(first))
         if buffer is None:
             return None
         self._lent_bytes += buffer.size
         limit = size if exactly else min(size, self._batch_bytes)
         growth = growth_of(self.rules.compressor, self._ratio.value)
         builder = BatchBuilder(buffer.data, first, limit=limit, growth=growth)
-        self._open = Closed(builder, buffer, buffer.uses, since)
+        self._open = PendingBatch(builder, buffer, buffer.uses, since)
         self._open_since = since
         self._open_count_max = self._count_max(first)
         return self._open
 
-    def _tag_at(self, first: int) -> Tag:
-        tag = self.tag
-        return Tag(tag.partition, tag.generation, first)
+    def _owner_at(self, first: int) -> BufferOwner:
+        tag = self.owner
+        return BufferOwner(tag.partition, tag.generation, first)
 
-    def _grow(self, building: Closed) -> bool:
+    def _grow(self, building: PendingBatch) -> bool:
         """More memory for a batch that compression will make small enough, as long as there is plenty."""
-        if not building.builder.is_cramped:
+        if not building.builder.may_exceed_buffer:
             return False
         buffer = building.buffer
         length = len(buffer.data)
-        wanted = max(_GROWTH_BYTES_MIN, building.builder.short_bytes)
+        wanted = max(_GROWTH_BYTES_MIN, building.builder.missing_buffer_bytes)
         # A batch that was begun before its partition moved still weighs on the node it was begun for.
-        more = min(wanted, _UNPACKED_MAX * self._batch_bytes - length, self._pool.room(buffer.node) // 2)
+        more = min(wanted, _UNPACKED_MAX * self._batch_bytes - length, self._pool.available_for(buffer.node) // 2)
         if more < _GROWTH_BYTES_MIN:
             return False
         self._pool.grow(buffer, more)
         self._lent_bytes += more
         return True
 
-    def _begin_larger(self, ref: SliceRef, data: memoryview, rows: Rows) -> bool:
+    def _begin_larger(self, ref: SliceRef, data: memoryview, rows: SliceRowFormat) -> bool:
         """A record larger than a batch gets a batch of its own size."""
         assert self._open is not None
         self._open.builder.abort()
@@ -264,7 +272,7 @@ class PartitionQueue:
         self._open = None
         base_ts, own, id_header = rows
         at, with_id = self._position, bool(id_header)
-        need = record_bytes(data, at, len(data), own_timestamps=own, slice_ts=base_ts, with_id=with_id)
+        need = single_record_batch_size(data, at, len(data), own_timestamps=own, slice_ts=base_ts, with_id=with_id)
         return self._begin(ref.first + self._taken, need, ref.created_ms / 1000, exactly=True) is not None
 
     def _count_max(self, first: int) -> int:
@@ -304,7 +312,7 @@ class PartitionQueue:
         following = self._closed[0] if self._closed else self._open
         return -1 if following is None else following.builder.max_ts
 
-    def close_next(self) -> Closed | None:
+    def close_next(self) -> PendingBatch | None:
         """The next batch, now cut: `seal` it."""
         if not self._closed:
             if self._open is None:
@@ -315,16 +323,16 @@ class PartitionQueue:
         self.cut_to = closed.builder.first + closed.builder.count
         return closed
 
-    def seal(self, closed: Closed, batch: Batch) -> None:
+    def seal(self, closed: PendingBatch, batch: ProducerBatch) -> None:
         """Compress, write stamp and header."""
-        assert closed.buffer.belongs_to(self._tag_at(batch.first), closed.uses), "a foreign buffer (MEM-3)"
+        assert closed.buffer.belongs_to(self._owner_at(batch.first), closed.uses), "a foreign buffer (MEM-3)"
         self._finish(closed.builder, batch)
         self._lent_bytes -= self._pool.shrunk(closed.buffer)
         batch.buffer = closed.buffer
         batch.uses = closed.uses
         batch.created = closed.created
 
-    def _finish(self, builder: BatchBuilder, batch: Batch) -> None:
+    def _finish(self, builder: BatchBuilder, batch: ProducerBatch) -> None:
         stamp = Stamp(batch.producer_id, batch.epoch, batch.sequence)
         batch.record_bytes = builder.record_bytes
         batch.record_bytes_max = builder.record_bytes_max
@@ -333,15 +341,15 @@ class PartitionQueue:
         batch.size = len(batch.data)
         if self.rules.compressor.compress is not None and not self.one_record:
             # One record alone says little of what batches compress to.
-            self._ratio.seen((batch.size - BATCH_HEADER_BYTES) / batch.record_bytes)
+            self._ratio.observe((batch.size - BATCH_HEADER_BYTES) / batch.record_bytes)
 
     # --- batches made anew -------------------------------------------------------------------------------------------
 
-    def covers(self, batch: Batch) -> bool:
+    def covers(self, batch: ProducerBatch) -> bool:
         """The batch has its bytes, or the slices to make them from are known."""
         return batch.data is not None or batch.end <= self._refs_end
 
-    def build(self, batch: Batch) -> bool:
+    def build(self, batch: ProducerBatch) -> bool:
         """See that the batch has its bytes. False: not now, or `damage` is set. Such a batch lies outside the pool: what
         waits for it would else hold the memory it needs."""
         if batch.data is not None:
@@ -350,21 +358,21 @@ class PartitionQueue:
             return False
         refs = (*self._consumed, *self._unread)
         try:
-            builder = self._reader.make(refs, batch.first, batch.end)
-        except DamageError as error:
+            builder = self._reader.rebuild_batch(refs, batch.first, batch.end)
+        except SliceDamageError as error:
             self.damage = error.damage
             return False
         self._finish(builder, batch)
         batch.created = next(ref.created_ms for ref in refs if batch.first < ref.first + ref.count) / 1000
         return True
 
-    def split(self, parent: Batch) -> list[int]:
+    def split(self, parent: ProducerBatch) -> list[int]:
         """Record counts of the batches, two at least, that take the place of one that a broker finds too large (PBT-9)."""
         assert parent.count > 1, "one record cannot be split"
         self.splits += 1
         packed = parent.size - BATCH_HEADER_BYTES
         if self.rules.compressor.compress is not None:
-            self._ratio.too_large(packed / parent.record_bytes)
+            self._ratio.reset(packed / parent.record_bytes)
         if parent.size > self._batch_bytes:
             limit = self._batch_bytes
             growth = growth_of(self.rules.compressor, self._ratio.value)
@@ -374,10 +382,10 @@ class PartitionQueue:
             self._batch_bytes = BATCH_HEADER_BYTES + max(packed // 2, 1)
         refs = (*self._consumed, *self._unread)
         try:
-            counts = self._reader.parts(
+            counts = self._reader.split_counts(
                 refs, parent.first, parent.end, record_bytes=parent.record_bytes, limit=limit, growth=growth
             )
-        except DamageError as error:
+        except SliceDamageError as error:
             self.damage = error.damage
             counts = [parent.count]
         half = parent.count // 2
@@ -415,31 +423,31 @@ class PartitionQueue:
         while self._consumed and self._consumed[0].first + self._consumed[0].count <= end:
             _ = self._consumed.popleft()
 
-    def held(self, batch: Batch) -> None:
+    def retain(self, batch: ProducerBatch) -> None:
         """A transport may read the batch's bytes from now on."""
         if batch.buffer is not None:
-            assert batch.buffer.belongs_to(self._tag_at(batch.first), batch.uses), "a foreign buffer (MEM-3)"
-        batch.holders += 1
+            assert batch.buffer.belongs_to(self._owner_at(batch.first), batch.uses), "a foreign buffer (MEM-3)"
+        batch.transport_refs += 1
 
-    def landed(self, batch: Batch) -> None:
+    def release(self, batch: ProducerBatch) -> None:
         """A transport holds the bytes no more (MEM-4)."""
-        batch.holders -= 1
+        batch.transport_refs -= 1
         self._free(batch)
 
-    def let_go(self, batch: Batch) -> None:
+    def discard(self, batch: ProducerBatch) -> None:
         """The batch is resolved, replaced or revoked; its buffer goes back as soon as no transport reads it."""
         batch.dropped = True
         self._free(batch)
 
-    def _free(self, batch: Batch) -> None:
-        if batch.dropped and not batch.holders and batch.buffer is not None:
+    def _free(self, batch: ProducerBatch) -> None:
+        if batch.dropped and not batch.transport_refs and batch.buffer is not None:
             self._give(batch.buffer)
             batch.buffer = None
             batch.data = None
 
     def _give(self, buffer: Buffer) -> None:
         self._lent_bytes -= buffer.size
-        self.returned.append(buffer)
+        self.released_buffers.append(buffer)
 
     def drop(self) -> None:
         """The lease is over: forget all slices."""

@@ -1,6 +1,6 @@
 """Which partition records go to that name none and have no key (keys are hashed by the kernel).
 
-One object per topic; random numbers are drawn from the function given. `Choices` is what the cluster looks like at the time,
+One object per topic; random numbers are drawn from the function given. `PartitionChoices` is what the cluster looks like at the time,
 and is made anew whenever that changes. Whoever appends tells the object what was appended and whether the partition has an
 open batch with room; nothing here looks at queues by itself.
 """
@@ -15,7 +15,7 @@ from ..metadata.cluster import Cluster, TopicView
 BATCH_HEADER_BYTES: Final = 61
 
 
-class Leader(NamedTuple):
+class LedPartition(NamedTuple):
     """A partition that has a leader: on which node, and in which rack that stands ("" where it has none)."""
 
     partition: int
@@ -23,7 +23,7 @@ class Leader(NamedTuple):
     rack: str = ""
 
 
-class Queue(NamedTuple):
+class QueueSize(NamedTuple):
     """How much waits for a partition that has a leader. `excluded`: its node has been unavailable for too long."""
 
     partition: int
@@ -31,32 +31,32 @@ class Queue(NamedTuple):
     excluded: bool = False
 
 
-class LoadTable(NamedTuple):
+class PartitionLoadStats(NamedTuple):
     """Partitions, and running sums of how often each is to be chosen: a longer queue is chosen less often."""
 
     partitions: Sequence[int]
     sums: Sequence[int]
 
 
-class Choices(NamedTuple):
+class PartitionChoices(NamedTuple):
     """A topic's partitions: how many there are, those to choose from, and the loads of these where they are known."""
 
     partition_count: int
     available: Sequence[int]
-    loads: LoadTable | None = None
+    loads: PartitionLoadStats | None = None
 
 
-def leaders_of(cluster: Cluster, topic: TopicView) -> tuple[Leader, ...]:
+def leaders_of(cluster: Cluster, topic: TopicView) -> tuple[LedPartition, ...]:
     """The partitions of a topic whose leader is a node that is known."""
     nodes = cluster.nodes
     return tuple(
-        Leader(index, found.leader, nodes[found.leader].rack)
+        LedPartition(index, found.leader, nodes[found.leader].rack)
         for index, found in sorted(topic.partitions.items())
         if found.leader in nodes
     )
 
 
-def load_table(queues: Iterable[Queue]) -> LoadTable | None:
+def partition_load_stats(queues: Iterable[QueueSize]) -> PartitionLoadStats | None:
     """The table for a topic all of whose partitions with a leader are in `queues`; None: choose evenly.
 
     Exclusion is judged for every partition, an empty queue or not, and never leaves a trace in its neighbour.
@@ -69,12 +69,12 @@ def load_table(queues: Iterable[Queue]) -> LoadTable | None:
     if len(kept) == len(every) and all(queue.batches == longest for queue in kept):
         return None
     sums = list(accumulate(longest + 1 - queue.batches for queue in kept))
-    return LoadTable([queue.partition for queue in kept], sums)
+    return PartitionLoadStats([queue.partition for queue in kept], sums)
 
 
 def choices_of(
-    partition_count: int, leaders: Sequence[Leader], queues: Sequence[Queue] | None = None, rack: str = ""
-) -> Choices:
+    partition_count: int, leaders: Sequence[LedPartition], queues: Sequence[QueueSize] | None = None, rack: str = ""
+) -> PartitionChoices:
     """What can be chosen from. `queues`: of every partition with a leader, None where they are not known. `rack`: partitions
     led in it are preferred as long as there is one that is not excluded; "" prefers none.
     """
@@ -89,36 +89,38 @@ def choices_of(
     late = {queue.partition for queue in queues or () if queue.excluded}
     # Who stays with one of these until it has had a batch's worth would wait as long as its node does.
     in_time = [partition for partition in available if partition not in late]
-    return Choices(partition_count, in_time or available, None if queues is None else load_table(queues))
+    return PartitionChoices(
+        partition_count, in_time or available, None if queues is None else partition_load_stats(queues)
+    )
 
 
-def choose(choices: Choices, random31: int) -> int:
+def choose(choices: PartitionChoices, random31: int) -> int:
     """A partition, by load where loads are known, evenly otherwise; one without a leader only if none has one."""
     if choices.loads is not None:
         return choices.loads.partitions[bisect_right(choices.loads.sums, random31 % choices.loads.sums[-1])]
     return _even(choices, random31)
 
 
-def _even(choices: Choices, number: int) -> int:
+def _even(choices: PartitionChoices, number: int) -> int:
     if choices.available:
         return choices.available[number % len(choices.available)]
     return number % choices.partition_count
 
 
-class Keyless(Protocol):
+class KeylessPartitioner(Protocol):
     """How the partition of keyless records is chosen."""
 
     @property
     def partition(self) -> int:
-        """Where the next one goes; `learn` comes first."""
+        """Where the next one goes; `update` comes first."""
         ...
 
     @property
-    def fresh(self) -> bool:
+    def just_switched(self) -> bool:
         """Nothing was appended to it since it was chosen."""
         ...
 
-    def learn(self, choices: Choices) -> None:
+    def update(self, choices: PartitionChoices) -> None:
         """What the cluster looks like now."""
 
     def allowance(self, *, all_batches_full: bool = False) -> int:
@@ -130,7 +132,7 @@ class Keyless(Protocol):
         """So many bytes went to `partition`; none: its last batch was closed, nothing more."""
 
 
-class Sticky:
+class StickyPartitioner:
     """Stays with one partition until a batch's worth has gone there, so that batches fill up.
 
     `random31` gives numbers from 0 to 2^31 - 1. The producer counts by how much the estimated size of its batches grew, with
@@ -149,7 +151,7 @@ class Sticky:
             raise ValueError(f"a batch of {sticky_bytes} bytes is none to stay for")
         self._sticky_bytes: Final = sticky_bytes
         self._random31: Final = random31
-        self._choices: Choices | None = None
+        self._choices: PartitionChoices | None = None
         self._partition = -1
         self._produced = 0
 
@@ -159,10 +161,10 @@ class Sticky:
         return self._partition
 
     @property
-    def fresh(self) -> bool:
+    def just_switched(self) -> bool:
         return self._produced == 0
 
-    def learn(self, choices: Choices) -> None:
+    def update(self, choices: PartitionChoices) -> None:
         """What the cluster looks like now. A partition that is none to choose from any more is left at once if others are."""
         self._choices = choices
         lost = choices.available and self._partition not in choices.available
@@ -184,18 +186,18 @@ class Sticky:
         if self._produced >= enough:
             self._switch(self._choices)
 
-    def _switch(self, choices: Choices) -> None:
+    def _switch(self, choices: PartitionChoices) -> None:
         self._partition = choose(choices, self._random31())
         self._produced = 0
 
 
-class RoundRobin:
+class RoundRobinPartitioner:
     """Each append goes to the next partition that has a leader, whatever waits there (RRP-1)."""
 
     __slots__ = ("_choices", "_turn")
 
     def __init__(self) -> None:
-        self._choices: Choices | None = None
+        self._choices: PartitionChoices | None = None
         self._turn = 0
 
     @property
@@ -204,10 +206,10 @@ class RoundRobin:
         return _even(self._choices, self._turn)
 
     @property
-    def fresh(self) -> bool:
+    def just_switched(self) -> bool:
         return True
 
-    def learn(self, choices: Choices) -> None:
+    def update(self, choices: PartitionChoices) -> None:
         self._choices = choices
 
     def allowance(self, *, all_batches_full: bool = False) -> int:  # noqa: ARG002 - every append ends its turn

@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ...wire.messages import SliceRef
-from ..records.compression import Ratios
-from ..records.slice_reader import Damage, Source
+from ..records.compression import CompressionRatios
+from ..records.slice_reader import SliceDamage, SliceSource
 from .buffer_pool import BufferPool
-from .partition_queue import Fed, PartitionQueue
+from .partition_queue import FeedResult, PartitionQueue
 
 RUN_BYTES_MAX: Final = 256 << 10
 _GAP_BYTES_MAX: Final = 16 << 10
 """Reading over so much that is not ours is cheaper than a second call."""
 
 
-class Filled(NamedTuple):
+class FillResult(NamedTuple):
     """What a round of filling changed: partitions to look at again, nodes that want memory since, and the bytes read."""
 
     partitions: set[int]
@@ -28,17 +28,17 @@ class Filled(NamedTuple):
     nbytes: int
 
 
-class Accumulator:
-    """Owner of the line. `handed` counts, per node, the bytes of all slices that came, `consumed` counts, per node, the bytes of slices that are encoded or dropped: what credit is made
+class SliceAccumulator:
+    """Owner of the line. `received_bytes` counts, per node, the bytes of all slices that came, `consumed_bytes` counts, per node, the bytes of slices that are encoded or dropped: what credit is made
     of (HOP-3)."""
 
-    def __init__(self, pool: BufferPool, source: Source) -> None:
+    def __init__(self, pool: BufferPool, source: SliceSource) -> None:
         self.pool: Final = pool
         self.source: Final = source
-        self.ratios: Final = Ratios()
-        self.handed: dict[int, int] = {}
-        self.consumed: dict[int, int] = {}
-        self._line: list[tuple[int, int, int, PartitionQueue]] = []
+        self.ratios: Final = CompressionRatios()
+        self.received_bytes: dict[int, int] = {}
+        self.consumed_bytes: dict[int, int] = {}
+        self._read_queue: list[tuple[int, int, int, PartitionQueue]] = []
         self._count = 0
         self._starved: dict[int, dict[PartitionQueue, None]] = {}
         """By node: who found no memory, each once, in order."""
@@ -50,43 +50,43 @@ class Accumulator:
 
     def add_one(self, queue: PartitionQueue, ref: SliceRef) -> None:
         """The next slice of a partition."""
-        self.handed[queue.node] = self.handed.get(queue.node, 0) + ref.length
+        self.received_bytes[queue.node] = self.received_bytes.get(queue.node, 0) + ref.length
         if not queue.accept(ref):
             self._consume(queue.node, ref)
-        elif not queue.in_line:
+        elif not queue.scheduled:
             self.resume(queue)
 
     def resume(self, queue: PartitionQueue) -> None:
         """The partition may have room again, or something to read: it gets in line, if so."""
-        if queue.in_line or not queue.wants_more:
+        if queue.scheduled or not queue.wants_more:
             return
-        queue.in_line = True
+        queue.scheduled = True
         self._count += 1
         following = queue.unread[0]
-        heapq.heappush(self._line, (following.segment, following.offset, self._count, queue))
+        heapq.heappush(self._read_queue, (following.segment, following.offset, self._count, queue))
 
-    def fill(self, bytes_max: int) -> Filled:
+    def fill(self, bytes_max: int) -> FillResult:
         """Read and encode up to about `bytes_max` bytes of slices."""
-        filled = Filled(set(), set(), 0)
+        filled = FillResult(set(), set(), 0)
         nbytes = 0
-        while self._line and nbytes < bytes_max:
+        while self._read_queue and nbytes < bytes_max:
             run = self._next_run()
             if run:
                 nbytes += self._read(run, filled)
         return filled._replace(nbytes=nbytes)
 
     @property
-    def has_line(self) -> bool:
+    def has_unread(self) -> bool:
         """There are slices that could be read."""
-        return bool(self._line)
+        return bool(self._read_queue)
 
     def collect(self, queue: PartitionQueue) -> None:
         """Take back what the partition let go of; others of its node may go on."""
-        for buffer in queue.returned:
+        for buffer in queue.released_buffers:
             node = buffer.node
-            self.pool.give(buffer)
+            self.pool.deallocate(buffer)
             self._wake_starved(node)
-        queue.returned.clear()
+        queue.released_buffers.clear()
 
     def forget(self, queue: PartitionQueue) -> None:
         """The lease is over; what was not read counts as consumed."""
@@ -106,14 +106,14 @@ class Accumulator:
         self.resume(queue)
 
     def _consume(self, node: int, ref: SliceRef, sign: int = 1) -> None:
-        self.consumed[node] = self.consumed.get(node, 0) + sign * ref.length
+        self.consumed_bytes[node] = self.consumed_bytes.get(node, 0) + sign * ref.length
 
     def _next_run(self) -> list[tuple[PartitionQueue, SliceRef]]:
         """The next slices of the partitions at the head of the line, as far as they lie beside each other."""
         run: list[tuple[PartitionQueue, SliceRef]] = []
         start = end = segment = -1
-        while self._line:
-            queue = self._line[0][3]
+        while self._read_queue:
+            queue = self._read_queue[0][3]
             if queue.wants_more:
                 ref = queue.unread[0]
                 if not run:
@@ -126,11 +126,11 @@ class Accumulator:
                     break
                 end = ref.offset + ref.length
                 run.append((queue, ref))
-            queue.in_line = False
-            _ = heapq.heappop(self._line)
+            queue.scheduled = False
+            _ = heapq.heappop(self._read_queue)
         return run
 
-    def _read(self, run: list[tuple[PartitionQueue, SliceRef]], filled: Filled) -> int:
+    def _read(self, run: list[tuple[PartitionQueue, SliceRef]], filled: FillResult) -> int:
         first, last = run[0][1], run[-1][1]
         start = first.offset
         size = last.offset + last.length - start
@@ -138,17 +138,17 @@ class Accumulator:
         for queue, ref in run:
             filled.partitions.add(queue.partition)
             if isinstance(data, str):
-                queue.damage = Damage(ref, data)
+                queue.damage = SliceDamage(ref, data)
                 continue
             at = ref.offset - start
             fed = queue.feed(ref, data[at : at + ref.length])
-            if queue.returned:
+            if queue.released_buffers:
                 self.collect(queue)
-            if fed is Fed.TAKEN:
+            if fed is FeedResult.TAKEN:
                 self._consume(queue.node, ref)
                 if queue.unread:
                     self.resume(queue)
-            elif fed is Fed.NO_MEMORY:
+            elif fed is FeedResult.NO_MEMORY:
                 filled.starved.add(queue.node)
                 self._starved.setdefault(queue.node, {})[queue] = None
         return size
@@ -159,6 +159,6 @@ class Accumulator:
         while waiting:
             queue = next(iter(waiting))
             del waiting[queue]
-            if queue.wants_more and not queue.in_line:
+            if queue.wants_more and not queue.scheduled:
                 self.resume(queue)
                 return

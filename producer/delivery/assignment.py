@@ -4,21 +4,21 @@ and `Stamps` are this for the daemon."""
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from ...wire.messages import OPEN, Flush, Grant, Move, Node, Nodes, Revoke, Slices
+from ...wire.messages import OPEN, FlushPartitions, Grant, Move, Node, Nodes, Revoke, Slices
 from ..accumulator.budgets import node_budget
 from ..metadata.cluster import Cluster, ClusterChange
 from ..sender.inflight_limit import pace_of
-from ..sender.modes import IMPLICIT
-from ..sender.partitions import LeaseTable
-from .partition_state import Partition
+from ..sender.modes import TRANSACTION_VERSION_2
+from ..sender.partitions import PartitionTable
+from .partition_state import PartitionState
 
 _NO_TIMESTAMP: Final = 1 << 62
 
 
-class Notice(NamedTuple):
-    """Something a person should know: `event` is a log event, ordinals [first, end) are concerned."""
+class PartitionAlarm(NamedTuple):
+    """Something a person should know: `alarm` is a log event, ordinals [first, end) are concerned."""
 
-    event: str
+    alarm: str
     topic: str
     index: int  # type: ignore[assignment]
     first: int
@@ -26,44 +26,44 @@ class Notice(NamedTuple):
     text: str
 
 
-class Placing:
+class PartitionAssigner:
     """Owner of the partitions, their leaders and producer ids. `listen` acts on what the lease table has to say; a lease that
     is called back is back when it returns."""
 
     def __init__(
         self,
-        table: LeaseTable,
+        table: PartitionTable,
         buffer_bytes: int,
         listen: Callable[[float], None],
         *,
         idempotent: bool,
-        gate: Callable[[Partition], bool] | None = None,
+        gate: Callable[[PartitionState], bool] | None = None,
     ) -> None:
         """`gate`: partitions of transactions are granted only with its leave (TRX-2), and under an identity that is told with
-        `identity_known`."""
+        `transactional_id_initialized`."""
         self.idempotent: Final = idempotent
-        self.partitions: Final[list[Partition]] = []
-        self.blocked: Final[set[Partition]] = set()
+        self.partitions: Final[list[PartitionState]] = []
+        self.blocked: Final[set[PartitionState]] = set()
         """Kept as they are until their time comes, a newer leader, or a producer id."""
-        self.notices: list[Notice] = []
+        self.alarms: list[PartitionAlarm] = []
         self.flushing = False
         """Nothing lingers any more."""
         self._table: Final = table
         self._buffer_bytes: Final = buffer_bytes
-        self._listen: Final = listen
-        self._by_place: dict[tuple[str, int], Partition] = {}
-        self._by_topic: dict[str, list[Partition]] = {}
-        self._consider: dict[int, Partition] = {}
+        self._process_messages: Final = listen
+        self._by_place: dict[tuple[str, int], PartitionState] = {}
+        self._by_topic: dict[str, list[PartitionState]] = {}
+        self._grant_candidates: dict[int, PartitionState] = {}
         self._cluster = Cluster()
         self._gate: Final = gate
         self._producer_id: int | None = None
         self._epoch = 0
 
-    def partition(self, topic: str, index: int) -> Partition:
+    def partition(self, topic: str, index: int) -> PartitionState:
         """Made on first use."""
         found = self._by_place.get((topic, index))
         if found is None:
-            found = Partition(len(self.partitions), topic, index)
+            found = PartitionState(len(self.partitions), topic, index)
             self._by_place[topic, index] = found
             self._by_topic.setdefault(topic, []).append(found)
             self.partitions.append(found)
@@ -71,15 +71,15 @@ class Placing:
             self._begin(found)
         return found
 
-    def replicas_of(self, part: Partition) -> set[int]:
+    def replicas_of(self, part: PartitionState) -> set[int]:
         """Nodes with a copy of the partition's log, by the newest metadata."""
         view = self._cluster.partition(part.topic, part.index)
         return set() if view is None else set(view.replicas)
 
     @property
     def has_work(self) -> bool:
-        """`place` has something to look at."""
-        return bool(self._consider)
+        """`grant_pending` has something to look at."""
+        return bool(self._grant_candidates)
 
     # --- producer ids ------------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class Placing:
         """The first, or one for a partition whose epochs are used up."""
         if not self.idempotent or self._gate is not None:
             return False
-        return self._producer_id is None or any(part.wants_id for part in self.blocked)
+        return self._producer_id is None or any(part.needs_producer_id for part in self.blocked)
 
     @property
     def has_producer_id(self) -> bool:
@@ -102,17 +102,17 @@ class Placing:
             for part in self.partitions:
                 self._begin(part)
             return
-        waiting = next((part for part in self.blocked if part.wants_id), None)
+        waiting = next((part for part in self.blocked if part.needs_producer_id), None)
         if waiting is not None:
             waiting.begin(producer_id)
             self.unblock(waiting)
 
-    def identity_known(self, producer_id: int, epoch: int, now: float) -> None:
+    def transactional_id_initialized(self, producer_id: int, epoch: int, now: float) -> None:
         """All partitions go on under this, with sequences from 0 (TRX-5). Nothing is unresolved."""
         self._producer_id, self._epoch = producer_id, epoch
         self.blocked.clear()
         for part in self.partitions:
-            self.recall(part, now)
+            self.revoke(part, now)
             part.begin(producer_id, epoch)
             self.reconsider(part)
 
@@ -128,42 +128,42 @@ class Placing:
             self._table.apply(Nodes(nodes), now=now)
         for replaced in change.topics_replaced:
             for part in self._by_topic.get(replaced.name, ()):
-                self._begin_again(part, replaced.new_id, now)
+                self._topic_recreated(part, replaced.new_id, now)
         for part in self.partitions if nodes_changed else self._touched(change):
             self._learn_leader(part)
             self._follow(part, now)
 
-    def _touched(self, change: ClusterChange) -> Iterable[Partition]:
+    def _touched(self, change: ClusterChange) -> Iterable[PartitionState]:
         topics = {*change.topics_added, *change.topics_grown, *change.topics_recovered}
         topics.update(topic for topic, _ in change.leaders)
         topics.update(replaced.name for replaced in change.topics_replaced)
         return [part for topic in topics for part in self._by_topic.get(topic, ())]
 
-    def _begin(self, part: Partition) -> None:
+    def _begin(self, part: PartitionState) -> None:
         if not self.idempotent:
-            part.unstamped()
+            part.clear_sequences()
         elif self._producer_id is not None and not part.rows:
             part.begin(self._producer_id, self._epoch)
         if part.rows and part.slices:
-            self._consider[part.number] = part
+            self._grant_candidates[part.number] = part
 
-    def _begin_again(self, part: Partition, topic_id: bytes, now: float) -> None:
+    def _topic_recreated(self, part: PartitionState, topic_id: bytes, now: float) -> None:
         """The topic was made anew: a log without our state. What was unresolved goes there, under another producer id where a
         copy may land in it (IDN-8)."""
-        self.recall(part, now)
+        self.revoke(part, now)
         part.topic_id = topic_id
         part.leader = part.leader_epoch = -1
         if part.cuts and self.idempotent:
-            self.note("possible_duplicates", part, part.sent_to, "the topic was made again")
-            part.doubtful_to = part.sent_to
+            self.add_alarm("possible_duplicates", part, part.sent_to, "the topic was made again")
+            part.in_doubt_to = part.sent_to
             part.cuts = []
-            part.wants_id = True
+            part.needs_producer_id = True
             self.block(part, None)
         elif part.rows and self.idempotent:
             part.begin(part.rows[-1].producer_id, part.rows[-1].epoch if self._gate is not None else 0)
         self.reconsider(part)
 
-    def _learn_leader(self, part: Partition) -> None:
+    def _learn_leader(self, part: PartitionState) -> None:
         """Leaders of older epochs are not believed; the cluster sees to it (HO-16)."""
         view = self._cluster.partition(part.topic, part.index)
         if view is None:
@@ -173,44 +173,44 @@ class Placing:
         if view.leader_epoch < 0 or view.leader_epoch >= part.leader_epoch:
             newer = view.leader_epoch > part.leader_epoch
             part.leader, part.leader_epoch = view.leader, view.leader_epoch
-            if newer and part in self.blocked and not part.wants_id:
+            if newer and part in self.blocked and not part.needs_producer_id:
                 # Another leader may see it otherwise.
                 self.unblock(part)
 
-    def _follow(self, part: Partition, now: float) -> None:
+    def _follow(self, part: PartitionState, now: float) -> None:
         """A held partition goes where its leader is; without a leader it stays, unless its node has left the cluster."""
-        lease = self._table.leases.get(part.number)
+        lease = self._table.partitions.get(part.number)
         if lease is None:
             self.reconsider(part)
         elif part.leader not in self._table.nodes:
             if lease.node not in self._table.nodes:
-                self.recall(part, now)
+                self.revoke(part, now)
         elif (part.leader, part.leader_epoch) != (lease.node, lease.leader_epoch):
             self._table.apply(Move(part.number, part.generation, part.leader, part.leader_epoch), now=now)
 
-    def reconsider(self, part: Partition) -> None:
-        if part.slices and not part.held:
-            self._consider[part.number] = part
+    def reconsider(self, part: PartitionState) -> None:
+        if part.slices and not part.granted:
+            self._grant_candidates[part.number] = part
 
-    def place(self, now: float) -> None:
+    def grant_pending(self, now: float) -> None:
         """Grant what can be granted."""
-        waiting, self._consider = list(self._consider.values()), {}
+        waiting, self._grant_candidates = list(self._grant_candidates.values()), {}
         for part in waiting:
-            if part.held or part in self.blocked or not part.rows or not part.slices:
+            if part.granted or part in self.blocked or not part.rows or not part.slices:
                 continue
             if self._gate is not None and not self._gate(part):
                 continue
             if part.leader in self._table.nodes:
                 self._grant(part, now)
 
-    def _grant(self, part: Partition, now: float) -> None:
+    def _grant(self, part: PartitionState, now: float) -> None:
         part.generation += 1
-        part.held = True
+        part.granted = True
         if not self.idempotent:
-            part.unstamped()
-        first = part.cuts[0].first if part.cuts else part.mark
+            part.clear_sequences()
+        first = part.cuts[0].first if part.cuts else part.ack_mark
         part.pace = self.pace(part, now)
-        part.pace_told_at = now
+        part.pace_sent_at = now
         self._table.apply(
             Grant(
                 part.number,
@@ -233,17 +233,17 @@ class Placing:
         part.cuts = []
         self._table.apply(Slices(part.slices_from(first)), now=now)
         if self.flushing:
-            self._table.apply(Flush([(part.number, part.end - 1)]), now=now)
+            self._table.apply(FlushPartitions([(part.number, part.end - 1)]), now=now)
 
-    def recall(self, part: Partition, now: float) -> None:
+    def revoke(self, part: PartitionState, now: float) -> None:
         """Take the lease back: what may have been sent is in `cuts` then."""
-        if part.held:
+        if part.granted:
             self._table.apply(Revoke(part.number, part.generation), now=now)
-            self._listen(now)
-            assert not part.held, "a lease that was called back and did not come"
+            self._process_messages(now)
+            assert not part.granted, "a lease that was called back and did not come"
 
-    def pace(self, part: Partition, now: float) -> str:
-        if not self.idempotent or self._table.limits.transactions >= IMPLICIT:
+    def pace(self, part: PartitionState, now: float) -> str:
+        if not self.idempotent or self._table.limits.transaction_version >= TRANSACTION_VERSION_2:
             return OPEN
         end = part.sent_to
         oldest = min((ref.max_ts for ref in part.slices if ref.first < end), default=_NO_TIMESTAMP)
@@ -255,15 +255,15 @@ class Placing:
             expiration_ms=self._table.limits.expiration_ms,
         )
 
-    def block(self, part: Partition, until: float | None) -> None:
+    def block(self, part: PartitionState, until: float | None) -> None:
         part.retry_at = until
         self.blocked.add(part)
 
-    def unblock(self, part: Partition) -> None:
+    def unblock(self, part: PartitionState) -> None:
         part.retry_at = None
         self.blocked.discard(part)
         self.reconsider(part)
 
-    def note(self, event: str, part: Partition, end: int, text: str) -> None:
+    def add_alarm(self, event: str, part: PartitionState, end: int, text: str) -> None:
         """For the log: ordinals from the mark to `end` are concerned."""
-        self.notices.append(Notice(event, part.topic, part.index, part.mark, end, text))
+        self.alarms.append(PartitionAlarm(event, part.topic, part.index, part.ack_mark, end, text))

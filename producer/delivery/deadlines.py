@@ -7,47 +7,47 @@ ghosts: their future has failed, and they are sent until it is known what became
 import heapq
 from typing import Final, NamedTuple
 
-from ..records.sequence_ranges import Span
-from .outcomes import Failure, Kind
-from .partition_state import Partition
+from ..records.sequence_ranges import OrdinalRange
+from .outcomes import DeliveryFailure, DeliveryFailureKind
+from .partition_state import PartitionState
 
 _NAME: Final = "DELIVERY_TIMEOUT"
 
 
-class Expired(NamedTuple):
+class ExpiredSpans(NamedTuple):
     """Ordinals of a partition whose time is over."""
 
-    maybe_sent: Span
-    never_sent: Span
+    maybe_sent: OrdinalRange
+    never_sent: OrdinalRange
 
 
-class Deadlines:
+class DeliveryDeadlines:
     """Partitions by when something of them may expire. Each stands here once; what was delivered meanwhile is seen when its
     turn comes."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s: Final = timeout_s
-        self._heap: list[tuple[float, int, Partition]] = []
+        self._heap: list[tuple[float, int, PartitionState]] = []
 
-    def watch(self, partition: Partition) -> None:
+    def watch(self, partition: PartitionState) -> None:
         """It has a slice."""
-        if partition.timed:
+        if partition.has_deadline:
             return
         at = self._due(partition)
         if at is not None:
-            partition.timed = True
+            partition.has_deadline = True
             heapq.heappush(self._heap, (at, partition.number, partition))
 
     def next_deadline(self) -> float | None:
         """When to ask again."""
         return self._heap[0][0] if self._heap else None
 
-    def expired(self, now: float) -> list[Partition]:
+    def expired(self, now: float) -> list[PartitionState]:
         """Partitions with something that has expired; to be `watch`ed again."""
-        found: list[Partition] = []
+        found: list[PartitionState] = []
         while self._heap and self._heap[0][0] <= now:
             _, _, partition = heapq.heappop(self._heap)
-            partition.timed = False
+            partition.has_deadline = False
             at = self._due(partition)
             if at is not None and at <= now:
                 found.append(partition)
@@ -55,7 +55,7 @@ class Deadlines:
                 self.watch(partition)
         return found
 
-    def end_of(self, partition: Partition, now: float) -> int:
+    def end_of(self, partition: PartitionState, now: float) -> int:
         """The first ordinal that has not expired."""
         end = partition.expired_to
         for ref in partition.slices:
@@ -64,30 +64,36 @@ class Deadlines:
             end = max(end, ref.first + ref.count)
         return end
 
-    def _due(self, partition: Partition) -> float | None:
-        seen = max(partition.expired_to, partition.mark)
+    def _due(self, partition: PartitionState) -> float | None:
+        seen = max(partition.expired_to, partition.ack_mark)
         for ref in partition.slices:
             if ref.first + ref.count > seen:
                 return ref.created_ms / 1000 + self._timeout_s
         return None
 
 
-def split(partition: Partition, end: int, sent_to: int) -> Expired:
+def split_expired(partition: PartitionState, end: int, sent_to: int) -> ExpiredSpans:
     """Everything below `end` has expired, and nothing from `sent_to` on was ever sent."""
-    first = max(partition.mark, partition.expired_to)
+    first = max(partition.ack_mark, partition.expired_to)
     middle = min(max(first, sent_to), max(first, end))
-    return Expired((first, middle), (middle, max(middle, end)))
+    return ExpiredSpans((first, middle), (middle, max(middle, end)))
 
 
 def expiry_failure(
-    partition: Partition, kind: Kind, phase: str, *, timeout_s: float, attempts: int, last_error: str
-) -> Failure:
+    partition: PartitionState,
+    kind: DeliveryFailureKind,
+    phase: str,
+    *,
+    timeout_s: float,
+    attempts: int,
+    last_error: str,
+) -> DeliveryFailure:
     """Where the time went."""
     where = f"{partition.topic}-{partition.index}"
-    what = "may be in the log" if kind is Kind.MAY_BE_WRITTEN else "never sent"
+    what = "may be in the log" if kind is DeliveryFailureKind.MAY_BE_WRITTEN else "never sent"
     text = f"not delivered to {where} within {round(timeout_s * 1000)} ms of its creation: {what}; {phase}"
     if attempts:
         text += f"; {attempts} attempt{'s' if attempts > 1 else ''}"
     if last_error:
         text += f"; last error: {last_error}"
-    return Failure(kind, -1, _NAME, text)
+    return DeliveryFailure(kind, -1, _NAME, text)

@@ -3,27 +3,27 @@
 from collections.abc import Callable
 from typing import Final
 
-from ..records.sequence_ranges import Span
-from ..sender.at_least_once import Dropped
-from ..sender.idempotent import Lease
-from ..sender.partitions import LeaseTable
-from .assignment import Placing
-from .deadlines import expiry_failure, split
-from .gap_confirmation import Confirming
-from .outcomes import Failure, Kind, Outcome
-from .partition_state import Partition
+from ..records.sequence_ranges import OrdinalRange
+from ..sender.at_least_once import DroppedRecords
+from ..sender.idempotent import IdempotentPartition
+from ..sender.partitions import PartitionTable
+from .assignment import PartitionAssigner
+from .deadlines import expiry_failure, split_expired
+from .gap_confirmation import GapConfirmation
+from .outcomes import DeliveryFailure, DeliveryFailureKind, DeliveryOutcome
+from .partition_state import PartitionState
 
 
-class Expiry:
+class DeliveryTimeout:
     """`fail` leaves ordinals of a partition out for good; ghosts are told in `outcomes`."""
 
     def __init__(
         self,
-        table: LeaseTable,
-        placing: Placing,
-        confirming: Confirming,
-        fail: Callable[[Partition, list[Span], Failure], None],
-        outcomes: list[Outcome],
+        table: PartitionTable,
+        placing: PartitionAssigner,
+        confirming: GapConfirmation,
+        fail: Callable[[PartitionState, list[OrdinalRange], DeliveryFailure], None],
+        outcomes: list[DeliveryOutcome],
         *,
         timeout_s: float,
         trouble_with: Callable[[int], str | None],
@@ -34,58 +34,60 @@ class Expiry:
         self._fail: Final = fail
         self._outcomes: Final = outcomes
         self._timeout_s: Final = timeout_s
-        self._trouble_with: Final = trouble_with
+        self._connection_error: Final = trouble_with
 
-    def expire(self, part: Partition, end: int, now: float) -> None:
+    def expire(self, part: PartitionState, end: int, now: float) -> None:
         """Everything below `end`, oldest first: what may be in the log becomes a ghost, what was never sent is left out (XPY-2,
         XPY-3)."""
-        lease = self._table.leases.get(part.number)
+        lease = self._table.partitions.get(part.number)
         sent_to = part.sent_to
         attempts, last_error = part.attempts, part.last_error
         if lease is not None:
-            sent_to = lease.unresolved[-1].end if lease.unresolved else part.mark
-            attempts, last_error = tries(lease)
-        maybe_sent, never_sent = split(part, end, sent_to)
+            sent_to = lease.unresolved[-1].end if lease.unresolved else part.ack_mark
+            attempts, last_error = attempts_of(lease)
+        maybe_sent, never_sent = split_expired(part, end, sent_to)
         part.expired_to = end
         if maybe_sent[0] < maybe_sent[1]:
-            why = self._why(part, lease, attempts, last_error, sent=True)
-            self._outcomes.extend(part.haunt(maybe_sent, why))
+            why = self._timeout_failure(part, lease, attempts, last_error, sent=True)
+            self._outcomes.extend(part.fail_in_doubt(maybe_sent, why))
         if never_sent[0] < never_sent[1]:
-            self._placing.recall(part, now)
+            self._placing.revoke(part, now)
             part.skip([never_sent])
             first, last = never_sent
-            doubtful_to = min(max(first, part.doubtful_to), last)
+            doubtful_to = min(max(first, part.in_doubt_to), last)
             for span, sent in (((first, doubtful_to), True), ((doubtful_to, last), False)):
                 if span[0] < span[1]:
-                    self._fail(part, [span], self._why(part, lease, 0, last_error, sent=sent))
+                    self._fail(part, [span], self._timeout_failure(part, lease, 0, last_error, sent=sent))
             self._placing.reconsider(part)
 
-    def expire_plain(self, part: Partition, end: int, now: float) -> None:
+    def expire_at_least_once(self, part: PartitionState, end: int, now: float) -> None:
         """Without idempotence nothing is sent for somebody who does not wait any more."""
-        lease = self._table.leases.get(part.number)
+        lease = self._table.partitions.get(part.number)
         last_error = part.last_error if lease is None else lease.last_error
         part.expired_to = end
         if lease is None:
-            dropped = [Dropped((cut.first, cut.first + cut.count), 1) for cut in part.cuts if cut.first < end]
+            dropped = [DroppedRecords((cut.first, cut.first + cut.count), 1) for cut in part.cuts if cut.first < end]
             part.cuts = [cut for cut in part.cuts if cut.first >= end]
-            dropped.append(Dropped((part.mark, end), 0))
+            dropped.append(DroppedRecords((part.ack_mark, end), 0))
         else:
             dropped = self._table.expire(part.number, end, now=now)
         for span, attempts in dropped:
-            self._fail(part, [span], self._why(part, lease, attempts, last_error, sent=attempts > 0))
+            self._fail(part, [span], self._timeout_failure(part, lease, attempts, last_error, sent=attempts > 0))
 
-    def failure_of(self, part: Partition, *, sent: bool) -> Failure:
+    def failure_of(self, part: PartitionState, *, sent: bool) -> DeliveryFailure:
         """What is told of records of a partition whose time is over; where they were sent, that they may be written."""
-        lease = self._table.leases.get(part.number)
-        attempts, last_error = (part.attempts, part.last_error) if lease is None else tries(lease)
-        return self._why(part, lease, attempts if sent else 0, last_error, sent=sent)
+        lease = self._table.partitions.get(part.number)
+        attempts, last_error = (part.attempts, part.last_error) if lease is None else attempts_of(lease)
+        return self._timeout_failure(part, lease, attempts if sent else 0, last_error, sent=sent)
 
-    def _why(self, part: Partition, lease: Lease | None, attempts: int, last_error: str, *, sent: bool) -> Failure:
-        kind = Kind.MAY_BE_WRITTEN if sent else Kind.EXPIRED
+    def _timeout_failure(
+        self, part: PartitionState, lease: IdempotentPartition | None, attempts: int, last_error: str, *, sent: bool
+    ) -> DeliveryFailure:
+        kind = DeliveryFailureKind.MAY_BE_WRITTEN if sent else DeliveryFailureKind.EXPIRED
         phase = self._phase(part, lease, sent=sent)
         return expiry_failure(part, kind, phase, timeout_s=self._timeout_s, attempts=attempts, last_error=last_error)
 
-    def _phase(self, part: Partition, lease: Lease | None, *, sent: bool) -> str:
+    def _phase(self, part: PartitionState, lease: IdempotentPartition | None, *, sent: bool) -> str:
         """Where the time went, in words."""
         if not self._placing.has_producer_id:
             return "waiting for a producer id"
@@ -93,14 +95,14 @@ class Expiry:
             return "no leader is known"
         if self._confirming.is_checking(part):
             return "held up by a gap that is not confirmed yet"
-        trouble = self._trouble_with(part.leader)
+        trouble = self._connection_error(part.leader)
         if trouble is not None:
             return f"no connection to node {part.leader}" + (f" ({trouble})" if trouble else "")
-        if sent and lease is not None and lease.on_wire:
+        if sent and lease is not None and lease.in_flight:
             return f"in flight to node {part.leader}"
         return "waiting to be sent again" if sent else "queued"
 
 
-def tries(lease: Lease) -> tuple[int, str]:
+def attempts_of(lease: IdempotentPartition) -> tuple[int, str]:
     """Attempts of its oldest batch, and what went wrong last."""
     return lease.unresolved[0].attempts if lease.unresolved else 0, lease.last_error

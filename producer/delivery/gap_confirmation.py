@@ -2,15 +2,15 @@
 
 from typing import Final, NamedTuple
 
-from ...wire.messages import Gap
+from ...wire.messages import ProbeRefused
 from ..sender.gap_check import GapCheck
-from ..sender.modes import Question
-from ..sender.partitions import LeaseTable
-from .assignment import Placing
-from .partition_state import Partition
+from ..sender.modes import LeaderCheck
+from ..sender.partitions import PartitionTable
+from .assignment import PartitionAssigner
+from .partition_state import PartitionState
 
 
-class HintTold(NamedTuple):
+class LeaderUpdate(NamedTuple):
     """An answer named another leader; `leader` -1: only that metadata is stale."""
 
     topic: str
@@ -19,57 +19,57 @@ class HintTold(NamedTuple):
     leader_epoch: int
 
 
-class Confirming:
+class GapConfirmation:
     """Gaps that are not believed yet, by partition number. What is learnt of leaders goes into `hints`."""
 
-    def __init__(self, table: LeaseTable, placing: Placing, hints: list[HintTold]) -> None:
+    def __init__(self, table: PartitionTable, placing: PartitionAssigner, hints: list[LeaderUpdate]) -> None:
         self._table: Final = table
         self._placing: Final = placing
         self._hints: Final = hints
         self._checks: dict[int, GapCheck] = {}
 
-    def is_confirmed(self, part: Partition, gap: Gap, now: float) -> bool:
+    def is_confirmed(self, part: PartitionState, gap: ProbeRefused, now: float) -> bool:
         """A pass over all unresolved batches was refused, and the lease is back. The second time under the same leader: nothing
         of them is in the log, and what was acknowledged may be lost (GAP-3). The first time the check begins."""
         check = self._checks.pop(part.number, None)
-        if check is not None and check.trying_again and check.leader_epoch == gap.leader_epoch:
+        if check is not None and check.in_second_pass and check.leader_epoch == gap.leader_epoch:
             text = f"refused twice by the leader of epoch {gap.leader_epoch}"
-            self._placing.note("gap_confirmed", part, part.sent_to, text)
+            self._placing.add_alarm("gap_confirmed", part, part.sent_to, text)
             return True
         text = f"the leader of epoch {gap.leader_epoch} refuses every unresolved batch: {gap.error}"
-        self._placing.note("gap", part, part.sent_to, text)
+        self._placing.add_alarm("gap", part, part.sent_to, text)
         others = self._placing.replicas_of(part) - {part.leader}
         self._checks[part.number] = GapCheck(part.topic, part.index, gap.leader_epoch, others, now=now)
-        self._table.replicas.ask(others, part.topic)
-        self._hints.append(HintTold(part.topic, part.index, -1, -1))
+        self._table.replica_queries.request(others, part.topic)
+        self._hints.append(LeaderUpdate(part.topic, part.index, -1, -1))
         self._placing.block(part, None)
         return False
 
-    def is_checking(self, part: Partition) -> bool:
+    def is_checking(self, part: PartitionState) -> bool:
         """A gap of the partition is not confirmed yet."""
         return part.number in self._checks
 
-    def over(self, part: Partition) -> None:
+    def cancel(self, part: PartitionState) -> None:
         """There is no gap, or nobody cares any more."""
         _ = self._checks.pop(part.number, None)
 
-    def go_on(self, now: float) -> None:
+    def advance(self, now: float) -> None:
         """Hear replicas, and begin second passes."""
-        for node, answer in self._table.replicas.answers():
+        for node, answer in self._table.replica_queries.answers():
             for check in self._checks.values():
-                newer = check.told(node, answer)
+                newer = check.receive_metadata(node, answer)
                 if newer is not None:
-                    self._hints.append(HintTold(check.topic, check.index, *newer))
+                    self._hints.append(LeaderUpdate(check.topic, check.index, *newer))
         for number, check in list(self._checks.items()) if self._checks else ():
             part = self._placing.partitions[number]
-            if part.wants_id:
+            if part.needs_producer_id:
                 # It goes on under another producer id: there is nothing to confirm.
                 del self._checks[number]
             elif part.leader_epoch > check.leader_epoch:
                 # Another leader: what the old one said is nothing.
                 del self._checks[number]
                 self._placing.unblock(part)
-            elif not check.trying_again and self._may_try_again(check, number, now):
+            elif not check.in_second_pass and self._may_try_again(check, number, now):
                 self._try_again(part, check, now)
 
     def next_deadline(self) -> float | None:
@@ -77,23 +77,23 @@ class Confirming:
         if not self._checks:
             return None
         ends = [
-            check.ready_at(self._table.lost_at.get(number))
+            check.ready_at(self._table.connection_lost_at.get(number))
             for number, check in self._checks.items()
-            if not check.trying_again and self._is_landed(check, number)
+            if not check.in_second_pass and self._is_quiescent(check, number)
         ]
         return min(ends, default=None)
 
     def _may_try_again(self, check: GapCheck, number: int, now: float) -> bool:
-        return self._is_landed(check, number) and now >= check.ready_at(self._table.lost_at.get(number))
+        return self._is_quiescent(check, number) and now >= check.ready_at(self._table.connection_lost_at.get(number))
 
-    def _is_landed(self, check: GapCheck, number: int) -> bool:
-        return not check.unheard and not self._table.orphans.get(number)
+    def _is_quiescent(self, check: GapCheck, number: int) -> bool:
+        return not check.unanswered_replicas and not self._table.stale_in_flight.get(number)
 
-    def _try_again(self, part: Partition, check: GapCheck, now: float) -> None:
-        check.trying_again = True
+    def _try_again(self, part: PartitionState, check: GapCheck, now: float) -> None:
+        check.in_second_pass = True
         self._placing.unblock(part)
-        self._placing.place(now)
-        lease = self._table.leases.get(part.number)
+        self._placing.grant_pending(now)
+        lease = self._table.partitions.get(part.number)
         if lease is not None:
             # Asked under the newest epoch: one that was deposed says so.
-            lease.ask(Question.START)
+            lease.require_check(LeaderCheck.LOG_START)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Kind(Enum):
+class DeliveryFailureKind(Enum):
     """Why records failed."""
 
     REFUSED = "refused"
@@ -27,11 +27,11 @@ class Kind(Enum):
     """Fatal: another producer has taken the transactional id."""
 
 
-class Failure(NamedTuple):
+class DeliveryFailure(NamedTuple):
     """Why, for programs and for people. `code` is Kafka's, -1: none; `name` Kafka's name of it, or our own. For expiries the
     message tells where the time went, how many attempts there were and the last error."""
 
-    kind: Kind
+    kind: DeliveryFailureKind
     code: int
     name: str
     message: str
@@ -54,7 +54,7 @@ class Failed(NamedTuple):
     partition: int
     first: int
     count: int  # type: ignore[assignment]
-    failure: Failure
+    failure: DeliveryFailure
     released: bool
 
 
@@ -66,4 +66,4 @@ class Released(NamedTuple):
     count: int  # type: ignore[assignment]
 
 
-Outcome = Delivered | Failed | Released
+DeliveryOutcome = Delivered | Failed | Released

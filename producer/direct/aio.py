@@ -11,23 +11,23 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 from uuid import UUID
 
-from ...api.bridging import Bridge, Link, settle
+from ...api.bridging import Bridge, LoopBinding, settle
 from ...api.errors import BufferExhaustedError, PenstockError, WaitTimeoutError
 from ...api.futures import Future
 from ...api.metadata import FrameMetadata, PartitionMetadata, RecordMetadata
 from ...api.metrics import MetricName
 from ...api.partitioning import Partitioner
-from ...api.plugins import Given, Plugins
-from ...api.records import Headers, Record, kept
-from ..kernel.chunks import Topic
-from ..kernel.futures import RecordFuture
-from ..telemetry.sensors import Figure
-from .aio_bridge import Columned, Ending, Hurried, Memory
+from ...api.plugins import PluginOptions, Plugins
+from ...api.records import Headers, Record, reusable_headers
+from ..kernel.chunks import AccumulatorTopic
+from ..kernel.futures import DirectRecordFuture
+from ..telemetry.sensors import MetricValue
+from .aio_bridge import DirectCompletion, MemoryWait, NonBlockingProducer, SendManyCompletion
 from .batch_future import ColumnsFuture
-from .callbacks import report
-from .nonblocking import NotYetError, Prepaid
-from .plugins import Columns, GivenHeaders, Plugged
-from .record_accumulator import EVADE_S
+from .callbacks import log_plugin_failure
+from .nonblocking import Reservation, WouldBlockError
+from .plugins import DirectPluginPipeline, GivenHeaders, SendManyArguments
+from .record_accumulator import MEMORY_RECHECK_S
 from .transactions_api import ConsumerGroup, Offsets
 
 
@@ -58,19 +58,19 @@ class AsyncDirectProducer:
         interceptors: Sequence[object] = (),
         **settings: object,
     ) -> None:
-        self._link: Final = Link[Ending](_deliver)
-        self._prepaid: Final = Prepaid()
-        self._inner: Final = Hurried(
+        self._link: Final = LoopBinding[DirectCompletion](_deliver)
+        self._reservation: Final = Reservation()
+        self._inner: Final = NonBlockingProducer(
             config,
             self._link,
-            self._prepaid,
+            self._reservation,
             partitioner=partitioner,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             interceptors=interceptors,
             **settings,
         )
-        self._no_plugins: Final = Plugins(Given(), {}, report)
+        self._no_plugins: Final = Plugins(PluginOptions(), {}, log_plugin_failure)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -93,42 +93,44 @@ class AsyncDirectProducer:
         bridge = self._link.bridge()
         future: asyncio.Future[RecordMetadata] = bridge.loop.create_future()
         inner = self._inner
-        turn = inner.front.turn
-        headers = kept(headers)
-        if inner.plugged is None and topic not in self._link.turns.waited:
+        turn = inner.front.transaction_epoch
+        headers = reusable_headers(headers)
+        if inner.plugin_pipeline is None and topic not in self._link.send_locks.in_use:
             plain: Any = value
-            taken = inner.front.take(topic, plain, _any(key), headers, partition, timestamp_ms, None, None, turn)
-            if taken.taken:
-                inner.watches.follow(bridge, taken, future)
+            taken = inner.front.append(
+                topic, plain, _unchecked(key), headers, partition, timestamp_ms, None, None, turn
+            )
+            if taken.was_appended:
+                inner.chunk_waiters.follow(bridge, taken, future)
                 return future
             error = taken.exception(0)
-            if not isinstance(error, NotYetError):
+            if not isinstance(error, WouldBlockError):
                 settle(future, None, error)
                 return future
-        steps, began = self._steps(), inner.front.seams.now()
-        record = steps.begin(Record(topic, value, key, Headers(headers), partition, timestamp_ms))
+        steps, began = self._pipeline(), inner.front.environment.now()
+        record = steps.intercept(Record(topic, value, key, Headers(headers), partition, timestamp_ms))
         try:
-            async with self._link.turns.turn(record.topic):
+            async with self._link.send_locks.hold(record.topic):
                 taken = await self._send(steps, record, began, turn)
         except BaseException as error:
-            steps.not_taken(record, error)
+            steps.notify_send_error(record, error)
             raise
-        if taken.taken:
-            inner.watches.follow(bridge, taken, future)
+        if taken.was_appended:
+            inner.chunk_waiters.follow(bridge, taken, future)
         else:
             settle(future, None, taken.exception(0))
         return future
 
-    async def _send(self, steps: Plugged, record: Record, began: float, turn: int) -> RecordFuture:
+    async def _send(self, steps: DirectPluginPipeline, record: Record, began: float, turn: int) -> DirectRecordFuture:
         """Put a record whose turn it is, or have it fail. `began`: when it was called, for who had to wait for others waits no longer."""
-        front, told = self._inner.front, steps.told(record, None)
-        missing = await self._find(record.topic, record.partition, record.timestamp_ms, began)
-        serialized = record if missing is not None else steps.serialized(record)
-        with Memory(front, self._prepaid, began) as memory:
+        front, told = self._inner.front, steps.ack_callback(record, None)
+        missing = await self._wait_for_metadata(record.topic, record.partition, record.timestamp_ms, began)
+        serialized = record if missing is not None else steps.serialize(record)
+        with MemoryWait(front, self._reservation, began) as memory:
             while missing is None:
-                taken = memory.attempt(partial(steps.take, serialized, told, began, turn))
-                error = None if taken.taken else taken.exception(0)
-                if not isinstance(error, NotYetError):
+                taken = memory.attempt(partial(steps.append, serialized, told, began, turn))
+                error = None if taken.was_appended else taken.exception(0)
+                if not isinstance(error, WouldBlockError):
                     return taken
                 missing = await self._wait(memory, error, serialized.topic, serialized.partition, began)
         return front.failed(record.topic, -1 if record.partition is None else record.partition, missing, told)
@@ -145,111 +147,120 @@ class AsyncDirectProducer:
     ) -> asyncio.Future[FrameMetadata]:
         """Take whole columns; waits until there is room for the last of them.
 
-        Where it is cancelled when some of the records have been taken, the `CancelledError` has `taken`, how many of the first, and
-        `future`, of their metadata; else `taken` is not there.
+        Where it is cancelled when some of the records have been taken, the `CancelledError` has `was_appended`, how many of the first, and
+        `future`, of their metadata; else `was_appended` is not there.
 
         Raises:
             SerializationError: a serializer cannot take one of the keys or values; no record was taken.
             TypeError, ValueError, ClosedError: as `DirectProducer.send_many`.
         """
-        turn = self._inner.front.turn
-        bridge, steps, began = self._link.bridge(), self._steps(), self._inner.front.seams.now()
-        columns = Columns(topic, values, keys, headers, partitions, timestamps_ms)
-        records = steps.begin_many(columns)
+        turn = self._inner.front.transaction_epoch
+        bridge, steps, began = self._link.bridge(), self._pipeline(), self._inner.front.environment.now()
+        columns = SendManyArguments(topic, values, keys, headers, partitions, timestamps_ms)
+        records = steps.intercept_many(columns)
         taken: list[ColumnsFuture] = []
         try:
             if records is not None:
-                columns.put_back(records)
-            async with self._link.turns.turn(topic):
+                columns.replace_records(records)
+            async with self._link.send_locks.hold(topic):
                 await self._send_many(steps, columns, taken, began, turn)
         except BaseException as error:
             count = len(taken[0]) if taken else 0
             for record in (records or ())[count:]:
-                steps.not_taken(record, error)
+                steps.notify_send_error(record, error)
             if count and isinstance(error, asyncio.CancelledError):
-                future = self._future_of(bridge, steps.tell_many(taken[0], (records or ())[:count] or None, None))
+                future = self._loop_future(
+                    bridge, steps.attach_callbacks(taken[0], (records or ())[:count] or None, None)
+                )
                 error.__dict__.update(taken=count, future=future)
             raise
-        return self._future_of(bridge, steps.tell_many(taken[0], records, None))
+        return self._loop_future(bridge, steps.attach_callbacks(taken[0], records, None))
 
     async def _send_many(
-        self, steps: Plugged, columns: Columns, taken: list[ColumnsFuture], began: float, turn: int
+        self,
+        steps: DirectPluginPipeline,
+        columns: SendManyArguments,
+        taken: list[ColumnsFuture],
+        began: float,
+        turn: int,
     ) -> None:
-        """Put columns whose turn it is. `taken` gets one future, of all that has been taken so far."""
+        """Put columns whose turn it is. `was_appended` gets one future, of all that has been taken so far."""
         front, topic = self._inner.front, columns.topic
         highest = max((one for one in columns.partitions or () if one is not None), default=None)
-        missing = await self._find(topic, highest, None, began)
+        missing = await self._wait_for_metadata(topic, highest, None, began)
         if missing is None:
             steps.serialize_many(columns)
         rest = columns
-        with Memory(front, self._prepaid, began) as memory:
+        with MemoryWait(front, self._reservation, began) as memory:
             while missing is None:
                 try:
-                    more = memory.attempt(partial(steps.take_many, rest, began, turn))
+                    more = memory.attempt(partial(steps.append_many, rest, began, turn))
                 except PenstockError as error:
                     if not taken:
                         raise
-                    missing = front.left_out(error)
+                    missing = front.partial_send_error(error)
                     break
-                more = _columns(more)
-                taken[:] = [taken[0].joined(more) if taken else more]
-                if more.not_yet is None:
+                more = _as_columns_future(more)
+                taken[:] = [taken[0].concatenated(more) if taken else more]
+                if more.would_block_error is None:
                     return
-                rest = rest.behind(len(more))
-                missing = await self._wait(memory, more.not_yet, topic, highest, began)
-        failed = _columns(front.columns_future(topic, [], None, rest.count, missing, None))
-        taken[:] = [taken[0].joined(failed) if taken else failed]
+                rest = rest.without_first(len(more))
+                missing = await self._wait(memory, more.would_block_error, topic, highest, began)
+        failed = _as_columns_future(front.columns_future(topic, [], None, rest.count, missing, None))
+        taken[:] = [taken[0].concatenated(failed) if taken else failed]
 
-    def _future_of(self, bridge: Bridge[Ending], columns: Future[FrameMetadata]) -> asyncio.Future[FrameMetadata]:
+    def _loop_future(
+        self, bridge: Bridge[DirectCompletion], columns: Future[FrameMetadata]
+    ) -> asyncio.Future[FrameMetadata]:
         """The loop's future of what `send_many` took."""
         future: asyncio.Future[FrameMetadata] = bridge.loop.create_future()
-        self._link.keep(future)
-        ending = Columned(columns, future)
+        self._link.track(future)
+        ending = SendManyCompletion(columns, future)
         columns.add_done_callback(lambda _: bridge.post(ending))
         return future
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
-    async def _find(
+    async def _wait_for_metadata(
         self, topic: str, partition: int | None, timestamp_ms: int | None, began: float, limit_s: float | None = None
     ) -> PenstockError | None:
         """Wait for a topic. Returns why there is none."""
-        steps, front = self._steps(), self._inner.front
-        _, missing = steps.find(topic, partition, timestamp_ms)
-        if not isinstance(missing, NotYetError):
+        steps, front = self._pipeline(), self._inner.front
+        _, missing = steps.wait_for_metadata(topic, partition, timestamp_ms)
+        if not isinstance(missing, WouldBlockError):
             return missing
         limit_ms = front.settings.max_block_ms if limit_s is None else int(limit_s * 1000)
-        with front.shared:
+        with front.condition:
             wait = front.begin_wait(topic, partition, limit_ms, began)
-            front.ask_for(topic)
+            front.request_metadata(topic)
         try:
-            left_s = max(0.0, wait.deadline - front.seams.now())
-            _ = await self._link.waiters().until(lambda: wait.outcome is not None, left_s)
+            left_s = max(0.0, wait.deadline - front.environment.now())
+            _ = await self._link.waiters().wait_for(lambda: wait.outcome is not None, left_s)
         finally:
-            with front.shared:
+            with front.condition:
                 front.end_wait(wait)
-                now = front.seams.now()
+                now = front.environment.now()
                 front.meters.waited_for_metadata(now - began, now)
-        with front.shared:
-            found = front.found(wait, began)
-        return None if isinstance(found, Topic) else found
+        with front.condition:
+            found = front.wait_result(wait, began)
+        return None if isinstance(found, AccumulatorTopic) else found
 
     async def _wait(
-        self, memory: Memory, wanted: NotYetError, topic: str, partition: int | None, began: float
+        self, memory: MemoryWait, wanted: WouldBlockError, topic: str, partition: int | None, began: float
     ) -> PenstockError | None:
         """Wait for what an attempt lacked, or for a while. Returns why it is given up."""
         if wanted.size is None:
-            return await self._find(topic, partition, None, began)
+            return await self._wait_for_metadata(topic, partition, None, began)
         try:
-            ready = memory.queue(wanted.size, wanted.node, self._link.ring)
-            _ = await self._link.waiters().until(ready, min(EVADE_S, memory.left_s))
+            ready = memory.reserve(wanted.size, wanted.node, self._link.notify_all)
+            _ = await self._link.waiters().wait_for(ready, min(MEMORY_RECHECK_S, memory.remaining_s))
         except BufferExhaustedError as error:
             return error
         return None
 
-    def _steps(self) -> Plugged:
+    def _pipeline(self) -> DirectPluginPipeline:
         inner = self._inner
-        return Plugged(inner.front, inner.plugins or self._no_plugins)
+        return DirectPluginPipeline(inner.front, inner.plugins or self._no_plugins)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Have nothing wait for company any more, and return when everything sent before has ended, well or not. Futures of what
@@ -259,27 +270,27 @@ class AsyncDirectProducer:
             WaitTimeoutError: not within `timeout` seconds; the records keep going.
         """
         waiters, front = self._link.waiters(), self._inner.front
-        with front.shared:
+        with front.condition:
             front.close_all()
             mark = front.last_serial
-            began = front.seams.now()
+            began = front.environment.now()
             front.flushes += 1
             if front.unsettled:
-                front.rouse()
+                front.wake_sender()
 
         def flushed() -> bool:
-            with front.shared:
+            with front.condition:
                 return not front.unsettled or next(iter(front.unsettled)) > mark
 
         try:
-            if not await waiters.until(flushed, timeout):
+            if not await waiters.wait_for(flushed, timeout):
                 raise WaitTimeoutError(f"not everything was settled within {timeout} s")
             # It may have been seen before the loop came to what was posted.
             self._link.bridge().drain()
         finally:
-            with front.shared:
+            with front.condition:
                 front.flushes -= 1
-                now = front.seams.now()
+                now = front.environment.now()
                 front.meters.flushed(now - began, now)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
@@ -292,7 +303,7 @@ class AsyncDirectProducer:
         """
         front = self._inner.front
         _ = self._link.bridge()
-        missing = await self._find(topic, None, None, front.seams.now(), timeout)
+        missing = await self._wait_for_metadata(topic, None, None, front.environment.now(), timeout)
         if missing is not None:
             missing.topic = topic
             raise missing
@@ -315,7 +326,7 @@ class AsyncDirectProducer:
         if front.started:
             inner.thread.close(timeout)
             try:
-                _ = await waiters.until(lambda: front.over, timeout)
+                _ = await waiters.wait_for(lambda: front.sender_has_ended, timeout)
             finally:
                 inner.thread.close(0)
                 # Not by the loop: callbacks that are still to run may wait for it.
@@ -359,9 +370,9 @@ class AsyncDirectProducer:
         """As `DirectProducer.metrics`."""
         return self._inner.metrics()
 
-    def figures(self) -> list[Figure]:
-        """As `DirectProducer.figures`, for `prometheus.Collector`."""
-        return self._inner.figures()
+    def metric_values(self) -> list[MetricValue]:
+        """As `DirectProducer.metric_values`, for `prometheus.Collector`."""
+        return self._inner.metric_values()
 
     @property
     def held_bytes(self) -> int:
@@ -377,14 +388,14 @@ class AsyncDirectProducer:
         await self.close()
 
 
-def _deliver(ending: Ending) -> None:
+def _deliver(ending: DirectCompletion) -> None:
     ending.deliver()
 
 
-def _any(given: object) -> Any:  # noqa: ANN401  (what it is, is checked where it is written)
+def _unchecked(given: object) -> Any:  # noqa: ANN401  (what it is, is checked where it is written)
     return given
 
 
-def _columns(future: object) -> ColumnsFuture:
+def _as_columns_future(future: object) -> ColumnsFuture:
     assert isinstance(future, ColumnsFuture), "the front makes no other futures of columns"
     return future

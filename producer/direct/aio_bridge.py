@@ -6,43 +6,43 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from ...api.bridging import Bridge, Link, settle
+from ...api.bridging import Bridge, LoopBinding, settle
 from ...api.errors import OutcomeUnknownError, PenstockError
 from ...api.futures import Future
 from ...api.metadata import FrameMetadata, RecordMetadata
 from ...api.plugins import Plugins
-from ..accumulator.buffer_pool import Ticket
+from ..accumulator.buffer_pool import MemoryWaiter
 from ..kernel.chunks import Chunk
-from ..kernel.futures import RecordFuture
+from ..kernel.futures import DirectRecordFuture
 from .callbacks import result_of
-from .environment import Seams
+from .environment import Environment
 from .futures_front import Front
-from .metadata_wait import Thread
-from .nonblocking import Prepaid
+from .metadata_wait import SenderPort
+from .nonblocking import Reservation
 from .producer import DirectProducer
 
 T = TypeVar("T")
 
 
-class Ending(Protocol):
+class DirectCompletion(Protocol):
     """Something that has ended, to be told on the loop."""
 
     def deliver(self) -> None: ...
 
 
-class Watch:
+class ChunkWaiter:
     """The records of one chunk that a loop waits for: the sender thread tells of all of them at once."""
 
-    __slots__ = ("_chunk", "_futures", "_records", "_watches", "bridge")
+    __slots__ = ("_chunk", "_futures", "_records", "_waiters", "bridge")
 
-    def __init__(self, watches: "dict[Chunk, Watch]", chunk: Chunk, bridge: Bridge[Ending]) -> None:
+    def __init__(self, watches: "dict[Chunk, ChunkWaiter]", chunk: Chunk, bridge: Bridge[DirectCompletion]) -> None:
         self.bridge: Final = bridge
-        self._watches: Final = watches
+        self._waiters: Final = watches
         self._chunk: Final = chunk
-        self._records: list[RecordFuture] = []
+        self._records: list[DirectRecordFuture] = []
         self._futures: list[asyncio.Future[RecordMetadata]] = []
 
-    def add(self, record: RecordFuture, future: asyncio.Future[RecordMetadata]) -> None:
+    def add(self, record: DirectRecordFuture, future: asyncio.Future[RecordMetadata]) -> None:
         """Have the loop's future follow the record's."""
         self._records.append(record)
         self._futures.append(future)
@@ -57,7 +57,7 @@ class Watch:
             else:
                 self.add(record, future)
         if not self._records:
-            _ = self._watches.pop(self._chunk, None)
+            _ = self._waiters.pop(self._chunk, None)
 
     def fail(self, error: PenstockError) -> None:
         """Nobody will tell."""
@@ -65,7 +65,7 @@ class Watch:
             settle(future, None, error)
 
 
-class Columned:
+class SendManyCompletion:
     """What one `send_many` took."""
 
     __slots__ = ("_columns", "future")
@@ -78,23 +78,25 @@ class Columned:
         settle(self.future, *result_of(self._columns))
 
 
-class Watches:
-    """Those of all chunks, for one loop. All but `heard` is the loop's."""
+class ChunkWaiters:
+    """Those of all chunks, for one loop. All but `on_chunks_resolved` is the loop's."""
 
     def __init__(self) -> None:
-        self._watches: dict[Chunk, Watch] = {}
-        self._bridge: Bridge[Ending] | None = None
+        self._waiters: dict[Chunk, ChunkWaiter] = {}
+        self._bridge: Bridge[DirectCompletion] | None = None
 
-    def follow(self, bridge: Bridge[Ending], record: RecordFuture, future: asyncio.Future[RecordMetadata]) -> None:
+    def follow(
+        self, bridge: Bridge[DirectCompletion], record: DirectRecordFuture, future: asyncio.Future[RecordMetadata]
+    ) -> None:
         """Have the loop's future follow that of a record that has been taken."""
         if bridge is not self._bridge:
             # Those of a loop that is gone.
-            self._watches = {}
+            self._waiters = {}
             self._bridge = bridge
         chunk = record.chunk
-        watch = self._watches.get(chunk)
+        watch = self._waiters.get(chunk)
         if watch is None:
-            watch = self._watches[chunk] = Watch(self._watches, chunk, bridge)
+            watch = self._waiters[chunk] = ChunkWaiter(self._waiters, chunk, bridge)
             watch.add(record, future)
             if record.done():
                 # It was heard of before there was a watch.
@@ -102,9 +104,9 @@ class Watches:
         else:
             watch.add(record, future)
 
-    def heard(self, chunks: Iterable[Chunk]) -> None:
+    def on_chunks_resolved(self, chunks: Iterable[Chunk]) -> None:
         """Something of these chunks has ended; the sender thread."""
-        watches = self._watches
+        watches = self._waiters
         for chunk in chunks:
             watch = watches.get(chunk)
             if watch is not None:
@@ -112,53 +114,55 @@ class Watches:
 
     def fail(self, error: PenstockError) -> None:
         """Nobody will tell of any of them."""
-        for watch in self._watches.values():
+        for watch in self._waiters.values():
             watch.fail(error)
-        self._watches = {}
+        self._waiters = {}
 
 
-class Bell(threading.Condition):
+class LoopCondition(threading.Condition):
     """A condition that is heard by coroutines, too."""
 
     def __init__(self, lock: threading.Lock, ring: Callable[[], None]) -> None:
         super().__init__(lock)
-        self._ring: Final = ring
+        self._notify_loop: Final = ring
 
     def notify_all(self) -> None:
         super().notify_all()
-        self._ring()
+        self._notify_loop()
 
 
-class Hurried(DirectProducer):
+class NonBlockingProducer(DirectProducer):
     """A direct producer whose calls never wait."""
 
     def __init__(
         self,
         config: Mapping[str, object] | None,
-        link: Link[Ending],
-        prepaid: Prepaid,
+        link: LoopBinding[DirectCompletion],
+        prepaid: Reservation,
         **given: Any,  # noqa: ANN401
     ) -> None:
         self._link: Final = link
-        self._prepaid: Final = prepaid
-        self.watches: Final = Watches()
+        self._reservation: Final = prepaid
+        self.chunk_waiters: Final = ChunkWaiters()
         super().__init__(config, **given)
 
-    def _parts(self, seams: Seams) -> tuple[Front, Thread]:
+    def _make_front_and_sender(self, seams: Environment) -> tuple[Front, SenderPort]:
         lock = threading.Lock()
-        shared = Bell(lock, self._link.ring)
-        front, thread = super()._parts(seams._replace(shared=shared, apart=lambda: threading.Condition(lock)))
-        front.hurry = self._prepaid
-        front.heard = self.watches.heard
+        shared = LoopCondition(lock, self._link.notify_all)
+        front, thread = super()._make_front_and_sender(
+            seams._replace(condition=shared, new_condition=lambda: threading.Condition(lock))
+        )
+        front.would_block = self._reservation
+        front.on_chunks_resolved = self.chunk_waiters.on_chunks_resolved
         return front, thread
 
     @property
     def front(self) -> Front:
         """Where records are put."""
-        return self._rows
+        return self._accumulator
 
     @property
-    def thread(self) -> Thread:
+    def thread(self) -> SenderPort:
         """The sender thread."""
         return self._thread
 
@@ -169,34 +173,34 @@ class Hurried(DirectProducer):
 
     def after_fork(self) -> None:
         error = OutcomeUnknownError("the record is the parent process's")
-        self.watches.fail(error)
-        self._link.cut(error)
+        self.chunk_waiters.fail(error)
+        self._link.detach(error)
         super().after_fork()
 
 
-class Memory:
+class MemoryWait:
     """The memory that one call waits for: a ticket between attempts, given back at the end."""
 
-    def __init__(self, front: Front, prepaid: Prepaid, began: float) -> None:
+    def __init__(self, front: Front, prepaid: Reservation, began: float) -> None:
         self._front: Final = front
-        self._prepaid: Final = prepaid
+        self._reservation: Final = prepaid
         self._deadline: Final = began + front.settings.max_block_ms / 1000
-        self._ticket: Ticket | None = None
+        self._ticket: MemoryWaiter | None = None
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """How long it may still be waited for."""
-        return max(0.0, self._deadline - self._front.seams.now())
+        return max(0.0, self._deadline - self._front.environment.now())
 
     def attempt(self, take: Callable[[], T]) -> T:
         """Try to put something, with what has been reserved."""
-        self._prepaid.lay_down(self._ticket)
+        self._reservation.offer(self._ticket)
         try:
             return take()
         finally:
-            self._ticket = self._prepaid.take_back()
+            self._ticket = self._reservation.reclaim()
 
-    def queue(self, size: int, node: int, wake: Callable[[], None]) -> Callable[[], bool]:
+    def reserve(self, size: int, node: int, wake: Callable[[], None]) -> Callable[[], bool]:
         """Stand in the queue for so many bytes. Returns what says whether they are reserved.
 
         Raises:
@@ -204,13 +208,13 @@ class Memory:
             ClosedError: the producer was closed.
         """
         front = self._front
-        with front.shared:
-            now = front.seams.now()
+        with front.condition:
+            now = front.environment.now()
             if self._ticket is not None and (self._ticket.size, self._ticket.node) != (size, node):
                 self._cancel()
             if self._ticket is None:
-                self._ticket = front.pool.reserve(size, node, now=now, max_wait_s=self.left_s, wake=wake)
-                front.rouse()
+                self._ticket = front.pool.reserve(size, node, now=now, max_wait_s=self.remaining_s, wake=wake)
+                front.wake_sender()
             ticket = self._ticket
             _ = ticket.poll(now)
         return lambda: ticket.granted or front.pool.closed
@@ -226,5 +230,5 @@ class Memory:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._front.shared:
+        with self._front.condition:
             self._cancel()

@@ -5,24 +5,26 @@ from typing import Final
 
 from ...config.direct import DirectSettings
 from ..accumulator.buffer_pool import BufferPool
-from ..accumulator.chunk_store import Arena
+from ..accumulator.chunk_store import ChunkStore
 from ..accumulator.partition_queue import BatchRules
-from ..accumulator.slice_accumulator import Accumulator
-from ..delivery.in_process import Joined, JoinedLimits
+from ..accumulator.slice_accumulator import SliceAccumulator
+from ..delivery.in_process import InProcessDelivery, InProcessDeliveryLimits
 from ..protocol.backoff import Backoff
 from ..records.batch_builder import HEADER_BYTES
 from ..records.compression import Levels, make_compressor
 from ..sender.broker_link import LinkRules
-from ..sender.modes import Limits
-from ..telemetry.metrics import Meters
-from ..transactions.delivery import TransactionalJoined
+from ..sender.modes import SendLimits
+from ..telemetry.metrics import ProducerMetrics
+from ..transactions.delivery import TransactionalDelivery
 from .transactions_thread import manager_of
 
 _EXPIRATION_MS: Final = 86_400_000
 """Kafka's default of `producer.id.expiration.ms`, until the brokers' own is known."""
 
 
-def joined_of(settings: DirectSettings, arena: Arena, trouble_with: Callable[[int], str | None]) -> Joined:
+def make_delivery(
+    settings: DirectSettings, arena: ChunkStore, trouble_with: Callable[[int], str | None]
+) -> InProcessDelivery:
     """What is sent and what becomes of it; with a transactional id in transactions."""
     levels = Levels(settings.compression_gzip_level, settings.compression_lz4_level, settings.compression_zstd_level)
     batch_bytes = max(settings.batch_size, HEADER_BYTES + 1)
@@ -35,8 +37,8 @@ def joined_of(settings: DirectSettings, arena: Arena, trouble_with: Callable[[in
     # A batch of one largest record must fit into the pool.
     total = max(settings.buffer_memory, batch_bytes, 2 * settings.max_request_size)
     backoff = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
-    limits = JoinedLimits(
-        Limits(backoff, _EXPIRATION_MS, retries=settings.retries, confirms_gaps=True),
+    limits = InProcessDeliveryLimits(
+        SendLimits(backoff, _EXPIRATION_MS, retries=settings.retries, confirms_gaps=True),
         settings.delivery_timeout_ms / 1000,
         total,
         idempotent=settings.enable_idempotence,
@@ -45,14 +47,14 @@ def joined_of(settings: DirectSettings, arena: Arena, trouble_with: Callable[[in
     def rules_of(_topic: str) -> BatchRules:
         return rules
 
-    accumulator = Accumulator(BufferPool(total, batch_bytes), arena)
+    accumulator = SliceAccumulator(BufferPool(total, batch_bytes), arena)
     if settings.transactional_id is not None:
         manager = manager_of(settings)
-        return TransactionalJoined(limits, accumulator, rules_of, manager, trouble_with=trouble_with)
-    return Joined(limits, accumulator, rules_of, trouble_with=trouble_with)
+        return TransactionalDelivery(limits, accumulator, rules_of, manager, trouble_with=trouble_with)
+    return InProcessDelivery(limits, accumulator, rules_of, trouble_with=trouble_with)
 
 
-def link_rules_of(settings: DirectSettings, meters: Meters, rng: Callable[[], float]) -> LinkRules:
+def make_link_rules(settings: DirectSettings, meters: ProducerMetrics, rng: Callable[[], float]) -> LinkRules:
     """How Produce requests are made."""
     return LinkRules(
         client_id=settings.client_id,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ...api.errors import OutcomeUnknownError, PenstockError, RefusedError, RefusedRange
 from ...api.futures import Future
 from ...api.metadata import UNKNOWN, FrameMetadata, OffsetRun, RecordMetadata
-from ..kernel.chunks import Span
-from .nonblocking import NotYetError
+from ..kernel.chunks import ChunkSpan
+from .nonblocking import WouldBlockError
 
 if TYPE_CHECKING:
-    from ..kernel.chunks import Telling  # a shape that only the declarations have
+    from ..kernel.chunks import ChunkOwner  # a shape that only the declarations have
 
 
-class _Run(NamedTuple):
+class _OutcomeRun(NamedTuple):
     """Consecutive records of one partition that share an outcome."""
 
     partition: int
@@ -24,7 +24,7 @@ class _Run(NamedTuple):
     error: PenstockError | None
 
 
-class _Record(NamedTuple):
+class _RecordOutcome(NamedTuple):
     """The end of one record."""
 
     offset: int
@@ -33,29 +33,29 @@ class _Record(NamedTuple):
     taken: bool
 
 
-class _Mark(NamedTuple):
+class _RecordRef(NamedTuple):
     """The record of a span that is looked at next."""
 
-    span: Span
+    span: ChunkSpan
     index: int  # type: ignore[assignment]
 
 
 class ColumnsFuture(Future[FrameMetadata]):
     """`partitions`: each record's partition as a 32-bit number, -1 where it was not taken. `now`: CLOCK_MONOTONIC seconds.
-    `not_yet`: what the records behind these wait for, where nobody may be held up."""
+    `would_block_error`: what the records behind these wait for, where nobody may be held up."""
 
-    __slots__ = ("_front", "_now", "_partitions", "_spans", "_topic", "not_yet")
+    __slots__ = ("_front", "_now", "_partitions", "_spans", "_topic", "would_block_error")
 
     def __init__(
         self,
         topic: str,
-        spans: Sequence[Span],
+        spans: Sequence[ChunkSpan],
         partitions: bytearray,
-        front: "Telling",
+        front: "ChunkOwner",
         now: Callable[[], float],
-        not_yet: NotYetError | None = None,
+        not_yet: WouldBlockError | None = None,
     ) -> None:
-        self.not_yet: Final = not_yet
+        self.would_block_error: Final = not_yet
         self._topic: Final = topic
         self._spans: Final = spans
         self._partitions: Final = memoryview(partitions).cast("i")
@@ -65,38 +65,38 @@ class ColumnsFuture(Future[FrameMetadata]):
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def joined(self, more: "ColumnsFuture") -> "ColumnsFuture":
+    def concatenated(self, more: "ColumnsFuture") -> "ColumnsFuture":
         """These records and those, as if they had been sent at once."""
         partitions = bytearray(self._partitions) + bytearray(more._partitions)  # noqa: SLF001  (another of these)
         spans = [*self._spans, *more._spans]  # noqa: SLF001
-        return ColumnsFuture(self._topic, spans, partitions, self._front, self._now, more.not_yet)
+        return ColumnsFuture(self._topic, spans, partitions, self._front, self._now, more.would_block_error)
 
     def done(self) -> bool:
-        return self._resolved() and all(self._front.has_told(span.chunk) for span in self._spans)
+        return self._resolved() and all(self._front.callbacks_done(span.chunk) for span in self._spans)
 
     def _resolved(self) -> bool:
-        return all(_open(span) is None for span in self._spans)
+        return all(_first_unresolved(span) is None for span in self._spans)
 
     def result(self, timeout: float | None = None) -> FrameMetadata:
         deadline = None if timeout is None else self._now() + timeout
         for span in self._spans:
-            while (mark := _open(span)) is not None:
+            while (mark := _first_unresolved(span)) is not None:
                 self._wait(mark, deadline)
             # Its last callbacks have run as well.
-            self._wait(_Mark(span, span.first + span.count - 1), deadline)
-        runs = [run for span in self._spans for run in _runs(span)]
+            self._wait(_RecordRef(span, span.first + span.count - 1), deadline)
+        runs = [run for span in self._spans for run in _outcome_runs(span)]
         errors = [run.error for run in runs if run.error is not None]
         if errors:
             raise self._failure(runs, errors)
         partitions = self._partitions.tolist()
         told = [OffsetRun(run.partition, run.offset, run.count, run.log_append_ms) for run in runs]
-        return FrameMetadata(self._topic, len(partitions), "delivered", told, partitions, self._front.weak)
+        return FrameMetadata(self._topic, len(partitions), "delivered", told, partitions, self._front.single_replica)
 
-    def _wait(self, mark: _Mark, deadline: float | None) -> None:
+    def _wait(self, mark: _RecordRef, deadline: float | None) -> None:
         left = None if deadline is None else max(0.0, deadline - self._now())
         self._front.wait(mark.span.chunk, mark.index, left)
 
-    def _failure(self, runs: Sequence[_Run], errors: Sequence[PenstockError]) -> PenstockError:
+    def _failure(self, runs: Sequence[_OutcomeRun], errors: Sequence[PenstockError]) -> PenstockError:
         """What cannot be told weighs more than a refusal; several refusals are told as one, record by record."""
         grave = [error for error in errors if not isinstance(error, RefusedError)]
         unknown = [error for error in grave if isinstance(error, OutcomeUnknownError)]
@@ -108,7 +108,7 @@ class ColumnsFuture(Future[FrameMetadata]):
             return first.with_traceback(None)
         return RefusedError(first.code, first.text, refused=list(self._refused(runs)))
 
-    def _refused(self, runs: Sequence[_Run]) -> Iterator[RefusedRange]:
+    def _refused(self, runs: Sequence[_OutcomeRun]) -> Iterator[RefusedRange]:
         """What was refused, by the places the records have in the columns."""
         places: dict[int, list[int]] = {}
         for place, partition in enumerate(self._partitions):
@@ -134,29 +134,29 @@ class ColumnsFuture(Future[FrameMetadata]):
     def records(self) -> Iterator[tuple[RecordMetadata, PenstockError | None, bool]]:
         """What became of each record, in order, when all is settled: where it is, why it is not there, whether it ever was in a
         chunk."""
-        ends: dict[int, list[_Record]] = {}
+        ends: dict[int, list[_RecordOutcome]] = {}
         for span in self._spans:
             taken = span.chunk.serial >= 0
-            for run in _runs(span):
+            for run in _outcome_runs(span):
                 each = ends.setdefault(run.partition, [])
                 for i in range(run.count):
                     offset = run.offset + i if run.offset >= 0 else UNKNOWN
-                    each.append(_Record(offset, run.log_append_ms, run.error, taken))
+                    each.append(_RecordOutcome(offset, run.log_append_ms, run.error, taken))
         iterators = {partition: iter(each) for partition, each in ends.items()}
         for partition in self._partitions:
             offset, stamp, error, taken = next(iterators[partition])
             level = "delivered" if error is None else ""
-            weak = error is None and self._front.weak
+            weak = error is None and self._front.single_replica
             yield RecordMetadata(self._topic, partition, offset, stamp, level, weak), error, taken
 
     def add_done_callback(self, callback: Callable[[Future[FrameMetadata]], None]) -> None:
         waiting = [callback]
 
-        def again(mark: _Mark) -> None:
+        def again(mark: _RecordRef) -> None:
             look(mark.span)
 
-        def look(span: Span) -> None:
-            while (mark := _open(span)) is not None:
+        def look(span: ChunkSpan) -> None:
+            while (mark := _first_unresolved(span)) is not None:
                 if self._front.watch(span.chunk, (mark, again, False)):
                     return
             # Callers and the sender thread may both come here: one of them finds it.
@@ -168,18 +168,18 @@ class ColumnsFuture(Future[FrameMetadata]):
             look(span)
 
 
-def _open(span: Span) -> _Mark | None:
+def _first_unresolved(span: ChunkSpan) -> _RecordRef | None:
     """The first record of a span whose outcome is open."""
     end = span.first + span.count
     index = span.chunk.next_open(span.first, end)
-    return None if index == end else _Mark(span, index)
+    return None if index == end else _RecordRef(span, index)
 
 
-def _runs(span: Span) -> Iterator[_Run]:
+def _outcome_runs(span: ChunkSpan) -> Iterator[_OutcomeRun]:
     """What became of a span that is resolved, in pieces."""
     end = span.first + span.count
-    for first, last, offset, log_append_ms, error in span.chunk.pieces:
+    for first, last, offset, log_append_ms, error in span.chunk.outcomes:
         begun, ended = max(first, span.first), min(last, end)
         if begun < ended:
             place = offset + begun - first if offset >= 0 else UNKNOWN
-            yield _Run(span.chunk.part.index, ended - begun, place, log_append_ms, error)
+            yield _OutcomeRun(span.chunk.part.index, ended - begun, place, log_append_ms, error)

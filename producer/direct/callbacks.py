@@ -16,7 +16,7 @@ def result_of(done: Future[Any]) -> tuple[Any, PenstockError | None]:
     return (None, error) if error is not None else (done.result(), None)
 
 
-def call(callback: Callable[..., object], *arguments: object) -> None:
+def run_callback(callback: Callable[..., object], *arguments: object) -> None:
     """Call back the application; what it raises is logged."""
     try:
         _ = callback(*arguments)
@@ -24,7 +24,7 @@ def call(callback: Callable[..., object], *arguments: object) -> None:
         log.exception("callback_failed")
 
 
-def call_apart(callback: Callable[..., object], *arguments: object) -> None:
+def run_callback_on_sender(callback: Callable[..., object], *arguments: object) -> None:
     """The same on the producer's own thread, which goes on whatever is raised: `sys.exit` as well."""
     try:
         _ = callback(*arguments)
@@ -32,6 +32,6 @@ def call_apart(callback: Callable[..., object], *arguments: object) -> None:
         log.exception("callback_failed")
 
 
-def report(plugin: str, what: str) -> None:
+def log_plugin_failure(plugin: str, what: str) -> None:
     """Tell of a plug-in that raised, while that is handled."""
     log.exception("plugin_failed plugin=%s call=%s", plugin, what)  # noqa: LOG004

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from ...runtime.clock import monotonic
 
 
-class Wake(Protocol):
+class SenderWaker(Protocol):
     """What is asked of the sender thread."""
 
     @property
@@ -17,20 +17,20 @@ class Wake(Protocol):
     def want_topic(self, topic: str) -> None: ...
 
 
-class Seams(NamedTuple):
+class Environment(NamedTuple):
     """The world as the front sees it. `now`: CLOCK_MONOTONIC seconds; `wall`: ms since 1970, None: the system's clock, read by
-    the kernel; `shared`: the lock of everything here, on which callers wait; `random31`: numbers from 0 to 2^31 - 1; `apart`: makes
+    the kernel; `condition`: the lock of everything here, on which callers wait; `random31`: numbers from 0 to 2^31 - 1; `new_condition`: makes
     a condition of the same lock, for one caller to wait on."""
 
     now: Callable[[], float]
     wall: Callable[[], int] | None
-    shared: threading.Condition
+    condition: threading.Condition
     random31: Callable[[], int]
-    apart: Callable[[], threading.Condition]
+    new_condition: Callable[[], threading.Condition]
 
 
-def real_seams() -> Seams:
+def system_environment() -> Environment:
     """The system's clocks and threads."""
     lock = threading.Lock()
     shared = threading.Condition(lock)
-    return Seams(monotonic, None, shared, lambda: random.getrandbits(31), lambda: threading.Condition(lock))
+    return Environment(monotonic, None, shared, lambda: random.getrandbits(31), lambda: threading.Condition(lock))

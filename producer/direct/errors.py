@@ -14,26 +14,26 @@ from ...api.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
 )
-from ..delivery.outcomes import Failure, Kind
+from ..delivery.outcomes import DeliveryFailure, DeliveryFailureKind
 from ..transactions.states import FailureKind, TransactionFailure
 
 
-def error_of(failure: Failure) -> PenstockError:
+def error_of(failure: DeliveryFailure) -> PenstockError:
     """The exception for what became of records."""
     match failure.kind:
-        case Kind.REFUSED:
+        case DeliveryFailureKind.REFUSED:
             return BrokerError(failure.code, failure.name, failure.message)
-        case Kind.EXPIRED:
+        case DeliveryFailureKind.EXPIRED:
             return ExpiredError(failure.message)
-        case Kind.MAY_BE_WRITTEN:
+        case DeliveryFailureKind.MAY_BE_WRITTEN:
             return ExpiredMayBeWrittenError(failure.message)
-        case Kind.FATAL:
+        case DeliveryFailureKind.FATAL:
             return FatalError(failure.name, failure.message)
-        case Kind.CLOSED:
+        case DeliveryFailureKind.CLOSED:
             return ClosedError(failure.message)
-        case Kind.ABORTED:
+        case DeliveryFailureKind.ABORTED:
             return TransactionAbortedError(failure.name, failure.message)
-        case Kind.FENCED:
+        case DeliveryFailureKind.FENCED:
             return ProducerFencedError(failure.name, failure.message)
 
 
@@ -47,13 +47,13 @@ def error_of_transaction(failure: TransactionFailure) -> PenstockError:
             return CommitFailedError(code, failure.text)
         case FailureKind.ABORTED:
             return TransactionAbortedError(code, failure.text)
-        case FailureKind.REFUSED:
+        case FailureKind.UNAUTHORIZED:
             return InitTransactionsRefusedError(code, failure.text)
         case FailureKind.FENCED:
             return ProducerFencedError(code, failure.text)
-        case FailureKind.FATAL | FailureKind.LOST_TRACK:
+        case FailureKind.FATAL | FailureKind.ILLEGAL_STATE:
             return FatalError(code, failure.text)
-        case FailureKind.UNTOLD:
+        case FailureKind.OUTCOME_UNKNOWN:
             return CommitUnknownError(code, failure.text)
         case FailureKind.CLOSED:
             return ClosedError(failure.text)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ...api.errors import PenstockError
-from ..accumulator.chunk_store import Sealed
-from ..delivery.outcomes import Failure, Outcome
+from ..accumulator.chunk_store import SealedChunk
+from ..delivery.outcomes import DeliveryFailure, DeliveryOutcome
 from ..metadata.cluster import Cluster
 
 
@@ -18,19 +18,19 @@ class FrontPort(Protocol):
         ...
 
     @property
-    def pressed(self) -> frozenset[int]:
+    def nodes_under_pressure(self) -> frozenset[int]:
         """Nodes whose memory somebody waits for: nothing for them is to linger."""
         ...
 
-    def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
+    def drain(self, now: float, *, all_chunks: bool) -> list[SealedChunk]:
         """Chunks that are full or have lingered, sealed in the order of their records; or all there are."""
         ...
 
-    def next_due(self, now: float) -> float | None:
+    def next_deadline(self, now: float) -> float | None:
         """When the next chunk has lingered; None: none is open."""
         ...
 
-    def settle(self, outcomes: Sequence[Outcome]) -> None:
+    def settle(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         """What became of records."""
         ...
 
@@ -42,14 +42,14 @@ class FrontPort(Protocol):
         """The connection on which metadata is asked for has ended. `refused`: and nobody is left who believes who we are."""
         ...
 
-    def weigh(self, waited_s: Callable[[int], float]) -> None:
+    def update_partition_load(self, waited_s: Callable[[int], float]) -> None:
         """Let what waits weigh the choice of partitions. `waited_s`: for how long something for a node could not be sent."""
         ...
 
-    def gate(self, reason: PenstockError | None) -> None:
+    def set_append_error(self, reason: PenstockError | None) -> None:
         """Take no records for this reason, or (None) take them: transactions begin and end."""
         ...
 
-    def ended(self, failure: Failure | None) -> None:
+    def sender_ended(self, failure: DeliveryFailure | None) -> None:
         """The thread is over, by a close (None) or because nothing can be sent any more. What is still open fails."""
         ...

@@ -3,10 +3,10 @@
 from typing import Final, Protocol
 
 from ...api.errors import BufferExhaustedError
-from ..accumulator.buffer_pool import ANY_NODE, Ticket
+from ..accumulator.buffer_pool import ANY_NODE, MemoryWaiter
 
 
-class NotYetError(BufferExhaustedError):
+class WouldBlockError(BufferExhaustedError):
     """The record was not taken: it has to wait for so many bytes for a node, or (None) for its topic. Applications never see this."""
 
     def __init__(self, size: int | None, node: int) -> None:
@@ -15,39 +15,39 @@ class NotYetError(BufferExhaustedError):
         self.node: Final = node
 
 
-class Hurry(Protocol):
+class WouldBlock(Protocol):
     """What a front asks instead of waiting."""
 
-    def topic(self) -> NotYetError:
+    def on_missing_topic(self) -> WouldBlockError:
         """Nothing is known of a topic."""
         ...
 
-    def memory(self, size: int, node: int) -> NotYetError | bool:
+    def on_memory_full(self, size: int, node: int) -> WouldBlockError | bool:
         """There is no memory. True: it has been reserved by another way. Called under the producer's lock."""
         ...
 
 
-class Prepaid:
+class Reservation:
     """Memory that was waited for, ready for the next attempt."""
 
     def __init__(self) -> None:
-        self._ticket: Ticket | None = None
+        self._ticket: MemoryWaiter | None = None
 
-    def lay_down(self, ticket: Ticket | None) -> None:
+    def offer(self, ticket: MemoryWaiter | None) -> None:
         """Have the attempt that follows use what a ticket has reserved."""
         self._ticket = ticket
 
-    def take_back(self) -> Ticket | None:
+    def reclaim(self) -> MemoryWaiter | None:
         """The ticket, if the attempt had no use for it."""
         ticket, self._ticket = self._ticket, None
         return ticket
 
-    def topic(self) -> NotYetError:
-        return NotYetError(None, ANY_NODE)
+    def on_missing_topic(self) -> WouldBlockError:
+        return WouldBlockError(None, ANY_NODE)
 
-    def memory(self, size: int, node: int) -> NotYetError | bool:
+    def on_memory_full(self, size: int, node: int) -> WouldBlockError | bool:
         ticket = self._ticket
         if ticket is not None and ticket.granted and (ticket.size, ticket.node) == (size, node):
             self._ticket = None
             return True
-        return NotYetError(size, node)
+        return WouldBlockError(size, node)

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable
 
-from ..accumulator.partitioners import Queue, Sticky, choices_of, leaders_of
-from .record_accumulator import Rooms
+from ..accumulator.partitioners import QueueSize, StickyPartitioner, choices_of, leaders_of
+from .record_accumulator import RecordAccumulator
 
 
-def weigh(rooms: Rooms, waited_s: Callable[[int], float]) -> None:
+def update_partition_load(rooms: RecordAccumulator, waited_s: Callable[[int], float]) -> None:
     """Let what waits weigh the next choices. `waited_s`: for how long something for a node could not be sent, in seconds.
 
     A partition's queue are its chunks without an outcome: of most a batch is made.
@@ -15,15 +15,15 @@ def weigh(rooms: Rooms, waited_s: Callable[[int], float]) -> None:
     settings = rooms.settings
     timeout_s = settings.partitioner_availability_timeout_ms / 1000
     rack = settings.client_rack if settings.partitioner_rack_aware else ""
-    with rooms.shared:
+    with rooms.condition:
         waiting = Counter(chunk.part for chunk in rooms.unsettled.values())
         for topic in rooms.topics.values():
             view = rooms.cluster.topic(topic.name)
-            if view is None or not isinstance(topic.keyless, Sticky):
+            if view is None or not isinstance(topic.keyless, StickyPartitioner):
                 continue
             leaders = leaders_of(rooms.cluster, view)
             queues = [
-                Queue(
+                QueueSize(
                     leader.partition,
                     waiting[topic.parts[leader.partition]],
                     excluded=0 < timeout_s < waited_s(leader.node),
@@ -33,8 +33,8 @@ def weigh(rooms: Rooms, waited_s: Callable[[int], float]) -> None:
             ]
             weighs = all(part.next_ordinal or waiting[part] for part in topic.parts)
             weighs = weighs or any(queue.excluded for queue in queues)
-            topic.keyless.learn(choices_of(topic.count, leaders, queues if weighs else None, rack))
+            topic.keyless.update(choices_of(topic.count, leaders, queues if weighs else None, rack))
             if topic.keyless.partition != topic.sticky:
                 topic.sticky = topic.keyless.partition
                 topic.allowance = topic.keyless.allowance()
-                topic.used = 0
+                topic.sticky_bytes = 0

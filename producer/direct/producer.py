@@ -14,20 +14,20 @@ from ...api.errors import PenstockError, WaitTimeoutError
 from ...api.metadata import PartitionMetadata
 from ...api.metrics import MetricName
 from ...api.partitioning import Partitioner
-from ...api.plugins import Given, Plugins
+from ...api.plugins import PluginOptions, Plugins
 from ...config.direct import DirectSettings, direct_settings
 from ...runtime.clock import monotonic
-from ..accumulator.partitioners import RoundRobin
-from ..kernel.append import Sends
+from ..accumulator.partitioners import RoundRobinPartitioner
+from ..kernel.append import SendMethods
 from ..network.tls import require_good_files
-from ..telemetry.sensors import Figure
-from .callbacks import report
-from .environment import Seams, real_seams
+from ..telemetry.sensors import MetricValue
+from .callbacks import log_plugin_failure
+from .environment import Environment, system_environment
 from .futures_front import Front
-from .metadata_wait import Thread
-from .plugins import Plugged
+from .metadata_wait import SenderPort
+from .plugins import DirectPluginPipeline
 from .sender_thread import SenderThread
-from .transactions_api import Transactional
+from .transactions_api import TransactionsApi
 
 ATEXIT_S: Final = 5.0
 """How long the end of the program waits for producers that were not closed."""
@@ -35,7 +35,7 @@ ATEXIT_S: Final = 5.0
 _producers: "weakref.WeakSet[DirectProducer]" = weakref.WeakSet()
 
 
-class DirectProducer(Transactional, Sends):
+class DirectProducer(TransactionsApi, SendMethods):
     """Sends records to Kafka from this process, without a daemon. Any thread may use it; callbacks run on its sender thread.
 
     Settings have Kafka's names and defaults, in a mapping or, with underscores, as keywords:
@@ -80,37 +80,37 @@ class DirectProducer(Transactional, Sends):
         require_good_files(self._settings)
         self._partitioner: Final = partitioner
         custom = None if isinstance(partitioner, str) else partitioner
-        given = Given(key_serializer, value_serializer, interceptors, custom)
+        given = PluginOptions(key_serializer, value_serializer, interceptors, custom)
         self._plugins: Final = (
-            Plugins(given, self._settings.model_dump(by_alias=True), report) if given.anything else None
+            Plugins(given, self._settings.model_dump(by_alias=True), log_plugin_failure) if given.has_any else None
         )
         try:
-            self._begin()
+            self._init_process_state()
         except BaseException:
             if self._plugins is not None:
                 _ = self._plugins.close()
             raise
         _producers.add(self)
 
-    def _begin(self) -> None:
+    def _init_process_state(self) -> None:
         """Everything that belongs to this process."""
-        self._rows, self._thread = self._parts(real_seams())
-        self._front = self._rows
-        self._rows.use(self._thread)
+        self._accumulator, self._thread = self._make_front_and_sender(system_environment())
+        self._appender = self._accumulator
+        self._accumulator.connect_sender(self._thread)
         if self._plugins is not None:
-            self._rows.plugins = self._plugins
+            self._accumulator.plugins = self._plugins
             if self._plugins.handles_records:
-                self.plugged = Plugged(self._rows, self._plugins)
+                self.plugin_pipeline = DirectPluginPipeline(self._accumulator, self._plugins)
         self._prepare_transactions()
         # A producer nobody holds any more ends by itself once everything is settled.
         self._finalizer = weakref.finalize(self, self._thread.close, None)
         self._finalizer.atexit = False
 
-    def _parts(self, seams: Seams) -> tuple[Front, Thread]:
+    def _make_front_and_sender(self, seams: Environment) -> tuple[Front, SenderPort]:
         """The two halves, which do not know each other yet."""
         turns = self._partitioner == "round_robin"
         custom = None if isinstance(self._partitioner, str) else self._partitioner
-        front = Front(self._settings, seams, custom, RoundRobin if turns else None)
+        front = Front(self._settings, seams, custom, RoundRobinPartitioner if turns else None)
         front.ignore_keys = turns or self._settings.partitioner_ignore_keys
         return front, SenderThread(self._settings, front, front.arena, front.meters)
 
@@ -124,7 +124,7 @@ class DirectProducer(Transactional, Sends):
             RuntimeError: called by a callback, which would wait for itself.
         """
         self._forbid_callback("flush")
-        self._rows.flush(timeout)
+        self._accumulator.flush(timeout)
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
         """The topic's partitions; waits at most `timeout` seconds, `max.block.ms` by default.
@@ -134,7 +134,7 @@ class DirectProducer(Transactional, Sends):
             MetadataTimeoutError, InvalidTopicError, TopicForbiddenError: why nothing is known of it.
             ClosedError: the producer is closed or cannot go on.
         """
-        return self._rows.partitions(topic, timeout)
+        return self._accumulator.partitions(topic, timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is held, wait for the answers (at most `timeout` seconds), and end.
@@ -149,19 +149,19 @@ class DirectProducer(Transactional, Sends):
         if timeout is not None and timeout < 0:
             raise ValueError(f"a timeout of {timeout} s is negative")
         callback = self._thread.is_current
-        if not self._rows.stop():
+        if not self._accumulator.stop():
             return
         _producers.discard(self)
         if callback:
             self._thread.close(0)
             return
-        if self._rows.started:
-            self._end(timeout)
+        if self._accumulator.started:
+            self._join_sender(timeout)
         failure = None if self._plugins is None else self._plugins.close()
         if failure is not None:
             raise PenstockError(f"a plug-in could not be closed: {failure}") from failure
 
-    def _end(self, timeout: float | None) -> None:
+    def _join_sender(self, timeout: float | None) -> None:
         """Have the thread end, and wait for it."""
         self._thread.close(timeout)
         try:
@@ -190,7 +190,7 @@ class DirectProducer(Transactional, Sends):
         self._forbid_callback("client_instance_id")
         known = self._thread.instance_id(0)
         if known is None:
-            self._rows.begin_thread()
+            self._accumulator.ensure_started()
             known = self._thread.instance_id(timeout)
         if known is None:
             raise WaitTimeoutError(f"no broker has given an id within {timeout} s")
@@ -199,16 +199,16 @@ class DirectProducer(Transactional, Sends):
     def metrics(self) -> dict[MetricName, float]:
         """Every metric as of now, under the names of Kafka's producer (docs/reference/producer-metrics.md). Where there is nothing
         to take a mean or a maximum of, it is NaN."""
-        return {figure.name: figure.value for figure in self.figures()}
+        return {figure.name: figure.value for figure in self.metric_values()}
 
-    def figures(self) -> list[Figure]:
+    def metric_values(self) -> list[MetricValue]:
         """The same with what each metric is, for who shows them elsewhere (`prometheus.Collector`)."""
-        return self._rows.meters.sensors.figures(monotonic())
+        return self._accumulator.meters.sensors.metric_values(monotonic())
 
     @property
     def held_bytes(self) -> int:
         """Memory of records that wait or are on their way, of `buffer.memory`."""
-        return self._rows.pool.reserved_bytes
+        return self._accumulator.pool.reserved_bytes
 
     def __enter__(self) -> Self:
         return self
@@ -222,17 +222,17 @@ class DirectProducer(Transactional, Sends):
 
     def after_fork(self) -> None:
         """In the child: leave the parent's connections alone and be ready to begin with some of its own."""
-        rows, thread = self._rows, self._thread
-        closed = rows.ending is not None
+        rows, thread = self._accumulator, self._thread
+        closed = rows.closed_error is not None
         _ = self._finalizer.detach()
-        self._begin()
+        self._init_process_state()
         if closed:
-            _ = self._rows.stop()
-        rows.orphan()
-        thread.forget()
+            _ = self._accumulator.stop()
+        rows.fail_after_fork()
+        thread.after_fork()
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     for producer in list(_producers):
         producer.after_fork()
 
@@ -243,5 +243,5 @@ def _at_exit() -> None:
         producer.close(max(0.0, deadline - time.monotonic()))
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)
 _ = atexit.register(_at_exit)

@@ -1,7 +1,7 @@
 """Where the direct producer's records are put: topics and their partitions, chunks and the memory for them.
 
 The kernel writes rows and calls here when something happens that is not every record's: `open`, `grow`, `close` and `rotate`
-under the producer's lock, the rest without it. The sender thread seals what is due (`take_due`): slices of the arena, with ordinals.
+under the producer's lock, the rest without it. The sender thread seals what is due (`drain`): slices of the arena, with ordinals.
 """
 
 import math
@@ -12,111 +12,111 @@ from typing import Final
 
 from ...api.errors import BufferExhaustedError, ClosedError, PenstockError, RecordTooLargeError
 from ...api.metadata import PartitionMetadata
-from ...api.partitioning import Partitioner, chosen
+from ...api.partitioning import Partitioner, choose_partition
 from ...config.direct import DirectSettings
 from ...runtime.clock import wall_ms
 from ...wire.slices import CRC_FROM, HEADER, HEADER_BYTES, OWN_TIMESTAMPS, VERSION, crc_prefix
-from ..accumulator.budgets import shares
+from ..accumulator.budgets import budgets_by_node
 from ..accumulator.buffer_pool import ANY_NODE, BufferPool
-from ..accumulator.chunk_store import Arena, Sealed
-from ..accumulator.partitioners import Keyless, Sticky, choices_of, leaders_of
-from ..kernel.chunks import Chunk, Part, Topic
+from ..accumulator.chunk_store import ChunkStore, SealedChunk
+from ..accumulator.partitioners import KeylessPartitioner, StickyPartitioner, choices_of, leaders_of
+from ..kernel.chunks import AccumulatorPartition, AccumulatorTopic, Chunk
 from ..metadata.cluster import Cluster, TopicView
 from ..records.batch_builder import crc32c
-from .environment import Seams, Wake
-from .nonblocking import Hurry
-from .turns import Turns
+from .environment import Environment, SenderWaker
+from .nonblocking import WouldBlock
+from .turns import SendGuard
 
-OPEN_BYTES: Final = 512
+FIRST_CHUNK_BYTES: Final = 512
 """A partition's first chunk begins with so much; later ones as large as the one before them."""
-USED_S: Final = 5.0
+TOPIC_USE_INTERVAL_S: Final = 5.0
 """How often a topic is said to be in use."""
 WAIT_MAX_S: Final = 3600.0
-EVADE_S: Final = 0.1
+MEMORY_RECHECK_S: Final = 0.1
 """How often keyless records that wait for memory look whether another node has some."""
 
 
-class Rooms(Turns):
+class RecordAccumulator(SendGuard):
     """See the module."""
 
     def __init__(
         self,
         settings: DirectSettings,
-        seams: Seams,
+        seams: Environment,
         partitioner: Partitioner | None,
-        keyless: Callable[[], Keyless] | None,
+        keyless: Callable[[], KeylessPartitioner] | None,
     ) -> None:
         self.settings: Final = settings
-        self.seams: Final = seams
-        self.shared: Final = seams.shared
+        self.environment: Final = seams
+        self.condition: Final = seams.condition
         self.topics = {}
-        self.acquire, self.release = seams.shared.acquire, seams.shared.release
+        self.acquire, self.release = seams.condition.acquire, seams.condition.release
         self.refusal = None
-        self.turn = 0
-        self.ending: ClosedError | None = None
+        self.transaction_epoch = 0
+        self.closed_error: ClosedError | None = None
         """Why no record is ever taken again; else `refusal` may come and go with transactions."""
-        self.wall = seams.wall
+        self.wall_clock = seams.wall
         self.partitioner = partitioner
-        self.stir = False
+        self.wake_needed = False
         self.ignore_keys = settings.partitioner_ignore_keys
-        self.weak = settings.acks != "-1"
-        self.record_max = min(settings.max_request_size, settings.buffer_memory)
+        self.single_replica = settings.acks != "-1"
+        self.record_bytes_max = min(settings.max_request_size, settings.buffer_memory)
         self.pool: Final = BufferPool(max(settings.buffer_memory, settings.batch_size), settings.batch_size)
-        self.arena: Final = Arena(settings.batch_size, settings.buffer_memory)
+        self.arena: Final = ChunkStore(settings.batch_size, settings.buffer_memory)
         self.cluster = Cluster()
         self.unsettled: Final[dict[int, Chunk]] = {}
         """Chunks with records whose futures are not done, oldest first."""
         self.last_serial = -1
         self.flushes = 0
-        self.hurry: Hurry | None = None  # what is asked where callers are never held up
-        self._wake: Wake | None = None
-        self._keyless: Final = keyless or (lambda: Sticky(max(1, settings.batch_size), seams.random31))
+        self.would_block: WouldBlock | None = None  # what is asked where callers are never held up
+        self._waker: SenderWaker | None = None
+        self._make_keyless: Final = keyless or (lambda: StickyPartitioner(max(1, settings.batch_size), seams.random31))
         self._linger_s: Final = settings.linger_ms / 1000
         self._max_block_s: Final = min(settings.max_block_ms / 1000, threading.TIMEOUT_MAX)
-        self._parts: Final[dict[tuple[str, int], Part]] = {}
-        self._prefixes: Final[dict[Part, int]] = {}
-        self._open: Final[dict[Part, None]] = {}
+        self._parts: Final[dict[tuple[str, int], AccumulatorPartition]] = {}
+        self._crc_prefixes: Final[dict[AccumulatorPartition, int]] = {}
+        self._open: Final[dict[AccumulatorPartition, None]] = {}
         self._full: list[Chunk] = []
         self._sealed_at = -math.inf
         self._steady = False
         """The last chunk began within a linger's time of the sealing before it."""
-        self._watched = False
+        self._sender_scheduled = False
         """The sender thread looks here before a chunk that begins now has lingered."""
-        self._leading: set[int] = set()
+        self._leader_nodes: set[int] = set()
 
     @property
-    def thread(self) -> Wake:
+    def thread(self) -> SenderWaker:
         """The sender thread."""
-        assert self._wake is not None, "the front has no sender thread"
-        return self._wake
+        assert self._waker is not None, "the front has no sender thread"
+        return self._waker
 
-    def gate(self, reason: PenstockError | None) -> None:
+    def set_append_error(self, reason: PenstockError | None) -> None:
         """Take no records for this reason, or (None) take them: they come between two transactions, or in one. What was taken
         before is not held for company any more."""
-        with self.shared:
-            if self.ending is None:
+        with self.condition:
+            if self.closed_error is None:
                 if reason is None and self.refusal is not None:
-                    self.turn += 1
+                    self.transaction_epoch += 1
                 self.refusal = reason
                 if reason is not None:
                     self.close_all()
 
-    def attach(self, thread: Wake) -> None:
+    def set_waker(self, thread: SenderWaker) -> None:
         """Both need each other: the thread is made with the front, then shown to it."""
-        self._wake = thread
+        self._waker = thread
 
-    def rouse(self) -> None:
+    def wake_sender(self) -> None:
         """The sender thread has something to do."""
-        self.stir = False
+        self.wake_needed = False
         self.thread.wake()
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
-    def place(self, name: str, view: TopicView) -> Topic:
+    def update_topic(self, name: str, view: TopicView) -> AccumulatorTopic:
         """The topic as the snapshot has it; under the lock."""
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics[name] = Topic(name, self._keyless())
+            topic = self.topics[name] = AccumulatorTopic(name, self._make_keyless())
         for index in range(topic.count, view.partition_count):
             topic.parts.append(self._part(name, index))
         topic.count = view.partition_count
@@ -124,62 +124,62 @@ class Rooms(Turns):
         led = {leader.partition: leader.node for leader in leaders}
         for part in topic.parts:
             part.node = led.get(part.index, ANY_NODE)
-        if not self._leading.issuperset(led.values()):
-            self.share_out()
+        if not self._leader_nodes.issuperset(led.values()):
+            self.update_budgets()
         rack = self.settings.client_rack if self.settings.partitioner_rack_aware else ""
-        topic.keyless.learn(choices_of(topic.count, leaders, None, rack))
+        topic.keyless.update(choices_of(topic.count, leaders, None, rack))
         topic.sticky = topic.keyless.partition
         topic.allowance = topic.keyless.allowance()
         return topic
 
-    def _part(self, name: str, index: int) -> Part:
+    def _part(self, name: str, index: int) -> AccumulatorPartition:
         """Partitions keep their ordinals, whether or not the topic is forgotten in between."""
         part = self._parts.get((name, index))
         if part is None:
-            part = self._parts[name, index] = Part(self, name, index)
+            part = self._parts[name, index] = AccumulatorPartition(self, name, index)
             part.sealed = deque()
-            self._prefixes[part] = crc32c(crc_prefix(name, index))
+            self._crc_prefixes[part] = crc32c(crc_prefix(name, index))
         return part
 
-    def share_out(self) -> None:
+    def update_budgets(self) -> None:
         """Budgets for the nodes that lead partitions of topics in use; chunks stay charged where they are."""
         leading = {part.node for topic in self.topics.values() for part in topic.parts} - {ANY_NODE}
-        if leading != self._leading:
-            self._leading = leading
-            self.pool.share_out(shares(self.pool.total_bytes, self.record_max, leading))
+        if leading != self._leader_nodes:
+            self._leader_nodes = leading
+            self.pool.share_out(budgets_by_node(self.pool.total_bytes, self.record_bytes_max, leading))
 
-    def _payer(self, part: Part) -> int:
+    def _charged_node(self, part: AccumulatorPartition) -> int:
         """The node that a chunk of the partition counts for, if it has a budget."""
         return part.node if self.pool.has_budget(part.node) else ANY_NODE
 
-    def part_at(self, name: str, index: int) -> Part:
+    def part_at(self, name: str, index: int) -> AccumulatorPartition:
         """A partition that had records."""
         return self._parts[name, index]
 
-    def rotate(self, topic: Topic, full: bool) -> None:
-        """The sticky partition got `used` bytes; `full`: no chunk of it is open."""
+    def rotate(self, topic: AccumulatorTopic, full: bool) -> None:
+        """The sticky partition got `sticky_bytes` bytes; `full`: no chunk of it is open."""
         keyless = topic.keyless
-        keyless.appended(topic.used, all_batches_full=full)
-        topic.used = 0
+        keyless.appended(topic.sticky_bytes, all_batches_full=full)
+        topic.sticky_bytes = 0
         topic.sticky = keyless.partition
         topic.allowance = keyless.allowance()
 
-    def ask_partitioner(self, topic: Topic, key: bytes | None, value: bytes | None) -> int:
+    def ask_partitioner(self, topic: AccumulatorTopic, key: bytes | None, value: bytes | None) -> int:
         """The application's choice, -1 where it leaves it to us.
 
         Raises:
             TypeError, ValueError: its answer is no partition of the topic.
         """
         assert self.partitioner is not None
-        index = chosen(self.partitioner, topic.name, key, value, self.partitions_of(topic.name))
+        index = choose_partition(self.partitioner, topic.name, key, value, self.partitions_of(topic.name))
         if index is not None and index >= len(topic.parts):
-            with self.shared:  # found again, larger, while the application chose
+            with self.condition:  # found again, larger, while the application chose
                 topic.parts += [self._part(topic.name, i) for i in range(len(topic.parts), index + 1)]
         return -1 if index is None else index
 
-    def ask_for_each(
+    def ask_partitioner_for_each(
         self,
-        topic: Topic,
+        topic: AccumulatorTopic,
         keys: Sequence[bytes | None] | None,
         values: Sequence[bytes | None],
         wanted: Sequence[int | None] | None,
@@ -210,7 +210,9 @@ class Rooms(Turns):
 
     # --- chunks, under the lock --------------------------------------------------------------------------------------
 
-    def open(self, part: Part, row: int, began: float | None, keyless: Topic | None) -> PenstockError | None:
+    def open(
+        self, part: AccumulatorPartition, row: int, began: float | None, keyless: AccumulatorTopic | None
+    ) -> PenstockError | None:
         """Begin a chunk with room for a row; waits for memory, without the lock. Without one there is another chunk by then, or
         `keyless` has left the partition for one whose node has memory. An error: there was none in time.
 
@@ -222,15 +224,15 @@ class Rooms(Turns):
             self.refuse()
         need = HEADER_BYTES + row
         limit = max(self.settings.batch_size, need)
-        size = max(need, min(limit, part.open_bytes or OPEN_BYTES))
-        node = self._payer(part)
+        size = max(need, min(limit, part.initial_chunk_bytes or FIRST_CHUNK_BYTES))
+        node = self._charged_node(part)
         while not self.pool.try_reserve(size, node):
             size = need
             if self.pool.try_reserve(size, node):
                 break
-            if keyless is not None and self._evade(keyless, size):
+            if keyless is not None and self._leave_full_node(keyless, size):
                 return None
-            began = self.seams.now() if began is None else began
+            began = self.environment.now() if began is None else began
             got = self._wait_for_memory(size, node, began, keyless)
             if got is not True:
                 return got or None
@@ -241,91 +243,92 @@ class Rooms(Turns):
             if part.chunk is None:
                 break
             self.pool.release(size, node)
-            if part.chunk.end + row <= part.chunk.room or self.grow(part.chunk, row):
+            if part.chunk.end + row <= part.chunk.capacity or self.grow(part.chunk, row):
                 return None
         self._begin(part, size, node, limit)
         return None
 
-    def _begin(self, part: Part, size: int, node: int, limit: int) -> None:
+    def _begin(self, part: AccumulatorPartition, size: int, node: int, limit: int) -> None:
         chunk = Chunk(part)
         chunk.limit = limit
-        chunk.charge = size
+        chunk.reserved_bytes = size
         chunk.node = node
         chunk.use(self.arena.make(size))
-        chunk.created = self.seams.now()
+        chunk.created = self.environment.now()
         self.last_serial += 1
         chunk.serial = self.last_serial
         self.unsettled[chunk.serial] = chunk
         part.chunk = chunk
         if not self._open:
             self._steady = chunk.created < self._sealed_at + self._linger_s
-            if not self._watched:
-                self.stir = True
+            if not self._sender_scheduled:
+                self.wake_needed = True
         self._open[part] = None
         topic = self.topics.get(part.topic)
-        if topic is not None and chunk.created - topic.used_at > USED_S:
+        if topic is not None and chunk.created - topic.used_at > TOPIC_USE_INTERVAL_S:
             topic.used_at = chunk.created
             self.thread.want_topic(part.topic)
 
     def _wait_for_memory(
-        self, size: int, node: int, began: float | None, keyless: Topic | None
+        self, size: int, node: int, began: float | None, keyless: AccumulatorTopic | None
     ) -> PenstockError | bool:
         """True: it is reserved. False: the records of `keyless` go elsewhere. An error: there was none in time."""
-        now = self.seams.now()
+        now = self.environment.now()
         if self.thread.is_current:
             return BufferExhaustedError("the producer's memory is full, and a callback cannot wait for it")
-        if self.hurry is not None:
-            return self.hurry.memory(size, node)
+        if self.would_block is not None:
+            return self.would_block.on_memory_full(size, node)
         left = self._max_block_s if began is None else max(0.0, began + self._max_block_s - now)
-        pause_s = WAIT_MAX_S if keyless is None or not self.pool.has_budget(node) else EVADE_S
+        pause_s = WAIT_MAX_S if keyless is None or not self.pool.has_budget(node) else MEMORY_RECHECK_S
         # Whoever has to go on waiting is not woken for what another one gets.
-        woken = self.seams.apart()
+        woken = self.environment.new_condition()
         try:
             with self.pool.reserve(size, node, now=now, max_wait_s=left, wake=woken.notify) as ticket:
-                self._close_wanted()
-                self.rouse()
+                self._close_chunks_under_pressure()
+                self.wake_sender()
                 while not ticket.poll(now):
-                    if keyless is not None and self._evade(keyless, size):
+                    if keyless is not None and self._leave_full_node(keyless, size):
                         ticket.cancel()
                         return False
                     _ = woken.wait(min(pause_s, ticket.deadline - now))
-                    now = self.seams.now()
+                    now = self.environment.now()
         except BufferExhaustedError as error:
             return error
         return True
 
-    def _evade(self, topic: Topic, size: int) -> bool:
+    def _leave_full_node(self, topic: AccumulatorTopic, size: int) -> bool:
         """Have keyless records leave a node without memory for one that has some; its partitions come back when queues are
         weighed."""
         settings, view = self.settings, self.cluster.topic(topic.name)
-        adapts = settings.partitioner_adaptive_partitioning_enable and isinstance(topic.keyless, Sticky)
+        adapts = settings.partitioner_adaptive_partitioning_enable and isinstance(topic.keyless, StickyPartitioner)
         adapts = adapts and not self.pool.closed
-        if view is None or not adapts or not any(self.pool.spare(node) >= size for node in self._leading):
+        if view is None or not adapts or not any(self.pool.reservable_for(node) >= size for node in self._leader_nodes):
             return False
         with_room = [
             leader
             for leader in leaders_of(self.cluster, view)
-            if leader.partition < topic.count and self.pool.spare(self._payer(topic.parts[leader.partition])) >= size
+            if leader.partition < topic.count
+            and self.pool.reservable_for(self._charged_node(topic.parts[leader.partition])) >= size
         ]
         if not with_room:
             return False
         rack = settings.client_rack if settings.partitioner_rack_aware else ""
-        topic.keyless.learn(choices_of(topic.count, with_room, None, rack))
+        topic.keyless.update(choices_of(topic.count, with_room, None, rack))
         topic.sticky = topic.keyless.partition
         topic.allowance = topic.keyless.allowance()
-        topic.used = 0
+        topic.sticky_bytes = 0
         return True
 
     def grow(self, chunk: Chunk, row: int) -> bool:
         """Room for one more row. False: the chunk is closed, it is full or there is no memory for more of it."""
         need = chunk.end + row
         if need <= chunk.limit:
-            for size in (min(chunk.limit, max(need, 2 * chunk.charge)), need):
-                if self.pool.try_reserve(size - chunk.charge, chunk.node):
+            for size in (min(chunk.limit, max(need, 2 * chunk.reserved_bytes)), need):
+                if self.pool.try_reserve(size - chunk.reserved_bytes, chunk.node):
                     data = self.arena.make(size)
                     assert chunk.data is not None
                     data[: chunk.end] = memoryview(chunk.data)[: chunk.end]
-                    chunk.charge = size
+                    chunk.reserved_bytes = size
                     chunk.use(data)
                     return True
         self.close(chunk)
@@ -335,11 +338,11 @@ class Rooms(Turns):
         """No row comes in any more; the sender thread seals it."""
         part = chunk.part
         part.chunk = None
-        part.open_bytes = min(self.settings.batch_size, max(OPEN_BYTES, 1 << chunk.end.bit_length()))
-        chunk.room = 0
+        part.initial_chunk_bytes = min(self.settings.batch_size, max(FIRST_CHUNK_BYTES, 1 << chunk.end.bit_length()))
+        chunk.capacity = 0
         del self._open[part]
         self._full.append(chunk)
-        self.stir = True
+        self.wake_needed = True
 
     def close_all(self) -> None:
         """Nothing waits for company any more."""
@@ -347,12 +350,12 @@ class Rooms(Turns):
             assert part.chunk is not None
             self.close(part.chunk)
 
-    def _close_wanted(self) -> None:
+    def _close_chunks_under_pressure(self) -> None:
         """Those whose memory somebody waits for do not wait for company."""
-        wanting = self.pool.wanting
+        wanting = self.pool.waiting_nodes
         for part in list(self._open):
             assert part.chunk is not None
-            if _is_wanted(part.chunk, wanting):
+            if _frees_wanted_memory(part.chunk, wanting):
                 self.close(part.chunk)
 
     # --- the sender thread -------------------------------------------------------------------------------------------
@@ -360,50 +363,50 @@ class Rooms(Turns):
     @property
     def flushing(self) -> bool:
         """Whether nothing is to be held for company: somebody flushes, closes, or waits for memory that is no node's own."""
-        return self.flushes > 0 or self.ending is not None or ANY_NODE in self.pool.wanting
+        return self.flushes > 0 or self.closed_error is not None or ANY_NODE in self.pool.waiting_nodes
 
     @property
-    def pressed(self) -> frozenset[int]:
+    def nodes_under_pressure(self) -> frozenset[int]:
         """Nodes whose records are not to be held for company: somebody waits for their memory (BUF-14)."""
-        return self.pool.wanting
+        return self.pool.waiting_nodes
 
-    def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
+    def drain(self, now: float, *, all_chunks: bool) -> list[SealedChunk]:
         """Seal the chunks that are full or have waited long enough."""
-        with self.shared:
+        with self.condition:
             if all_chunks or self.flushing:
                 self.close_all()
-            elif self.pool.wanting:
-                self._close_wanted()
+            elif self.pool.waiting_nodes:
+                self._close_chunks_under_pressure()
             for part in list(self._open):
                 assert part.chunk is not None
                 if part.chunk.created + self._linger_s > now:
                     break
                 self.close(part.chunk)
             taken, self._full = self._full, []
-            self.stir = False
-            self._watched = True
+            self.wake_needed = False
+            self._sender_scheduled = True
             if taken:
                 self._sealed_at = now
             for chunk in taken:
                 if chunk.count == 0:
                     # Its first record was never written: the caller was interrupted.
                     del self.unsettled[chunk.serial]
-                    self.pool.release(chunk.charge, chunk.node)
+                    self.pool.release(chunk.reserved_bytes, chunk.node)
         if not taken:
             return []
-        wall = wall_ms() if self.wall is None else self.wall()
+        wall = wall_ms() if self.wall_clock is None else self.wall_clock()
         return [self._seal(chunk, wall) for chunk in taken if chunk.count]
 
-    def next_due(self, now: float) -> float | None:
-        """When `take_due` is to be called, which is promised by asking; None: not before the thread is woken."""
-        with self.shared:
-            self._watched = True
+    def next_deadline(self, now: float) -> float | None:
+        """When `drain` is to be called, which is promised by asking; None: not before the thread is woken."""
+        with self.condition:
+            self._sender_scheduled = True
             if self._full or (self._open and self.flushing):
                 return now
-            wanting = self.pool.wanting
+            wanting = self.pool.waiting_nodes
             for part in self._open if wanting else ():
                 assert part.chunk is not None
-                if _is_wanted(part.chunk, wanting):
+                if _frees_wanted_memory(part.chunk, wanting):
                     return now
             for part in self._open:
                 assert part.chunk is not None
@@ -412,23 +415,23 @@ class Rooms(Turns):
             if self._steady and now < again:
                 # The next chunk is going to begin any moment, and answers bring the thread here until then: nobody need wake it.
                 return again
-            self._watched = False
+            self._sender_scheduled = False
         return None
 
-    def _seal(self, chunk: Chunk, wall: int) -> Sealed:
+    def _seal(self, chunk: Chunk, wall: int) -> SealedChunk:
         """Number the records, in the order of `send`, and complete the slice."""
         part = chunk.part
         chunk.first = part.next_ordinal
-        chunk.held = chunk.count
+        chunk.unreleased = chunk.count
         part.next_ordinal += chunk.count
         data, end = chunk.seal(), chunk.end
         fields = (VERSION, OWN_TIMESTAMPS, 0, chunk.first, chunk.count, end - HEADER_BYTES)
         HEADER.pack_into(data, 0, 0, *fields, wall, chunk.base_ts, chunk.max_ts)
-        crc = crc32c(memoryview(data)[CRC_FROM:end], self._prefixes[part])
+        crc = crc32c(memoryview(data)[CRC_FROM:end], self._crc_prefixes[part])
         data[:CRC_FROM] = crc.to_bytes(CRC_FROM, "little")
         part.sealed.append(chunk)
         chunk.segment = self.arena.put(data, end)
-        return Sealed(
+        return SealedChunk(
             part.topic,
             part.index,
             chunk.segment,
@@ -440,6 +443,6 @@ class Rooms(Turns):
         )
 
 
-def _is_wanted(chunk: Chunk, wanting: frozenset[int]) -> bool:
+def _frees_wanted_memory(chunk: Chunk, wanting: frozenset[int]) -> bool:
     """Whether those who wait can use its memory; what no node pays for came out of everybody's reserve."""
     return bool(wanting) and (chunk.node in wanting or ANY_NODE in wanting or chunk.node == ANY_NODE)

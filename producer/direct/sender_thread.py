@@ -17,40 +17,44 @@ from ...config.direct import DirectSettings
 from ...runtime import logs
 from ...runtime.clock import monotonic, thread_seconds, wall_ms
 from ...runtime.loop import READ, Loop
-from ..accumulator.chunk_store import Arena
-from ..delivery.outcomes import Failed, Failure, Kind, Outcome
+from ..accumulator.chunk_store import ChunkStore
+from ..delivery.outcomes import DeliveryFailure, DeliveryFailureKind, DeliveryOutcome, Failed
 from ..metadata.client import Metadata
 from ..metadata.cluster import ClusterChange
 from ..network.socket_options import Security, control_options, produce_options, security_of
 from ..records.batch_builder import self_check
-from ..sender.broker_link import LinkRules, Links
-from ..telemetry.metrics import Meters
-from ..telemetry.push import InstanceId, Pusher
-from ..transactions.delivery import TransactionalJoined
-from .assembly import joined_of, link_rules_of
+from ..sender.broker_link import BrokerLinks, LinkRules
+from ..telemetry.metrics import ProducerMetrics
+from ..telemetry.push import ClientInstanceId, TelemetryPusher
+from ..transactions.delivery import TransactionalDelivery
+from .assembly import make_delivery, make_link_rules
 from .front_port import FrontPort
-from .transactions_thread import Replies, Transactions
+from .transactions_thread import CrossThreadCalls, Transactions
 
 AnswerT = TypeVar("AnswerT")
 
-_WALL_S: Final = 1.0
-_WEIGH_S: Final = 0.1
+_WALL_SYNC_S: Final = 1.0
+_LOAD_UPDATE_S: Final = 0.1
 """How often what waits for partitions is looked at, in rounds that something else asked for."""
-_FAULT: Final = Failure(Kind.FATAL, -1, "SENDER_FAILED", "the sender thread ended by a fault of its own; see the log")
-_CLOSED: Final = Failure(Kind.CLOSED, -1, "PRODUCER_CLOSED", "the producer was closed forcefully before this was sent")
+_FAULT: Final = DeliveryFailure(
+    DeliveryFailureKind.FATAL, -1, "SENDER_FAILED", "the sender thread ended by a fault of its own; see the log"
+)
+_CLOSED: Final = DeliveryFailure(
+    DeliveryFailureKind.CLOSED, -1, "PRODUCER_CLOSED", "the producer was closed forcefully before this was sent"
+)
 
 
 class SenderThread:
-    """See the module. `start` makes everything that has a descriptor; nothing is left of it when `ended` was told."""
+    """See the module. `start` makes everything that has a descriptor; nothing is left of it when `sender_ended` was told."""
 
-    def __init__(self, settings: DirectSettings, front: FrontPort, arena: Arena, meters: Meters) -> None:
+    def __init__(self, settings: DirectSettings, front: FrontPort, arena: ChunkStore, meters: ProducerMetrics) -> None:
         self._settings: Final = settings
         self._front: Final = front
         self._arena: Final = arena
         self._meters: Final = meters
-        self._instance: Final = InstanceId()
+        self._instance: Final = ClientInstanceId()
         self._commands: deque[Callable[[], None]] = deque()
-        self._replies: Final = Replies()
+        self._replies: Final = CrossThreadCalls()
         self._engine: _Engine | None = None
         self._thread: threading.Thread | None = None
         self._wake_fd = -1
@@ -66,7 +70,7 @@ class SenderThread:
         """
         self_check(thread_seconds)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        commands = self._take_commands
+        commands = self._run_commands
         self._engine = _Engine(
             self._settings, self._front, self._arena, self._wake_fd, commands, self._meters, self._instance
         )
@@ -84,18 +88,18 @@ class SenderThread:
 
     def want_topic(self, topic: str) -> None:
         """Keep this topic's metadata; to be said again now and then while it is in use."""
-        self._tell(lambda engine: engine.metadata.want(topic))
+        self._enqueue_command(lambda engine: engine.metadata.want(topic))
 
     def request_topic(self, topic: str) -> None:
         """What is known of the topic does not do: ask again."""
-        self._tell(lambda engine: engine.metadata.request(topic))
+        self._enqueue_command(lambda engine: engine.metadata.request(topic))
 
     def close(self, timeout_s: float | None) -> None:
         """End when everything is resolved, at the latest after so long (None: however long it takes); 0: at once. Does not
         wait for it."""
-        self._tell(lambda engine: engine.close(timeout_s))
+        self._enqueue_command(lambda engine: engine.close(timeout_s))
 
-    def transact(self, question: Callable[[Transactions], AnswerT], timeout_s: float) -> AnswerT:
+    def call_transactions(self, question: Callable[[Transactions], AnswerT], timeout_s: float) -> AnswerT:
         """Have the thread do something about transactions, and return what came of it.
 
         Raises:
@@ -106,13 +110,15 @@ class SenderThread:
         assert engine is not None, "not started"
         transactions = engine.transactions
         assert transactions is not None, "a producer without a transactional id"
-        return self._replies.ask(
-            lambda command: self._tell(lambda _: command()), lambda: question(transactions), timeout_s
+        return self._replies.call(
+            lambda command: self._enqueue_command(lambda _: command()), lambda: question(transactions), timeout_s
         )
 
-    def doom(self, error: PenstockError) -> None:
+    def mark_abortable(self, error: PenstockError) -> None:
         """A record was not taken: the transaction it was meant for, if there is one, can only be aborted."""
-        self._tell(lambda engine: None if engine.transactions is None else engine.transactions.doom(error))
+        self._enqueue_command(
+            lambda engine: None if engine.transactions is None else engine.transactions.mark_abortable(error)
+        )
 
     @property
     def is_current(self) -> bool:
@@ -130,7 +136,7 @@ class SenderThread:
         """What brokers call this producer in the metrics they collect; None: not known within so long."""
         return self._instance.wait(min(timeout_s, threading.TIMEOUT_MAX))
 
-    def forget(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child, where the thread does not exist: let go of its descriptors."""
         if self._engine is not None:
             self._engine.abandon()
@@ -138,7 +144,7 @@ class SenderThread:
         self._thread = None
         self._close_wake()
 
-    def _tell(self, command: "Callable[[_Engine], None]") -> None:
+    def _enqueue_command(self, command: "Callable[[_Engine], None]") -> None:
         engine = self._engine
         if engine is not None:
             self._commands.append(lambda: command(engine))
@@ -149,11 +155,11 @@ class SenderThread:
     def topic_of(self, number: int) -> tuple[str, int]:
         """Topic and index of a partition number in an outcome."""
         assert self._engine is not None, "not started"
-        return self._engine.joined.topic_of(number)
+        return self._engine.delivery.topic_of(number)
 
     def _run(self) -> None:
         assert self._engine is not None
-        failure: Failure | None = _FAULT
+        failure: DeliveryFailure | None = _FAULT
         try:
             failure = self._engine.run()
         finally:
@@ -162,10 +168,10 @@ class SenderThread:
             try:
                 self._engine.end()
             finally:
-                self._front.ended(failure)
-                self._replies.end()
+                self._front.sender_ended(failure)
+                self._replies.close()
 
-    def _take_commands(self) -> None:
+    def _run_commands(self) -> None:
         self._awake = False
         while self._commands:
             self._commands.popleft()()
@@ -187,21 +193,21 @@ class _Engine:
         self,
         settings: DirectSettings,
         front: FrontPort,
-        arena: Arena,
+        arena: ChunkStore,
         wake_fd: int,
         commands: Callable[[], None],
-        meters: Meters,
-        instance: InstanceId,
+        meters: ProducerMetrics,
+        instance: ClientInstanceId,
     ) -> None:
         self._front: Final = front
         self._meters: Final = meters
         self._commands: Final = commands
         self._wake_fd: Final = wake_fd
         self._log: Final = logs.get()
-        for caution in settings.cautions():
+        for caution in settings.warnings():
             self._log.warning("doubtful_setting", what=caution)
         self._loop: Final = Loop()
-        self.joined: Final = joined_of(settings, arena, self._trouble_with)
+        self.delivery: Final = make_delivery(settings, arena, self._connection_problem)
         security = security_of(settings)
         self.metadata: Final = Metadata(
             self._loop,
@@ -209,47 +215,47 @@ class _Engine:
             on_change=self._cluster_changed,
             rng=random.random,
             on_producer_id=self._producer_id_known,
-            on_producer_id_refused=self.joined.producer_id_refused,
-            on_update=self._cluster_told,
+            on_producer_id_refused=self.delivery.producer_id_refused,
+            on_update=self._metadata_updated,
             on_lost=lambda reason, refused: front.brokers_lost(reason, refused=refused),
-            in_use=self.joined.topics_in_use,
+            in_use=self.delivery.topics_in_use,
             topic_settings=False,
             watch=meters,
             security=security,
         )
-        rules = link_rules_of(settings, meters, random.random)
+        rules = make_link_rules(settings, meters, random.random)
         options = produce_options(settings, acks=rules.acks, security=security)
-        self._links: Final = Links(self._loop, options, rules, self.joined.table, self.joined.journal)
+        self._links: Final = BrokerLinks(self._loop, options, rules, self.delivery.table, self.delivery.journal)
         self.transactions: Final = self._transactions(settings, rules, security)
-        self._telemetry: Final = Pusher(
+        self._telemetry: Final = TelemetryPusher(
             self._loop,
             settings,
             self.metadata,
-            meters.sensors.figures,
+            meters.sensors.metric_values,
             instance,
             options=control_options(settings, security=security),
             watch=meters,
             rng=random.random,
         )
-        self.joined.table.on_retry = self._retried
+        self.delivery.table.on_retry = self._retried
         meters.sensors.gauge("requests-in-flight", self._in_flight)
         meters.sensors.gauge("metadata-age", self._metadata_age)
         self._metadata_at = math.nan
-        self._id_asked = False
+        self._producer_id_requested = False
         self._closing = False
         self._close_at = math.inf
-        self._told_wall_at = -math.inf
-        self._weigh_at = -math.inf if settings.partitioner_adaptive_partitioning_enable else math.inf
+        self._wall_synced_at = -math.inf
+        self._load_update_at = -math.inf if settings.partitioner_adaptive_partitioning_enable else math.inf
         self._loop.add(wake_fd, READ, self._woken)
-        self._loop.add_upkeep(self._round)
+        self._loop.add_upkeep(self._run_once)
 
     def _transactions(self, settings: DirectSettings, rules: LinkRules, security: Security) -> Transactions | None:
-        if not isinstance(self.joined, TransactionalJoined):
+        if not isinstance(self.delivery, TransactionalDelivery):
             return None
         return Transactions(
             self._loop,
             settings,
-            self.joined,
+            self.delivery,
             rules,
             self._front,
             submit=lambda: self._submit(monotonic()),
@@ -259,23 +265,23 @@ class _Engine:
             security=security,
         )
 
-    def run(self) -> Failure | None:
+    def run(self) -> DeliveryFailure | None:
         """Until closed, or until nothing can be sent any more: then why."""
         self._loop.run()
-        return None if self._closing else self.joined.failure
+        return None if self._closing else self.delivery.failure
 
     def end(self) -> None:
         """Close everything."""
         if self.transactions is not None:
             self.transactions.end()
-        self._telemetry.end()
+        self._telemetry.close()
         self._links.close()
         self.metadata.close()
         self._loop.close()
 
     def abandon(self) -> None:
         """In a forked child: close what is ours, and leave the parent's loop as it is."""
-        self._loop.abandon()
+        self._loop.close_after_fork()
         self.end()
 
     def close(self, timeout_s: float | None) -> None:
@@ -285,12 +291,12 @@ class _Engine:
         if timeout_s is not None and timeout_s <= 0:
             self._close_at = now
             self._submit(now)
-            self.joined.abort(_CLOSED, now=now)
+            self.delivery.abort(_CLOSED, now=now)
         else:
             deadline = self._close_at = math.inf if timeout_s is None else now + timeout_s
             if self.transactions is not None:
                 self.transactions.close(deadline, now=now)
-            self.joined.close(deadline, now=now)
+            self.delivery.close(deadline, now=now)
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -298,7 +304,7 @@ class _Engine:
         _ = os.eventfd_read(self._wake_fd)
 
     def _cluster_changed(self, change: ClusterChange) -> None:
-        self.joined.cluster_changed(self.metadata.cluster, change, now=monotonic())
+        self.delivery.cluster_changed(self.metadata.cluster, change, now=monotonic())
         if change.nodes_added or change.nodes_moved or change.nodes_gone:
             self._links.follow()
         if self.transactions is not None:
@@ -306,7 +312,7 @@ class _Engine:
         self._front.cluster_changed(self.metadata.cluster)
 
     def _retried(self, topic: str, records: int) -> None:
-        self._meters.retried(topic, records, monotonic())
+        self._meters.batch_retried(topic, records, monotonic())
 
     def _in_flight(self, _now: float) -> float:
         links = list(self._links.by_node.values())
@@ -317,15 +323,15 @@ class _Engine:
     def _metadata_age(self, now: float) -> float:
         return now - self._metadata_at
 
-    def _cluster_told(self) -> None:
+    def _metadata_updated(self) -> None:
         self._metadata_at = monotonic()
         self._front.cluster_changed(self.metadata.cluster)
 
     def _producer_id_known(self, producer_id: int, epoch: int) -> None:
-        self._id_asked = False
-        self.joined.producer_id_known(producer_id, epoch, now=monotonic())
+        self._producer_id_requested = False
+        self.delivery.producer_id_known(producer_id, epoch, now=monotonic())
 
-    def _trouble_with(self, node: int) -> str | None:
+    def _connection_problem(self, node: int) -> str | None:
         link = self._links.by_node.get(node)
         if link is None:
             return ""
@@ -333,10 +339,10 @@ class _Engine:
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
-    def _round(self, now: float) -> float | None:
-        joined = self.joined
-        if now >= self._told_wall_at + _WALL_S:
-            self._tell_wall(now)
+    def _run_once(self, now: float) -> float | None:
+        joined = self.delivery
+        if now >= self._wall_synced_at + _WALL_SYNC_S:
+            self._sync_wall_clock(now)
         self._commands()
         self._submit(now)
         joined.upkeep(now=now)
@@ -345,39 +351,39 @@ class _Engine:
             transactions.prepare()
             # What was granted just now, because its partition was added, does not linger either.
             self._flush(now)
-        self._loop.moved(joined.table.fill(now=now))
+        self._loop.add_moved_bytes(joined.table.fill(now=now))
         self._links.tick(now)
-        if joined.table.outbox.has_words:
+        if joined.table.outbox.has_messages:
             joined.upkeep(now=now)
         again = transactions is not None and transactions.tick(now)
-        self._meters.follow(joined.table.counters, now)
-        self._pass_on(now)
-        if now >= self._weigh_at:
-            self._weigh(now)
+        self._meters.update_counters(joined.table.counters, now)
+        self._dispatch_events(now)
+        if now >= self._load_update_at:
+            self._update_partition_load(now)
         self.metadata.tick(now)
         self._telemetry.tick(now)
-        if joined.failure is not None or (self._closing and joined.idle and self._is_over(now)):
+        if joined.failure is not None or (self._closing and joined.idle and self._is_done(now)):
             self._loop.stop()
         wanted = [
-            self._front.next_due(now),
+            self._front.next_deadline(now),
             joined.next_deadline(now),
             self._links.next_deadline(now),
             self.metadata.next_deadline(),
             self._telemetry.next_deadline(now),
-            self._told_wall_at + _WALL_S,
-            now if again or joined.table.accumulator.has_line else None,
+            self._wall_synced_at + _WALL_SYNC_S,
+            now if again or joined.table.accumulator.has_unread else None,
             None if transactions is None else transactions.next_deadline(now),
         ]
         return min((at for at in wanted if at is not None), default=None)
 
-    def _is_over(self, now: float) -> bool:
-        over = self.transactions is None or self.transactions.is_over(now)
+    def _is_done(self, now: float) -> bool:
+        over = self.transactions is None or self.transactions.is_done(now)
         return over and self._telemetry.finish(self._close_at, now)
 
     def _submit(self, now: float) -> None:
-        for chunk in self._front.take_due(now, all_chunks=self._closing):
-            self.joined.submit(
-                self.joined.number_of(chunk.topic, chunk.index),
+        for chunk in self._front.drain(now, all_chunks=self._closing):
+            self.delivery.submit(
+                self.delivery.number_of(chunk.topic, chunk.index),
                 chunk.segment,
                 chunk.length,
                 chunk.first,
@@ -389,53 +395,53 @@ class _Engine:
         self._flush(now)
 
     def _flush(self, now: float) -> None:
-        if self._closing or self._front.flushing or self.joined.completing:
-            self.joined.flush(now=now)
-        elif pressed := self._front.pressed:
-            self.joined.flush(now=now, nodes=pressed)
+        if self._closing or self._front.flushing or self.delivery.completing:
+            self.delivery.flush(now=now)
+        elif pressed := self._front.nodes_under_pressure:
+            self.delivery.flush(now=now, nodes=pressed)
 
-    def _pass_on(self, now: float) -> None:
+    def _dispatch_events(self, now: float) -> None:
         """Tell everybody what was decided in this round."""
         endpoints = self._links.take_endpoints()
-        for hint in self.joined.take_hints():
+        for hint in self.delivery.take_hints():
             if hint.leader < 0:
                 self.metadata.refresh()
             else:
                 address = endpoints.get(hint.leader)
-                _ = self.metadata.hint(hint.topic, hint.index, hint.leader, hint.leader_epoch, address)
-        if self.joined.wants_producer_id and not self._id_asked:
-            self._id_asked = True
+                _ = self.metadata.apply_leader_hint(hint.topic, hint.index, hint.leader, hint.leader_epoch, address)
+        if self.delivery.wants_producer_id and not self._producer_id_requested:
+            self._producer_id_requested = True
             self.metadata.request_producer_id()
-        for notice in self.joined.take_notices():
+        for notice in self.delivery.take_alarms():
             self._log.warning(
                 "partition_alarm",
-                why=notice.event,
+                why=notice.alarm,
                 topic=notice.topic,
                 partition=notice.index,
                 first=notice.first,
                 end=notice.end,
                 what=notice.text,
             )
-            self._meters.alarmed(now)
-        outcomes = self.joined.take_outcomes()
+            self._meters.partition_alarm_logged(now)
+        outcomes = self.delivery.take_outcomes()
         if outcomes:
             self._count_failed(outcomes, now)
             self._front.settle(outcomes)
 
-    def _count_failed(self, outcomes: Sequence[Outcome], now: float) -> None:
+    def _count_failed(self, outcomes: Sequence[DeliveryOutcome], now: float) -> None:
         for outcome in outcomes:
             if isinstance(outcome, Failed):
-                topic, _ = self.joined.topic_of(outcome.partition)
-                self._meters.failed(topic, outcome, now)
+                topic, _ = self.delivery.topic_of(outcome.partition)
+                self._meters.records_failed(topic, outcome, now)
 
-    def _weigh(self, now: float) -> None:
-        self._weigh_at = now + _WEIGH_S
+    def _update_partition_load(self, now: float) -> None:
+        self._load_update_at = now + _LOAD_UPDATE_S
         waited_ms = {load.node: load.wanting_ms for load in self._links.loads(now)}
-        self._front.weigh(lambda node: waited_ms.get(node, 0) / 1000)
+        self._front.update_partition_load(lambda node: waited_ms.get(node, 0) / 1000)
 
-    def _tell_wall(self, now: float) -> None:
-        self._told_wall_at = now
-        self.joined.table.wall.tell(wall_ms(), now=now)
+    def _sync_wall_clock(self, now: float) -> None:
+        self._wall_synced_at = now
+        self.delivery.table.wall.set_time(wall_ms(), now=now)
         expiration_ms = self.metadata.producer_id_expiration_ms
         if expiration_ms is not None and expiration_ms > 0:
-            self.joined.table.limits = self.joined.table.limits._replace(expiration_ms=expiration_ms)
+            self.delivery.table.limits = self.delivery.table.limits._replace(expiration_ms=expiration_ms)

@@ -18,30 +18,30 @@ from ...api.errors import (
     WaitTimeoutError,
 )
 from ...runtime.clock import monotonic
-from ..transactions.operations import Operation, OperationKind
-from ..transactions.requests import GroupMetadata, OffsetToCommit, Part
+from ..transactions.operations import TransactionOperation, TransactionOperationKind
+from ..transactions.requests import GroupMetadata, OffsetToCommit, PartitionKey
 from ..transactions.states import FailedTransactionError
 from .errors import error_of_transaction
 from .futures_front import Front
 from .sender_thread import SenderThread
-from .transactions_thread import Transactions, Waiting
+from .transactions_thread import PendingOperation, Transactions
 from .turns import TRANSACTION_OVER
 
 AnswerT = TypeVar("AnswerT")
 
-_NOT_BEGUN: Final = "init_transactions comes first"
+_INIT_FIRST: Final = "init_transactions comes first"
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 _TEXT_BYTES_MAX: Final = (1 << 15) - 1
 """Of a string in Kafka's older requests."""
-_TELL_S: Final = 0.5
+_COMMAND_TIMEOUT_MIN_S: Final = 0.5
 """How long the sender thread has at least to take notice of a call, and how long who waited in vain waits for the reason."""
 _COMMITTED: Final = "the transaction is committed"
-_TIMED: Final = {
-    OperationKind.INITIALISE: "init",
-    OperationKind.SEND_OFFSETS: "send-offsets",
-    OperationKind.COMMIT: "commit",
-    OperationKind.ABORT: "abort",
+_METRIC_NAMES: Final = {
+    TransactionOperationKind.INITIALISE: "init",
+    TransactionOperationKind.SEND_OFFSETS: "send-offsets",
+    TransactionOperationKind.COMMIT: "commit",
+    TransactionOperationKind.ABORT: "abort",
 }
 """Calls as the metrics of their times name them."""
 
@@ -66,14 +66,14 @@ Offsets = Mapping[tuple[str, int] | TopicPartition, int | tuple[object, ...]]
 """By topic and partition the next offset to read: a number, or (offset, leader epoch or None, metadata or None)."""
 
 
-class Transactional:
+class TransactionsApi:
     """A mix-in of `DirectProducer`, whose front and thread it uses."""
 
-    _rows: Front
+    _accumulator: Front
 
     @property
     def _sender(self) -> SenderThread:
-        thread = self._rows.sender
+        thread = self._accumulator.sender
         assert isinstance(thread, SenderThread), "transactions want the real sender thread"
         return thread
 
@@ -82,7 +82,7 @@ class Transactional:
         Raises:
             RuntimeError: called by a callback.
         """
-        if self._rows.sender.is_current:
+        if self._accumulator.sender.is_current:
             raise RuntimeError(f"{name} would wait for itself: it was called by a callback of this producer")
 
     # --- calls -------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Transactional:
             TransactionStateError: it was called before, or there is no `transactional.id`.
             ClosedError: the producer is closed or cannot go on.
         """
-        self._operate(OperationKind.INITIALISE, Transactions.initialise, timeout)
+        self._run_operation(TransactionOperationKind.INITIALISE, Transactions.initialise, timeout)
 
     def begin_transaction(self) -> None:
         """Begin a transaction: what is sent from now on belongs to it.
@@ -107,8 +107,8 @@ class Transactional:
             TransactionStateError: one is open, or `init_transactions` is missing.
             ClosedError: the producer is closed or cannot go on, with its subclass ProducerFencedError.
         """
-        with self._rows.meters.timing("begin"):
-            self._ask("begin_transaction", Transactions.begin, self._rows.settings.max_block_ms / 1000)
+        with self._accumulator.meters.time_transaction_call("begin"):
+            self._call_sender("begin_transaction", Transactions.begin, self._accumulator.settings.max_block_ms / 1000)
 
     def send_offsets_to_transaction(
         self, offsets: Offsets, group_metadata: str | ConsumerGroup, timeout: float | None = None
@@ -130,7 +130,7 @@ class Transactional:
         parts = {part_of(place): offset_of(offset) for place, offset in offsets.items()}
         if group.generation > 0 and not group.member_id:
             raise ValueError(f"generation {group.generation} of group {group.group} without a member id")
-        self._operate(OperationKind.SEND_OFFSETS, lambda one: one.send_offsets(parts, group), timeout)
+        self._run_operation(TransactionOperationKind.SEND_OFFSETS, lambda one: one.send_offsets(parts, group), timeout)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Send what is left, and commit the transaction. When it returns, readers of committed records see it.
@@ -142,7 +142,7 @@ class Transactional:
             TransactionStateError: no transaction is open.
             ClosedError: the producer is closed or cannot go on, with its subclasses ProducerFencedError and CommitUnknownError.
         """
-        self._operate(OperationKind.COMMIT, lambda one: one.complete(commit=True), timeout)
+        self._run_operation(TransactionOperationKind.COMMIT, lambda one: one.complete(commit=True), timeout)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
         """End the transaction so that no reader of committed records ever sees any of it. What was not sent yet fails with
@@ -153,74 +153,80 @@ class Transactional:
             TransactionStateError: no transaction is open.
             ClosedError: the producer is closed or cannot go on, with its subclass ProducerFencedError.
         """
-        self._operate(OperationKind.ABORT, lambda one: one.complete(commit=False), timeout)
+        self._run_operation(TransactionOperationKind.ABORT, lambda one: one.complete(commit=False), timeout)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _prepare_transactions(self) -> None:
         """For a new front: nothing may be sent yet."""
-        if self._rows.settings.transactional_id is None:
+        if self._accumulator.settings.transactional_id is None:
             return
-        self._rows.gate(TransactionStateError(f"records can be sent only in a transaction: {_NOT_BEGUN}"))
-        rows, thread = self._rows, self._sender
+        self._accumulator.set_append_error(
+            TransactionStateError(f"records can be sent only in a transaction: {_INIT_FIRST}")
+        )
+        rows, thread = self._accumulator, self._sender
 
         def dooms(error: PenstockError) -> None:
             if rows.refusal is None and getattr(error, "code", "") != TRANSACTION_OVER:
-                thread.doom(error)
+                thread.mark_abortable(error)
 
-        rows.dooms = dooms
+        rows.on_send_error = dooms
 
-    def _ask(self, name: str, question: Callable[[Transactions], AnswerT], timeout_s: float) -> AnswerT:
+    def _call_sender(self, name: str, question: Callable[[Transactions], AnswerT], timeout_s: float) -> AnswerT:
         self._forbid_callback(name)
-        if self._rows.settings.transactional_id is None:
+        if self._accumulator.settings.transactional_id is None:
             raise TransactionStateError(f"{name}: the producer has no transactional.id")
-        self._rows.begin_thread()
+        self._accumulator.ensure_started()
         try:
-            return self._sender.transact(question, min(max(timeout_s, _TELL_S), threading.TIMEOUT_MAX))
+            return self._sender.call_transactions(
+                question, min(max(timeout_s, _COMMAND_TIMEOUT_MIN_S), threading.TIMEOUT_MAX)
+            )
         except FailedTransactionError as failed:
             raise error_of_transaction(failed.failure) from None
         except ClosedError as closed:
-            raise (self._rows.ending or closed) from None
+            raise (self._accumulator.closed_error or closed) from None
 
-    def _operate(self, kind: OperationKind, begin: Callable[[Transactions], Waiting], timeout: float | None) -> None:
-        limit = self._rows.settings.max_block_ms / 1000 if timeout is None else timeout
-        with self._rows.meters.timing(_TIMED[kind]):
+    def _run_operation(
+        self, kind: TransactionOperationKind, begin: Callable[[Transactions], PendingOperation], timeout: float | None
+    ) -> None:
+        limit = self._accumulator.settings.max_block_ms / 1000 if timeout is None else timeout
+        with self._accumulator.meters.time_transaction_call(_METRIC_NAMES[kind]):
             began = monotonic()
             try:
-                waiting = self._ask(kind.value, begin, limit)
+                waiting = self._call_sender(kind.value, begin, limit)
             except WaitTimeoutError as late:
-                raise CommitTimeoutError(str(late)) if kind is OperationKind.COMMIT else late from None
+                raise CommitTimeoutError(str(late)) if kind is TransactionOperationKind.COMMIT else late from None
             left = max(0.0, began + limit - monotonic())
             _ = waiting.ended.wait(min(left, threading.TIMEOUT_MAX))
         operation = waiting.operation
         if _has_ended(operation):
             return
-        if self._rows.ending is not None and waiting.ended.is_set():
-            raise self._rows.ending.with_traceback(None)
+        if self._accumulator.closed_error is not None and waiting.ended.is_set():
+            raise self._accumulator.closed_error.with_traceback(None)
         if operation.committed:
             operation.acknowledge()
             raise CommittedNotVisibleError(f"{_COMMITTED}, but not all of it can be read within {limit:g} s")
         problem = ""
         with suppress(WaitTimeoutError, ClosedError):
-            problem = self._ask(kind.value, Transactions.problem, _TELL_S)
+            problem = self._call_sender(kind.value, Transactions.problem, _COMMAND_TIMEOUT_MIN_S)
         if _has_ended(operation):
             return
         because = f" ({problem})" if problem else ""
         again = f"{kind.value} took longer than {limit:g} s{because}; it goes on: call it again"
-        raise CommitTimeoutError(again) if kind is OperationKind.COMMIT else WaitTimeoutError(again)
+        raise CommitTimeoutError(again) if kind is TransactionOperationKind.COMMIT else WaitTimeoutError(again)
 
 
-def _has_ended(operation: Operation) -> bool:
+def _has_ended(operation: TransactionOperation) -> bool:
     """Whether it ended well; its failure is raised. From here on the caller knows."""
     if not operation.done:
         return False
     operation.acknowledge()
     if operation.failure is not None:
-        raise _failed(operation)
+        raise _operation_error(operation)
     return True
 
 
-def _failed(operation: Operation) -> PenstockError:
+def _operation_error(operation: TransactionOperation) -> PenstockError:
     """Why an operation ended badly. What is committed stays so, whatever became of the producer since."""
     assert operation.failure is not None
     if operation.committed:
@@ -236,20 +242,20 @@ def group_of(given: object) -> GroupMetadata:
     if isinstance(given, str):
         if not given:
             raise ValueError("the id of a consumer group is empty")
-        return GroupMetadata(_text(given, "the id of a consumer group"))
+        return GroupMetadata(_checked_text(given, "the id of a consumer group"))
     if given is None or not isinstance(getattr(given, "group_id", None), str):
         raise TypeError(f"{given!r} is neither the id of a consumer group nor an object with a group_id")
     group = cast("ConsumerGroup", given)
     generation, instance = getattr(group, "generation_id", -1), getattr(group, "group_instance_id", None)
     return GroupMetadata(
-        _text(group.group_id, "the id of a consumer group"),
-        -1 if generation is None else _number(generation, -(1 << 31), _INT32_MAX, "a generation"),
-        _text(getattr(group, "member_id", "") or "", "a member id"),
-        None if instance is None else _text(instance, "a group instance id"),
+        _checked_text(group.group_id, "the id of a consumer group"),
+        -1 if generation is None else _checked_number(generation, -(1 << 31), _INT32_MAX, "a generation"),
+        _checked_text(getattr(group, "member_id", "") or "", "a member id"),
+        None if instance is None else _checked_text(instance, "a group instance id"),
     )
 
 
-def _text(given: object, what: str) -> str:
+def _checked_text(given: object, what: str) -> str:
     """Text that a request can carry: what it could not would be noticed on the sender thread only, which has nobody to tell."""
     if not isinstance(given, str):
         raise TypeError(f"{what} is text, not {given!r}")
@@ -262,7 +268,7 @@ def _text(given: object, what: str) -> str:
     return given
 
 
-def _number(given: object, least: int, most: int, what: str) -> int:
+def _checked_number(given: object, least: int, most: int, what: str) -> int:
     if isinstance(given, bool) or not isinstance(given, int):
         raise TypeError(f"{what} is a number, not {given!r}")
     if not least <= given <= most:
@@ -270,7 +276,7 @@ def _number(given: object, least: int, most: int, what: str) -> int:
     return given
 
 
-def part_of(place: object) -> Part:
+def part_of(place: object) -> PartitionKey:
     """
     Raises:
         TypeError, ValueError: it names no partition.
@@ -283,7 +289,7 @@ def part_of(place: object) -> Part:
         topic, index = getattr(place, "topic", None), getattr(place, "partition", None)
     if not isinstance(topic, str) or not isinstance(index, int) or isinstance(index, bool):
         raise TypeError(f"{place!r} is no topic and partition")
-    return _text(topic, "a topic"), _number(index, 0, _INT32_MAX, f"the partition of {topic}")
+    return _checked_text(topic, "a topic"), _checked_number(index, 0, _INT32_MAX, f"the partition of {topic}")
 
 
 def offset_of(given: object) -> OffsetToCommit:
@@ -306,7 +312,9 @@ def offset_of(given: object) -> OffsetToCommit:
         or not isinstance(metadata, str | None)
     ):
         raise TypeError(f"{given!r} is no offset: give a number, or (offset, leader epoch, metadata)")
-    epoch_told = -1 if epoch is None else _number(epoch, -1, _INT32_MAX, "a leader epoch")
+    epoch_told = -1 if epoch is None else _checked_number(epoch, -1, _INT32_MAX, "a leader epoch")
     return OffsetToCommit(
-        _number(offset, 0, _INT64_MAX, "an offset"), epoch_told, _text(metadata or "", "an offset's metadata")
+        _checked_number(offset, 0, _INT64_MAX, "an offset"),
+        epoch_told,
+        _checked_text(metadata or "", "an offset's metadata"),
     )

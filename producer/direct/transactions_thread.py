@@ -1,6 +1,6 @@
 """Transactions on the direct producer's sender thread: the manager, its connections, and who waits for an operation.
 
-Applications come from other threads: what they ask is a command of the thread (`Replies`), and what they wait for is an event.
+Applications come from other threads: what they ask is a command of the thread (`CrossThreadCalls`), and what they wait for is an event.
 """
 
 import threading
@@ -17,44 +17,44 @@ from ..metadata.cluster import Cluster
 from ..network.socket_options import Security
 from ..protocol.backoff import Backoff
 from ..sender.broker_link import LinkRules
-from ..sender.modes import IMPLICIT
-from ..transactions.coordinators import Coordinators
-from ..transactions.delivery import TransactionalJoined
+from ..sender.modes import TRANSACTION_VERSION_2
+from ..transactions.coordinators import CoordinatorConnections
+from ..transactions.delivery import TransactionalDelivery
 from ..transactions.manager import TransactionLimits, TransactionManager
-from ..transactions.operations import Alarm, Finished, Operation
-from ..transactions.requests import GroupMetadata, OffsetToCommit, Part
-from ..transactions.states import FailedTransactionError, State, TransactionFailure
+from ..transactions.operations import OperationFinished, TransactionAlarm, TransactionOperation
+from ..transactions.requests import GroupMetadata, OffsetToCommit, PartitionKey
+from ..transactions.states import FailedTransactionError, TransactionFailure, TransactionManagerState
 from .errors import error_of_transaction
 
 AnswerT = TypeVar("AnswerT")
 
-_ADDED_FIRST: Final = 11
+_EXPLICIT_ADD_VERSION_MAX: Final = 11
 """The last version of Produce that wants its partitions added to the transaction before (TRX-2)."""
-_LEAVES_OPEN: Final = frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR})
+_OPEN_STATES: Final = frozenset({TransactionManagerState.IN_TRANSACTION, TransactionManagerState.ABORTABLE_ERROR})
 
 
-class Gate(Protocol):
+class SendGate(Protocol):
     """What the front is told."""
 
-    def gate(self, reason: PenstockError | None) -> None:
+    def set_append_error(self, reason: PenstockError | None) -> None:
         """Take no records for this reason; None: take them."""
 
 
-class Waiting(NamedTuple):
+class PendingOperation(NamedTuple):
     """An operation, and what happens when it has ended."""
 
-    operation: Operation
+    operation: TransactionOperation
     ended: threading.Event
 
 
-class Replies:
+class CrossThreadCalls:
     """Questions that other threads have put to one that may end before it answers."""
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
         self._open: set[Future[Any]] | None = set()
 
-    def ask(
+    def call(
         self, tell: Callable[[Callable[[], None]], None], question: Callable[[], AnswerT], timeout_s: float
     ) -> AnswerT:
         """Have the thread answer; `tell` gives it something to do.
@@ -72,10 +72,10 @@ class Replies:
             try:
                 told = question()
             except (PenstockError, FailedTransactionError, ValueError) as error:
-                if self._is_mine(future):
+                if self._claim(future):
                     future.set_exception(error)
             else:
-                if self._is_mine(future):
+                if self._claim(future):
                     future.set_result(told)
 
         with self._lock:
@@ -88,11 +88,11 @@ class Replies:
         except TimeoutError:
             if not future.cancel():
                 return future.result()
-            _ = self._is_mine(future)
+            _ = self._claim(future)
             text = f"the producer's thread did not come to it within {timeout_s:g} s: is it held up by a callback?"
             raise WaitTimeoutError(text) from None
 
-    def _is_mine(self, future: "Future[Any]") -> bool:
+    def _claim(self, future: "Future[Any]") -> bool:
         """It was not ended by the end of the thread, and will not be."""
         with self._lock:
             if self._open is None or future not in self._open:
@@ -100,7 +100,7 @@ class Replies:
             self._open.discard(future)
             return True
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Nothing is answered any more."""
         with self._lock:
             left, self._open = self._open or set(), None
@@ -117,9 +117,9 @@ class Transactions:
         self,
         loop: Loop,
         settings: DirectSettings,
-        joined: TransactionalJoined,
+        joined: TransactionalDelivery,
         rules: LinkRules,
-        front: Gate,
+        front: SendGate,
         *,
         submit: Callable[[], None],
         on_stale: Callable[[], None],
@@ -127,102 +127,102 @@ class Transactions:
         rng: Callable[[], float],
         security: Security,
     ) -> None:
-        """`submit` hands over all records that were taken so far; `problem` says why nothing is known of the cluster."""
+        """`submit` hands over all records that were taken so far; `last_error` says why nothing is known of the cluster."""
         self.manager: Final = joined.manager
-        self.coordinators: Final = Coordinators(
+        self.coordinators: Final = CoordinatorConnections(
             loop, settings, self.manager, on_stale=on_stale, rng=rng, watch=rules.watch, security=security
         )
-        self._joined: Final = joined
+        self._delivery: Final = joined
         self._rules: Final = rules
         self._versions: Final = rules.versions
         self._front: Final = front
         self._submit: Final = submit
         self._problem: Final = problem
-        self._waiting: dict[Operation, list[threading.Event]] = {}
-        self._shown: tuple[State, TransactionFailure | None] | None = None
-        self._patience_s: Final = settings.transaction_timeout_ms / 1000
+        self._waiting: dict[TransactionOperation, list[threading.Event]] = {}
+        self._published_state: tuple[TransactionManagerState, TransactionFailure | None] | None = None
+        self._close_timeout_s: Final = settings.transaction_timeout_ms / 1000
         self._close_at: float | None = None
 
     # --- asked by applications ---------------------------------------------------------------------------------------
 
-    def initialise(self) -> Waiting:
+    def initialise(self) -> PendingOperation:
         """The first identity."""
-        return self._begun(self.manager.initialise())
+        return self._pending(self.manager.initialise())
 
     def begin(self) -> None:
         """Records are taken from now on."""
         self.manager.begin()
-        self.show()
+        self.publish_state()
 
-    def send_offsets(self, offsets: Mapping[Part, OffsetToCommit], group: GroupMetadata) -> Waiting:
+    def send_offsets(self, offsets: Mapping[PartitionKey, OffsetToCommit], group: GroupMetadata) -> PendingOperation:
         """Offsets of a consumer become part of the transaction."""
-        return self._begun(self.manager.send_offsets(offsets, group))
+        return self._pending(self.manager.send_offsets(offsets, group))
 
-    def complete(self, *, commit: bool) -> Waiting:
+    def complete(self, *, commit: bool) -> PendingOperation:
         """End the transaction. What was taken before this belongs to it, what comes later is refused."""
-        if self.manager.state in _LEAVES_OPEN:
+        if self.manager.state in _OPEN_STATES:
             word = "committed" if commit else "aborted"
-            self._front.gate(TransactionStateError(f"the transaction is being {word}"))
-            self._shown = None
+            self._front.set_append_error(TransactionStateError(f"the transaction is being {word}"))
+            self._published_state = None
             self._submit()
         try:
-            return self._begun(self.manager.commit() if commit else self.manager.abort())
+            return self._pending(self.manager.commit() if commit else self.manager.abort())
         finally:
-            self.show()
+            self.publish_state()
 
-    def doom(self, error: PenstockError) -> None:
+    def mark_abortable(self, error: PenstockError) -> None:
         """A record of the transaction was not taken."""
-        if self.manager.state in _LEAVES_OPEN:
+        if self.manager.state in _OPEN_STATES:
             code = str(getattr(error, "code", "") or type(error).__name__)
-            self.manager.failed(-1, code, f"a record was not taken: {error}")
-            self.show()
+            self.manager.batch_failed(-1, code, f"a record was not taken: {error}")
+            self.publish_state()
 
     def problem(self) -> str:
         """What stands in the way of who waits, in words; empty: nothing that is known."""
-        return self.coordinators.problem or self._problem()
+        return self.coordinators.last_error or self._problem()
 
-    def _begun(self, operation: Operation) -> Waiting:
+    def _pending(self, operation: TransactionOperation) -> PendingOperation:
         ended = threading.Event()
         if operation.done:
             ended.set()
         else:
             self._waiting.setdefault(operation, []).append(ended)
-        return Waiting(operation, ended)
+        return PendingOperation(operation, ended)
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Before anything is sent: Produce in the versions that belong to the transactions' version."""
         least, greatest = self._versions
-        if self._joined.version >= IMPLICIT:
-            self._rules.versions = max(least, _ADDED_FIRST + 1), greatest
+        if self._delivery.version >= TRANSACTION_VERSION_2:
+            self._rules.versions = max(least, _EXPLICIT_ADD_VERSION_MAX + 1), greatest
         else:
-            self._rules.versions = least, min(greatest, _ADDED_FIRST)
+            self._rules.versions = least, min(greatest, _EXPLICIT_ADD_VERSION_MAX)
 
     def cluster_changed(self, cluster: Cluster) -> None:
         """Nodes or leaders are others."""
-        self.coordinators.follow(cluster)
+        self.coordinators.cluster_changed(cluster)
 
     def tick(self, now: float) -> bool:
         """Ask what is to be asked, and tell what has ended. True: something changed, and a round is to follow at once."""
         self.coordinators.tick(now)
-        heard = self._joined.hear(now=now)
-        for told in self._joined.take_told():
+        heard = self._delivery.process_events(now=now)
+        for told in self._delivery.take_notifications():
             match told:
-                case Finished(operation):
+                case OperationFinished(operation):
                     for ended in self._waiting.pop(operation, []):
                         ended.set()
-                case Alarm(text):
+                case TransactionAlarm(text):
                     logs.get().warning("transaction_alarm", what=text)
-        self.show()
+        self.publish_state()
         return heard
 
-    def show(self) -> None:
+    def publish_state(self) -> None:
         """Have the front take or refuse records, where that is new."""
         shown = (self.manager.state, self.manager.error)
-        if shown == self._shown:
+        if shown == self._published_state:
             return
-        self._shown = shown
+        self._published_state = shown
         reason: PenstockError | None = None
         try:
             self.manager.check_send()
@@ -230,7 +230,7 @@ class Transactions:
             reason = error_of_transaction(failed.failure)
         except TransactionStateError as wrong:
             reason = wrong
-        self._front.gate(reason)
+        self._front.set_append_error(reason)
 
     def next_deadline(self, now: float) -> float | None:
         """When `tick` has something to do."""
@@ -242,15 +242,15 @@ class Transactions:
     def close(self, deadline: float, *, now: float) -> None:
         """An open transaction is aborted; one that is being ended goes on until the deadline (8.3), or until its coordinator has
         long ended it by itself: nobody waits for ever for brokers that are gone."""
-        self._close_at = min(deadline, now + self._patience_s)
-        if self.manager.state in _LEAVES_OPEN:
+        self._close_at = min(deadline, now + self._close_timeout_s)
+        if self.manager.state in _OPEN_STATES:
             try:
                 _ = self.complete(commit=False)
             except (FailedTransactionError, PenstockError) as error:
                 logs.get().warning("transaction_alarm", what=f"an open transaction was left: {error}")
                 self._close_at = 0.0
 
-    def is_over(self, now: float) -> bool:
+    def is_done(self, now: float) -> bool:
         """Nothing of a transaction is left to be done, or there is no time left for it."""
         return not self.manager.ongoing or (self._close_at is not None and now >= self._close_at)
 

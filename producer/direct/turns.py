@@ -3,13 +3,13 @@
 from typing import Final, Never
 
 from ...api.errors import PenstockError, RefusedError, TransactionAbortableError, TransactionStateError
-from ..kernel.append import Rows
+from ..kernel.append import RecordAppender
 
 TRANSACTION_OVER: Final = "transaction_over"
 """Code of records that were behind others in `send_many` when their transaction ended."""
 
 
-class Turns(Rows):
+class SendGuard(RecordAppender):
     """What the kernel calls where a record cannot be put."""
 
     def refuse(self) -> Never:
@@ -20,14 +20,14 @@ class Turns(Rows):
         assert self.refusal is not None
         raise self.refusal.with_traceback(None)
 
-    def too_late(self) -> Never:
+    def raise_transaction_ended(self) -> Never:
         """
         Raises:
             TransactionStateError: the record was sent in a transaction that has ended since.
         """
         raise TransactionStateError("the transaction in which this was sent has ended before it was taken")
 
-    def left_out(self, error: PenstockError) -> PenstockError:
+    def partial_send_error(self, error: PenstockError) -> PenstockError:
         """Why columns were taken in part only: these records are certainly in no transaction."""
         if isinstance(error, TransactionStateError | TransactionAbortableError):
             return RefusedError(TRANSACTION_OVER, str(error))

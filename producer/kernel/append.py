@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The hot path of the direct producer: a record becomes a row in the open chunk of its partition, and a future.
 
-Part of the kernel (see `kernel.frames`): Cython in pure Python mode, the same bytes uncompiled. Rows are written under the front's lock.
-What happens once per chunk (`find`, `open`, `grow`, `close`, `rotate`) is the front's, in Python (`front.Front`).
+AccumulatorPartition of the kernel (see `kernel.frames`): Cython in pure Python mode, the same bytes uncompiled. RecordAppender are written under the owner's lock.
+What happens once per chunk (`wait_for_metadata`, `open`, `grow`, `close`, `rotate`) is the owner's, in Python (`owner.Front`).
 """
 
 from time import time_ns
@@ -15,12 +15,12 @@ from .arguments import byte_column, check_numbers, column, frozen, header_bytes,
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
-    from cython.cimports.penstock.producer.kernel.chunks import Chunk, Part, Span, Topic
-    from cython.cimports.penstock.producer.kernel.futures import RecordFuture
+    from cython.cimports.penstock.producer.kernel.chunks import Chunk, AccumulatorPartition, ChunkSpan, AccumulatorTopic
+    from cython.cimports.penstock.producer.kernel.futures import DirectRecordFuture
     from cython.cimports.penstock.producer.kernel.slices import hash31
 else:
-    from .chunks import Chunk, Part, Span, Topic
-    from .futures import RecordFuture
+    from .chunks import Chunk, AccumulatorPartition, ChunkSpan, AccumulatorTopic
+    from .futures import DirectRecordFuture
     from .slices import hash31
 
 ROW_HEAD_BYTES = cython.declare(cython.Py_ssize_t, 12)
@@ -89,52 +89,52 @@ def _wall_ms() -> cython.longlong:
 
 
 @cython.cclass
-class Rows:
-    """What every record needs of the front. `acquire` and `release`: of its lock. `refusal`: why no record is taken any more.
-    `turn`: how often `refusal` was lifted: a record is put where it was sent in the same turn, or not at all. `wall`: a clock to use instead
-    of the system's, ms since 1970. `stir`: the sender thread is to be woken."""
+class RecordAppender:
+    """What every record needs of the owner. `acquire` and `release`: of its lock. `refusal`: why no record is was_appended any more.
+    `transaction_epoch`: how often `refusal` was lifted: a record is put where it was sent in the same transaction_epoch, or not at all. `wall_clock`: a clock to use instead
+    of the system's, ms since 1970. `wake_needed`: the sender thread is to be woken."""
 
     topics = cython.declare(dict, visibility="public")
     acquire = cython.declare(object, visibility="public")
     release = cython.declare(object, visibility="public")
     refusal = cython.declare(object, visibility="public")
-    turn = cython.declare(cython.Py_ssize_t, visibility="public")
-    wall = cython.declare(object, visibility="public")
+    transaction_epoch = cython.declare(cython.Py_ssize_t, visibility="public")
+    wall_clock = cython.declare(object, visibility="public")
     partitioner = cython.declare(object, visibility="public")
-    stir = cython.declare(cython.bint, visibility="public")
+    wake_needed = cython.declare(cython.bint, visibility="public")
     ignore_keys = cython.declare(cython.bint, visibility="public")
-    weak = cython.declare(cython.bint, visibility="public")
-    record_max = cython.declare(cython.Py_ssize_t, visibility="public")
+    single_replica = cython.declare(cython.bint, visibility="public")
+    record_bytes_max = cython.declare(cython.Py_ssize_t, visibility="public")
 
     @cython.cfunc
     def _chunk_for(
         self,
-        place: Topic,
+        place: AccumulatorTopic,
         index: cython.Py_ssize_t,
         row: cython.Py_ssize_t,
         began: object,
-        turn: cython.Py_ssize_t,
+        transaction_epoch: cython.Py_ssize_t,
     ):
-        """Under the lock: an open chunk with room for the row, or the error for it. `index` -1: the sticky partition."""
-        part: Part
+        """Under the lock: an open chunk with capacity for the row, or the error for it. `index` -1: the sticky partition."""
+        part: AccumulatorPartition
         chunk: Chunk
         while True:
-            if turn != self.turn:
-                self.too_late()
+            if transaction_epoch != self.transaction_epoch:
+                self.raise_transaction_ended()
             part = place.parts[index if index >= 0 else place.sticky]
             if index < 0 and part.chunk is None:
                 self.rotate(place, True)
                 part = place.parts[place.sticky]
             chunk = part.chunk
             if chunk is not None:
-                if chunk.end + row <= chunk.room or self.grow(chunk, row):
+                if chunk.end + row <= chunk.capacity or self.grow(chunk, row):
                     return chunk
                 continue
             error = self.open(part, row, began, place if index < 0 else None)
             if error is not None:
                 return error
             chunk = part.chunk
-            if chunk is not None and chunk.end + row <= chunk.room:
+            if chunk is not None and chunk.end + row <= chunk.capacity:
                 return chunk
 
     @cython.cfunc
@@ -178,26 +178,30 @@ class Rows:
 
     @cython.cfunc
     @cython.inline
-    def _appended(self, place: Topic, chunk: Chunk, grown: cython.Py_ssize_t, keyless: cython.bint):
+    def _appended(self, place: AccumulatorTopic, chunk: Chunk, grown: cython.Py_ssize_t, keyless: cython.bint):
         """Close a chunk that is full, and count what the sticky partition got."""
         if chunk.limit - chunk.end < ROW_BYTES_MIN:
             self.close(chunk)
         if keyless:
-            place.used += grown + (BATCH_BYTES if chunk.count == 1 else 0)
-            if place.used >= place.allowance:
-                self.rotate(place, chunk.room == 0)
+            place.sticky_bytes += grown + (BATCH_BYTES if chunk.count == 1 else 0)
+            if place.sticky_bytes >= place.allowance:
+                self.rotate(place, chunk.capacity == 0)
 
-    def take(self, topic, value, key, headers, partition, timestamp_ms, on_ack, began, turn):
-        """One record, as `send` takes it. `began`: when its caller began to wait, if it has (CLOCK_MONOTONIC seconds); `turn`: the
+    def append(self, topic, value, key, headers, partition, timestamp_ms, on_ack, began, transaction_epoch):
+        """One record, as `send` takes it. `began`: when its caller began to wait, if it has (CLOCK_MONOTONIC seconds); `transaction_epoch`: the
         one in which it was sent."""
-        return self._take(topic, value, key, headers, partition, timestamp_ms, on_ack, began, turn)
+        return self._append(topic, value, key, headers, partition, timestamp_ms, on_ack, began, transaction_epoch)
 
-    def take_many(self, topic, values, keys, headers, partitions, timestamps_ms, on_ack, began, turn):
+    def append_many(self, topic, values, keys, headers, partitions, timestamps_ms, on_ack, began, transaction_epoch):
         """Columns, as `send_many` takes them."""
-        return self._take_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack, began, turn)
+        return self._append_many(
+            topic, values, keys, headers, partitions, timestamps_ms, on_ack, began, transaction_epoch
+        )
 
     @cython.cfunc
-    def _take(self, topic, value, key, headers, partition, timestamp_ms, on_ack, began, turn: cython.Py_ssize_t):
+    def _append(
+        self, topic, value, key, headers, partition, timestamp_ms, on_ack, began, transaction_epoch: cython.Py_ssize_t
+    ):
         key_bytes: bytes = _empty
         value_bytes: bytes = _empty
         tail: bytes = _empty
@@ -208,7 +212,7 @@ class Rows:
         body: cython.Py_ssize_t
         stamp: cython.longlong
         chunk: Chunk
-        place: Topic
+        place: AccumulatorTopic
         if value is not None:
             value_bytes = value if type(value) is bytes else frozen(value, "value")
             value_size = len(value_bytes)
@@ -225,11 +229,11 @@ class Rows:
         if self.refusal is not None:
             self.refuse()
         found = self.topics.get(topic)
-        if found is None or index >= cython.cast(Topic, found).count:
-            since, found = self.find(topic, partition)
+        if found is None or index >= cython.cast(AccumulatorTopic, found).count:
+            since, found = self.wait_for_metadata(topic, partition)
             if began is None:
                 began = since
-            if not isinstance(found, Topic):
+            if not isinstance(found, AccumulatorTopic):
                 return self.failed(topic, index, found, on_ack)
         place = found
         if index < 0:
@@ -242,18 +246,18 @@ class Rows:
         body = key_size if key_size > 0 else 0
         body += value_size if value_size > 0 else 0
         body += _size_bytes(key_size) + _size_bytes(value_size) + (tail_size if tail_size > 0 else 1)
-        if body + BATCH_BYTES + RECORD_BYTES > self.record_max:
+        if body + BATCH_BYTES + RECORD_BYTES > self.record_bytes_max:
             return self.failed(topic, index, self.too_large(body + BATCH_BYTES + RECORD_BYTES), on_ack)
         if timestamp_ms is not None:
             stamp = timestamp_ms
-        elif self.wall is None:
+        elif self.wall_clock is None:
             stamp = _wall_ms()
         else:
-            stamp = self.wall()
-        future: RecordFuture = RecordFuture.__new__(RecordFuture)
+            stamp = self.wall_clock()
+        future: DirectRecordFuture = DirectRecordFuture.__new__(DirectRecordFuture)
         self.acquire()
         try:
-            found = self._chunk_for(place, index, body + ROW_HEAD_BYTES, began, turn)
+            found = self._chunk_for(place, index, body + ROW_HEAD_BYTES, began, transaction_epoch)
             chunk = found if type(found) is Chunk else None
             if chunk is not None:
                 self._put(chunk, stamp, body, key_bytes, key_size, value_bytes, value_size, tail, tail_size)
@@ -261,27 +265,36 @@ class Rows:
                 future._index = chunk.count - 1
                 future._stamp = stamp
                 if on_ack is not None:
-                    if chunk.acks is None:
-                        chunk.acks = []
-                    chunk.acks.append(future)
-                    chunk.acks.append(on_ack)
+                    if chunk.callbacks is None:
+                        chunk.callbacks = []
+                    chunk.callbacks.append(future)
+                    chunk.callbacks.append(on_ack)
                 self._appended(place, chunk, body + ROW_HEAD_BYTES, index < 0)
         finally:
             self.release()
-        if self.stir:
-            self.rouse()
+        if self.wake_needed:
+            self.wake_sender()
         if chunk is None:
             return self.failed(topic, index, found, on_ack)
         return future
 
     @cython.cfunc
-    def _take_many(
-        self, topic, values, keys, headers, partitions, timestamps_ms, on_ack, began, turn: cython.Py_ssize_t
+    def _append_many(
+        self,
+        topic,
+        values,
+        keys,
+        headers,
+        partitions,
+        timestamps_ms,
+        on_ack,
+        began,
+        transaction_epoch: cython.Py_ssize_t,
     ):
         chunk: Chunk
-        span: Span
-        place: Topic
-        part: Part
+        span: ChunkSpan
+        place: AccumulatorTopic
+        part: AccumulatorPartition
         i: cython.Py_ssize_t
         index: cython.Py_ssize_t
         body: cython.Py_ssize_t
@@ -314,11 +327,11 @@ class Rows:
         if wanted is not None:
             highest = max([number for number in wanted if number is not None], default=None)
         found = self.topics.get(topic)
-        if found is None or (highest is not None and highest >= cython.cast(Topic, found).count):
-            since, found = self.find(topic, highest)
+        if found is None or (highest is not None and highest >= cython.cast(AccumulatorTopic, found).count):
+            since, found = self.wait_for_metadata(topic, highest)
             if began is None:
                 began = since
-            if not isinstance(found, Topic):
+            if not isinstance(found, AccumulatorTopic):
                 return self.columns_future(topic, [], None, n, found, on_ack)
         place = found
         for i in range(n):
@@ -331,16 +344,16 @@ class Rows:
             if body > largest:
                 largest = body
         largest += 3 * _size_bytes(largest) + BATCH_BYTES + RECORD_BYTES
-        if largest > self.record_max:
+        if largest > self.record_bytes_max:
             return self.columns_future(topic, [], None, n, self.too_large(largest), on_ack)
         if self.partitioner is not None:
-            wanted = self.ask_for_each(place, key_list, value_list, wanted)
+            wanted = self.ask_partitioner_for_each(place, key_list, value_list, wanted)
         scratch: bytearray = bytearray(4 * n)
         if cython.compiled:
             places = cython.cast(cython.p_int, cython.cast(cython.p_char, scratch))
         else:
             places = memoryview(scratch).cast("i")
-        now = _wall_ms() if self.wall is None else self.wall()
+        now = _wall_ms() if self.wall_clock is None else self.wall_clock()
         spans: list = []
         failure = None
         key_bytes = _empty
@@ -376,19 +389,19 @@ class Rows:
                 body += value_size if value_size > 0 else 0
                 body += _size_bytes(key_size) + _size_bytes(value_size) + (tail_size if tail_size > 0 else 1)
                 try:
-                    found = self._chunk_for(place, index, body + ROW_HEAD_BYTES, began, turn)
+                    found = self._chunk_for(place, index, body + ROW_HEAD_BYTES, began, transaction_epoch)
                 except PenstockError as error:
                     if not spans:
                         raise
                     # What has been put before it takes its course: the future tells of both.
-                    found = self.left_out(error)
+                    found = self.partial_send_error(error)
                 if type(found) is not Chunk:
                     failure = found
                     break
                 chunk = found
                 span = chunk.span
                 if span is None or span.owner is not spans or span.first + span.count != chunk.count:
-                    span = Span(chunk, chunk.count, 0, spans)
+                    span = ChunkSpan(chunk, chunk.count, 0, spans)
                     chunk.span = span
                     spans.append(span)
                 span.count += 1
@@ -402,28 +415,30 @@ class Rows:
                 span.chunk.span = None
         finally:
             self.release()
-        if self.stir:
-            self.rouse()
+        if self.wake_needed:
+            self.wake_sender()
         return self.columns_future(topic, spans, scratch, n, failure, on_ack)
 
 
 @cython.cclass
-class Sends:
-    """The calls of a producer that are made once per record. `plugged`: they go there instead, to serializers and interceptors."""
+class SendMethods:
+    """The calls of a producer that are made once per record. `plugin_pipeline`: they go there instead, to serializers and interceptors."""
 
-    _front = cython.declare(Rows, visibility="public")
-    plugged = cython.declare(object, visibility="public")
+    _appender = cython.declare(RecordAppender, visibility="public")
+    plugin_pipeline = cython.declare(object, visibility="public")
 
     def send(self, topic, value, key=None, *, headers=None, partition=None, timestamp_ms=None, on_ack=None):
         """See `direct.DirectProducer`, where it is documented."""
-        if self.plugged is not None:
-            return self.plugged.send(topic, value, key, headers, partition, timestamp_ms, on_ack)
-        front: Rows = self._front
-        return front._take(topic, value, key, headers, partition, timestamp_ms, on_ack, None, front.turn)
+        if self.plugin_pipeline is not None:
+            return self.plugin_pipeline.send(topic, value, key, headers, partition, timestamp_ms, on_ack)
+        owner: RecordAppender = self._appender
+        return owner._append(topic, value, key, headers, partition, timestamp_ms, on_ack, None, owner.transaction_epoch)
 
     def send_many(self, topic, values, keys=None, *, headers=None, partitions=None, timestamps_ms=None, on_ack=None):
         """See `direct.DirectProducer`, where it is documented."""
-        if self.plugged is not None:
-            return self.plugged.send_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack)
-        front: Rows = self._front
-        return front._take_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack, None, front.turn)
+        if self.plugin_pipeline is not None:
+            return self.plugin_pipeline.send_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack)
+        owner: RecordAppender = self._appender
+        return owner._append_many(
+            topic, values, keys, headers, partitions, timestamps_ms, on_ack, None, owner.transaction_epoch
+        )

@@ -5,27 +5,27 @@ from ...api.errors import PenstockError
 from ...api.futures import Future
 from ...api.metadata import FrameMetadata, RecordMetadata
 from ...api.partitioning import Partitioner
-from .chunks import Topic
-from .futures import RecordFuture
+from .chunks import AccumulatorTopic
+from .futures import DirectRecordFuture
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Headers: TypeAlias = Iterable[tuple[str, Bytes | None]] | None
 RecordCallback: TypeAlias = Callable[[RecordMetadata | None, PenstockError | None], None]
 FrameCallback: TypeAlias = Callable[[FrameMetadata | None, PenstockError | None], None]
 
-class Rows:
-    topics: dict[str, Topic]
+class RecordAppender:
+    topics: dict[str, AccumulatorTopic]
     acquire: Callable[[], object]
     release: Callable[[], object]
     refusal: PenstockError | None
-    turn: int
-    wall: Callable[[], int] | None
+    transaction_epoch: int
+    wall_clock: Callable[[], int] | None
     partitioner: Partitioner | None
-    stir: bool
+    wake_needed: bool
     ignore_keys: bool
-    weak: bool
-    record_max: int
-    def take(
+    single_replica: bool
+    record_bytes_max: int
+    def append(
         self,
         topic: str,
         value: Bytes | None,
@@ -35,10 +35,10 @@ class Rows:
         timestamp_ms: int | None,
         on_ack: RecordCallback | None,
         began: float | None,
-        turn: int,
+        transaction_epoch: int,
         /,
-    ) -> RecordFuture: ...
-    def take_many(
+    ) -> DirectRecordFuture: ...
+    def append_many(
         self,
         topic: str,
         values: Sequence[Bytes | None],
@@ -48,11 +48,11 @@ class Rows:
         timestamps_ms: int | Sequence[int | None] | None,
         on_ack: FrameCallback | None,
         began: float | None,
-        turn: int,
+        transaction_epoch: int,
         /,
     ) -> Future[FrameMetadata]: ...
 
-class Plugged(Protocol):
+class SendPipeline(Protocol):
     def send(
         self,
         topic: str,
@@ -76,9 +76,9 @@ class Plugged(Protocol):
         /,
     ) -> Future[FrameMetadata]: ...
 
-class Sends:
-    _front: Rows
-    plugged: Plugged | None
+class SendMethods:
+    _appender: RecordAppender
+    plugin_pipeline: SendPipeline | None
     def send(
         self,
         topic: str,

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """What callers of the direct producer give: arguments and columns, checked and made plain.
 
-Part of the kernel (see `kernel.frames`): Cython in pure Python mode.
+AccumulatorPartition of the kernel (see `kernel.frames`): Cython in pure Python mode.
 """
 
 import cython

@@ -4,28 +4,28 @@ from typing import Any, Protocol, TypeAlias
 
 from ...api.errors import PenstockError
 from ...api.metadata import RecordMetadata
-from ..accumulator.partitioners import Keyless
+from ..accumulator.partitioners import KeylessPartitioner
 
 HEADER_BYTES: int
-Piece: TypeAlias = tuple[int, int, int, int, PenstockError | None]
+OutcomeRange: TypeAlias = tuple[int, int, int, int, PenstockError | None]
 
 Watcher: TypeAlias = tuple[Any, Callable[..., object], bool]
 """Something with an `index`, what to call, and whether with metadata and error instead of the first."""
 
-class Telling(Protocol):
+class ChunkOwner(Protocol):
     @property
-    def weak(self) -> bool: ...
+    def single_replica(self) -> bool: ...
     def wait(self, chunk: Chunk, index: int, timeout: float | None, /) -> None: ...
     def watch(self, chunk: Chunk, watcher: Watcher, /) -> bool: ...
-    def has_told(self, chunk: Chunk, /) -> bool: ...
+    def callbacks_done(self, chunk: Chunk, /) -> bool: ...
 
 class Chunk:
-    part: Part
+    part: AccumulatorPartition
     data: bytearray | None
     end: int
-    room: int
+    capacity: int
     limit: int
-    charge: int
+    reserved_bytes: int
     node: int
     count: int
     created: float
@@ -35,48 +35,48 @@ class Chunk:
     first: int
     segment: int
     resolved: int
-    told: int
-    held: int
-    pieces: list[Piece]
-    acks: list[Any] | None
+    completed: int
+    unreleased: int
+    outcomes: list[OutcomeRange]
+    callbacks: list[Any] | None
     watchers: list[Watcher] | None
-    span: Span | None
-    def __init__(self, part: Part) -> None: ...
+    span: ChunkSpan | None
+    def __init__(self, part: AccumulatorPartition) -> None: ...
     def use(self, data: bytearray) -> None: ...
     def seal(self) -> bytearray: ...
     def resolve(self, first: int, count: int, offset: int, log_append_ms: int, error: PenstockError | None) -> bool: ...
-    def fail_open(self, end: int, error: PenstockError) -> None: ...
-    def take_acks(self) -> Sequence[Any]: ...
+    def fail_unresolved(self, end: int, error: PenstockError) -> None: ...
+    def take_callbacks(self) -> Sequence[Any]: ...
     def take_watchers(self) -> Sequence[Watcher]: ...
-    def piece(self, index: int) -> Piece | None: ...
+    def outcome_at(self, index: int) -> OutcomeRange | None: ...
     def next_open(self, first: int, end: int) -> int: ...
-    def is_told(self, index: int) -> bool: ...
+    def is_completed(self, index: int) -> bool: ...
     def metadata(self, index: int, stamp: int) -> RecordMetadata: ...
     def error(self, index: int) -> PenstockError | None: ...
 
-class Part:
-    front: Telling
+class AccumulatorPartition:
+    owner: ChunkOwner
     topic: str
     index: int
     chunk: Chunk | None
     sealed: deque[Chunk]
     next_ordinal: int
-    open_bytes: int
+    initial_chunk_bytes: int
     node: int
-    def __init__(self, front: object, topic: str, index: int) -> None: ...
+    def __init__(self, owner: object, topic: str, index: int) -> None: ...
 
-class Topic:
+class AccumulatorTopic:
     name: str
-    parts: list[Part]
+    parts: list[AccumulatorPartition]
     count: int
-    keyless: Keyless
+    keyless: KeylessPartitioner
     sticky: int
     allowance: int
-    used: int
+    sticky_bytes: int
     used_at: float
-    def __init__(self, name: str, keyless: Keyless) -> None: ...
+    def __init__(self, name: str, keyless: KeylessPartitioner) -> None: ...
 
-class Span:
+class ChunkSpan:
     chunk: Chunk
     first: int
     count: int

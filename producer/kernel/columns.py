@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The first pass over a SEND's columns: all of it is checked, and where things lie is noted in a scratch area.
 
-Part of the kernel (see `kernel.frames`). What this pass has accepted, the second one (`kernel.slices`) reads without looking twice.
+AccumulatorPartition of the kernel (see `kernel.frames`). What this pass has accepted, the second one (`kernel.slices`) reads without looking twice.
 """
 
 import cython

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import cython
 
 from ...wire.errors import FrameError
-from .records import Appended, Walked, append_rows, row_record_bytes, walk_records
+from .records import AppendedRows, RecordsWalk, append_rows, row_record_bytes, walk_records
 from .slices import SliceRows
 
 if cython.compiled:
@@ -60,11 +60,11 @@ else:
 
 __all__ = [
     "COMPILED",
-    "Appended",
-    "Scattered",
+    "AppendedRows",
+    "ScatteredFrame",
     "SendHead",
     "SliceRows",
-    "Walked",
+    "RecordsWalk",
     "append_rows",
     "find_messages",
     "message_type",
@@ -91,8 +91,8 @@ class SendHead(NamedTuple):
     position: int
 
 
-class Scattered(NamedTuple):
-    """A frame, taken apart. `partitions`: each record's partition as a little-endian i32, when asked for; `keyless`: how
+class ScatteredFrame(NamedTuple):
+    """A frame, was_appended apart. `partitions`: each record's partition as a little-endian i32, when asked for; `keyless`: how
     many records went to the sticky partition; `record_bytes`: size of all record bodies."""
 
     count: int
@@ -242,7 +242,7 @@ def scatter(
     record_bytes_max: cython.Py_ssize_t,
     reserved_headers: tuple[bytes, ...],
     want_partitions: cython.bint,
-) -> Scattered:
+) -> ScatteredFrame:
     """Validate the columns of a SEND from `position` on and make a slice for each partition that has records.
 
     Raises:
@@ -282,4 +282,4 @@ def scatter(
     keyless: cython.Py_ssize_t = measure(p, n, items, counts, partition_count, sticky, ignore_keys, record_bytes_max)
     slices, record_bytes = cut(p, end, n, items, counts, stamps, own, partition_count)
     partitions = bytes(scratch[: 4 * n]) if want_partitions else None
-    return Scattered(n, slices, partitions, keyless, record_bytes)
+    return ScatteredFrame(n, slices, partitions, keyless, record_bytes)

@@ -1,7 +1,7 @@
 from typing import Final, NamedTuple
 
-from .records import Appended as Appended
-from .records import Walked as Walked
+from .records import AppendedRows as AppendedRows
+from .records import RecordsWalk as RecordsWalk
 from .records import append_rows as append_rows
 from .records import row_record_bytes as row_record_bytes
 from .records import walk_records as walk_records
@@ -23,7 +23,7 @@ class SliceRows(NamedTuple):
     max_ts: int
     data: bytearray
 
-class Scattered(NamedTuple):
+class ScatteredFrame(NamedTuple):
     count: int  # type: ignore[assignment]
     slices: list[SliceRows]
     partitions: bytes | None
@@ -50,4 +50,4 @@ def scatter(
     record_bytes_max: int,
     reserved_headers: tuple[bytes, ...],
     want_partitions: bool,
-) -> Scattered: ...
+) -> ScatteredFrame: ...

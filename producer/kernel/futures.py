@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The futures of the direct producer's records: a chunk and an index each.
 
-Part of the kernel (see `kernel.frames`): Cython in pure Python mode; the fields are declared in the `.pxd` beside this file.
+AccumulatorPartition of the kernel (see `kernel.frames`): Cython in pure Python mode; the fields are declared in the `.pxd` beside this file.
 """
 
 import cython
@@ -9,15 +9,15 @@ import cython
 from ...api.futures import Future
 
 if cython.compiled:
-    from cython.cimports.penstock.producer.kernel.chunks import Chunk, Part
+    from cython.cimports.penstock.producer.kernel.chunks import Chunk, AccumulatorPartition
 else:
-    from .chunks import Chunk, Part
+    from .chunks import Chunk, AccumulatorPartition
 
 
 @cython.freelist(512)
 @cython.no_gc
 @cython.cclass
-class RecordFuture:
+class DirectRecordFuture:
     """Where one record went: a chunk and an index. The collector need not look at it: a chunk forgets its watchers when it is
     resolved, and every chunk is."""
 
@@ -30,56 +30,56 @@ class RecordFuture:
         return self._chunk
 
     @property
-    def taken(self) -> bool:
+    def was_appended(self) -> bool:
         """Whether the record ever was in a chunk: other futures were made for records that were refused at once."""
         return self._chunk.serial >= 0
 
     def done(self) -> bool:
-        return self._index < self._chunk.told or self._chunk.is_told(self._index)
+        return self._index < self._chunk.completed or self._chunk.is_completed(self._index)
 
     def result(self, timeout=None):
-        if self._index >= self._chunk.told:
-            self._chunk.part.front.wait(self._chunk, self._index, timeout)
+        if self._index >= self._chunk.completed:
+            self._chunk.part.owner.wait(self._chunk, self._index, timeout)
         return self._chunk.metadata(self._index, self._stamp)
 
     def exception(self, timeout=None):
-        if self._index >= self._chunk.told:
-            self._chunk.part.front.wait(self._chunk, self._index, timeout)
+        if self._index >= self._chunk.completed:
+            self._chunk.part.owner.wait(self._chunk, self._index, timeout)
         return self._chunk.error(self._index)
 
     def add_done_callback(self, callback) -> None:
-        if not self._chunk.part.front.watch(self._chunk, (self, callback, False)):
+        if not self._chunk.part.owner.watch(self._chunk, (self, callback, False)):
             callback(self)
 
 
-Future.register(RecordFuture)
+Future.register(DirectRecordFuture)
 
 
-def failed_future(part: Part, stamp, error):
-    """The future of a record that was not taken."""
+def failed_future(part: AccumulatorPartition, stamp, error):
+    """The future of a record that was not was_appended."""
     chunk: Chunk = Chunk(part)
     chunk.count = 1
     chunk.resolve(0, 1, -1, -1, error)
-    chunk.told = 1
-    future: RecordFuture = RecordFuture.__new__(RecordFuture)
+    chunk.completed = 1
+    future: DirectRecordFuture = DirectRecordFuture.__new__(DirectRecordFuture)
     future._chunk = chunk
     future._index = 0
     future._stamp = stamp
     return future
 
 
-def run_acks(acks, report):
-    """Call back for futures and callbacks in turn, all of them resolved; `report` is called within the handling of an error."""
+def run_callbacks(callbacks, report):
+    """Call back for futures and callbacks in transaction_epoch, all of them resolved; `report` is called within the handling of an error."""
     i: cython.Py_ssize_t
-    future: RecordFuture
-    for i in range(0, len(acks), 2):
-        future = acks[i]
+    future: DirectRecordFuture
+    for i in range(0, len(callbacks), 2):
+        future = callbacks[i]
         error = future._chunk.error(future._index)
         try:
             if error is None:
-                acks[i + 1](future._chunk.metadata(future._index, future._stamp), None)
+                callbacks[i + 1](future._chunk.metadata(future._index, future._stamp), None)
             else:
-                acks[i + 1](None, error)
+                callbacks[i + 1](None, error)
         except BaseException:
             # `sys.exit`, too: it would end the thread that everybody's records wait for.
             report()

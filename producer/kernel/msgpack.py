@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Reading msgpack in place: how large a thing is that begins at some position, and that all of it lies inside.
 
-Part of the kernel (see `kernel.frames`). Functions say a size, or by a negative number that there is none; only what is cut short
+AccumulatorPartition of the kernel (see `kernel.frames`). Functions say a size, or by a negative number that there is none; only what is cut short
 raises. `producer/kernel/msgpack.pxd` tells the kernel's other modules the C types, so that calls between them cost next to nothing.
 """
 

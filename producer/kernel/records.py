@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The hot path over batches: rows of a slice to Kafka's records, format v2, and the strict walk over such records.
 
-Part of the kernel (see `kernel`, which offers these functions): Cython in pure Python mode, the same bytes uncompiled.
+AccumulatorPartition of the kernel (see `kernel`, which offers these functions): Cython in pure Python mode, the same bytes uncompiled.
 Nothing is read or written outside the bounds given, whatever the rows say.
 """
 
@@ -21,7 +21,7 @@ ID_ORDINAL_AT = cython.declare(cython.Py_ssize_t, 20)
 ID_ORDINAL_BYTES = cython.declare(cython.Py_ssize_t, 7)
 
 
-class Appended(NamedTuple):
+class AppendedRows(NamedTuple):
     """What went into the batch: `records` rows, up to `position` in the slice, up to `out_position` in the batch.
 
     `max_ts` is the largest timestamp of these records, -1 where there are none; `largest` the size of the largest of them, 0.
@@ -35,7 +35,7 @@ class Appended(NamedTuple):
     largest: int
 
 
-class Walked(NamedTuple):
+class RecordsWalk(NamedTuple):
     """What a strict walk saw: the largest timestamp delta, and the index of the first record without a key (-1: none)."""
 
     max_ts_delta: int
@@ -150,7 +150,7 @@ def append_rows(
     slice_ts: cython.longlong,
     id_header: bytes = b"",
     ordinal: cython.longlong = 0,
-) -> Appended:
+) -> AppendedRows:
     """Encode rows from `position` on as records with offset deltas from `first_delta` on, as many as fit below `out_limit`.
 
     Without a base the first record's timestamp becomes it. `slice_ts` is every row's timestamp where rows have none.
@@ -184,7 +184,7 @@ def append_rows(
     if position == end or out_position == out_limit:
         if records_left > 0 and position == end:
             raise FrameError("the rows end inside a row's head")
-        return Appended(0, position, out_position, base_ts, -1, 0)
+        return AppendedRows(0, position, out_position, base_ts, -1, 0)
     if cython.compiled:
         p = cython.address(view[0])
         o = cython.cast(cython.p_uchar, out)
@@ -230,7 +230,7 @@ def append_rows(
         largest = max(largest, out_position - before)
         records += 1
         max_ts = max(max_ts, stamp)
-    return Appended(records, position, out_position, base_ts, max_ts, largest)
+    return AppendedRows(records, position, out_position, base_ts, max_ts, largest)
 
 
 @cython.cfunc
@@ -394,7 +394,7 @@ def _skip_stamps(
     return delta
 
 
-def walk_records(data: bytes | bytearray | memoryview, count: cython.Py_ssize_t) -> Walked:
+def walk_records(data: bytes | bytearray | memoryview, count: cython.Py_ssize_t) -> RecordsWalk:
     """Check that `data` is exactly `count` records of format v2 with offset deltas 0, 1, 2, … and sizes that add up.
 
     Raises:
@@ -436,4 +436,4 @@ def walk_records(data: bytes | bytearray | memoryview, count: cython.Py_ssize_t)
         at = stop
     if at != end:
         raise FrameError(f"{end - at} bytes follow the last record")
-    return Walked(most, first_keyless)
+    return RecordsWalk(most, first_keyless)

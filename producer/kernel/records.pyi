@@ -1,6 +1,6 @@
 from typing import NamedTuple
 
-class Appended(NamedTuple):
+class AppendedRows(NamedTuple):
     records: int
     position: int
     out_position: int
@@ -8,7 +8,7 @@ class Appended(NamedTuple):
     max_ts: int
     largest: int
 
-class Walked(NamedTuple):
+class RecordsWalk(NamedTuple):
     max_ts_delta: int
     first_keyless: int
 
@@ -28,7 +28,7 @@ def append_rows(
     slice_ts: int,
     id_header: bytes = b"",
     ordinal: int = 0,
-) -> Appended: ...
+) -> AppendedRows: ...
 def row_record_bytes(
     rows: bytes | bytearray | memoryview,
     position: int,
@@ -41,4 +41,4 @@ def row_record_bytes(
     slice_ts: int,
     with_id: bool = False,
 ) -> int: ...
-def walk_records(data: bytes | bytearray | memoryview, count: int) -> Walked: ...
+def walk_records(data: bytes | bytearray | memoryview, count: int) -> RecordsWalk: ...

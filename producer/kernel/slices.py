@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The second pass over a SEND: every record gets its partition, and every partition its slice.
 
-Part of the kernel (see `kernel.frames`). It reads what `kernel.columns` has checked and noted.
+AccumulatorPartition of the kernel (see `kernel.frames`). It reads what `kernel.columns` has checked and noted.
 """
 
 from typing import NamedTuple
@@ -220,17 +220,17 @@ def _sort(
     i: cython.Py_ssize_t
     index: cython.Py_ssize_t
     place: cython.Py_ssize_t = 0
-    used: cython.Py_ssize_t = 0
+    sticky_bytes: cython.Py_ssize_t = 0
     for index in range(partition_count):
         counts[2 * partition_count + index] = place
         place += counts[index]
-        used += counts[index] != 0
+        sticky_bytes += counts[index] != 0
     for i in range(n):
         index = items[PARTITION * n + i]
         place = counts[2 * partition_count + index]
         items[ORDER * n + place] = i
         counts[2 * partition_count + index] = place + 1
-    return used
+    return sticky_bytes
 
 
 @cython.cfunc

@@ -9,9 +9,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..protocol.error_codes import INVALID_TOPIC, NONE, REBOOTSTRAP_REQUIRED, TopicVerdict, error_name, judge_topic
+from ..protocol.error_codes import (
+    INVALID_TOPIC,
+    NONE,
+    REBOOTSTRAP_REQUIRED,
+    TopicErrorClass,
+    classify_topic_error,
+    error_name,
+)
 from .cluster import BrokerAddress, Cluster, ClusterChange, MetadataAnswer, TopicView
-from .refresh import AskTopics, MetadataPlan, PlanLimits, TopicNews
+from .refresh import MetadataUpdater, MetadataUpdaterLimits, TopicMetadataQuery, TopicStatus
 
 
 class CacheOptions(NamedTuple):
@@ -25,34 +32,34 @@ class CacheOptions(NamedTuple):
     """Topics that are not idle, however long ago they were wanted."""
 
 
-class Merged(NamedTuple):
-    """The answer was taken over. `leave`: the connection is to be dropped for one to a known node."""
+class MetadataMerged(NamedTuple):
+    """The answer was taken over. `reconnect`: the connection is to be dropped for one to a known node."""
 
     change: ClusterChange
-    leave: bool
+    reconnect: bool
 
 
-class Rejected(NamedTuple):
+class MetadataRejected(NamedTuple):
     """The answer is as good as none: the connection is to be dropped, and another broker asked."""
 
     reason: str
 
 
-class SentBack(NamedTuple):
+class RebootstrapRequested(NamedTuple):
     """The broker sent us back to the bootstrap addresses: the connection is to be dropped (KIP-1102)."""
 
 
-Taken = Merged | Rejected | SentBack
+MetadataResult = MetadataMerged | MetadataRejected | RebootstrapRequested
 
 
 class MetadataCache:
-    """One per process. `plan` is asked for the next questions and told of losses; answers to Metadata come here."""
+    """One per process. `updater` is asked for the next questions and told of losses; answers to Metadata come here."""
 
     def __init__(
-        self, limits: PlanLimits, bootstrap: Sequence[tuple[str, int]], options: CacheOptions, *, now: float
+        self, limits: MetadataUpdaterLimits, bootstrap: Sequence[tuple[str, int]], options: CacheOptions, *, now: float
     ) -> None:
         self.cluster = Cluster()
-        self.plan = MetadataPlan(limits, bootstrap, now=now)
+        self.updater = MetadataUpdater(limits, bootstrap, now=now)
         self._options = options
         self._closed = False
 
@@ -69,7 +76,7 @@ class MetadataCache:
         found = self.cluster.topic(name)
         if found is None or found.code == NONE:
             return None
-        if judge_topic(found.code) is TopicVerdict.MISSING and not self._is_missing(name):
+        if classify_topic_error(found.code) is TopicErrorClass.MISSING and not self._is_missing(name):
             return None
         return error_name(found.code)
 
@@ -77,43 +84,45 @@ class MetadataCache:
 
     def want(self, topic: str, now: float) -> None:
         """Keep this topic's metadata; it is not idle from now on. Cheap to say again."""
-        _ = self.plan.want(topic, now)
+        _ = self.updater.want(topic, now)
 
     def forget(self, topic: str) -> None:
         """Nobody uses the topic any more."""
-        self.plan.forget(topic)
+        self.updater.forget(topic)
         self.cluster = self.cluster.without_topics([topic])
 
     def seed(self, topic: str, topic_id: bytes | None, leader_epochs: Mapping[int, int]) -> None:
         """Leader epochs recorded in an earlier life: nothing older is believed (HO-16)."""
         self.cluster = self.cluster.with_floors(topic, topic_id, leader_epochs)
 
-    def hint(
+    def apply_leader_hint(
         self, topic: str, index: int, leader: int, leader_epoch: int, address: BrokerAddress | None, now: float
     ) -> ClusterChange:
         """A Produce answer told of another leader. Whether it was newer or not, the truth is asked for, no faster than the
         backoff allows: brokers that point at each other are not asked in a loop (MET-14)."""
-        self.plan.refresh(now)
-        self.cluster, change = self.cluster.hint(topic, index, leader, leader_epoch, address)
+        self.updater.refresh(now)
+        self.cluster, change = self.cluster.apply_leader_hint(topic, index, leader, leader_epoch, address)
         return change
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
-    def take(self, ask: AskTopics, answer: MetadataAnswer, now: float, chance: float) -> Taken:
+    def apply_response(
+        self, ask: TopicMetadataQuery, answer: MetadataAnswer, now: float, chance: float
+    ) -> MetadataResult:
         """A Metadata answer to this question. What is not taken over is asked for again."""
         assert not self._closed, "nobody asks any more, so nobody is answered"
         if answer.code == REBOOTSTRAP_REQUIRED:
-            self.plan.lost([ask], now, chance)
-            if self.plan.rebootstrap():
-                return SentBack()
-            return Rejected("a broker sends us back to the bootstrap addresses, which the settings do not want")
+            self.updater.queries_failed([ask], now, chance)
+            if self.updater.rebootstrap():
+                return RebootstrapRequested()
+            return MetadataRejected("a broker sends us back to the bootstrap addresses, which the settings do not want")
         if answer.code != NONE or not answer.brokers:
-            self.plan.lost([ask], now, chance)
-            return Rejected(f"Metadata was answered with {error_name(answer.code)} and no brokers")
+            self.updater.queries_failed([ask], now, chance)
+            return MetadataRejected(f"Metadata was answered with {error_name(answer.code)} and no brokers")
         if self.cluster.cluster_id and answer.cluster_id and answer.cluster_id != self.cluster.cluster_id:
             # Our ids and offsets mean nothing there.
-            self.plan.lost([ask], now, chance)
-            return Rejected(f"it belongs to cluster {answer.cluster_id}, not {self.cluster.cluster_id}")
+            self.updater.queries_failed([ask], now, chance)
+            return MetadataRejected(f"it belongs to cluster {answer.cluster_id}, not {self.cluster.cluster_id}")
         return self._merge(ask, answer, now, chance)
 
     def close(self) -> None:
@@ -122,37 +131,37 @@ class MetadataCache:
 
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _merge(self, ask: AskTopics, answer: MetadataAnswer, now: float, chance: float) -> Merged:
+    def _merge(self, ask: TopicMetadataQuery, answer: MetadataAnswer, now: float, chance: float) -> MetadataMerged:
         missing_before = {topic for topic in ask.topics if self._is_missing(topic)}
         # Answers to topics that were forgotten meanwhile would stay for ever.
-        wanted = [topic for topic in answer.topics if self.plan.is_wanted(topic.name)]
+        wanted = [topic for topic in answer.topics if self.updater.is_wanted(topic.name)]
         merged, change = self.cluster.merge(answer._replace(topics=wanted))
-        news = {topic: _news(merged, topic) for topic in ask.topics}
-        self.plan.answered_topics(ask, news, changed=bool(change), now=now, chance=chance)
-        dropped = self.plan.expired(now, self._options.in_use)
+        news = {topic: _topic_status(merged, topic) for topic in ask.topics}
+        self.updater.answered_topics(ask, news, changed=bool(change), now=now, chance=chance)
+        dropped = self.updater.expired(now, self._options.in_use)
         self.cluster = merged.without_topics(dropped) if dropped else merged
         for topic, told in news.items():
-            if told is TopicNews.SETTLED and self._options.topic_settings and self.topic(topic) is not None:
-                self.plan.want_settings(topic, now)
+            if told is TopicStatus.SETTLED and self._options.topic_settings and self.topic(topic) is not None:
+                self.updater.want_settings(topic, now)
         if change.nodes_gone:
             # Partitions of other topics may have lost their leader too, and this answer did not tell.
-            self.plan.refresh(now)
+            self.updater.refresh(now)
         missing = tuple(topic for topic in ask.topics if self._is_missing(topic) and topic not in missing_before)
         if missing or dropped:
             change = replace(change, topics_missing=missing, topics_dropped=tuple(dropped))
-        return Merged(change, self.plan.nodes_known(merged.nodes))
+        return MetadataMerged(change, self.updater.update_nodes(merged.nodes))
 
     def _is_missing(self, topic: str) -> bool:
-        return not self._options.auto_create and self.plan.is_missing(topic)
+        return not self._options.auto_create and self.updater.is_missing(topic)
 
 
-def _news(cluster: Cluster, topic: str) -> TopicNews:
+def _topic_status(cluster: Cluster, topic: str) -> TopicStatus:
     view = cluster.topic(topic)
     if view is None:
-        return TopicNews.UNSETTLED
-    if judge_topic(view.code) is TopicVerdict.MISSING:
-        return TopicNews.MISSING
+        return TopicStatus.UNSETTLED
+    if classify_topic_error(view.code) is TopicErrorClass.MISSING:
+        return TopicStatus.MISSING
     if view.code == INVALID_TOPIC:
         # A name does not become valid by asking often.
-        return TopicNews.SETTLED
-    return TopicNews.SETTLED if cluster.is_settled(topic) else TopicNews.UNSETTLED
+        return TopicStatus.SETTLED
+    return TopicStatus.SETTLED if cluster.is_settled(topic) else TopicStatus.UNSETTLED

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kafka.protocol.metadata.metadata import MetadataResponse
 
-from ..protocol.error_codes import NONE, TopicVerdict, error_name, judge_topic
+from ..protocol.error_codes import NONE, TopicErrorClass, classify_topic_error, error_name
 
 NO_NODE: Final = -1
 NO_EPOCH: Final = -1
@@ -50,7 +50,7 @@ class TopicView(NamedTuple):
     internal: bool
     former_ids: frozenset[bytes] = frozenset()
     """Ids the name had before: a broker that still tells one of them lags behind."""
-    told: int = 0
+    updated_version: int = 0
     """Version of the snapshot whose answer last said something of it."""
 
     @property
@@ -178,10 +178,10 @@ class Cluster:
         """Nothing about the topic needs to be asked again soon: no error, and every partition has a leader that some broker
         answers to."""
         view = self.topics.get(name)
-        if view is None or not view.partitions or judge_topic(view.code) is not TopicVerdict.FINE:
+        if view is None or not view.partitions or classify_topic_error(view.code) is not TopicErrorClass.FINE:
             return False
         return all(
-            part.leader in self.nodes and judge_topic(part.code) is TopicVerdict.FINE
+            part.leader in self.nodes and classify_topic_error(part.code) is TopicErrorClass.FINE
             for part in view.partitions.values()
         )
 
@@ -202,7 +202,7 @@ class Cluster:
         )
         return merged, _difference(self, merged, [told.name for told in answer.topics])
 
-    def hint(
+    def apply_leader_hint(
         self, topic: str, index: int, leader: int, leader_epoch: int, address: BrokerAddress | None = None
     ) -> tuple["Cluster", ClusterChange]:
         """A Produce answer named another leader (KIP-951). Only a newer epoch of a known partition counts, and only a leader

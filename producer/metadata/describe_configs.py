@@ -24,12 +24,12 @@ class TopicSettings(NamedTuple):
     unclean_election: bool | None
 
 
-def ask_topics(topics: Iterable[str]) -> DescribeConfigsRequest:
+def topic_config_request(topics: Iterable[str]) -> DescribeConfigsRequest:
     """For what `topic_settings_of` reads."""
     return _describe(_TOPIC_RESOURCE, topics, _TOPIC_KEYS)
 
 
-def ask_broker(node: int) -> DescribeConfigsRequest:
+def broker_config_request(node: int) -> DescribeConfigsRequest:
     """For what `producer_id_expiration_ms` reads; only the broker itself can tell."""
     return _describe(_BROKER_RESOURCE, [str(node)], [_EXPIRATION_KEY])
 

@@ -10,10 +10,10 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from ..network.connection_state import login_wait_s
-from ..network.least_loaded import NEVER, Standing, least_loaded
+from ..network.least_loaded import NEVER, ConnectionReadiness, least_loaded
 from ..protocol.backoff import Backoff
 from .cluster import BrokerAddress
-from .retry_timer import Chore
+from .retry_timer import RetryTimer
 
 BOOTSTRAP: Final = -1
 _TOPICS_MAX: Final = 1_000
@@ -25,7 +25,7 @@ _MISSING_ANSWERS: Final = 2
 """A broker that has just started, or a topic just made, answers "unknown" for a moment: one answer is not enough."""
 
 
-class Target(NamedTuple):
+class BrokerTarget(NamedTuple):
     """Whom to be connected with. `node` -1: a bootstrap address, whose node is not known."""
 
     node: int
@@ -33,33 +33,33 @@ class Target(NamedTuple):
     port: int
 
 
-class AskTopics(NamedTuple):
+class TopicMetadataQuery(NamedTuple):
     """A Metadata request. No topics: only the brokers. `full`: it began a round over all topics wanted."""
 
     topics: tuple[str, ...]
     full: bool
 
 
-class AskProducerId(NamedTuple):
+class ProducerIdQuery(NamedTuple):
     """InitProducerId without a transactional id (IDN-1)."""
 
 
-class AskTopicSettings(NamedTuple):
+class TopicConfigQuery(NamedTuple):
     """DescribeConfigs of these topics."""
 
     topics: tuple[str, ...]
 
 
-class AskBrokerSettings(NamedTuple):
+class BrokerConfigQuery(NamedTuple):
     """DescribeConfigs of the broker we are connected with; only it can tell."""
 
     node: int
 
 
-Ask = AskTopics | AskProducerId | AskTopicSettings | AskBrokerSettings
+ControlQuery = TopicMetadataQuery | ProducerIdQuery | TopicConfigQuery | BrokerConfigQuery
 
 
-class TopicNews(Enum):
+class TopicStatus(Enum):
     """What an answer said of one topic."""
 
     SETTLED = auto()
@@ -68,12 +68,12 @@ class TopicNews(Enum):
     MISSING = auto()
 
 
-class PlanLimits(NamedTuple):
+class MetadataUpdaterLimits(NamedTuple):
     """Waits of the plan; times in seconds."""
 
     retry: Backoff
     reconnect: Backoff
-    patient: Backoff
+    permission_backoff: Backoff
     """For what an operator must change first: permissions."""
     max_age_s: float
     max_idle_s: float
@@ -92,15 +92,15 @@ class _Failure(NamedTuple):
     """False: it only wants silence."""
 
 
-class MetadataPlan:
+class MetadataUpdater:
     """The decisions of a metadata client."""
 
-    def __init__(self, limits: PlanLimits, bootstrap: Sequence[tuple[str, int]], *, now: float) -> None:
+    def __init__(self, limits: MetadataUpdaterLimits, bootstrap: Sequence[tuple[str, int]], *, now: float) -> None:
         assert bootstrap, "at least one address to begin with"
         self._limits = limits
-        self._bootstrap = [Target(BOOTSTRAP, host, port) for host, port in bootstrap]
+        self._bootstrap = [BrokerTarget(BOOTSTRAP, host, port) for host, port in bootstrap]
         self._nodes: dict[int, BrokerAddress] = {}
-        self._current: Target | None = None
+        self._current: BrokerTarget | None = None
         self._tried_at = NEVER
         self._failures: dict[tuple[str, int], _Failure] = {}
         self._wanted: dict[str, float] = {}
@@ -109,20 +109,20 @@ class MetadataPlan:
         self._unsettled: set[str] = set()
         self._missing: dict[str, int] = {}
         self._rest: list[str] = []
-        self._metadata = Chore()
-        self._metadata.wanted(now)
-        self._producer_id = Chore()
-        self._topic_settings: dict[str, Chore] = {}
-        self._broker_settings = Chore()
-        self._broker_settings.wanted(now)
-        self._all_at = now
+        self._metadata = RetryTimer()
+        self._metadata.schedule(now)
+        self._producer_id = RetryTimer()
+        self._topic_settings: dict[str, RetryTimer] = {}
+        self._broker_settings = RetryTimer()
+        self._broker_settings.schedule(now)
+        self._full_refresh_at = now
         """When all topics wanted were last told of: partial answers do not make the others younger."""
         self._round_is_full = False
         self._allowed_at = now
         """Before it nothing is asked again; a topic never asked for does not wait for it."""
         self._trying_since: float | None = None
         self._full = False
-        self._futile = 0
+        self._unchanged_answers = 0
         self._watch_until = 0.0
 
     # --- what is wanted ----------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class MetadataPlan:
         if known:
             return False
         self._new[topic] = None
-        self._metadata.wanted(now)
+        self._metadata.schedule(now)
         return True
 
     def request(self, topic: str, now: float) -> None:
@@ -146,7 +146,7 @@ class MetadataPlan:
         if self.want(topic, now) or topic in self._new:
             return
         self._full = self._full or topic not in self._unsettled
-        self._metadata.wanted(max(now, self._allowed_at))
+        self._metadata.schedule(max(now, self._allowed_at))
 
     def expired(self, now: float, in_use: Callable[[], AbstractSet[str]]) -> list[str]:
         """Topics that nobody used for long, forgotten by now. One that no broker told of yet is not idle (MET-8)."""
@@ -175,17 +175,17 @@ class MetadataPlan:
         while: who is asked may know less than who complained."""
         self._full = True
         self._watch_until = now + _WATCH_S
-        self._metadata.wanted(max(now, self._allowed_at))
+        self._metadata.schedule(max(now, self._allowed_at))
 
     def request_producer_id(self, now: float) -> None:
         """An id is needed; asked until it is granted."""
-        self._producer_id.wanted(now)
+        self._producer_id.schedule(now)
 
     def want_settings(self, topic: str, now: float) -> None:
         """The topic is there: its settings are asked once, and again when they are old."""
         if topic not in self._topic_settings:
-            chore = self._topic_settings[topic] = Chore()
-            chore.wanted(now)
+            chore = self._topic_settings[topic] = RetryTimer()
+            chore.schedule(now)
 
     def is_missing(self, topic: str) -> bool:
         """Live brokers have said more than once, and last, that there is no such topic."""
@@ -194,10 +194,10 @@ class MetadataPlan:
     # --- whom to ask -------------------------------------------------------------------------------------------------
 
     @property
-    def current(self) -> Target | None:
+    def current(self) -> BrokerTarget | None:
         return self._current
 
-    def target(self, now: float, chance: float) -> Target | None:
+    def target(self, now: float, chance: float) -> BrokerTarget | None:
         """Whom to be connected with. None: everybody failed lately; `next_deadline` tells when to look again.
 
         A node that did not fail is taken before one that did, then the one left alone longest; which of several equals is a
@@ -208,7 +208,7 @@ class MetadataPlan:
             if allowed:
                 least = min(self._failure(target).attempts for target in allowed)
                 equals = [
-                    (target, Standing(may_connect=True, last_attempt=self._failure(target).at))
+                    (target, ConnectionReadiness(may_connect=True, last_attempt=self._failure(target).at))
                     for target in allowed
                     if self._failure(target).attempts == least
                 ]
@@ -217,7 +217,7 @@ class MetadataPlan:
                 self._try(now)
         return self._current
 
-    def nodes_known(self, nodes: Mapping[int, BrokerAddress]) -> bool:
+    def update_nodes(self, nodes: Mapping[int, BrokerAddress]) -> bool:
         """A Metadata answer told the brokers. True: the current connection is to be dropped for one to a known node."""
         self._nodes = dict(nodes)
         current = self._current
@@ -225,12 +225,12 @@ class MetadataPlan:
             return False
         for node in nodes.values():
             if (node.host, node.port) == (current.host, current.port):
-                self._current = Target(node.node, node.host, node.port)
+                self._current = BrokerTarget(node.node, node.host, node.port)
                 return False
         self._current = None
         return True
 
-    def failed(self, now: float, chance: float, *, login_failed: bool = False) -> None:
+    def connection_failed(self, now: float, chance: float, *, login_failed: bool = False) -> None:
         """The current connection ended or never came to be: another one is chosen. After `login_failed` the broker is left
         alone for longer."""
         if self._current is None:
@@ -246,22 +246,22 @@ class MetadataPlan:
         # Where one broker went, leaders move; and a bootstrap address is of no use before it has told the nodes.
         self._full = True
         self._watch_until = now + _WATCH_S
-        self._metadata.wanted(max(now, self._allowed_at))
+        self._metadata.schedule(max(now, self._allowed_at))
         limit_s, since = self._limits.rebootstrap_after_s, self._trying_since
         if limit_s is not None and since is not None and now - since > limit_s:
             _ = self.rebootstrap()
 
     @property
-    def everybody_failed(self) -> bool:
+    def all_failed(self) -> bool:
         """Of those that can be asked, since one last answered."""
         return all(self._failure(target).failed for target in self._candidates())
 
-    def everybody_failed_since(self, at: float) -> bool:
+    def all_failed_since(self, at: float) -> bool:
         """Each of those that can be asked was tried in vain, and every one of these tries began at that time or later."""
         failures = [self._failure(target) for target in self._candidates()]
         return all(failure.failed and failure.began >= at for failure in failures)
 
-    def leaves(self, standing: Standing, throttled_until: float, now: float) -> bool:
+    def leave_if_throttled(self, standing: ConnectionReadiness, throttled_until: float, now: float) -> bool:
         """True: the current broker wants silence while something is due, and another one can be asked instead. Until the
         throttle is over it is not chosen again. `standing` is that of the connection to it."""
         waits = standing.connected or standing.connecting or standing.may_connect or standing.in_flight > 0
@@ -287,92 +287,92 @@ class MetadataPlan:
 
     # --- what to ask -------------------------------------------------------------------------------------------------
 
-    def asks(self, now: float) -> list[Ask]:
-        """The questions to send now over the ready connection. They count as asked: `lost` or an answer settles each."""
-        asks: list[Ask] = []
+    def due_queries(self, now: float) -> list[ControlQuery]:
+        """The questions to send now over the ready connection. They count as asked: `queries_failed` or an answer settles each."""
+        asks: list[ControlQuery] = []
         if self._metadata.is_due(now):
-            self._metadata.asked = True
+            self._metadata.in_flight = True
             self._try(now)
             asks.append(self._topics_to_ask(now))
         if self._current is None or self._current.node == BOOTSTRAP:
             # Dropped as soon as it has told the nodes; everything else is asked of one of them.
             return asks
         if self._producer_id.is_due(now):
-            self._producer_id.asked = True
-            asks.append(AskProducerId())
+            self._producer_id.in_flight = True
+            asks.append(ProducerIdQuery())
         due = [topic for topic, chore in self._topic_settings.items() if chore.is_due(now)][:_SETTINGS_MAX]
         if due:
             for topic in due:
-                self._topic_settings[topic].asked = True
-            asks.append(AskTopicSettings(tuple(due)))
+                self._topic_settings[topic].in_flight = True
+            asks.append(TopicConfigQuery(tuple(due)))
         if self._broker_settings.is_due(now):
-            self._broker_settings.asked = True
-            asks.append(AskBrokerSettings(self._current.node))
+            self._broker_settings.in_flight = True
+            asks.append(BrokerConfigQuery(self._current.node))
         return asks
 
-    def lost(self, asks: Iterable[Ask], now: float, chance: float) -> None:
+    def queries_failed(self, asks: Iterable[ControlQuery], now: float, chance: float) -> None:
         """These were not answered, or could not be read: asked again after the backoff."""
         for ask in asks:
             match ask:
-                case AskTopics(full=full):
-                    self._futile = 0
+                case TopicMetadataQuery(full=full):
+                    self._unchanged_answers = 0
                     self._full = self._full or full or self._round_is_full or bool(self._rest)
                     self._rest = []
-                    self._metadata.again(now, self._limits.retry, chance)
+                    self._metadata.retry(now, self._limits.retry, chance)
                     self._allowed_at = self._metadata.due or now
-                case AskProducerId():
-                    self._producer_id.again(now, self._limits.retry, chance)
-                case AskTopicSettings(topics):
-                    self._each(topics, now, chance)
-                case AskBrokerSettings():
-                    self._broker_settings.again(now, self._limits.retry, chance)
+                case ProducerIdQuery():
+                    self._producer_id.retry(now, self._limits.retry, chance)
+                case TopicConfigQuery(topics):
+                    self._retry_topic_settings(topics, now, chance)
+                case BrokerConfigQuery():
+                    self._broker_settings.retry(now, self._limits.retry, chance)
 
     def answered_topics(
-        self, ask: AskTopics, news: Mapping[str, TopicNews], *, changed: bool, now: float, chance: float
+        self, ask: TopicMetadataQuery, news: Mapping[str, TopicStatus], *, changed: bool, now: float, chance: float
     ) -> None:
         """A Metadata answer was merged. `changed`: it told something new."""
         if self._round_is_full and not self._rest:
-            self._all_at = now
+            self._full_refresh_at = now
         self._trying_since = None
         self._failures.clear()
         for topic in ask.topics:
             if topic not in self._wanted:
                 continue
-            told = news.get(topic, TopicNews.UNSETTLED)
+            told = news.get(topic, TopicStatus.UNSETTLED)
             self._new.pop(topic, None)
-            if told is TopicNews.SETTLED:
+            if told is TopicStatus.SETTLED:
                 self._unsettled.discard(topic)
                 self._missing.pop(topic, None)
                 continue
             self._unsettled.add(topic)
-            if told is TopicNews.MISSING:
+            if told is TopicStatus.MISSING:
                 self._missing[topic] = self._missing.get(topic, 0) + 1
             else:
                 self._missing.pop(topic, None)
-        self._futile = 0 if changed else self._futile + 1
-        self._allowed_at = now + self._limits.retry.wait_s(max(self._futile - 1, 0), chance)
-        self._metadata.done(self._next_metadata(now))
+        self._unchanged_answers = 0 if changed else self._unchanged_answers + 1
+        self._allowed_at = now + self._limits.retry.wait_s(max(self._unchanged_answers - 1, 0), chance)
+        self._metadata.succeed(self._next_metadata(now))
 
     def answered_producer_id(self) -> None:
         """The id was granted."""
-        self._producer_id.done(None)
+        self._producer_id.succeed(None)
 
     def refused_producer_id(self, *, forbidden: bool, now: float, chance: float) -> None:
         """No id: asked again, patiently where a permission is missing."""
-        self._producer_id.again(now, self._limits.patient if forbidden else self._limits.retry, chance)
+        self._producer_id.retry(now, self._limits.permission_backoff if forbidden else self._limits.retry, chance)
 
     def answered_topic_settings(self, told: Iterable[str], untold: Iterable[str], now: float, chance: float) -> None:
         """`told` are known or forbidden, and asked again when they are old; `untold` failed."""
         for topic in told:
             if topic in self._topic_settings:
-                self._topic_settings[topic].done(self._settings_again(now))
-        self._each(untold, now, chance)
+                self._topic_settings[topic].succeed(self._settings_again(now))
+        self._retry_topic_settings(untold, now, chance)
 
     def answered_broker_settings(self, *, told: bool, now: float, chance: float) -> None:
         if told:
-            self._broker_settings.done(self._settings_again(now))
+            self._broker_settings.succeed(self._settings_again(now))
         else:
-            self._broker_settings.again(now, self._limits.patient, chance)
+            self._broker_settings.retry(now, self._limits.permission_backoff, chance)
 
     def next_deadline(self, *, connected: bool) -> float | None:
         """When to look again, if nothing happens. Without a ready connection only the end of a backoff counts."""
@@ -387,29 +387,29 @@ class MetadataPlan:
 
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _candidates(self) -> list[Target]:
-        nodes = [Target(node.node, node.host, node.port) for _, node in sorted(self._nodes.items())]
+    def _candidates(self) -> list[BrokerTarget]:
+        nodes = [BrokerTarget(node.node, node.host, node.port) for _, node in sorted(self._nodes.items())]
         failed = all((node.host, node.port) in self._failures for node in nodes)
         if not nodes or (failed and self._limits.rebootstrap_after_s is not None):
             taken = {(node.host, node.port) for node in nodes}
             return [*nodes, *(target for target in self._bootstrap if (target.host, target.port) not in taken)]
         return nodes
 
-    def _failure(self, target: Target) -> _Failure:
+    def _failure(self, target: BrokerTarget) -> _Failure:
         return self._failures.get((target.host, target.port), _Failure(0, 0.0, NEVER, NEVER, failed=False))
 
-    def _topics_to_ask(self, now: float) -> AskTopics:
+    def _topics_to_ask(self, now: float) -> TopicMetadataQuery:
         full = False
         if not self._rest:
-            old = now >= self._all_at + self._limits.max_age_s
+            old = now >= self._full_refresh_at + self._limits.max_age_s
             full, self._full = self._full or old, False
             self._round_is_full = full
             if old:
                 # That it brings nothing new is what one hopes for (MET-6).
-                self._futile = 0
+                self._unchanged_answers = 0
             self._rest = [topic for topic in self._wanted if full or topic in self._new or topic in self._unsettled]
         topics, self._rest = self._rest[:_TOPICS_MAX], self._rest[_TOPICS_MAX:]
-        return AskTopics(tuple(topics), full)
+        return TopicMetadataQuery(tuple(topics), full)
 
     def _next_metadata(self, now: float) -> float:
         if self._rest or self._new:
@@ -418,16 +418,16 @@ class MetadataPlan:
             self._full = True
         if self._full or self._unsettled:
             return self._allowed_at
-        return max(self._allowed_at, self._all_at + self._limits.max_age_s)
+        return max(self._allowed_at, self._full_refresh_at + self._limits.max_age_s)
 
     def _settings_again(self, now: float) -> float:
-        return now + max(self._limits.max_age_s, self._limits.patient.initial_s)
+        return now + max(self._limits.max_age_s, self._limits.permission_backoff.initial_s)
 
     def _try(self, now: float) -> None:
         if self._trying_since is None:
             self._trying_since = now
 
-    def _each(self, topics: Iterable[str], now: float, chance: float) -> None:
+    def _retry_topic_settings(self, topics: Iterable[str], now: float, chance: float) -> None:
         for topic in topics:
             if topic in self._topic_settings:
-                self._topic_settings[topic].again(now, self._limits.patient, chance)
+                self._topic_settings[topic].retry(now, self._limits.permission_backoff, chance)

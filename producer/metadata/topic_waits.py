@@ -9,28 +9,28 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from ..protocol.error_codes import INVALID_TOPIC, NONE, TopicVerdict, error_name, judge_topic
+from ..protocol.error_codes import INVALID_TOPIC, NONE, TopicErrorClass, classify_topic_error, error_name
 from .cluster import Cluster
 
 
-class TopicKnown(NamedTuple):
+class TopicSnapshot(NamedTuple):
     """What a snapshot says of one topic."""
 
     partition_count: int
     """0: not known."""
     code: int
     """Kafka's code of what is wrong with it; 0: nothing."""
-    told: int
+    updated_version: int
     """Version of the snapshot that last said something of it; 0: none did."""
 
 
-def known_in(cluster: Cluster, name: str) -> TopicKnown:
+def topic_snapshot(cluster: Cluster, name: str) -> TopicSnapshot:
     """What a snapshot says to who waits. A topic that the last answer did not know has no partitions."""
     found = cluster.topic(name)
     if found is None:
-        return TopicKnown(0, NONE, 0)
-    missing = judge_topic(found.code) is TopicVerdict.MISSING
-    return TopicKnown(0 if missing else found.partition_count, found.code, found.told)
+        return TopicSnapshot(0, NONE, 0)
+    missing = classify_topic_error(found.code) is TopicErrorClass.MISSING
+    return TopicSnapshot(0 if missing else found.partition_count, found.code, found.updated_version)
 
 
 class WaitReason(Enum):
@@ -61,7 +61,7 @@ _CLOSED: Final = WaitFailure(
 class TopicWait:
     """One ticket. `outcome` is the partition count, a failure, or None while it waits."""
 
-    __slots__ = ("_asked", "deadline", "max_block_ms", "outcome", "partition", "topic")
+    __slots__ = ("_baseline_version", "deadline", "max_block_ms", "outcome", "partition", "topic")
 
     def __init__(self, topic: str, partition: int | None, max_block_ms: int, now: float) -> None:
         self.topic = topic
@@ -70,24 +70,24 @@ class TopicWait:
         self.deadline = now + max_block_ms / 1000
         """CLOCK_MONOTONIC seconds."""
         self.outcome: int | WaitFailure | None = None
-        self._asked = 0
+        self._baseline_version = 0
 
-    def asked_at(self, version: int) -> None:
+    def set_baseline(self, version: int) -> None:
         """Only what is told after this version counts as an answer to it."""
-        self._asked = version
+        self._baseline_version = version
 
-    def is_answered_by(self, known: TopicKnown) -> bool:
-        return known.told > self._asked
+    def is_answered_by(self, known: TopicSnapshot) -> bool:
+        return known.updated_version > self._baseline_version
 
 
 class TopicWaits:
     """All tickets of a producer. `lookup` reads the snapshot that the caller goes on with."""
 
-    def __init__(self, lookup: Callable[[str], TopicKnown]) -> None:
+    def __init__(self, lookup: Callable[[str], TopicSnapshot]) -> None:
         self._lookup = lookup
         self._waits: dict[TopicWait, None] = {}
         self._requests: dict[str, None] = {}
-        self._trouble: str | None = None
+        self._last_connection_error: str | None = None
         """Why no broker could be asked, since one last answered."""
         self._closed = False
 
@@ -109,7 +109,7 @@ class TopicWaits:
             wait.outcome = self._timeout(wait, known)
             self._requests[topic] = None
         else:
-            wait.asked_at(known.told)
+            wait.set_baseline(known.updated_version)
             self._waits[wait] = None
             self._requests[topic] = None
         return wait
@@ -125,16 +125,16 @@ class TopicWaits:
         taken, self._requests = list(self._requests), {}
         return taken
 
-    def updated(self, now: float) -> list[TopicWait]:
+    def metadata_updated(self, now: float) -> list[TopicWait]:
         """A Metadata answer was merged. The waits that ended; the others' topics are asked for again."""
-        self._trouble = None
+        self._last_connection_error = None
         return self._end(now, self._after_update)
 
-    def troubled(self, reason: str) -> None:
+    def connection_failed(self, reason: str) -> None:
         """The broker that was asked is gone, or cannot be reached. Others may be; who waits in vain is told of it."""
-        self._trouble = reason
+        self._last_connection_error = reason
 
-    def refused(self, reason: str) -> list[TopicWait]:
+    def authentication_failed(self, reason: str) -> list[TopicWait]:
         """Nobody is left who believes who we are, or whom we believe: waiting will not change that. All waits end; those that
         begin from now on end with the next refusal."""
         ended = list(self._waits)
@@ -163,10 +163,10 @@ class TopicWaits:
     # -----------------------------------------------------------------------------------------------------------------
 
     def _end(
-        self, now: float, judge: Callable[[TopicWait, TopicKnown, float], int | WaitFailure | None]
+        self, now: float, judge: Callable[[TopicWait, TopicSnapshot, float], int | WaitFailure | None]
     ) -> list[TopicWait]:
         ended: list[TopicWait] = []
-        seen: dict[str, TopicKnown] = {}
+        seen: dict[str, TopicSnapshot] = {}
         for wait in self._waits:
             if wait.topic not in seen:
                 seen[wait.topic] = self._lookup(wait.topic)
@@ -177,27 +177,27 @@ class TopicWaits:
             del self._waits[wait]
         return ended
 
-    def _after_update(self, wait: TopicWait, known: TopicKnown, now: float) -> int | WaitFailure | None:
+    def _after_update(self, wait: TopicWait, known: TopicSnapshot, now: float) -> int | WaitFailure | None:
         if now >= wait.deadline:
             return self._timeout(wait, known)
-        if wait.is_answered_by(known) and judge_topic(known.code) is TopicVerdict.REFUSED:
+        if wait.is_answered_by(known) and classify_topic_error(known.code) is TopicErrorClass.REFUSED:
             return _refusal(wait.topic, known.code)
         if _has(known, wait.partition):
             return known.partition_count
         self._requests[wait.topic] = None
         return None
 
-    def _after_time(self, wait: TopicWait, known: TopicKnown, now: float) -> WaitFailure | None:
+    def _after_time(self, wait: TopicWait, known: TopicSnapshot, now: float) -> WaitFailure | None:
         return self._timeout(wait, known) if now >= wait.deadline else None
 
-    def _timeout(self, wait: TopicWait, known: TopicKnown) -> WaitFailure:
+    def _timeout(self, wait: TopicWait, known: TopicSnapshot) -> WaitFailure:
         # A refusal is not why the time ran out.
-        passing = known.code != NONE and judge_topic(known.code) is not TopicVerdict.REFUSED
-        cause = error_name(known.code) if passing else self._trouble
-        return WaitFailure(WaitReason.TIMEOUT, _absence(wait, known), cause)
+        passing = known.code != NONE and classify_topic_error(known.code) is not TopicErrorClass.REFUSED
+        cause = error_name(known.code) if passing else self._last_connection_error
+        return WaitFailure(WaitReason.TIMEOUT, _timeout_text(wait, known), cause)
 
 
-def _has(known: TopicKnown, partition: int | None) -> bool:
+def _has(known: TopicSnapshot, partition: int | None) -> bool:
     return known.partition_count > 0 and (partition is None or partition < known.partition_count)
 
 
@@ -207,7 +207,7 @@ def _refusal(topic: str, code: int) -> WaitFailure:
     return WaitFailure(WaitReason.FORBIDDEN, f"Not authorized to access topics: [{topic}]", error_name(code))
 
 
-def _absence(wait: TopicWait, known: TopicKnown) -> str:
+def _timeout_text(wait: TopicWait, known: TopicSnapshot) -> str:
     after = f"in metadata after {wait.max_block_ms} ms."
     if known.partition_count > 0 and wait.partition is not None:
         count = known.partition_count

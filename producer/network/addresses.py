@@ -12,7 +12,7 @@ class Address(NamedTuple):
     sockaddr: tuple[str | int | bytes, ...]
 
 
-class AddressTurns:
+class AddressRotation:
     """One address per attempt; the name is looked up again when all have had their turn, or once one was connected with."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class AddressTurns:
             ordered = ordered[1:]
         self._left = deque(ordered)
 
-    def take(self) -> Address | None:
+    def next_address(self) -> Address | None:
         """The address to try now; None: look the name up first."""
         if not self._left:
             return None

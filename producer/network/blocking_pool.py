@@ -27,7 +27,7 @@ class _Result(NamedTuple, Generic[OutcomeT]):
     """None: the work raised what it should not have; the thread has told it on standard error."""
 
 
-class HelperThreads(Generic[OutcomeT]):
+class BlockingPool(Generic[OutcomeT]):
     """Threads for one kind of work. A thread ends with its task: nothing is left of them while there is nothing to do."""
 
     def __init__(self, loop: Loop, name: str, threads_max: int) -> None:

@@ -10,8 +10,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from ...runtime.loop import GONE, READ, WRITE, Loop
-from ..protocol.framing import AnswerReader, Buffer, Outbox, StreamError
+from ...runtime.loop import HANGUP, READ, WRITE, Loop
+from ..protocol.framing import BytesLike, ResponseReader, SendBuffer, StreamError
 from ..security.sasl import ANSWER_BYTES_MAX
 from .addresses import Address
 from .socket_options import ConnectionOptions, set_options
@@ -29,7 +29,7 @@ class Fault(NamedTuple):
     """Why a connection ends, in words without the place."""
 
     reason: str
-    refused: bool = False
+    authentication_failed: bool = False
     """One side does not believe the other, or they have nothing in common."""
 
 
@@ -42,7 +42,7 @@ class ChannelEvents(NamedTuple):
     """Requests may be written: at once, or when TLS is agreed on."""
     answered: Callable[[bytes], None]
     """An answer, without its length."""
-    happened: Callable[[], None]
+    activity: Callable[[], None]
     """Something did, and is done with: bytes were written, or `fault` is set."""
 
 
@@ -54,7 +54,7 @@ class Channel:
         self._options: Final = options
         self._clock: Final = options.system.now
         self._traffic: Final = traffic
-        self._tell: Final = events
+        self._events: Final = events
         self.fault: Fault | None = None
         self._socket: socket.socket | None = None
         self._fd = -1
@@ -64,11 +64,11 @@ class Channel:
         self._watched = 0
         self._host = ""
         self._pid = -1
-        self._known = False
-        self._heard = False
+        self._authenticated = False
+        self._responded = False
         """It has once answered more than what comes before the first request."""
-        self._reader = AnswerReader(options.limits.answer_bytes_max)
-        self._out: Final = Outbox()
+        self._reader = ResponseReader(options.limits.answer_bytes_max)
+        self._out: Final = SendBuffer()
 
     @property
     def pending_bytes(self) -> int:
@@ -86,9 +86,9 @@ class Channel:
             _ = self._options.security.tls.current()
         self._host = host
         self._pid = os.getpid()
-        self._known = False
+        self._authenticated = False
         # Nobody who is not known yet makes us hold much.
-        self._reader = AnswerReader(min(self._options.limits.answer_bytes_max, ANSWER_BYTES_MAX))
+        self._reader = ResponseReader(min(self._options.limits.answer_bytes_max, ANSWER_BYTES_MAX))
         self._socket = self._options.system.open(address.family)
         self._socket.setblocking(False)
         set_options(self._socket, self._options.sockets)
@@ -97,13 +97,13 @@ class Channel:
             raise OSError(code, os.strerror(code))
         self._watch(self._socket.fileno())
 
-    def known(self) -> None:
+    def mark_authenticated(self) -> None:
         """The broker is who it should be, and knows who we are: answers may be long, and whatever ends the connection from
         now on is no want of belief."""
-        self._known = True
+        self._authenticated = True
         self._reader.answer_bytes_max = self._options.limits.answer_bytes_max
 
-    def queue(self, buffers: Sequence[Buffer]) -> None:
+    def queue(self, buffers: Sequence[BytesLike]) -> None:
         """Write these after what waits already. They must not change until they are written, or the channel is closed."""
         idle = not self._out.pending_bytes
         self._out.append(buffers)
@@ -117,7 +117,7 @@ class Channel:
             if self._transport is None:
                 self._socket.close()
             else:
-                self._transport.close(says_goodbye=self._ends_well)
+                self._transport.close(says_goodbye=self._closes_cleanly)
             self._socket = self._transport = self._handshaking = None
             self._fd = -1
             self._traffic.closed(self._clock())
@@ -125,7 +125,7 @@ class Channel:
         self.fault = None
 
     @property
-    def _ends_well(self) -> bool:
+    def _closes_cleanly(self) -> bool:
         """The end is worth a word. After a reset nobody would hear it (SOC-1), and in a forked child it would be said in the
         middle of what the parent says."""
         whole = self.fault is None and not self._out.pending_bytes
@@ -133,20 +133,20 @@ class Channel:
 
     # --- events of the socket ----------------------------------------------------------------------------------------
 
-    def _happened(self, events: int) -> None:
+    def _on_socket_event(self, events: int) -> None:
         transport = self._transport
         if transport is None:
             self._connected()
         elif self._handshaking is not None:
-            self._shake_hands(self._handshaking)
+            self._continue_handshake(self._handshaking)
         else:
-            crossed = transport.crossed
-            if events & (READ | GONE) or crossed:
+            crossed = transport.needs_any_event
+            if events & (READ | HANGUP) or crossed:
                 self._receive(transport)
             if (events & WRITE or crossed) and self._transport is transport:
                 self._flush()
         if self._socket is not None:
-            self._tell.happened()
+            self._events.activity()
 
     def _connected(self) -> None:
         """The first event of a connecting socket: it is connected, refused, or meant another socket of that number."""
@@ -162,10 +162,10 @@ class Channel:
         except OSError:
             return
         self._traffic.opened(self._clock())
-        self._tell.connected()
+        self._events.connected()
         if self._options.security.tls is None:
             self._transport = PlainTransport(opened)
-            self._tell.opened()
+            self._events.opened()
         else:
             self._begin_tls(opened)
 
@@ -178,27 +178,27 @@ class Channel:
             shows_certificate = tls.rules.keystore is not None
             transport = TlsTransport(opened, tls.current(), self._host, shows_certificate=shows_certificate)
         except (TlsError, TransportError, OSError) as error:
-            self.fault = self._wording(error)
+            self.fault = self._fault_of(error)
             return
         self._transport = self._handshaking = transport
         self._watch(self._fd)
-        self._shake_hands(transport)
+        self._continue_handshake(transport)
 
-    def _shake_hands(self, transport: TlsTransport) -> None:
+    def _continue_handshake(self, transport: TlsTransport) -> None:
         try:
             done = transport.handshake()
         except (TransportError, OSError) as error:
-            self.fault = self._wording(error)
+            self.fault = self._fault_of(error)
             return
         if done:
             self._handshaking = None
-            self._tell.opened()
+            self._events.opened()
         else:
             self._watch_for(transport)
 
     def _receive(self, transport: Transport) -> None:
         rounds = 0
-        while rounds < _READ_ROUNDS_MAX or transport.holds():
+        while rounds < _READ_ROUNDS_MAX or transport.has_buffered_data():
             rounds += 1
             space = self._reader.space()
             try:
@@ -208,20 +208,20 @@ class Channel:
             except BlockingIOError:
                 break
             except StreamError as error:
-                self.fault = self._no_answer(error, bytes(space[:2]))
+                self.fault = self._framing_fault(error, bytes(space[:2]))
                 return
             except (TransportError, OSError) as error:
-                self.fault = self._wording(error)
+                self.fault = self._fault_of(error)
                 return
             if count == 0:
-                self.fault = self._silence()
+                self.fault = self._closed_by_peer()
                 return
-            self._heard = self._heard or self._known
+            self._responded = self._responded or self._authenticated
             for answer in answers:
-                self._tell.answered(answer)
+                self._events.answered(answer)
                 if self._transport is not transport or self.fault is not None:
                     return
-            if count < len(space) and not transport.holds():
+            if count < len(space) and not transport.has_buffered_data():
                 break
         self._watch_for(transport)
 
@@ -234,7 +234,7 @@ class Channel:
         try:
             written = transport.write(self._out)
         except (TransportError, OSError) as error:
-            self.fault = self._wording(error)
+            self.fault = self._fault_of(error)
             return
         if written:
             self._traffic.wrote(written, self._clock())
@@ -243,7 +243,7 @@ class Channel:
     def _watch(self, fd: int) -> None:
         self._fd = fd
         self._watched = READ | WRITE
-        self._loop.add(fd, self._watched, self._happened)
+        self._loop.add(fd, self._watched, self._on_socket_event)
 
     def _watch_for(self, transport: Transport) -> None:
         wanted = transport.events(pending=self._out.pending_bytes > 0)
@@ -253,27 +253,27 @@ class Channel:
 
     # --- words -------------------------------------------------------------------------------------------------------
 
-    def _wording(self, error: Exception) -> Fault:
+    def _fault_of(self, error: Exception) -> Fault:
         text = (error.strerror if isinstance(error, OSError) else None) or str(error)
         if isinstance(error, TransportError):
-            return Fault(text, refused=error.refused and not self._known)
+            return Fault(text, authentication_failed=error.authentication_failed and not self._authenticated)
         hint = self._hint() if isinstance(error, ConnectionError) else ""
-        return Fault(f"{text}{hint}", refused=isinstance(error, TlsError))
+        return Fault(f"{text}{hint}", authentication_failed=isinstance(error, TlsError))
 
-    def _silence(self) -> Fault:
+    def _closed_by_peer(self) -> Fault:
         return Fault(f"the broker closed the connection{self._hint()}")
 
     def _hint(self) -> str:
         """What it may mean that a broker ends a connection on which it has said nothing."""
         security = self._options.security
-        if not self._known and security.tls is None:
+        if not self._authenticated and security.tls is None:
             return " before it answered (does this listener want TLS?)"
-        if self._known and not self._heard and security.sasl is None:
+        if self._authenticated and not self._responded and security.sasl is None:
             return " at the first request (does this listener want SASL?)"
         return ""
 
-    def _no_answer(self, error: StreamError, first: bytes) -> Fault:
+    def _framing_fault(self, error: StreamError, first: bytes) -> Fault:
         """What came cannot be cut into answers; `first`: how it begins."""
-        if not self._known and first == _TLS_ALERT:
-            return Fault("this listener speaks TLS (security.protocol = SSL or SASL_SSL)", refused=True)
+        if not self._authenticated and first == _TLS_ALERT:
+            return Fault("this listener speaks TLS (security.protocol = SSL or SASL_SSL)", authentication_failed=True)
         return Fault(str(error))

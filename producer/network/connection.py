@@ -1,4 +1,4 @@
-"""Connections to brokers: carries out what one `ConnectionCore` decides. One class for the router's control connections and for
+"""Connections to brokers: carries out what one `ConnectionStateMachine` decides. One class for the router's control connections and for
 the shards' Produce connections, which differ in their options only (`producer/network/socket_options.py`).
 
 Everything runs on the loop's thread; only what blocks is done elsewhere (`producer/network/resolver.py`). Bytes are moved by `producer/network/channel.py`.
@@ -8,17 +8,23 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from ...runtime.loop import Loop
-from ..protocol.api_versions import FIRST_VERSION, Agreed, AskAgain, ask_versions, read_versions
-from ..protocol.framing import Buffer, StreamError, correlation_id_of
-from ..protocol.responses import Answer, Expected, KafkaRequest, decode_answer, expected_answer
-from ..protocol.throttling import client_waits
-from ..security.sasl import Authenticated, Refused
-from .addresses import Address, AddressTurns
+from ..protocol.api_versions import (
+    FIRST_VERSION,
+    ApiVersionsDowngrade,
+    NodeApiVersions,
+    decode_api_versions_response,
+    encode_api_versions_request,
+)
+from ..protocol.framing import BytesLike, StreamError, correlation_id_of
+from ..protocol.responses import ExpectedResponse, KafkaRequest, ResponseOrBytes, decode_response, expected_response
+from ..protocol.throttling import should_client_throttle
+from ..security.sasl import Authenticated, AuthenticationFailed
+from .addresses import Address, AddressRotation
 from .channel import Channel, ChannelEvents, Fault
-from .connection_state import OPEN, ConnectionCore, Due, State
-from .least_loaded import Standing
+from .connection_state import OPEN, ConnectionState, ConnectionStateMachine, Due
+from .least_loaded import ConnectionReadiness
 from .resolver import Resolver
-from .sasl_client import Login
+from .sasl_client import SaslClient
 from .socket_options import SOFTWARE_VERSION, ConnectionOptions
 from .tls import TlsError
 from .traffic import UNCOUNTED, Traffic
@@ -31,19 +37,19 @@ ANY_VERSION: Final = 1 << 15
 class ConnectionOwner(Protocol[TagT]):
     """Who is told. Any method may send on, disconnect or close the connection it is told about."""
 
-    def connection_ready(self, connection: "Connection[TagT]") -> None:
+    def connection_ready(self, connection: "KafkaConnection[TagT]") -> None:
         """Requests may be sent; `incarnation` has a new value."""
 
-    def connection_answered(self, connection: "Connection[TagT]", tag: TagT, answer: Answer) -> None:
+    def connection_answered(self, connection: "KafkaConnection[TagT]", tag: TagT, answer: ResponseOrBytes) -> None:
         """The answer to the request sent with `tag`: a decoded response, or for `send_raw` the bytes after the
         correlation id (empty: a request that expects none is written). The transport holds none of its buffers any more."""
 
-    def connection_lost(self, connection: "Connection[TagT]", tags: list[TagT], reason: str) -> None:
+    def connection_lost(self, connection: "KafkaConnection[TagT]", tags: list[TagT], reason: str) -> None:
         """The connection ended, or never came to be. `tags`, oldest first, stay without answer: they may have been
         written or not. The transport holds no buffer any more. `connect` tries again after the backoff."""
 
 
-class Connection(Generic[TagT]):
+class KafkaConnection(Generic[TagT]):
     """A connection to one broker, made again as often as its owner asks.
 
     Life: `connect` says that it is wanted; `tick` and `next_deadline` are called in every round of the loop; requests go
@@ -61,7 +67,7 @@ class Connection(Generic[TagT]):
         options: ConnectionOptions,
         owner: ConnectionOwner[TagT],
         rng: Callable[[], float],
-        turns: AddressTurns | None = None,
+        turns: AddressRotation | None = None,
         traffic: Traffic = UNCOUNTED,
     ) -> None:
         """`turns`: of an earlier connection to the same name and port, whose addresses go on being tried in turn."""
@@ -74,22 +80,22 @@ class Connection(Generic[TagT]):
         self._owner = owner
         self._rng = rng
         self._traffic = traffic
-        self._core: ConnectionCore[TagT] = ConnectionCore(options.limits)
-        events = ChannelEvents(self._connected, self._opened, self._take, self._happened)
+        self._core: ConnectionStateMachine[TagT] = ConnectionStateMachine(options.limits)
+        events = ChannelEvents(self._connected, self._opened, self._response_received, self._on_activity)
         self._channel: Final = Channel(loop, options, traffic, events)
         self._login: Final = self._make_login()
         self._login_began = 0.0
-        self._turns = AddressTurns() if turns is None else turns
+        self._addresses = AddressRotation() if turns is None else turns
         self._lookup: int | None = None
-        self._hello_version = FIRST_VERSION
-        self._hello_id = 0
+        self._api_versions_version = FIRST_VERSION
+        self._api_versions_id = 0
         # Requests sent as bytes are not here.
-        self._requests: dict[int, Expected] = {}
+        self._requests: dict[int, ExpectedResponse] = {}
 
     # --- what the owner may ask --------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> State:
+    def state(self) -> ConnectionState:
         return self._core.state
 
     @property
@@ -98,18 +104,18 @@ class Connection(Generic[TagT]):
         return self._core.last_error
 
     @property
-    def refused(self) -> bool:
+    def authentication_failed(self) -> bool:
         """The last connection ended because one side did not believe the other: TLS, a login, or our own files for them."""
-        return self._core.refused
+        return self._core.authentication_failed
 
     @property
-    def login_failed(self) -> bool:
-        """It was `refused`, or ended in the middle of a login: the next one has to wait."""
-        return self._core.login_failed
+    def failed_during_login(self) -> bool:
+        """It was `authentication_failed`, or ended in the middle of a login: the next one has to wait."""
+        return self._core.failed_during_login
 
     @property
     def ready(self) -> bool:
-        return self._core.state is State.READY and self._channel.fault is None
+        return self._core.state is ConnectionState.READY and self._channel.fault is None
 
     @property
     def incarnation(self) -> int:
@@ -136,13 +142,13 @@ class Connection(Generic[TagT]):
         """Nothing is sent before this moment (KIP-219); in the past: not throttled."""
         return self._core.throttled_until
 
-    def standing(self, now: float) -> Standing:
+    def readiness(self, now: float) -> ConnectionReadiness:
         """How it stands for who chooses among several nodes."""
-        return Standing() if self._channel.fault is not None else self._core.standing(now)
+        return ConnectionReadiness() if self._channel.fault is not None else self._core.readiness(now)
 
-    def has_room(self, now: float) -> bool:
+    def can_send(self, now: float) -> bool:
         """A request may be sent now."""
-        return self._channel.fault is None and self._core.room(now)
+        return self._channel.fault is None and self._core.can_send(now)
 
     def version_of(self, api_key: int, least: int, greatest: int) -> int | None:
         """The greatest version of an API that both sides take, within `least` to `greatest`; None: there is none."""
@@ -161,17 +167,17 @@ class Connection(Generic[TagT]):
     def connect(self) -> None:
         """The connection is wanted: the next `tick` begins it, or the first one after the backoff. Costs nothing where it
         is on its way or ready."""
-        self._core.want()
+        self._core.request_connect()
 
     def move_to(self, host: str, port: int) -> None:
         """The node is to be found elsewhere from now on. An open connection to the old address is dropped."""
         if (host, port) == (self.host, self.port):
             return
         self.host, self.port = host, port
-        if self._core.state not in (State.DISCONNECTED, State.WAITING, State.CLOSED):
+        if self._core.state not in (ConnectionState.DISCONNECTED, ConnectionState.WAITING, ConnectionState.CLOSED):
             self._end(f"the node moved to {host}:{port}")
-        self._core.moved()
-        self._turns = AddressTurns()
+        self._core.address_changed()
+        self._addresses = AddressRotation()
 
     def next_correlation_id(self) -> int:
         """Reserve the id for a request of `send_raw`. Ids go out in the order they were reserved."""
@@ -179,7 +185,7 @@ class Connection(Generic[TagT]):
 
     def send_raw(
         self,
-        buffers: Sequence[Buffer],
+        buffers: Sequence[BytesLike],
         size: int,
         correlation_id: int,
         tag: TagT,
@@ -189,7 +195,7 @@ class Connection(Generic[TagT]):
     ) -> None:
         """Send a request framed by the caller (`size` bytes, length field included) in one gather write.
 
-        Call only with `has_room`. The buffers must not change until the tag is answered or lost.
+        Call only with `can_send`. The buffers must not change until the tag is answered or lost.
         """
         now = self._clock() if now is None else now
         self._core.sent(correlation_id, tag, size, now, expects_answer=expects_answer)
@@ -200,9 +206,9 @@ class Connection(Generic[TagT]):
     ) -> int | None:
         """Send a request of `kafka.protocol` in the greatest common version within `least` to `greatest`.
 
-        Call only with `has_room`. Returns the version; None: the broker takes none of ours, and nothing was sent.
+        Call only with `can_send`. Returns the version; None: the broker takes none of ours, and nothing was sent.
         """
-        assert self._core.state is State.READY, self._core.state
+        assert self._core.state is ConnectionState.READY, self._core.state
         known = min(greatest, request.max_version)
         chosen = self.version_of(request.API_KEY, max(least, request.valid_versions[0]), known)
         if chosen is None:
@@ -212,7 +218,7 @@ class Connection(Generic[TagT]):
         request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
         framed = request.encode(header=True, framed=True)
         if request.expect_response():
-            self._requests[correlation_id] = expected_answer(request)
+            self._requests[correlation_id] = expected_response(request)
         at = self._clock() if now is None else now
         self._core.sent(correlation_id, tag, len(framed), at, expects_answer=request.expect_response())
         self._queue([framed], len(framed), at)
@@ -221,7 +227,7 @@ class Connection(Generic[TagT]):
     def throttle(self, api_key: int, version: int, throttle_ms: int, now: float) -> None:
         """An answer that came as bytes carried this throttle time."""
         self._traffic.answered(throttle_ms, now)
-        if client_waits(api_key, version):
+        if should_client_throttle(api_key, version):
             self._core.throttle(throttle_ms, now)
 
     def disconnect(self, reason: str) -> None:
@@ -231,20 +237,20 @@ class Connection(Generic[TagT]):
 
     def close(self) -> list[TagT]:
         """End for good. Returns what was in flight, oldest first; the owner is not told again."""
-        self._let_go()
+        self._release_resources()
         return self._core.close()
 
     def tick(self, now: float) -> None:
         """Do what is due. The owner is told from here and from the loop's events only, never from inside a call of its own."""
         if self._channel.fault is not None:
-            self._end_by(self._channel.fault)
-        self._settle_silent(now)
+            self._end_with_fault(self._channel.fault)
+        self._complete_unanswered(now)
         while (due := self._core.due(now, self._rng())) is not None:
             self._act(due, now)
 
     def next_deadline(self) -> float | None:
         """When `tick` wants to be called (CLOCK_MONOTONIC seconds; in the past: at once); None: not before some event."""
-        if self._channel.fault is not None or self._core.has_written_silent(self._channel.pending_bytes):
+        if self._channel.fault is not None or self._core.has_sent_unanswered(self._channel.pending_bytes):
             return 0.0
         return self._core.next_deadline()
 
@@ -253,9 +259,9 @@ class Connection(Generic[TagT]):
     def _act(self, due: Due, now: float) -> None:
         match due:
             case Due.CONNECT:
-                self._hello_version = FIRST_VERSION
+                self._api_versions_version = FIRST_VERSION
                 self._try_address(now)
-            case Due.GIVE_UP:
+            case Due.SETUP_TIMED_OUT:
                 self._end(f"{_DOING[self._core.state]} {self.host}:{self.port} took too long")
             case Due.REQUEST_TIMED_OUT:
                 self._end(f"{self.host}:{self.port} did not answer within {self._options.limits.request_timeout_s:g} s")
@@ -265,7 +271,7 @@ class Connection(Generic[TagT]):
                 self._end("unused for long")
 
     def _try_address(self, now: float) -> None:
-        address = self._turns.take()
+        address = self._addresses.next_address()
         if address is None:
             self._lookup = self._resolver.resolve(self.host, self.port, self._resolved)
             return
@@ -275,67 +281,69 @@ class Connection(Generic[TagT]):
         except TlsError as error:
             self._end(str(error), refused=True)
         except OSError as error:
-            self._end_by(Fault(error.strerror or str(error)))
+            self._end_with_fault(Fault(error.strerror or str(error)))
 
     def _resolved(self, addresses: list[Address], error: str) -> None:
         self._lookup = None
-        if self._core.state is not State.RESOLVING:
+        if self._core.state is not ConnectionState.RESOLVING:
             return
         if not addresses:
             self._end(f"cannot resolve {self.host}: {error}")
             return
-        self._turns.resolved(addresses)
+        self._addresses.resolved(addresses)
         self._try_address(self._clock())
 
     def _connected(self) -> None:
         self._core.established(encrypts=self._options.security.tls is not None)
-        self._turns.connected()
+        self._addresses.connected()
 
     def _opened(self) -> None:
-        if self._core.state is State.ENCRYPTING:
+        if self._core.state is ConnectionState.ENCRYPTING:
             self._core.encrypted()
-        self._say_hello()
+        self._send_api_versions()
 
-    def _say_hello(self) -> None:
-        self._hello_id = self._core.next_correlation_id()
-        hello = ask_versions(self._hello_version, self._hello_id, self._options.client_id, SOFTWARE_VERSION)
+    def _send_api_versions(self) -> None:
+        self._api_versions_id = self._core.next_correlation_id()
+        hello = encode_api_versions_request(
+            self._api_versions_version, self._api_versions_id, self._options.client_id, SOFTWARE_VERSION
+        )
         self._queue([hello], len(hello), self._clock())
 
-    def _greeted(self, answer: bytes) -> None:
+    def _api_versions_received(self, answer: bytes) -> None:
         try:
-            if correlation_id_of(answer) != self._hello_id:
+            if correlation_id_of(answer) != self._api_versions_id:
                 raise StreamError(f"ApiVersions was answered with correlation id {correlation_id_of(answer)}")
-            self._must_be_written()
-            judged = read_versions(answer, self._hello_version)
+            self._require_fully_sent()
+            judged = decode_api_versions_response(answer, self._api_versions_version)
         except StreamError as error:
             self._channel.fault = Fault(str(error))
             return
         match judged:
-            case AskAgain(known):
+            case ApiVersionsDowngrade(known):
                 self._traffic.answered(0, self._clock())
-                self._hello_version = known
-                self._say_hello()
-            case Agreed(versions, throttle_ms, features):
+                self._api_versions_version = known
+                self._send_api_versions()
+            case NodeApiVersions(versions, throttle_ms, features):
                 now = self._clock()
                 self._traffic.answered(throttle_ms, now)
-                self._core.agreed(versions, now, features, authenticates=self._login is not None)
+                self._core.versions_received(versions, now, features, authenticates=self._login is not None)
                 self._core.throttle(throttle_ms, now)
                 if self._login is None:
-                    self._is_ready()
+                    self._became_ready()
                 else:
                     self._log_in()
 
-    def _is_ready(self) -> None:
-        self._channel.known()
+    def _became_ready(self) -> None:
+        self._channel.mark_authenticated()
         self._owner.connection_ready(self)
 
     # --- who we are --------------------------------------------------------------------------------------------------
 
-    def _make_login(self) -> Login | None:
+    def _make_login(self) -> SaslClient | None:
         sasl = self._options.security.sasl
         if sasl is None:
             return None
-        return Login(sasl, self._resolver, self._options.client_id, send=self._send_login, over=self._logged_in)
+        return SaslClient(sasl, self._resolver, self._options.client_id, send=self._send_login, over=self._logged_in)
 
     def _log_in(self) -> None:
         assert self._login is not None, "who says nothing about himself has no session"
@@ -349,25 +357,25 @@ class Connection(Generic[TagT]):
         assert self._login is not None
         self._traffic.answered(0, self._clock())
         try:
-            self._must_be_written()
+            self._require_fully_sent()
             self._login.answered(answer)
         except StreamError as error:
             self._channel.fault = Fault(str(error))
 
-    def _logged_in(self, outcome: Authenticated | Refused) -> None:
+    def _logged_in(self, outcome: Authenticated | AuthenticationFailed) -> None:
         now = self._clock()
         match outcome:
-            case Refused(reason):
-                self._traffic.refused(now, again=self._core.state is State.REAUTHENTICATING)
-                self._channel.fault = Fault(f"authentication failed: {reason}", refused=True)
+            case AuthenticationFailed(reason):
+                self._traffic.authentication_failed(now, again=self._core.state is ConnectionState.REAUTHENTICATING)
+                self._channel.fault = Fault(f"authentication failed: {reason}", authentication_failed=True)
             case Authenticated(session_lifetime_ms):
                 if self._core.authenticated(session_lifetime_ms, now, self._rng()):
                     self._traffic.authenticated(now)
-                    self._is_ready()
+                    self._became_ready()
                 else:
-                    self._traffic.authenticated_again(now - self._login_began, now)
+                    self._traffic.reauthenticated(now - self._login_began, now)
 
-    def _must_be_written(self) -> None:
+    def _require_fully_sent(self) -> None:
         """
         Raises:
             StreamError: an answer came to what is not sent whole.
@@ -377,27 +385,27 @@ class Connection(Generic[TagT]):
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
-    def _happened(self) -> None:
+    def _on_activity(self) -> None:
         fault = self._channel.fault
         if fault is not None:
-            self._end_by(fault)
+            self._end_with_fault(fault)
         else:
-            self._settle_silent(self._clock())
+            self._complete_unanswered(self._clock())
 
-    def _take(self, answer: bytes) -> None:
-        if self._core.state is State.CHECKING_VERSIONS:
-            self._greeted(answer)
+    def _response_received(self, answer: bytes) -> None:
+        if self._core.state is ConnectionState.CHECKING_VERSIONS:
+            self._api_versions_received(answer)
             return
         if self._core.state in _LOGGING_IN:
             self._take_login(answer)
             return
         now = self._clock()
-        self._settle_silent(now)
+        self._complete_unanswered(now)
         correlation_id = correlation_id_of(answer)
         expected = self._requests.get(correlation_id)
         try:
             self._core.expect(correlation_id, self._channel.pending_bytes)
-            response = decode_answer(expected, answer)
+            response = decode_response(expected, answer)
         except StreamError as error:
             # Its tag is still in flight, and is reported as lost with the others.
             self._channel.fault = Fault(str(error))
@@ -409,25 +417,25 @@ class Connection(Generic[TagT]):
             self.throttle(response.API_KEY, response.version or 0, throttle_ms, now)
         self._owner.connection_answered(self, tag, response)
 
-    def _queue(self, buffers: Sequence[Buffer], size: int, now: float) -> None:
+    def _queue(self, buffers: Sequence[BytesLike], size: int, now: float) -> None:
         self._traffic.sent(size, now)
         self._channel.queue(buffers)
 
-    def _settle_silent(self, now: float) -> None:
-        while self._channel.fault is None and self._core.has_written_silent(self._channel.pending_bytes):
+    def _complete_unanswered(self, now: float) -> None:
+        while self._channel.fault is None and self._core.has_sent_unanswered(self._channel.pending_bytes):
             self._owner.connection_answered(self, self._core.answered(now), b"")
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def _end_by(self, fault: Fault) -> None:
-        self._end(f"{self.host}:{self.port}: {fault.reason}", refused=fault.refused)
+    def _end_with_fault(self, fault: Fault) -> None:
+        self._end(f"{self.host}:{self.port}: {fault.reason}", refused=fault.authentication_failed)
 
     def _end(self, reason: str, *, refused: bool = False) -> None:
-        self._let_go()
+        self._release_resources()
         lost = self._core.ended(self._clock(), self._rng(), reason, refused=refused)
         self._owner.connection_lost(self, lost, reason)
 
-    def _let_go(self) -> None:
+    def _release_resources(self) -> None:
         if self._lookup is not None:
             self._resolver.cancel(self._lookup)
             self._lookup = None
@@ -437,12 +445,12 @@ class Connection(Generic[TagT]):
         self._requests.clear()
 
 
-_LOGGING_IN: Final = (State.AUTHENTICATING, State.REAUTHENTICATING)
+_LOGGING_IN: Final = (ConnectionState.AUTHENTICATING, ConnectionState.REAUTHENTICATING)
 _DOING: Final = {
-    State.RESOLVING: "resolving",
-    State.CONNECTING: "connecting to",
-    State.ENCRYPTING: "agreeing on TLS with",
-    State.CHECKING_VERSIONS: "greeting",
-    State.AUTHENTICATING: "logging in to",
-    State.REAUTHENTICATING: "logging in again to",
+    ConnectionState.RESOLVING: "resolving",
+    ConnectionState.CONNECTING: "connecting to",
+    ConnectionState.ENCRYPTING: "agreeing on TLS with",
+    ConnectionState.CHECKING_VERSIONS: "greeting",
+    ConnectionState.AUTHENTICATING: "logging in to",
+    ConnectionState.REAUTHENTICATING: "logging in again to",
 }

@@ -11,7 +11,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from ..protocol.backoff import Backoff
 from ..protocol.framing import StreamError
-from .least_loaded import NEVER, Standing
+from .least_loaded import NEVER, ConnectionReadiness
 
 TagT = TypeVar("TagT")
 
@@ -19,7 +19,7 @@ CORRELATION_IDS: Final = (1 << 31) - 8
 """The last eight are kept for the exchanges of an authentication, as other clients do: traces stay comparable."""
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """Where a connection stands."""
 
     DISCONNECTED = auto()
@@ -35,32 +35,57 @@ class State(Enum):
     CLOSED = auto()
 
 
-NEXT: Final[dict[State, frozenset[State]]] = {
-    State.DISCONNECTED: frozenset({State.WAITING, State.CLOSED}),
+NEXT: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
+    ConnectionState.DISCONNECTED: frozenset({ConnectionState.WAITING, ConnectionState.CLOSED}),
     # The owner wants it; it begins with the next round of the loop, or when the backoff allows.
-    State.WAITING: frozenset({State.RESOLVING, State.CLOSED}),
-    State.RESOLVING: frozenset({State.CONNECTING, State.DISCONNECTED, State.CLOSED}),
-    State.CONNECTING: frozenset({State.ENCRYPTING, State.CHECKING_VERSIONS, State.DISCONNECTED, State.CLOSED}),
+    ConnectionState.WAITING: frozenset({ConnectionState.RESOLVING, ConnectionState.CLOSED}),
+    ConnectionState.RESOLVING: frozenset(
+        {ConnectionState.CONNECTING, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
+    ),
+    ConnectionState.CONNECTING: frozenset(
+        {
+            ConnectionState.ENCRYPTING,
+            ConnectionState.CHECKING_VERSIONS,
+            ConnectionState.DISCONNECTED,
+            ConnectionState.CLOSED,
+        }
+    ),
     # The peer's certificate is seen before it is told anything.
-    State.ENCRYPTING: frozenset({State.CHECKING_VERSIONS, State.DISCONNECTED, State.CLOSED}),
-    State.CHECKING_VERSIONS: frozenset({State.AUTHENTICATING, State.READY, State.DISCONNECTED, State.CLOSED}),
-    State.AUTHENTICATING: frozenset({State.READY, State.DISCONNECTED, State.CLOSED}),
-    State.READY: frozenset({State.DRAINING, State.DISCONNECTED, State.CLOSED}),
+    ConnectionState.ENCRYPTING: frozenset(
+        {ConnectionState.CHECKING_VERSIONS, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
+    ),
+    ConnectionState.CHECKING_VERSIONS: frozenset(
+        {ConnectionState.AUTHENTICATING, ConnectionState.READY, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
+    ),
+    ConnectionState.AUTHENTICATING: frozenset(
+        {ConnectionState.READY, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
+    ),
+    ConnectionState.READY: frozenset({ConnectionState.DRAINING, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}),
     # The session ends soon: what is in flight is waited for, and nothing new goes out (KIP-368).
-    State.DRAINING: frozenset({State.REAUTHENTICATING, State.DISCONNECTED, State.CLOSED}),
-    State.REAUTHENTICATING: frozenset({State.READY, State.DISCONNECTED, State.CLOSED}),
+    ConnectionState.DRAINING: frozenset(
+        {ConnectionState.REAUTHENTICATING, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
+    ),
+    ConnectionState.REAUTHENTICATING: frozenset(
+        {ConnectionState.READY, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
+    ),
     # The owner let go of it for good.
-    State.CLOSED: frozenset(),
+    ConnectionState.CLOSED: frozenset(),
 }
 
 ESTABLISHING: Final = frozenset(
-    {State.RESOLVING, State.CONNECTING, State.ENCRYPTING, State.CHECKING_VERSIONS, State.AUTHENTICATING}
+    {
+        ConnectionState.RESOLVING,
+        ConnectionState.CONNECTING,
+        ConnectionState.ENCRYPTING,
+        ConnectionState.CHECKING_VERSIONS,
+        ConnectionState.AUTHENTICATING,
+    }
 )
-RENEWING: Final = frozenset({State.DRAINING, State.REAUTHENTICATING})
-OPEN: Final = ESTABLISHING | RENEWING | {State.READY}
+RENEWING: Final = frozenset({ConnectionState.DRAINING, ConnectionState.REAUTHENTICATING})
+OPEN: Final = ESTABLISHING | RENEWING | {ConnectionState.READY}
 """There is a socket, or there soon is."""
 
-_AUTHENTICATING: Final = (State.AUTHENTICATING, State.REAUTHENTICATING)
+_AUTHENTICATING: Final = (ConnectionState.AUTHENTICATING, ConnectionState.REAUTHENTICATING)
 _REFUSED_WAIT_S: Final = 1.0
 """At least so long after a login that failed: a wrong password must not become a storm of them, nor lock the account."""
 _RENEW_FROM: Final = 0.85
@@ -70,14 +95,14 @@ _RENEW_MIN_S: Final = 1.0
 """Sooner than that nothing is renewed, however short the broker says a session is."""
 
 
-_SETUP_TIMED: Final = ESTABLISHING | {State.REAUTHENTICATING}
+_SETUP_TIMED: Final = ESTABLISHING | {ConnectionState.REAUTHENTICATING}
 
 
 class Due(Enum):
     """What a deadline asks the shell to do."""
 
     CONNECT = auto()
-    GIVE_UP = auto()
+    SETUP_TIMED_OUT = auto()
     REQUEST_TIMED_OUT = auto()
     REAUTHENTICATE = auto()
     IDLE = auto()
@@ -101,7 +126,7 @@ def login_wait_s(reconnect: Backoff, failures: int, chance: float) -> float:
     return max(_REFUSED_WAIT_S, growing.wait_s(failures, chance))
 
 
-class Waiting(NamedTuple, Generic[TagT]):
+class UnansweredRequest(NamedTuple, Generic[TagT]):
     """A request without its answer yet. `ends_at` is the stream position after its last byte."""
 
     correlation_id: int
@@ -112,12 +137,12 @@ class Waiting(NamedTuple, Generic[TagT]):
     expects_answer: bool
 
 
-class ConnectionCore(Generic[TagT]):
+class ConnectionStateMachine(Generic[TagT]):
     """The decisions of one connection. Every method that needs the time is given it."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self.state = State.DISCONNECTED
+        self.state = ConnectionState.DISCONNECTED
         self.incarnation = 0
         """Counts the times READY was reached: an answer of another incarnation says nothing about this one."""
         self.versions: Mapping[int, tuple[int, int]] = {}
@@ -126,11 +151,11 @@ class ConnectionCore(Generic[TagT]):
         self.round_trip_us = 0
         self.last_error = ""
         """Why the last connection ended, or did not come to be; kept until READY."""
-        self.refused = False
+        self.authentication_failed = False
         """It was for want of belief: of theirs in us, or of ours in them; kept until READY."""
-        self.login_failed = False
-        """It was `refused`, or ended in the middle of a login, as some failed ones do; kept until READY."""
-        self._in_flight: deque[Waiting[TagT]] = deque()
+        self.failed_during_login = False
+        """It was `authentication_failed`, or ended in the middle of a login, as some failed ones do; kept until READY."""
+        self._in_flight: deque[UnansweredRequest[TagT]] = deque()
         self._correlation_id = 0
         self._written = 0
         self._failed_attempts = 0
@@ -140,31 +165,31 @@ class ConnectionCore(Generic[TagT]):
         self._setup_deadline = 0.0
         self._setup_timeout_s = limits.setup_timeout_s
         self._used_at = 0.0
-        self._refusals = 0
+        self._failed_logins = 0
         self._renew_at = math.inf
 
     # --- from nothing to ready ---------------------------------------------------------------------------------------
 
-    def want(self) -> None:
+    def request_connect(self) -> None:
         """The owner wants the connection: `due` says CONNECT when it may begin. Nothing changes where it is on its way."""
-        if self.state is State.DISCONNECTED:
-            self._move(State.WAITING)
+        if self.state is ConnectionState.DISCONNECTED:
+            self._move(ConnectionState.WAITING)
 
     def connecting(self, now: float) -> None:
         """An address of the name is known and tried now. The set-up time begins again: looking the name up is not in it."""
-        self._move(State.CONNECTING)
+        self._move(ConnectionState.CONNECTING)
         self._setup_deadline = now + self._setup_timeout_s
 
     def established(self, *, encrypts: bool = False) -> None:
         """The socket is connected; TLS comes first where it `encrypts`, else ApiVersions."""
         self._failed_setups = 0
-        self._move(State.ENCRYPTING if encrypts else State.CHECKING_VERSIONS)
+        self._move(ConnectionState.ENCRYPTING if encrypts else ConnectionState.CHECKING_VERSIONS)
 
     def encrypted(self) -> None:
         """Nobody listens any more, and the peer is who it should be."""
-        self._move(State.CHECKING_VERSIONS)
+        self._move(ConnectionState.CHECKING_VERSIONS)
 
-    def agreed(
+    def versions_received(
         self,
         versions: Mapping[int, tuple[int, int]],
         now: float,
@@ -177,51 +202,51 @@ class ConnectionCore(Generic[TagT]):
         self.versions = versions
         self.features = {} if features is None else features
         if authenticates:
-            self._move(State.AUTHENTICATING)
+            self._move(ConnectionState.AUTHENTICATING)
         else:
-            self._get_ready(now)
+            self._become_ready(now)
 
     def authenticated(self, session_lifetime_ms: int, now: float, chance: float) -> bool:
         """The broker knows who we are, for so long; 0: for good. True: that made the connection ready; False: it was so before."""
-        renewed = self.state is State.REAUTHENTICATING
+        renewed = self.state is ConnectionState.REAUTHENTICATING
         if renewed:
-            self._move(State.READY)
+            self._move(ConnectionState.READY)
         else:
-            self._get_ready(now)
+            self._become_ready(now)
         part = _RENEW_FROM + _RENEW_SPREAD * chance
         lifetime_s = session_lifetime_ms / 1000
         self._renew_at = now + max(lifetime_s * part, _RENEW_MIN_S) if lifetime_s > 0 else math.inf
         return not renewed
 
     def ended(self, now: float, chance: float, reason: str, *, refused: bool = False) -> list[TagT]:
-        """The socket is gone, or never came to be; `refused`: for want of belief. Returns what was in flight, oldest first;
+        """The socket is gone, or never came to be; `authentication_failed`: for want of belief. Returns what was in flight, oldest first;
         none of it was answered."""
-        if self.state in (State.RESOLVING, State.CONNECTING):
+        if self.state in (ConnectionState.RESOLVING, ConnectionState.CONNECTING):
             self._failed_setups += 1
-        self.login_failed = refused or self.state in _AUTHENTICATING
-        self._move(State.DISCONNECTED)
+        self.failed_during_login = refused or self.state in _AUTHENTICATING
+        self._move(ConnectionState.DISCONNECTED)
         self.last_error = reason
-        self.refused = refused
+        self.authentication_failed = refused
         self._attempted_at = now
         wait_s = self.limits.reconnect.wait_s(self._failed_attempts, chance)
-        if self.login_failed:
-            wait_s = max(wait_s, login_wait_s(self.limits.reconnect, self._refusals, chance))
-            self._refusals += 1
+        if self.failed_during_login:
+            wait_s = max(wait_s, login_wait_s(self.limits.reconnect, self._failed_logins, chance))
+            self._failed_logins += 1
         self._retry_at = now + wait_s
         self._failed_attempts += 1
         return self._forget()
 
     def close(self) -> list[TagT]:
         """The owner lets go of it. Returns what was in flight, oldest first."""
-        if self.state is not State.CLOSED:
-            self._move(State.CLOSED)
+        if self.state is not ConnectionState.CLOSED:
+            self._move(ConnectionState.CLOSED)
         return self._forget()
 
-    def moved(self) -> None:
+    def address_changed(self) -> None:
         """The node has another address: what failed before says nothing about it."""
         self._failed_attempts = 0
         self._failed_setups = 0
-        self._refusals = 0
+        self._failed_logins = 0
         self._retry_at = 0.0
         self._attempted_at = NEVER
 
@@ -231,23 +256,23 @@ class ConnectionCore(Generic[TagT]):
     def in_flight(self) -> int:
         return len(self._in_flight)
 
-    def room(self, now: float) -> bool:
+    def can_send(self, now: float) -> bool:
         """A request may be sent: ready, not throttled, and the limit of requests in flight not reached."""
         return self._is_open(now) and len(self._in_flight) < self.limits.in_flight_max
 
-    def standing(self, now: float) -> Standing:
+    def readiness(self, now: float) -> ConnectionReadiness:
         """How it stands for who chooses among several."""
-        return Standing(
-            usable=self.room(now),
+        return ConnectionReadiness(
+            usable=self.can_send(now),
             connected=self._is_open(now),
             connecting=self.state in ESTABLISHING or self.state in RENEWING,
-            may_connect=self.state in (State.DISCONNECTED, State.WAITING) and now >= self._retry_at,
+            may_connect=self.state in (ConnectionState.DISCONNECTED, ConnectionState.WAITING) and now >= self._retry_at,
             in_flight=len(self._in_flight),
             last_attempt=self._attempted_at,
         )
 
     def _is_open(self, now: float) -> bool:
-        return self.state is State.READY and now >= self.throttled_until
+        return self.state is ConnectionState.READY and now >= self.throttled_until
 
     def next_correlation_id(self) -> int:
         """Reserve the id of the next request."""
@@ -265,14 +290,16 @@ class ConnectionCore(Generic[TagT]):
         timeout_s: float | None = None,
     ) -> None:
         """A request of `size` bytes was handed to the transport. Its time runs from now."""
-        assert self.state is State.READY, self.state
+        assert self.state is ConnectionState.READY, self.state
         assert len(self._in_flight) < self.limits.in_flight_max, "more requests in flight than allowed"
         timeout = self.limits.request_timeout_s if timeout_s is None else timeout_s
         self._written += size
-        self._in_flight.append(Waiting(correlation_id, tag, now, now + timeout, self._written, expects_answer))
+        self._in_flight.append(
+            UnansweredRequest(correlation_id, tag, now, now + timeout, self._written, expects_answer)
+        )
         self._used_at = now
 
-    def has_written_silent(self, bytes_left: int) -> bool:
+    def has_sent_unanswered(self, bytes_left: int) -> bool:
         """The oldest request expects no answer and is written whole; `bytes_left` of what was sent are not."""
         if not self._in_flight or self._in_flight[0].expects_answer:
             return False
@@ -315,12 +342,12 @@ class ConnectionCore(Generic[TagT]):
         to REAUTHENTICATING."""
         if self.throttled_until and now >= self.throttled_until:
             self.throttled_until = 0.0
-        if self.state is State.WAITING and now >= self._retry_at:
+        if self.state is ConnectionState.WAITING and now >= self._retry_at:
             self._begin(now, chance)
             return Due.CONNECT
         if self.state in _SETUP_TIMED and now >= self._setup_deadline:
-            return Due.GIVE_UP
-        if self.state is State.READY or self.state is State.DRAINING:
+            return Due.SETUP_TIMED_OUT
+        if self.state is ConnectionState.READY or self.state is ConnectionState.DRAINING:
             return self._due_while_open(now)
         return None
 
@@ -328,25 +355,25 @@ class ConnectionCore(Generic[TagT]):
         for waiting in self._in_flight:
             if now > waiting.deadline:
                 return Due.REQUEST_TIMED_OUT
-        if self.state is State.READY:
+        if self.state is ConnectionState.READY:
             if not self._in_flight and now >= self._used_at + self.limits.idle_s:
                 return Due.IDLE
             if now < self._renew_at:
                 return None
-            self._move(State.DRAINING)
+            self._move(ConnectionState.DRAINING)
         if self._in_flight or now < self.throttled_until:
             return None
-        self._move(State.REAUTHENTICATING)
+        self._move(ConnectionState.REAUTHENTICATING)
         self._setup_deadline = now + self.limits.setup_timeout_s
         return Due.REAUTHENTICATE
 
     def next_deadline(self) -> float | None:
-        """When to ask `due` again, if nothing else happens. A throttle's end counts: `room` changes then."""
-        if self.state is State.WAITING:
+        """When to ask `due` again, if nothing else happens. A throttle's end counts: `can_send` changes then."""
+        if self.state is ConnectionState.WAITING:
             return self._retry_at
         if self.state in _SETUP_TIMED:
             return self._setup_deadline
-        if self.state is not State.READY and self.state is not State.DRAINING:
+        if self.state is not ConnectionState.READY and self.state is not ConnectionState.DRAINING:
             return None
         first = math.inf
         for waiting in self._in_flight:
@@ -354,26 +381,26 @@ class ConnectionCore(Generic[TagT]):
         if self._in_flight:
             # A request may take exactly its time: it is late from the moment behind its deadline on.
             first = math.nextafter(first, math.inf)
-        elif self.state is State.DRAINING:
+        elif self.state is ConnectionState.DRAINING:
             return self.throttled_until
         else:
             first = self._used_at + self.limits.idle_s
-        if self.state is State.READY:
+        if self.state is ConnectionState.READY:
             first = min(first, self._renew_at)
         return min(first, self.throttled_until) if self.throttled_until else first
 
-    def _get_ready(self, now: float) -> None:
+    def _become_ready(self, now: float) -> None:
         """Only this ends the backoff."""
-        self._move(State.READY)
+        self._move(ConnectionState.READY)
         self.incarnation += 1
         self._failed_attempts = 0
-        self._refusals = 0
+        self._failed_logins = 0
         self._used_at = now
         self.last_error = ""
-        self.refused = self.login_failed = False
+        self.authentication_failed = self.failed_during_login = False
 
     def _begin(self, now: float, chance: float) -> None:
-        self._move(State.RESOLVING)
+        self._move(ConnectionState.RESOLVING)
         self._attempted_at = now
         growing = Backoff(self.limits.setup_timeout_s, self.limits.setup_timeout_max_s)
         self._setup_timeout_s = growing.wait_s(self._failed_setups, chance)
@@ -393,6 +420,6 @@ class ConnectionCore(Generic[TagT]):
         sample = int(seconds * 1_000_000)
         self.round_trip_us = sample if self.round_trip_us == 0 else (7 * self.round_trip_us + sample) // 8
 
-    def _move(self, state: State) -> None:
+    def _move(self, state: ConnectionState) -> None:
         assert state in NEXT[self.state], f"{self.state.name} to {state.name}"
         self.state = state

@@ -8,7 +8,7 @@ KeyT = TypeVar("KeyT")
 NEVER: Final = float("-inf")
 
 
-class Standing(NamedTuple):
+class ConnectionReadiness(NamedTuple):
     """How the connection to a node stands. A node that nobody has tried yet is `Standing(may_connect=True)`."""
 
     usable: bool = False
@@ -23,7 +23,7 @@ class Standing(NamedTuple):
     """When a connection was last begun, or ended (CLOCK_MONOTONIC seconds)."""
 
 
-class Choice(NamedTuple, Generic[KeyT]):
+class NodeChoice(NamedTuple, Generic[KeyT]):
     """`node` None: every node is throttled, full or backing off. `connected`: somewhere a connection is ready, so that
     waiting will help."""
 
@@ -31,7 +31,7 @@ class Choice(NamedTuple, Generic[KeyT]):
     connected: bool
 
 
-def least_loaded(nodes: Sequence[tuple[KeyT, Standing]], chance: float) -> Choice[KeyT]:
+def least_loaded(nodes: Sequence[tuple[KeyT, ConnectionReadiness]], chance: float) -> NodeChoice[KeyT]:
     """The node to ask. `chance` in [0, 1) says where to begin to look, so that equals share the load.
 
     Best is one that is usable and idle, then the usable one with the fewest requests in flight, then one that is being
@@ -44,11 +44,11 @@ def least_loaded(nodes: Sequence[tuple[KeyT, Standing]], chance: float) -> Choic
     connected = any(standing.connected for _, standing in turned)
     usable = [entry for entry in turned if entry[1].usable]
     if usable:
-        return Choice(min(usable, key=lambda entry: entry[1].in_flight)[0], connected)
+        return NodeChoice(min(usable, key=lambda entry: entry[1].in_flight)[0], connected)
     connecting = [key for key, standing in turned if standing.connecting]
     if connecting:
-        return Choice(connecting[0], connected)
+        return NodeChoice(connecting[0], connected)
     allowed = [entry for entry in turned if entry[1].may_connect]
     if allowed:
-        return Choice(min(allowed, key=lambda entry: entry[1].last_attempt)[0], connected)
-    return Choice(None, connected)
+        return NodeChoice(min(allowed, key=lambda entry: entry[1].last_attempt)[0], connected)
+    return NodeChoice(None, connected)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from ...runtime.loop import Loop
-from ..security.sasl import Said
+from ..security.sasl import BlockingResult
 from .addresses import Address
-from .blocking_pool import HelperThreads
+from .blocking_pool import BlockingPool
 
 Resolved = Callable[[list[Address], str], None]
 """Given the addresses in the order to try them, or none and the reason."""
@@ -31,8 +31,8 @@ class Resolver:
         """`look_up` takes the place of the system's resolver, off the loop only."""
         self._loop = loop
         self._look_up = look_up or _ask_system
-        self._names: HelperThreads[tuple[list[Address], str]] = HelperThreads(loop, "resolver", threads_max)
-        self._logins: HelperThreads[Said] | None = None
+        self._names: BlockingPool[tuple[list[Address], str]] = BlockingPool(loop, "resolver", threads_max)
+        self._logins: BlockingPool[BlockingResult] | None = None
 
     def resolve(self, host: str, port: int, answered: Resolved) -> int:
         """Look a name up and call back on the loop's thread. Returns the number for `cancel`."""
@@ -48,10 +48,10 @@ class Resolver:
         self._names.cancel(number)
 
     @property
-    def logins(self) -> HelperThreads[Said]:
+    def logins(self) -> BlockingPool[BlockingResult]:
         """Threads for the part of a login that blocks; made when the first one does."""
         if self._logins is None:
-            self._logins = HelperThreads(self._loop, "login", _THREADS_MAX)
+            self._logins = BlockingPool(self._loop, "login", _THREADS_MAX)
         return self._logins
 
     def close(self) -> None:

@@ -5,11 +5,20 @@ from typing import Final
 
 from ...api.errors import AuthenticationError
 from ..protocol.framing import StreamError
-from ..security.sasl import Authenticated, Authentication, Later, Refused, Said, SaslRules, Send, Step
+from ..security.sasl import (
+    Authenticated,
+    AuthenticationFailed,
+    BlockingResult,
+    BlockingStep,
+    SaslAuthentication,
+    SaslRequest,
+    SaslRules,
+    SaslStep,
+)
 from .resolver import Resolver
 
 
-class Login:
+class SaslClient:
     """The exchanges of one connection, one at a time.
 
     `send` is given framed requests, `over` the end of each exchange. Both are called from inside `begin` and `answered`, or
@@ -23,15 +32,15 @@ class Login:
         client_id: str,
         *,
         send: Callable[[bytes], None],
-        over: Callable[[Authenticated | Refused], None],
+        over: Callable[[Authenticated | AuthenticationFailed], None],
     ) -> None:
         self._rules: Final = rules
         self._resolver: Final = resolver
         self._client_id: Final = client_id
         self._send: Final = send
-        self._over: Final = over
-        self._exchange: Authentication | None = None
-        self._work: int | None = None
+        self._on_end: Final = over
+        self._exchange: SaslAuthentication | None = None
+        self._blocking_call: int | None = None
 
     def begin(self, host: str, versions: Mapping[int, tuple[int, int]]) -> None:
         """Log in with a mechanism of its own, so that what was replaced since the last time counts."""
@@ -39,10 +48,10 @@ class Login:
         try:
             mechanism = self._rules.new_mechanism(host)
         except AuthenticationError as error:
-            self._over(Refused(error.text))
+            self._on_end(AuthenticationFailed(error.text))
             return
-        self._exchange = Authentication(self._rules.mechanism, mechanism, versions, self._client_id)
-        self._do(self._exchange.begin())
+        self._exchange = SaslAuthentication(self._rules.mechanism, mechanism, versions, self._client_id)
+        self._run_step(self._exchange.begin())
 
     def answered(self, answer: bytes) -> None:
         """
@@ -51,34 +60,34 @@ class Login:
         """
         if self._exchange is None:
             raise StreamError("an answer while nothing was asked")
-        self._do(self._exchange.answered(answer))
+        self._run_step(self._exchange.answered(answer))
 
     def cancel(self) -> None:
         """The connection is gone, and the exchange with it."""
         self._exchange = None
-        if self._work is not None:
-            self._resolver.logins.cancel(self._work)
-            self._work = None
+        if self._blocking_call is not None:
+            self._resolver.logins.cancel(self._blocking_call)
+            self._blocking_call = None
 
-    def _do(self, step: Step) -> None:
+    def _run_step(self, step: SaslStep) -> None:
         match step:
-            case Send(framed):
+            case SaslRequest(framed):
                 self._send(framed)
-            case Later(work):
-                self._work = self._resolver.logins.run(lambda: _said(work), self._worked)
-            case Authenticated() | Refused():
+            case BlockingStep(work):
+                self._blocking_call = self._resolver.logins.run(lambda: _run_blocking(work), self._blocking_step_done)
+            case Authenticated() | AuthenticationFailed():
                 self._exchange = None
-                self._over(step)
+                self._on_end(step)
 
-    def _worked(self, said: Said) -> None:
-        self._work = None
+    def _blocking_step_done(self, said: BlockingResult) -> None:
+        self._blocking_call = None
         assert self._exchange is not None, "cancelled work was told"
-        self._do(self._exchange.worked(said))
+        self._run_step(self._exchange.blocking_step_done(said))
 
 
-def _said(work: Callable[[], bytes | None]) -> Said:
+def _run_blocking(work: Callable[[], bytes | None]) -> BlockingResult:
     """On a helper thread."""
     try:
-        return Said(work())
+        return BlockingResult(work())
     except AuthenticationError as error:
-        return Said(error)
+        return BlockingResult(error)

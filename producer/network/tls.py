@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ...config.errors import ConfigError
 from ...config.secret_files import SecretError, read_certificates, read_password, read_secret
-from ...config.security import SUITES_OF_TLS_1_3, SecuritySettings, openssl_suite, parts
+from ...config.security import SUITES_OF_TLS_1_3, SecuritySettings, openssl_suite, split_list
 from ...runtime import logs
 
 _MISMATCH: Final = "KEY_VALUES_MISMATCH"
@@ -38,7 +38,7 @@ class TlsRules(NamedTuple):
 
 def tls_rules(settings: SecuritySettings) -> TlsRules:
     """The rules, out of the settings."""
-    suites = parts(settings.ssl_cipher_suites)
+    suites = split_list(settings.ssl_cipher_suites)
     return TlsRules(
         truststore=settings.ssl_truststore_location,
         keystore=settings.ssl_keystore_location,
@@ -46,12 +46,12 @@ def tls_rules(settings: SecuritySettings) -> TlsRules:
         key_password_file=settings.ssl_key_password_file,
         checks_host=bool(settings.ssl_endpoint_identification_algorithm) and not settings.tls_insecure,
         checks_certificate=not settings.tls_insecure,
-        versions=tuple(_VERSIONS[version] for version in parts(settings.ssl_enabled_protocols)),
+        versions=tuple(_VERSIONS[version] for version in split_list(settings.ssl_enabled_protocols)),
         suites=tuple(openssl_suite(suite) for suite in suites if suite not in SUITES_OF_TLS_1_3),
     )
 
 
-_Stamp = tuple[int, int, int, int] | None
+_FileFingerprint = tuple[int, int, int, int] | None
 
 
 class TlsContexts:
@@ -60,8 +60,8 @@ class TlsContexts:
     def __init__(self, rules: TlsRules) -> None:
         self.rules: Final = rules
         self._context: ssl.SSLContext | None = None
-        self._stamps: tuple[_Stamp, ...] = ()
-        self._complaint = ""
+        self._fingerprints: tuple[_FileFingerprint, ...] = ()
+        self._last_error = ""
         self._log = logs.get()
 
     def current(self) -> ssl.SSLContext:
@@ -72,21 +72,21 @@ class TlsContexts:
             TlsError: there never was a good one.
         """
         # Looked at before they are read: what changes in between is seen the next time.
-        stamps = tuple(_stamp(path) for path in self._files())
-        if self._context is not None and stamps == self._stamps:
+        stamps = tuple(_file_fingerprint(path) for path in self._files())
+        if self._context is not None and stamps == self._fingerprints:
             return self._context
         try:
             made = make_context(self.rules)
         except TlsError as error:
             if self._context is None:
                 raise
-            if self._complaint != str(error):
-                self._complaint = str(error)
+            if self._last_error != str(error):
+                self._last_error = str(error)
                 self._log.warning("tls_files_refused", reason=str(error))
             return self._context
         if self._context is not None:
             self._log.info("tls_files_read_again")
-        self._context, self._stamps, self._complaint = made, stamps, ""
+        self._context, self._fingerprints, self._last_error = made, stamps, ""
         return made
 
     def _files(self) -> list[Path]:
@@ -117,7 +117,7 @@ def make_context(rules: TlsRules) -> ssl.SSLContext:
         except ssl.SSLError as error:
             raise TlsError(f"ssl.cipher.suites: {_reason(error)}") from error
     if rules.keystore is not None:
-        _show(context, rules, rules.keystore)
+        _load_keystore(context, rules, rules.keystore)
     return context
 
 
@@ -153,7 +153,7 @@ def _trust(context: ssl.SSLContext, truststore: Path | None) -> None:
         raise TlsError(f"ssl.truststore.location: {truststore}: {error.strerror}") from error
 
 
-def _show(context: ssl.SSLContext, rules: TlsRules, keystore: Path) -> None:
+def _load_keystore(context: ssl.SSLContext, rules: TlsRules, keystore: Path) -> None:
     """Load what is shown to the broker. Which file is at fault OpenSSL does not say, only what is."""
     name, key = ("ssl.key.location", rules.key) if rules.key is not None else ("ssl.keystore.location", keystore)
     try:
@@ -170,19 +170,19 @@ def _show(context: ssl.SSLContext, rules: TlsRules, keystore: Path) -> None:
         context.load_cert_chain(keystore, key, password)
     except ssl.SSLError as error:
         if sealed and error.reason != _MISMATCH:
-            raise TlsError(_sealed(rules, key)) from error
-        raise TlsError(_no_pair(name, keystore, key, error)) from error
+            raise TlsError(_key_password_error(rules, key)) from error
+        raise TlsError(_key_pair_error(name, keystore, key, error)) from error
     except OSError as error:
         raise TlsError(f"{name}: {key}: {error.strerror}") from error
 
 
-def _no_pair(name: str, keystore: Path, key: Path, error: ssl.SSLError) -> str:
+def _key_pair_error(name: str, keystore: Path, key: Path, error: ssl.SSLError) -> str:
     if error.reason == _MISMATCH:
         return f"{name}: the key in {key} is not that of the certificate in {keystore}"
     return f"{name}: {keystore} and {key} are no certificate and key in PEM ({_reason(error)})"
 
 
-def _sealed(rules: TlsRules, key: Path) -> str:
+def _key_password_error(rules: TlsRules, key: Path) -> str:
     """OpenSSL does not say that it was the password."""
     if rules.key_password_file is None:
         return f"ssl.key.password.file: the key in {key} is encrypted, and no file has its password"
@@ -193,7 +193,7 @@ def _reason(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).lower().replace("_", " ")
 
 
-def _stamp(path: Path) -> _Stamp:
+def _file_fingerprint(path: Path) -> _FileFingerprint:
     """What changes when a file is replaced or written, or when who may read it changes; None: it is not there."""
     try:
         status = path.stat()

@@ -27,10 +27,10 @@ class Traffic(Protocol):
     def authenticated(self, now: float) -> None:
         """The broker knows who we are."""
 
-    def authenticated_again(self, took_s: float, now: float) -> None:
+    def reauthenticated(self, took_s: float, now: float) -> None:
         """It knows it anew, before the session was over (KIP-368)."""
 
-    def refused(self, now: float, *, again: bool) -> None:
+    def authentication_failed(self, now: float, *, again: bool) -> None:
         """It does not believe who we are; `again`: any more."""
 
 
@@ -52,8 +52,8 @@ class _Uncounted:
     def read(self, nbytes: int, now: float) -> None: ...
     def answered(self, throttle_ms: int, now: float) -> None: ...
     def authenticated(self, now: float) -> None: ...
-    def authenticated_again(self, took_s: float, now: float) -> None: ...
-    def refused(self, now: float, *, again: bool) -> None: ...
+    def reauthenticated(self, took_s: float, now: float) -> None: ...
+    def authentication_failed(self, now: float, *, again: bool) -> None: ...
 
 
 UNCOUNTED: Final[Traffic] = _Uncounted()

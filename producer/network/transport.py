@@ -9,7 +9,7 @@ import ssl
 from typing import Final, Protocol
 
 from ...runtime.loop import READ, WRITE
-from ..protocol.framing import Outbox
+from ..protocol.framing import SendBuffer
 
 _ENDS: Final = (ssl.SSLEOFError, ssl.SSLSyscallError)
 """What Python makes of a socket that ended or was reset while OpenSSL used it; which of them it was is lost."""
@@ -18,23 +18,23 @@ _RECORD_BYTES: Final = 16_384
 
 
 class TransportError(Exception):
-    """TLS cannot go on. `refused`: because one side does not believe the other, or they have nothing in common; it would not
+    """TLS cannot go on. `authentication_failed`: because one side does not believe the other, or they have nothing in common; it would not
     help to try again at once."""
 
     def __init__(self, text: str, *, refused: bool) -> None:
         super().__init__(text)
-        self.refused = refused
+        self.authentication_failed = refused
 
 
 class Transport(Protocol):
     """What a connection asks of either kind. Faults of the socket are raised as OSError, those of TLS as TransportError."""
 
     @property
-    def crossed(self) -> bool:
+    def needs_any_event(self) -> bool:
         """A read waits until it may write, or the reverse: every event is one for both."""
         ...
 
-    def write(self, out: Outbox) -> int:
+    def write(self, out: SendBuffer) -> int:
         """Hand over what is taken now. Returns how much that was; a byte is taken when the kernel has all that it became."""
         ...
 
@@ -46,7 +46,7 @@ class Transport(Protocol):
         """
         ...
 
-    def holds(self) -> bool:
+    def has_buffered_data(self) -> bool:
         """Something can be read that no event would tell of."""
         ...
 
@@ -66,10 +66,10 @@ class PlainTransport:
         self._socket: Final = opened
 
     @property
-    def crossed(self) -> bool:
+    def needs_any_event(self) -> bool:
         return False
 
-    def write(self, out: Outbox) -> int:
+    def write(self, out: SendBuffer) -> int:
         before = out.pending_bytes
         while buffers := out.gather():
             try:
@@ -82,7 +82,7 @@ class PlainTransport:
     def read(self, space: memoryview) -> int:
         return self._socket.recv_into(space)
 
-    def holds(self) -> bool:
+    def has_buffered_data(self) -> bool:
         return False
 
     def events(self, *, pending: bool) -> int:
@@ -115,7 +115,7 @@ class TlsTransport:
             raise TransportError(f"no certificate can be for the host name {host!r}: {error}", refused=True) from error
 
     @property
-    def crossed(self) -> bool:
+    def needs_any_event(self) -> bool:
         return self._read_wants_write or self._write_wants_read
 
     def handshake(self) -> bool:
@@ -139,7 +139,7 @@ class TlsTransport:
             raise self._fault(error) from error
         return True
 
-    def write(self, out: Outbox) -> int:
+    def write(self, out: SendBuffer) -> int:
         before = out.pending_bytes
         while piece := out.piece(_RECORD_BYTES):
             self._write_wants_read = False
@@ -151,12 +151,12 @@ class TlsTransport:
                 self._write_wants_read = True
                 break
             except _ENDS as error:
-                self._hear_last_word()
+                self._raise_pending_alert()
                 raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
             except ssl.SSLError as error:
                 raise self._fault(error) from error
             except OSError:
-                self._hear_last_word()
+                self._raise_pending_alert()
                 raise
             out.written(written)
         return before - out.pending_bytes
@@ -173,7 +173,7 @@ class TlsTransport:
         except ssl.SSLError as error:
             raise self._fault(error) from error
 
-    def holds(self) -> bool:
+    def has_buffered_data(self) -> bool:
         return self._socket.pending() > 0
 
     def events(self, *, pending: bool) -> int:
@@ -186,7 +186,7 @@ class TlsTransport:
                 _ = self._socket.unwrap()
         self._socket.close()
 
-    def _hear_last_word(self) -> None:
+    def _raise_pending_alert(self) -> None:
         """A broker that refuses our certificate may do so after the handshake, and be gone before we write (TLS 1.3).
 
         Raises:
@@ -203,7 +203,7 @@ class TlsTransport:
 
     def _fault(self, error: ssl.SSLError) -> TransportError:
         if isinstance(error, ssl.SSLCertVerificationError):
-            why = _DISTRUST.get(error.verify_code, error.verify_message)
+            why = _CERTIFICATE_ERRORS.get(error.verify_code, error.verify_message)
             return TransportError(f"TLS: the certificate of {self._host} is not to be trusted: {why}", refused=True)
         reason = error.reason or str(error)
         if reason in _WANTS_CERTIFICATE and not self._shows_certificate:
@@ -216,7 +216,7 @@ class TlsTransport:
 
 
 _ALERT: Final = re.compile("(?:SSLV3|TLSV1|TLSV13)_ALERT_(.+)")
-_DISTRUST: Final = {
+_CERTIFICATE_ERRORS: Final = {
     9: "it is not valid yet",
     10: "it has expired",
     18: "it is signed by itself (ssl.truststore.location)",

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 from .framing import StreamError
-from .preload import steady
-from .throttling import client_waits
+from .preload import thread_safe_class
+from .throttling import should_client_throttle
 
 DECODE_ERRORS: Final = (ValueError, struct.error, IndexError, TypeError, OverflowError, KeyError, EOFError)
 """What `kafka.protocol` raises on bytes that are not the message they should be."""
@@ -28,7 +28,7 @@ _BODY: Final = 4
 """The answer's header is the correlation id, in every version: this one answer never has a flexible header."""
 
 
-class Agreed(NamedTuple):
+class NodeApiVersions(NamedTuple):
     """What the broker takes."""
 
     versions: Mapping[int, tuple[int, int]]
@@ -38,13 +38,13 @@ class Agreed(NamedTuple):
     """Levels of the features that the whole cluster has turned on, by name (KIP-584): told from version 3 on."""
 
 
-class AskAgain(NamedTuple):
+class ApiVersionsDowngrade(NamedTuple):
     """The broker knows ApiVersions only up to this version."""
 
     version: int
 
 
-def ask_versions(version: int, correlation_id: int, client_id: str, software_version: str) -> bytes:
+def encode_api_versions_request(version: int, correlation_id: int, client_id: str, software_version: str) -> bytes:
     """The framed request. Name and version of the software go with version 3 and later (KIP-511), in the letters that
     brokers take: they refuse a client for a `+` in its version."""
     fit = _UNFIT.sub("-", software_version).strip("-.") or "0"
@@ -53,7 +53,7 @@ def ask_versions(version: int, correlation_id: int, client_id: str, software_ver
     return bytes(request.encode(header=True, framed=True))
 
 
-def read_versions(answer: bytes, version: int) -> Agreed | AskAgain:
+def decode_api_versions_response(answer: bytes, version: int) -> NodeApiVersions | ApiVersionsDowngrade:
     """Judge the answer (without its length) to a request of `version`.
 
     Raises StreamError where it holds no ranges, or refuses a version that every broker must take.
@@ -62,17 +62,17 @@ def read_versions(answer: bytes, version: int) -> Agreed | AskAgain:
         raise StreamError("the answer to ApiVersions is cut short")
     (code,) = _CODE.unpack_from(answer, _BODY)
     if code == _UNSUPPORTED_VERSION and version > 0:
-        return AskAgain(min(_own_maximum(answer), version - 1))
+        return ApiVersionsDowngrade(min(_own_maximum(answer), version - 1))
     if code != 0:
         raise StreamError(f"ApiVersions version {version} was answered with error {code}")
     try:
-        response = steady(ApiVersionsResponse).decode(answer[_BODY:], version=version)
+        response = thread_safe_class(ApiVersionsResponse).decode(answer[_BODY:], version=version)
         ranges = {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys}
         features = _features(response) if version >= _FEATURES_FROM else {}
     except DECODE_ERRORS as error:
         raise StreamError(f"the answer to ApiVersions version {version} cannot be read: {error}") from error
-    waits = client_waits(ApiVersionsRequest.API_KEY, version)
-    return Agreed(ranges, int(response.throttle_time_ms or 0) if waits else 0, features)
+    waits = should_client_throttle(ApiVersionsRequest.API_KEY, version)
+    return NodeApiVersions(ranges, int(response.throttle_time_ms or 0) if waits else 0, features)
 
 
 def _features(response: ApiVersionsResponse) -> dict[str, int]:
@@ -85,7 +85,7 @@ def _features(response: ApiVersionsResponse) -> dict[str, int]:
 def _own_maximum(answer: bytes) -> int:
     """The broker's greatest version of ApiVersions out of an error body of version 0; 0 where that tells nothing."""
     try:
-        response = steady(ApiVersionsResponse).decode(answer[_BODY:], version=0)
+        response = thread_safe_class(ApiVersionsResponse).decode(answer[_BODY:], version=0)
         for api in response.api_keys:
             if api.api_key == ApiVersionsRequest.API_KEY:
                 return max(0, int(api.max_version))

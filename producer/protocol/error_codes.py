@@ -28,14 +28,14 @@ UNKNOWN_PRODUCER_ID: Final = 59
 REBOOTSTRAP_REQUIRED: Final = 129
 
 
-class Verdict(Enum):
+class ProduceErrorClass(Enum):
     """What a Produce answer means for its batch."""
 
     ACKED = auto()
     """In the log, now or before."""
     RETRY = auto()
     """Send it again after the backoff."""
-    RETRY_STALE = auto()
+    RETRY_REFRESH_METADATA = auto()
     """The same, and what we know of the cluster is stale."""
     NEW_LEADER = auto()
     """Not the leader: a newer hint in the answer counts, an equal or older one changes nothing."""
@@ -45,11 +45,11 @@ class Verdict(Enum):
     """Too large, and more than one record: smaller batches may pass."""
     REFUSED_CONTENT = auto()
     """These records will never pass: parked, the rest goes on."""
-    REFUSED_LIFTABLE = auto()
+    REFUSED_UNTIL_FIXED = auto()
     """An operator can lift it: the topic's `on_refusal` decides."""
     OUT_OF_ORDER = auto()
     """The broker misses what came before, or forgot that it has this one: probing, if it is the oldest."""
-    EPOCH = auto()
+    STALE_EPOCH = auto()
     """The broker knows a newer epoch of our producer id than this batch carries."""
     HALT = auto()
     """The partition cannot go on; everything is kept, an alarm is raised."""
@@ -57,74 +57,142 @@ class Verdict(Enum):
     """No code that Produce answers with: as RETRY, but after many attempts an ambiguous refusal."""
 
 
-class Judgement(NamedTuple):
+class ClassifiedError(NamedTuple):
     """A verdict and the reason for it, in words for a person. `name` is Kafka's name of the code."""
 
-    verdict: Verdict
+    error_class: ProduceErrorClass
     name: str
     reason: str
 
 
-_PRODUCE: Final[dict[int, Judgement]] = {
-    -1: Judgement(Verdict.UNKNOWN, "UNKNOWN_SERVER_ERROR", "the broker failed in a way it has no code for"),
-    0: Judgement(Verdict.ACKED, "NONE", "appended"),
-    2: Judgement(Verdict.RETRY, "CORRUPT_MESSAGE", "damaged on the way; says nothing about earlier attempts"),
-    3: Judgement(
-        Verdict.CONFIRM_TOPIC, "UNKNOWN_TOPIC_OR_PARTITION", "topic deleted, made anew, or not yet known there"
+_PRODUCE: Final[dict[int, ClassifiedError]] = {
+    -1: ClassifiedError(
+        ProduceErrorClass.UNKNOWN, "UNKNOWN_SERVER_ERROR", "the broker failed in a way it has no code for"
     ),
-    5: Judgement(Verdict.RETRY_STALE, "LEADER_NOT_AVAILABLE", "an election is under way"),
-    6: Judgement(Verdict.NEW_LEADER, "NOT_LEADER_OR_FOLLOWER", "another broker leads the partition"),
-    7: Judgement(Verdict.RETRY, "REQUEST_TIMED_OUT", "not acknowledged by all replicas in time; may be appended"),
-    8: Judgement(Verdict.RETRY_STALE, "BROKER_NOT_AVAILABLE", "the broker is on its way up or down"),
-    9: Judgement(Verdict.RETRY_STALE, "REPLICA_NOT_AVAILABLE", "the broker does not hold the replica now"),
-    10: Judgement(Verdict.REFUSED_CONTENT, "MESSAGE_TOO_LARGE", "one record larger than the topic allows"),
-    13: Judgement(Verdict.RETRY_STALE, "NETWORK_EXCEPTION", "no answer: the connection ended"),
-    14: Judgement(Verdict.RETRY, "COORDINATOR_LOAD_IN_PROGRESS", "the broker is still loading its state"),
-    15: Judgement(Verdict.RETRY, "COORDINATOR_NOT_AVAILABLE", "the broker is not ready"),
-    16: Judgement(Verdict.RETRY, "NOT_COORDINATOR", "the coordinator has moved"),
-    17: Judgement(
-        Verdict.REFUSED_LIFTABLE, "INVALID_TOPIC_EXCEPTION", "the topic is internal or its name is not allowed"
+    0: ClassifiedError(ProduceErrorClass.ACKED, "NONE", "appended"),
+    2: ClassifiedError(
+        ProduceErrorClass.RETRY, "CORRUPT_MESSAGE", "damaged on the way; says nothing about earlier attempts"
     ),
-    18: Judgement(Verdict.REFUSED_CONTENT, "RECORD_LIST_TOO_LARGE", "the batch is larger than a log segment"),
-    19: Judgement(Verdict.RETRY, "NOT_ENOUGH_REPLICAS", "fewer replicas in sync than min.insync.replicas"),
-    20: Judgement(Verdict.RETRY, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "appended, but too few replicas have it"),
-    21: Judgement(Verdict.REFUSED_CONTENT, "INVALID_REQUIRED_ACKS", "the broker takes no such acks"),
-    29: Judgement(
-        Verdict.REFUSED_LIFTABLE, "TOPIC_AUTHORIZATION_FAILED", "no permission to write, or the topic is gone"
+    3: ClassifiedError(
+        ProduceErrorClass.CONFIRM_TOPIC,
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "topic deleted, made anew, or not yet known there",
     ),
-    31: Judgement(Verdict.HALT, "CLUSTER_AUTHORIZATION_FAILED", "no permission to write idempotently"),
-    32: Judgement(Verdict.REFUSED_CONTENT, "INVALID_TIMESTAMP", "a timestamp outside the topic's bounds"),
-    35: Judgement(Verdict.HALT, "UNSUPPORTED_VERSION", "the broker takes no version of the request that we speak"),
-    42: Judgement(Verdict.REFUSED_CONTENT, "INVALID_REQUEST", "the broker finds the request malformed"),
-    43: Judgement(Verdict.REFUSED_CONTENT, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "the topic's message format is too old"),
-    44: Judgement(Verdict.REFUSED_LIFTABLE, "POLICY_VIOLATION", "a policy of the cluster forbids it"),
-    45: Judgement(Verdict.OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "the broker expects another sequence number"),
-    46: Judgement(Verdict.ACKED, "DUPLICATE_SEQUENCE_NUMBER", "in the log from an earlier attempt"),
-    47: Judgement(Verdict.EPOCH, "INVALID_PRODUCER_EPOCH", "a newer epoch of the producer id has been seen"),
-    48: Judgement(Verdict.HALT, "INVALID_TXN_STATE", "the transaction is over, or never was"),
-    49: Judgement(Verdict.HALT, "INVALID_PRODUCER_ID_MAPPING", "the coordinator knows another producer id"),
-    51: Judgement(Verdict.RETRY, "CONCURRENT_TRANSACTIONS", "the marker of the last transaction is on its way"),
-    53: Judgement(Verdict.HALT, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "no permission to use the transactional id"),
-    56: Judgement(Verdict.RETRY_STALE, "KAFKA_STORAGE_ERROR", "the leader's disk failed; another will lead"),
-    59: Judgement(Verdict.OUT_OF_ORDER, "UNKNOWN_PRODUCER_ID", "the broker has no state of the producer id"),
-    72: Judgement(Verdict.RETRY_STALE, "LISTENER_NOT_FOUND", "the leader has no listener of the kind we came by"),
-    74: Judgement(Verdict.NEW_LEADER, "FENCED_LEADER_EPOCH", "a newer leader epoch exists"),
-    75: Judgement(Verdict.RETRY, "UNKNOWN_LEADER_EPOCH", "the broker does not know the leader epoch yet"),
-    76: Judgement(Verdict.REFUSED_CONTENT, "UNSUPPORTED_COMPRESSION_TYPE", "the broker does not take this codec"),
-    78: Judgement(Verdict.RETRY, "OFFSET_NOT_AVAILABLE", "the new leader is not ready"),
-    80: Judgement(Verdict.RETRY_STALE, "PREFERRED_LEADER_NOT_AVAILABLE", "an election is under way"),
-    83: Judgement(Verdict.RETRY_STALE, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "an election is under way"),
-    84: Judgement(Verdict.RETRY_STALE, "ELECTION_NOT_NEEDED", "an election is under way"),
-    87: Judgement(Verdict.REFUSED_CONTENT, "INVALID_RECORD", "a record that the topic does not take"),
-    88: Judgement(Verdict.RETRY, "UNSTABLE_OFFSET_COMMIT", "retriable by Kafka's own word"),
-    89: Judgement(Verdict.RETRY, "THROTTLING_QUOTA_EXCEEDED", "a quota is used up"),
-    90: Judgement(Verdict.HALT, "PRODUCER_FENCED", "another producer took the transactional id"),
-    100: Judgement(Verdict.CONFIRM_TOPIC, "UNKNOWN_TOPIC_ID", "topic deleted, made anew, or not yet known there"),
-    103: Judgement(Verdict.CONFIRM_TOPIC, "INCONSISTENT_TOPIC_ID", "the log there belongs to another topic id"),
-    120: Judgement(Verdict.HALT, "TRANSACTION_ABORTABLE", "the transaction cannot go on and has to be aborted"),
+    5: ClassifiedError(ProduceErrorClass.RETRY_REFRESH_METADATA, "LEADER_NOT_AVAILABLE", "an election is under way"),
+    6: ClassifiedError(ProduceErrorClass.NEW_LEADER, "NOT_LEADER_OR_FOLLOWER", "another broker leads the partition"),
+    7: ClassifiedError(
+        ProduceErrorClass.RETRY, "REQUEST_TIMED_OUT", "not acknowledged by all replicas in time; may be appended"
+    ),
+    8: ClassifiedError(
+        ProduceErrorClass.RETRY_REFRESH_METADATA, "BROKER_NOT_AVAILABLE", "the broker is on its way up or down"
+    ),
+    9: ClassifiedError(
+        ProduceErrorClass.RETRY_REFRESH_METADATA, "REPLICA_NOT_AVAILABLE", "the broker does not hold the replica now"
+    ),
+    10: ClassifiedError(
+        ProduceErrorClass.REFUSED_CONTENT, "MESSAGE_TOO_LARGE", "one record larger than the topic allows"
+    ),
+    13: ClassifiedError(
+        ProduceErrorClass.RETRY_REFRESH_METADATA, "NETWORK_EXCEPTION", "no answer: the connection ended"
+    ),
+    14: ClassifiedError(
+        ProduceErrorClass.RETRY, "COORDINATOR_LOAD_IN_PROGRESS", "the broker is still loading its state"
+    ),
+    15: ClassifiedError(ProduceErrorClass.RETRY, "COORDINATOR_NOT_AVAILABLE", "the broker is not ready"),
+    16: ClassifiedError(ProduceErrorClass.RETRY, "NOT_COORDINATOR", "the coordinator has moved"),
+    17: ClassifiedError(
+        ProduceErrorClass.REFUSED_UNTIL_FIXED,
+        "INVALID_TOPIC_EXCEPTION",
+        "the topic is internal or its name is not allowed",
+    ),
+    18: ClassifiedError(
+        ProduceErrorClass.REFUSED_CONTENT, "RECORD_LIST_TOO_LARGE", "the batch is larger than a log segment"
+    ),
+    19: ClassifiedError(
+        ProduceErrorClass.RETRY, "NOT_ENOUGH_REPLICAS", "fewer replicas in sync than min.insync.replicas"
+    ),
+    20: ClassifiedError(
+        ProduceErrorClass.RETRY, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "appended, but too few replicas have it"
+    ),
+    21: ClassifiedError(ProduceErrorClass.REFUSED_CONTENT, "INVALID_REQUIRED_ACKS", "the broker takes no such acks"),
+    29: ClassifiedError(
+        ProduceErrorClass.REFUSED_UNTIL_FIXED,
+        "TOPIC_AUTHORIZATION_FAILED",
+        "no permission to write, or the topic is gone",
+    ),
+    31: ClassifiedError(ProduceErrorClass.HALT, "CLUSTER_AUTHORIZATION_FAILED", "no permission to write idempotently"),
+    32: ClassifiedError(
+        ProduceErrorClass.REFUSED_CONTENT, "INVALID_TIMESTAMP", "a timestamp outside the topic's bounds"
+    ),
+    35: ClassifiedError(
+        ProduceErrorClass.HALT, "UNSUPPORTED_VERSION", "the broker takes no version of the request that we speak"
+    ),
+    42: ClassifiedError(ProduceErrorClass.REFUSED_CONTENT, "INVALID_REQUEST", "the broker finds the request malformed"),
+    43: ClassifiedError(
+        ProduceErrorClass.REFUSED_CONTENT, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "the topic's message format is too old"
+    ),
+    44: ClassifiedError(
+        ProduceErrorClass.REFUSED_UNTIL_FIXED, "POLICY_VIOLATION", "a policy of the cluster forbids it"
+    ),
+    45: ClassifiedError(
+        ProduceErrorClass.OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "the broker expects another sequence number"
+    ),
+    46: ClassifiedError(ProduceErrorClass.ACKED, "DUPLICATE_SEQUENCE_NUMBER", "in the log from an earlier attempt"),
+    47: ClassifiedError(
+        ProduceErrorClass.STALE_EPOCH, "INVALID_PRODUCER_EPOCH", "a newer epoch of the producer id has been seen"
+    ),
+    48: ClassifiedError(ProduceErrorClass.HALT, "INVALID_TXN_STATE", "the transaction is over, or never was"),
+    49: ClassifiedError(
+        ProduceErrorClass.HALT, "INVALID_PRODUCER_ID_MAPPING", "the coordinator knows another producer id"
+    ),
+    51: ClassifiedError(
+        ProduceErrorClass.RETRY, "CONCURRENT_TRANSACTIONS", "the marker of the last transaction is on its way"
+    ),
+    53: ClassifiedError(
+        ProduceErrorClass.HALT, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "no permission to use the transactional id"
+    ),
+    56: ClassifiedError(
+        ProduceErrorClass.RETRY_REFRESH_METADATA, "KAFKA_STORAGE_ERROR", "the leader's disk failed; another will lead"
+    ),
+    59: ClassifiedError(
+        ProduceErrorClass.OUT_OF_ORDER, "UNKNOWN_PRODUCER_ID", "the broker has no state of the producer id"
+    ),
+    72: ClassifiedError(
+        ProduceErrorClass.RETRY_REFRESH_METADATA,
+        "LISTENER_NOT_FOUND",
+        "the leader has no listener of the kind we came by",
+    ),
+    74: ClassifiedError(ProduceErrorClass.NEW_LEADER, "FENCED_LEADER_EPOCH", "a newer leader epoch exists"),
+    75: ClassifiedError(
+        ProduceErrorClass.RETRY, "UNKNOWN_LEADER_EPOCH", "the broker does not know the leader epoch yet"
+    ),
+    76: ClassifiedError(
+        ProduceErrorClass.REFUSED_CONTENT, "UNSUPPORTED_COMPRESSION_TYPE", "the broker does not take this codec"
+    ),
+    78: ClassifiedError(ProduceErrorClass.RETRY, "OFFSET_NOT_AVAILABLE", "the new leader is not ready"),
+    80: ClassifiedError(
+        ProduceErrorClass.RETRY_REFRESH_METADATA, "PREFERRED_LEADER_NOT_AVAILABLE", "an election is under way"
+    ),
+    83: ClassifiedError(
+        ProduceErrorClass.RETRY_REFRESH_METADATA, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "an election is under way"
+    ),
+    84: ClassifiedError(ProduceErrorClass.RETRY_REFRESH_METADATA, "ELECTION_NOT_NEEDED", "an election is under way"),
+    87: ClassifiedError(ProduceErrorClass.REFUSED_CONTENT, "INVALID_RECORD", "a record that the topic does not take"),
+    88: ClassifiedError(ProduceErrorClass.RETRY, "UNSTABLE_OFFSET_COMMIT", "retriable by Kafka's own word"),
+    89: ClassifiedError(ProduceErrorClass.RETRY, "THROTTLING_QUOTA_EXCEEDED", "a quota is used up"),
+    90: ClassifiedError(ProduceErrorClass.HALT, "PRODUCER_FENCED", "another producer took the transactional id"),
+    100: ClassifiedError(
+        ProduceErrorClass.CONFIRM_TOPIC, "UNKNOWN_TOPIC_ID", "topic deleted, made anew, or not yet known there"
+    ),
+    103: ClassifiedError(
+        ProduceErrorClass.CONFIRM_TOPIC, "INCONSISTENT_TOPIC_ID", "the log there belongs to another topic id"
+    ),
+    120: ClassifiedError(
+        ProduceErrorClass.HALT, "TRANSACTION_ABORTABLE", "the transaction cannot go on and has to be aborted"
+    ),
 }
 
-_NOT_OF_PRODUCE: Final[frozenset[int]] = frozenset(
+_NON_PRODUCE_CODES: Final[frozenset[int]] = frozenset(
     # Reading, groups, administration, quorum, tokens, sharing: no broker answers Produce with one of these.
     {
         1,
@@ -163,8 +231,12 @@ _NAMES: Final[dict[int, str]] = {
     133: "SHARE_SESSION_LIMIT_REACHED",
 }
 
-_SPLIT: Final = Judgement(Verdict.SPLIT, "MESSAGE_TOO_LARGE", "the batch is larger than the topic allows")
-_FORGETFUL: Final = Judgement(Verdict.RETRY, "UNKNOWN_PRODUCER_ID", "the broker cannot tell where its log starts")
+_SPLIT: Final = ClassifiedError(
+    ProduceErrorClass.SPLIT, "MESSAGE_TOO_LARGE", "the batch is larger than the topic allows"
+)
+_UNKNOWN_LOG_START: Final = ClassifiedError(
+    ProduceErrorClass.RETRY, "UNKNOWN_PRODUCER_ID", "the broker cannot tell where its log starts"
+)
 
 
 def error_name(code: int) -> str:
@@ -179,23 +251,23 @@ def error_name(code: int) -> str:
 
 def is_known(code: int) -> bool:
     """The table has a place for this code."""
-    return code in _PRODUCE or code in _NOT_OF_PRODUCE
+    return code in _PRODUCE or code in _NON_PRODUCE_CODES
 
 
-def judge_produce(code: int, *, record_count: int, log_start: int) -> Judgement:
+def classify_produce_error(code: int, *, record_count: int, log_start: int) -> ClassifiedError:
     """What an answer's code means for a batch of `record_count` records; `log_start` is the answer's, -1 if it has none."""
     if code == MESSAGE_TOO_LARGE and record_count > 1:
         return _SPLIT
     if code == UNKNOWN_PRODUCER_ID and log_start < 0:
-        return _FORGETFUL
+        return _UNKNOWN_LOG_START
     found = _PRODUCE.get(code)
     if found is not None:
         return found
-    reason = "no answer to Produce" if code in _NOT_OF_PRODUCE else "a code newer than this program"
-    return Judgement(Verdict.UNKNOWN, error_name(code), reason)
+    reason = "no answer to Produce" if code in _NON_PRODUCE_CODES else "a code newer than this program"
+    return ClassifiedError(ProduceErrorClass.UNKNOWN, error_name(code), reason)
 
 
-class TopicVerdict(Enum):
+class TopicErrorClass(Enum):
     """What Metadata says of a topic or of one of its partitions."""
 
     FINE = auto()
@@ -208,25 +280,25 @@ class TopicVerdict(Enum):
     RETRY = auto()
 
 
-_TOPIC: Final[dict[int, TopicVerdict]] = {
-    0: TopicVerdict.FINE,
-    3: TopicVerdict.MISSING,
-    5: TopicVerdict.LEADERLESS,
+_TOPIC: Final[dict[int, TopicErrorClass]] = {
+    0: TopicErrorClass.FINE,
+    3: TopicErrorClass.MISSING,
+    5: TopicErrorClass.LEADERLESS,
     # The leader is known and alive; only some replica is not.
-    9: TopicVerdict.FINE,
-    17: TopicVerdict.REFUSED,
-    29: TopicVerdict.REFUSED,
-    72: TopicVerdict.LEADERLESS,
-    100: TopicVerdict.MISSING,
+    9: TopicErrorClass.FINE,
+    17: TopicErrorClass.REFUSED,
+    29: TopicErrorClass.REFUSED,
+    72: TopicErrorClass.LEADERLESS,
+    100: TopicErrorClass.MISSING,
 }
 
 
-def judge_topic(code: int) -> TopicVerdict:
+def classify_topic_error(code: int) -> TopicErrorClass:
     """A topic's or partition's code in a Metadata answer."""
-    return _TOPIC.get(code, TopicVerdict.RETRY)
+    return _TOPIC.get(code, TopicErrorClass.RETRY)
 
 
-class AnswerVerdict(Enum):
+class ControlErrorClass(Enum):
     """What a control request came to."""
 
     FINE = auto()
@@ -236,15 +308,15 @@ class AnswerVerdict(Enum):
     RETRY = auto()
 
 
-_CONTROL: Final[dict[int, AnswerVerdict]] = {
-    0: AnswerVerdict.FINE,
-    29: AnswerVerdict.FORBIDDEN,
-    31: AnswerVerdict.FORBIDDEN,
-    35: AnswerVerdict.UNSUPPORTED,
-    53: AnswerVerdict.FORBIDDEN,
+_CONTROL: Final[dict[int, ControlErrorClass]] = {
+    0: ControlErrorClass.FINE,
+    29: ControlErrorClass.FORBIDDEN,
+    31: ControlErrorClass.FORBIDDEN,
+    35: ControlErrorClass.UNSUPPORTED,
+    53: ControlErrorClass.FORBIDDEN,
 }
 
 
-def judge_control(code: int) -> AnswerVerdict:
+def classify_control_error(code: int) -> ControlErrorClass:
     """The code of an answer to InitProducerId or DescribeConfigs."""
-    return _CONTROL.get(code, AnswerVerdict.RETRY)
+    return _CONTROL.get(code, ControlErrorClass.RETRY)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-Buffer = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 
 _READ_BYTES_MIN: Final = 1 << 16
 _GATHER_MAX: Final = 1024
@@ -20,14 +20,14 @@ class StreamError(Exception):
     """The broker's bytes are not what the protocol allows. The connection cannot be read on."""
 
 
-class Outbox:
+class SendBuffer:
     """Buffers handed over and not yet taken by the kernel, in order. They are referred to, never copied."""
 
     def __init__(self) -> None:
         self._views: deque[memoryview] = deque()
         self.pending_bytes = 0
 
-    def append(self, buffers: Sequence[Buffer]) -> None:
+    def append(self, buffers: Sequence[BytesLike]) -> None:
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
             if view.nbytes:
@@ -38,7 +38,7 @@ class Outbox:
         """What to write now, at most as many buffers as one gather write takes; empty: nothing is left."""
         return list(itertools.islice(self._views, _GATHER_MAX))
 
-    def piece(self, bytes_max: int) -> Buffer:
+    def piece(self, bytes_max: int) -> BytesLike:
         """The first bytes as one buffer, at most so many; empty: nothing is left. Small buffers are joined, large ones cut."""
         if not self._views:
             return b""
@@ -71,7 +71,7 @@ class Outbox:
         self.pending_bytes = 0
 
 
-class AnswerReader:
+class ResponseReader:
     """Cuts answers out of a stream. The buffer grows with what has come, never with what a length promises."""
 
     def __init__(self, answer_bytes_max: int) -> None:
@@ -119,7 +119,7 @@ class AnswerReader:
 
 
 def correlation_id_of(answer: bytes) -> int:
-    """The first field of every answer; `AnswerReader` has checked that it is there."""
+    """The first field of every answer; `ResponseReader` has checked that it is there."""
     (correlation_id,) = _CORRELATION.unpack_from(answer)
     assert isinstance(correlation_id, int)
     return correlation_id

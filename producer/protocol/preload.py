@@ -2,10 +2,10 @@
 
 from typing import Any, TypeVar
 
-Kind = TypeVar("Kind")
+ResponseT = TypeVar("ResponseT")
 
 
-def steady(kind: type[Kind]) -> type[Kind]:
+def thread_safe_class(kind: type[ResponseT]) -> type[ResponseT]:
     """The response class, fit to be decoded by any number of threads.
 
     While a version is decoded for the first time, kafka-python exchanges the struct's own class, a weak reference, for the real

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from kafka.protocol.producer.produce import ProduceResponse
 
 from .api_versions import DECODE_ERRORS
-from .framing import Buffer, StreamError
-from .preload import steady
+from .framing import BytesLike, StreamError
+from .preload import thread_safe_class
 
 API_KEY: Final = 0
 VERSION_MIN: Final = 3
@@ -32,7 +32,7 @@ class PartitionData(NamedTuple):
     """The batch for one partition: buffers that follow each other, `size` bytes together."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    buffers: Sequence[Buffer]
+    buffers: Sequence[BytesLike]
     size: int
 
 
@@ -47,7 +47,7 @@ class TopicData(NamedTuple):
 class Framed(NamedTuple):
     """Buffers for one gather write, `size` bytes together, the length field included."""
 
-    buffers: list[Buffer]
+    buffers: list[BytesLike]
     size: int
 
 
@@ -58,14 +58,14 @@ class LeaderHint(NamedTuple):
     leader_epoch: int
 
 
-class Endpoint(NamedTuple):
+class NodeEndpoint(NamedTuple):
     node: int
     host: str
     port: int
     rack: str
 
 
-class ProduceOutcome(NamedTuple):
+class PartitionProduceResponse(NamedTuple):
     """The answer for one partition. `topic` is empty where the answer goes by `topic_id`. Offsets and times are -1 where
     the broker tells none. `record_errors` lists (index in the batch, message)."""
 
@@ -81,15 +81,15 @@ class ProduceOutcome(NamedTuple):
     leader_hint: LeaderHint | None
 
 
-class ProduceAnswer(NamedTuple):
+class ProduceResponseData(NamedTuple):
     """A whole answer. Match outcomes by topic and index, never by position."""
 
-    outcomes: list[ProduceOutcome]
+    outcomes: list[PartitionProduceResponse]
     throttle_ms: int
-    endpoints: list[Endpoint]
+    endpoints: list[NodeEndpoint]
 
 
-def frame_produce(
+def encode_produce_request(
     version: int,
     correlation_id: int,
     client_id: str,
@@ -111,13 +111,13 @@ def frame_produce(
     head += _nullable(transactional_id, flexible=flexible)
     head += _ACKS.pack(acks, timeout_ms)
     head += uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))
-    framed: list[Buffer] = []
+    framed: list[BytesLike] = []
     size = _frame_topics(version, topics, head, framed)
     _INT32.pack_into(framed[0], 0, size - _INT32.size)
     return Framed(framed, size)
 
 
-def _frame_topics(version: int, topics: Sequence[TopicData], head: bytearray, framed: list[Buffer]) -> int:
+def _frame_topics(version: int, topics: Sequence[TopicData], head: bytearray, framed: list[BytesLike]) -> int:
     """Append everything from the first topic on; what lies between payloads is gathered in `head`. Returns all bytes."""
     flexible = version >= FLEXIBLE_FROM
     size = 0
@@ -186,7 +186,7 @@ class _UnusualError(Exception):
     """The answer holds something that the fast path does not read."""
 
 
-def read_produce(version: int, answer: bytes) -> ProduceAnswer:
+def decode_produce_response(version: int, answer: bytes) -> ProduceResponseData:
     """Read an answer: the bytes after the correlation id, as `Connection.send_raw` hands them over.
 
     Raises StreamError where they are no Produce answer of this version.
@@ -197,9 +197,9 @@ def read_produce(version: int, answer: bytes) -> ProduceAnswer:
         return _read_all(version, answer)
 
 
-def _read_fast(version: int, answer: bytes) -> ProduceAnswer:
+def _read_fast(version: int, answer: bytes) -> ProduceResponseData:
     flexible = version >= FLEXIBLE_FROM
-    outcomes: list[ProduceOutcome] = []
+    outcomes: list[PartitionProduceResponse] = []
     # Flexible: the header's tagged fields come first.
     position = _no_tags(answer, 0) if flexible else 0
     topics, position = _count(answer, position, flexible=flexible)
@@ -208,7 +208,9 @@ def _read_fast(version: int, answer: bytes) -> ProduceAnswer:
         partitions, position = _count(answer, position, flexible=flexible)
         for _ in range(partitions):
             index, code, offset, append_ms, start, position = _read_row(version, answer, position)
-            outcomes.append(ProduceOutcome(topic, topic_id, index, code, offset, append_ms, start, [], "", None))
+            outcomes.append(
+                PartitionProduceResponse(topic, topic_id, index, code, offset, append_ms, start, [], "", None)
+            )
         if flexible:
             position = _no_tags(answer, position)
     (throttle_ms,) = _INT32.unpack_from(answer, position)
@@ -217,7 +219,7 @@ def _read_fast(version: int, answer: bytes) -> ProduceAnswer:
         position = _no_tags(answer, position)
     if position != len(answer):
         raise StreamError(f"{len(answer) - position} bytes behind an answer to Produce version {version}")
-    return ProduceAnswer(outcomes, throttle_ms, [])
+    return ProduceResponseData(outcomes, throttle_ms, [])
 
 
 def _read_topic(version: int, answer: bytes, position: int) -> tuple[str, bytes | None, int]:
@@ -278,16 +280,16 @@ def _read_uvarint(answer: bytes, position: int) -> tuple[int, int]:
     raise _UnusualError
 
 
-def _read_all(version: int, answer: bytes) -> ProduceAnswer:
+def _read_all(version: int, answer: bytes) -> ProduceResponseData:
     """By the schema, whatever the answer holds."""
     try:
         # The class reads the header too, where the tagged fields are; the correlation id was checked and is made up here.
-        response = steady(ProduceResponse).decode(bytes(_INT32.size) + answer, version=version, header=True)
+        response = thread_safe_class(ProduceResponse).decode(bytes(_INT32.size) + answer, version=version, header=True)
         outcomes = [_outcome(version, topic, row) for topic in response.responses for row in topic.partition_responses]
         endpoints = [
-            Endpoint(node.node_id, node.host, node.port, node.rack or "") for node in response.node_endpoints or []
+            NodeEndpoint(node.node_id, node.host, node.port, node.rack or "") for node in response.node_endpoints or []
         ]
-        return ProduceAnswer(outcomes, int(response.throttle_time_ms), endpoints)
+        return ProduceResponseData(outcomes, int(response.throttle_time_ms), endpoints)
     except (*DECODE_ERRORS, AttributeError) as error:
         raise StreamError(f"{len(answer)} bytes are no answer to Produce version {version}: {error}") from error
 
@@ -296,12 +298,12 @@ def _outcome(
     version: int,
     topic: ProduceResponse.TopicProduceResponse,
     row: ProduceResponse.TopicProduceResponse.PartitionProduceResponse,
-) -> ProduceOutcome:
+) -> PartitionProduceResponse:
     by_id = version >= TOPIC_ID_FROM
     errors = [(entry.batch_index, entry.batch_index_error_message or "") for entry in row.record_errors or []]
     leader = row.current_leader
     hint = LeaderHint(leader.leader_id, leader.leader_epoch) if leader and leader.leader_epoch >= 0 else None
-    return ProduceOutcome(
+    return PartitionProduceResponse(
         topic="" if by_id else str(topic.name),
         topic_id=topic.topic_id.bytes if by_id and topic.topic_id else None,
         index=row.index,

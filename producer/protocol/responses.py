@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from .api_versions import DECODE_ERRORS
 from .framing import CORRELATION_BYTES, StreamError
-from .preload import steady
+from .preload import thread_safe_class
 
 
 class KafkaResponse(Protocol):
@@ -38,28 +38,30 @@ class KafkaRequest(Protocol):
     def encode(self, version: int | None = None, header: bool = False, framed: bool = False) -> bytes: ...
 
 
-class Expected(NamedTuple):
+class ExpectedResponse(NamedTuple):
     """What answers a request."""
 
-    kind: type[KafkaResponse]
+    response_class: type[KafkaResponse]
     version: int
 
 
-Answer: TypeAlias = KafkaResponse | bytes
+ResponseOrBytes: TypeAlias = KafkaResponse | bytes
 """What a request gets: its response, or for one sent as bytes those after the correlation id."""
 
 
-def expected_answer(request: KafkaRequest) -> Expected:
+def expected_response(request: KafkaRequest) -> ExpectedResponse:
     """What the request's answer is to be read as; its version has been chosen.
 
     Any number of threads may ask. `header.get_response_class()` bears only one: it finds classes that are made when they are
     first wanted, by weak references, and of two made at once it may keep the one that dies, for everybody and for good.
     """
     name = type(request).__name__.removesuffix("Request") + "Response"
-    return Expected(steady(getattr(sys.modules[type(request).__module__], name)), request.API_VERSION)
+    return ExpectedResponse(
+        thread_safe_class(getattr(sys.modules[type(request).__module__], name)), request.API_VERSION
+    )
 
 
-def decode_answer(expected: Expected | None, answer: bytes) -> Answer:
+def decode_response(expected: ExpectedResponse | None, answer: bytes) -> ResponseOrBytes:
     """An answer without its length; None: it is wanted as bytes.
 
     Raises:
@@ -68,7 +70,9 @@ def decode_answer(expected: Expected | None, answer: bytes) -> Answer:
     if expected is None:
         return answer[CORRELATION_BYTES:]
     try:
-        response: KafkaResponse = expected.kind.decode(answer, version=expected.version, header=True)
+        response: KafkaResponse = expected.response_class.decode(answer, version=expected.version, header=True)
     except DECODE_ERRORS as error:
-        raise StreamError(f"an answer of {len(answer)} bytes is no {expected.kind.__name__}: {error}") from error
+        raise StreamError(
+            f"an answer of {len(answer)} bytes is no {expected.response_class.__name__}: {error}"
+        ) from error
     return response

@@ -12,6 +12,6 @@ _CLIENT_WAITS_FROM: Final = {_PRODUCE: 6, _LIST_OFFSETS: 3, _METADATA: 6, _API_V
 _OTHERS_FROM: Final = 1
 
 
-def client_waits(api_key: int, version: int) -> bool:
+def should_client_throttle(api_key: int, version: int) -> bool:
     """A throttle time in an answer of this version is for the client to keep."""
     return version >= _CLIENT_WAITS_FROM.get(api_key, _OTHERS_FROM)

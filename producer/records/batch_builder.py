@@ -54,7 +54,7 @@ class Stamp(NamedTuple):
 NO_STAMP: Final = Stamp(-1, -1, -1)
 
 
-class Taken(NamedTuple):
+class BatchAppendResult(NamedTuple):
     """How many rows a batch took, and the position of the first it did not take."""
 
     records: int
@@ -70,19 +70,19 @@ class BatchBuilder:
 
     While it is open its size is estimated: bytes of records before compression, times `growth` (1.0 without compression). A
     first record is taken whatever the limit; later ones as long as estimate and record stay within it. `data` holds the records
-    before compression and bounds them too: when it `is_cramped`, its owner may make it longer.
+    before compression and bounds them too: when it `may_exceed_buffer`, its owner may make it longer.
 
     It holds records of consecutive ordinals from `first` on; the caller sees to it that they are.
     """
 
     __slots__ = (
+        "_append_limit",
         "_closed",
         "_data",
         "_end",
         "_growth",
         "_length",
         "_limit",
-        "_wall",
         "attributes",
         "base_ts",
         "count",
@@ -106,7 +106,7 @@ class BatchBuilder:
         self._limit: Final = limit
         self._growth: Final = growth
         self._end = HEADER_BYTES
-        self._wall: Final = min(limit, len(data))
+        self._append_limit: Final = min(limit, len(data))
         self._closed: memoryview | None = None
 
     @property
@@ -115,7 +115,7 @@ class BatchBuilder:
         return self._estimate() if self._closed is None else len(self._closed)
 
     @property
-    def room(self) -> int:
+    def remaining_bytes(self) -> int:
         """Bytes of a next record that the limit allows; 0 once closed. An empty batch takes any record."""
         return 0 if self._closed is not None else max(0, self._limit - self._estimate())
 
@@ -127,12 +127,12 @@ class BatchBuilder:
         return self._closed is not None or (self.count > 0 and self._limit <= self._estimate())
 
     @property
-    def is_cramped(self) -> bool:
+    def may_exceed_buffer(self) -> bool:
         """The limit allows another record; whether there is place for it in `data` is not known."""
-        return self.room > len(self._data) - self._end
+        return self.remaining_bytes > len(self._data) - self._end
 
     @property
-    def short_bytes(self) -> int:
+    def missing_buffer_bytes(self) -> int:
         """How much longer `data` would have to be for all that the limit allows, by the estimate; an empty batch aside."""
         return HEADER_BYTES + int((self._limit - HEADER_BYTES) / self._growth) - len(self._data)
 
@@ -149,7 +149,7 @@ class BatchBuilder:
         own_timestamps: bool,
         slice_ts: int,
         id_header: bytes = b"",
-    ) -> Taken:
+    ) -> BatchAppendResult:
         """Take rows of a slice from `position` on, at most `records_left`, as many as there is room for. `id_header`: the last
         header of each of them (`wire/record_ids.py`), b"" for none; the ordinal in it is filled in.
 
@@ -166,7 +166,7 @@ class BatchBuilder:
             records_left,
             self._data,
             self._end,
-            max(self._end, self._wall),
+            max(self._end, self._append_limit),
             base_ts=self.base_ts,
             first_delta=self.count,
             has_base=True,
@@ -176,8 +176,8 @@ class BatchBuilder:
             ordinal=self.first + self.count,
         )
         if done.records:
-            self._took(done)
-        return Taken(done.records, done.position)
+            self._rows_appended(done)
+        return BatchAppendResult(done.records, done.position)
 
     def _append_step_by_step(
         self,
@@ -188,7 +188,7 @@ class BatchBuilder:
         own_timestamps: bool,
         slice_ts: int,
         id_header: bytes,
-    ) -> Taken:
+    ) -> BatchAppendResult:
         """Where records count less than their bytes, or the first of all is to be taken whatever its size."""
         taken = 0
         whole = False
@@ -215,7 +215,7 @@ class BatchBuilder:
                 ordinal=self.first + self.count,
             )
             if done.records:
-                self._took(done)
+                self._rows_appended(done)
                 position = done.position
                 taken += done.records
                 if growth == 1.0:
@@ -223,9 +223,9 @@ class BatchBuilder:
             elif whole or (self.count and growth <= 1.0):
                 break
             whole = not done.records
-        return Taken(taken, position)
+        return BatchAppendResult(taken, position)
 
-    def _took(self, done: frames.Appended) -> None:
+    def _rows_appended(self, done: frames.AppendedRows) -> None:
         records, _, end, self.base_ts, max_ts, largest = done
         self.max_ts = max(self.max_ts, max_ts)
         self.record_bytes_max = max(self.record_bytes_max, largest)
@@ -306,7 +306,7 @@ def _check_stamp(stamp: Stamp, *, transactional: bool) -> None:
         raise ValueError(f"a batch cannot be closed under producer id, epoch and sequence {tuple(stamp)}")
 
 
-def record_bytes(
+def single_record_batch_size(
     rows: bytes | bytearray | memoryview,
     position: int,
     end: int,

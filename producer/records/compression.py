@@ -97,7 +97,7 @@ def _xerial(data: memoryview) -> bytes:
     return b"".join(parts)
 
 
-class Ratio:
+class CompressionRatio:
     """What batches of a topic compress to, as a part of their size before: worse is believed fast, better slowly. It is never
     below what was seen last."""
 
@@ -106,24 +106,24 @@ class Ratio:
     def __init__(self) -> None:
         self.value = 1.0
 
-    def seen(self, observed: float) -> None:
+    def observe(self, observed: float) -> None:
         """A batch was compressed."""
         if observed > self.value:
             self.value = max(self.value + _WORSE_STEP, observed)
         else:
             self.value = max(self.value - _BETTER_STEP, observed)
 
-    def too_large(self, observed: float) -> None:
+    def reset(self, observed: float) -> None:
         """A batch was refused for its size: nothing is hoped for from compression for now."""
         self.value = max(1.0, observed)
 
 
-class Ratios:
+class CompressionRatios:
     """The estimates of this process: one for each topic and codec, shared by the topic's partitions."""
 
     def __init__(self) -> None:
-        self._ratios: dict[tuple[str, Codec], Ratio] = {}
+        self._ratios: dict[tuple[str, Codec], CompressionRatio] = {}
 
-    def of(self, topic: str, codec: Codec) -> Ratio:
+    def of(self, topic: str, codec: Codec) -> CompressionRatio:
         """The same object for the same topic and codec."""
-        return self._ratios.setdefault((topic, codec), Ratio())
+        return self._ratios.setdefault((topic, codec), CompressionRatio())

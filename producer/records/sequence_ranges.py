@@ -3,32 +3,34 @@
 from collections.abc import Iterable
 from typing import Final
 
-from ...wire.messages import Row
+from ...wire.messages import StampRow
 
 EPOCH_MAX: Final = 32_767
 
-Span = tuple[int, int]
+OrdinalRange = tuple[int, int]
 """Ordinals [first, end)."""
 
 
-def rows_from(mark: int, left_out: Iterable[Span], producer_id: int, epoch: int) -> tuple[Row, list[Row]]:
+def stamp_rows_from(
+    mark: int, left_out: Iterable[OrdinalRange], producer_id: int, epoch: int
+) -> tuple[StampRow, list[StampRow]]:
     """The row that begins an epoch at the first ordinal from `mark` on that is not left out, and one behind every later hole."""
     assert (0 <= epoch <= EPOCH_MAX) == (producer_id >= 0), f"epoch {epoch} of producer id {producer_id}"
-    holes = merged(left_out)
-    start = behind(holes, mark)
-    bump = Row(producer_id, epoch, start, start)
+    holes = merge_ranges(left_out)
+    start = first_ordinal_outside(holes, mark)
+    bump = StampRow(producer_id, epoch, start, start)
     base = start
-    rows: list[Row] = []
+    rows: list[StampRow] = []
     for first, end in holes:
         if first > start:
             base += end - first
-            rows.append(Row(producer_id, epoch, end, base))
+            rows.append(StampRow(producer_id, epoch, end, base))
     return bump, rows
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merge_ranges(spans: Iterable[OrdinalRange]) -> list[OrdinalRange]:
     """Ascending, without overlaps and seams."""
-    found: list[Span] = []
+    found: list[OrdinalRange] = []
     for first, end in sorted(spans):
         if found and first <= found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
@@ -37,18 +39,18 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def behind(holes: Iterable[Span], ordinal: int) -> int:
-    """The first ordinal from this one on that lies in none of the holes, which are `merged`."""
+def first_ordinal_outside(holes: Iterable[OrdinalRange], ordinal: int) -> int:
+    """The first ordinal from this one on that lies in none of the holes, which are `merge_ranges`."""
     for first, end in holes:
         if first <= ordinal < end:
             return end
     return ordinal
 
 
-def without(span: Span, left_out: Iterable[Span]) -> list[Span]:
-    """What is left of a span; `left_out` is `merged`."""
+def subtract_ranges(span: OrdinalRange, left_out: Iterable[OrdinalRange]) -> list[OrdinalRange]:
+    """What is left of a span; `left_out` is `merge_ranges`."""
     first, end = span
-    found: list[Span] = []
+    found: list[OrdinalRange] = []
     for hole_first, hole_end in left_out:
         if hole_end <= first or hole_first >= end:
             continue
@@ -60,7 +62,7 @@ def without(span: Span, left_out: Iterable[Span]) -> list[Span]:
     return found
 
 
-def inside(span: Span, others: Iterable[Span]) -> list[Span]:
-    """The parts of a span that lie in any of the others, which are `merged`."""
+def intersect_ranges(span: OrdinalRange, others: Iterable[OrdinalRange]) -> list[OrdinalRange]:
+    """The parts of a span that lie in any of the others, which are `merge_ranges`."""
     first, end = span
     return [(max(first, low), min(end, high)) for low, high in others if low < end and first < high]

@@ -8,25 +8,25 @@ from ...wire.errors import FrameError
 from ...wire.messages import SliceRef
 from ...wire.record_ids import IdRow, RecordId, incarnation_at
 from ...wire.slices import CRC_FROM, HEADER, HEADER_BYTES, OWN_TIMESTAMPS, RECORD_IDS, VERSION, crc_prefix, read_header
-from .batch_builder import BatchBuilder, Taken, bytes_max, crc32c
+from .batch_builder import BatchAppendResult, BatchBuilder, bytes_max, crc32c
 
 _ROW_SIZE: Final = struct.Struct("<I")
 
 
-class Rows(NamedTuple):
-    """How the rows of a slice become records. `base_ts`: the timestamp of those that have none, ms since 1970; `own`: they have
+class SliceRowFormat(NamedTuple):
+    """How the rows of a slice become records. `base_ts`: the timestamp of those that have none, ms since 1970; `own_timestamps`: they have
     their own. `id_header`: what each record gets as its last header, the first one's; b"": nothing."""
 
     base_ts: int
-    own: bool
+    own_timestamps: bool
     id_header: bytes
 
 
-_Take = Callable[[memoryview, int, int, Rows], None]
+_Take = Callable[[memoryview, int, int, SliceRowFormat], None]
 """Data, position, count, and what the slice says of its rows."""
 
 
-class Source(Protocol):
+class SliceSource(Protocol):
     """Where slices are read."""
 
     def read(self, segment: int, offset: int, length: int) -> memoryview | str:
@@ -34,17 +34,17 @@ class Source(Protocol):
         ...
 
 
-class Damage(NamedTuple):
+class SliceDamage(NamedTuple):
     """A slice that is not what was spooled."""
 
     ref: SliceRef
     what: str
 
 
-class DamageError(Exception):
+class SliceDamageError(Exception):
     """Raised inside these modules only."""
 
-    def __init__(self, damage: Damage) -> None:
+    def __init__(self, damage: SliceDamage) -> None:
         super().__init__(damage.what)
         self.damage = damage
 
@@ -52,13 +52,13 @@ class DamageError(Exception):
 class SliceReader:
     """Reads slices of one partition. `id_rows`: the incarnations of its ordinals."""
 
-    def __init__(self, source: Source, topic: str, index: int, id_rows: Sequence[IdRow] = ()) -> None:
+    def __init__(self, source: SliceSource, topic: str, index: int, id_rows: Sequence[IdRow] = ()) -> None:
         self._source: Final = source
         self._index: Final = index
         self._id_rows: Final = id_rows
         self._prefix_crc: Final = crc32c(crc_prefix(topic, index))
 
-    def verify(self, ref: SliceRef, data: memoryview) -> Rows:
+    def verify(self, ref: SliceRef, data: memoryview) -> SliceRowFormat:
         """What the slice says of its rows. The checksum names topic and partition: those of this
         lease, not of the slice (MEM-2).
 
@@ -72,7 +72,7 @@ class SliceReader:
                 if crc32c(data[CRC_FROM:], self._prefix_crc) != crc:
                     raise FrameError("wrong checksum")
                 id_header = self._id_header(first, wall_ms) if flags & RECORD_IDS else b""
-                return Rows(base_ts, bool(flags & OWN_TIMESTAMPS), id_header)
+                return SliceRowFormat(base_ts, bool(flags & OWN_TIMESTAMPS), id_header)
         header = read_header(data)
         raise FrameError(f"slice of {header.count} records at {header.first}, not {ref.count} at {ref.first}")
 
@@ -83,7 +83,7 @@ class SliceReader:
         assert incarnation is not None, f"record {first} carries an id, and nobody knows of which incarnation"
         return RecordId(incarnation, self._index, first, wall_ms).header()
 
-    def make(self, refs: Iterable[SliceRef], first: int, end: int) -> BatchBuilder:
+    def rebuild_batch(self, refs: Iterable[SliceRef], first: int, end: int) -> BatchBuilder:
         """An open batch of records `first` to `end` - 1, outside any pool.
 
         Raises:
@@ -96,31 +96,31 @@ class SliceReader:
         )
         builder = BatchBuilder(bytearray(room), first, limit=room)
 
-        def take(data: memoryview, position: int, count: int, rows: Rows) -> None:
-            took = append(builder, data, position, count, rows)
+        def take(data: memoryview, position: int, count: int, rows: SliceRowFormat) -> None:
+            took = append_slice_rows(builder, data, position, count, rows)
             assert took.records == count, "a batch made anew does not fit"
 
         self._each(overlapping, first, end, take)
         assert builder.count == end - first, "a cut whose records are not all there"
         return builder
 
-    def parts(
+    def split_counts(
         self, refs: Iterable[SliceRef], first: int, end: int, *, record_bytes: int, limit: int, growth: float
     ) -> list[int]:
         """Counts of the batches that records `first` to `end` - 1, of `record_bytes` in all, make under a limit.
 
         Raises:
-            DamageError: as for `make`.
+            DamageError: as for `rebuild_batch`.
         """
         counts: list[int] = []
         # A record that comes first has other deltas than inside the batch, but never more bytes than the bound allows.
         room = bytearray(bytes_max(record_bytes))
         builder = BatchBuilder(room, first, limit=limit, growth=growth)
 
-        def take(data: memoryview, position: int, count: int, rows: Rows) -> None:
+        def take(data: memoryview, position: int, count: int, rows: SliceRowFormat) -> None:
             nonlocal builder
             while count:
-                took = append(builder, data, position, count, rows)
+                took = append_slice_rows(builder, data, position, count, rows)
                 count -= took.records
                 position = took.position
                 if count:
@@ -134,17 +134,19 @@ class SliceReader:
         for ref in refs:
             data = self._source.read(ref.segment, ref.offset, ref.length)
             if isinstance(data, str):
-                raise DamageError(Damage(ref, data))
+                raise SliceDamageError(SliceDamage(ref, data))
             try:
                 rows = self.verify(ref, data)
                 skipped = max(0, first - ref.first)
-                position = skip_rows(data, HEADER_BYTES, skipped, own_timestamps=rows.own)
+                position = skip_rows(data, HEADER_BYTES, skipped, own_timestamps=rows.own_timestamps)
                 take(data, position, min(ref.count - skipped, end - max(ref.first, first)), rows)
             except FrameError as error:
-                raise DamageError(Damage(ref, str(error))) from None
+                raise SliceDamageError(SliceDamage(ref, str(error))) from None
 
 
-def append(builder: BatchBuilder, data: memoryview, position: int, count: int, rows: Rows) -> Taken:
+def append_slice_rows(
+    builder: BatchBuilder, data: memoryview, position: int, count: int, rows: SliceRowFormat
+) -> BatchAppendResult:
     """Take rows of a verified slice from `position` on, at most `count`, as many as there is room for.
 
     Raises:

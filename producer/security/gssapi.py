@@ -1,7 +1,7 @@
 """GSSAPI (RFC 4752) with Kerberos, by the package `gssapi`, which is imported when it is used.
 
 kafka-python's exchange cannot be told which credentials to use and asks for tickets from its constructor; this one is given a
-keytab or the ticket cache, and asks in `Later`. Of the security layers only none is spoken, as by every client of Kafka.
+keytab or the ticket cache, and asks in `BlockingStep`. Of the security layers only none is spoken, as by every client of Kafka.
 """
 
 import hashlib
@@ -12,14 +12,14 @@ from typing import Final, NamedTuple, Protocol, cast
 
 from ...api.errors import AuthenticationError
 from ...config.secret_files import NO_GSSAPI
-from .sasl import Later
+from .sasl import BlockingStep
 
 _MINOR: Final = re.compile(r"Minor \(\d+\): (.+)", re.DOTALL)
 _NO_LAYER: Final = 1
 _OFFER_BYTES: Final = 4
 
 
-class Identity(NamedTuple):
+class KerberosIdentity(NamedTuple):
     """Who the producer is, and what the brokers' names begin with."""
 
     service: str
@@ -36,7 +36,7 @@ class Wrapped(Protocol):
         ...
 
 
-class Context(Protocol):
+class GssContext(Protocol):
     """What is asked of a security context, as the package has it."""
 
     @property
@@ -57,31 +57,31 @@ class Context(Protocol):
         ...
 
 
-NewContext = Callable[[Identity, str], tuple[Context, tuple[type[Exception], ...]]]
+NewContext = Callable[[KerberosIdentity, str], tuple[GssContext, tuple[type[Exception], ...]]]
 """Given who we are and the broker's host: a context, and what its methods raise. Blocks. Raises AuthenticationError."""
 
 
-class Kerberos:
+class GssapiMechanism:
     """One exchange."""
 
-    def __init__(self, identity: Identity, host: str, new_context: NewContext | None = None) -> None:
+    def __init__(self, identity: KerberosIdentity, host: str, new_context: NewContext | None = None) -> None:
         """`host`: as the broker is advertised. `new_context` takes the place of the package."""
         self._identity = identity
         self._host = host
         self._new_context = new_context or _context
-        self._context: Context | None = None
+        self._context: GssContext | None = None
         self._errors: tuple[type[Exception], ...] = ()
-        self._answered = False
+        self._layer_chosen = False
         self.done = False
 
-    def first(self) -> Later:
+    def initial_response(self) -> BlockingStep:
         """Asks for tickets, off the loop."""
-        return Later(self._begin)
+        return BlockingStep(self._begin)
 
-    def next(self, challenge: bytes) -> bytes | None:
+    def evaluate_challenge(self, challenge: bytes) -> bytes | None:
         """Tokens until both sides know each other; then the broker's offer of layers is answered: none."""
         assert self._context is not None, "tickets come first"
-        if self._answered:
+        if self._layer_chosen:
             if challenge:
                 raise AuthenticationError("the broker's GSSAPI has a message too many")
             self.done = True
@@ -90,9 +90,9 @@ class Kerberos:
             if not self._context.complete:
                 # The last token may be empty: the broker then still waits for a message.
                 return self._context.step(challenge) or b""
-            return self._layers(challenge)
+            return self._choose_layer(challenge)
         except self._errors as error:
-            raise AuthenticationError(f"Kerberos: {_words(error)}") from error
+            raise AuthenticationError(f"Kerberos: {_gss_error_text(error)}") from error
 
     def _begin(self) -> bytes:
         self._context, self._errors = self._new_context(self._identity, self._host)
@@ -100,10 +100,10 @@ class Kerberos:
             return self._context.step() or b""
         except self._errors as error:
             raise AuthenticationError(
-                f"Kerberos: no ticket for {self._identity.service}@{self._host}: {_words(error)}"
+                f"Kerberos: no ticket for {self._identity.service}@{self._host}: {_gss_error_text(error)}"
             ) from error
 
-    def _layers(self, challenge: bytes) -> bytes:
+    def _choose_layer(self, challenge: bytes) -> bytes:
         assert self._context is not None
         offer = bytes(self._context.unwrap(challenge).message)
         if len(offer) != _OFFER_BYTES:
@@ -112,12 +112,12 @@ class Kerberos:
             )
         if not offer[0] & _NO_LAYER:
             raise AuthenticationError("the broker wants a security layer, which no client of Kafka speaks")
-        self._answered = True
+        self._layer_chosen = True
         # Without a layer no size is told, and the name is the ticket's own (RFC 4752 3.1).
         return bytes(self._context.wrap(bytes([_NO_LAYER, 0, 0, 0]), False).message)
 
 
-def _context(identity: Identity, host: str) -> tuple[Context, tuple[type[Exception], ...]]:
+def _context(identity: KerberosIdentity, host: str) -> tuple[GssContext, tuple[type[Exception], ...]]:
     try:
         import gssapi  # noqa: PLC0415 - an extra
         from gssapi.raw.misc import GSSError  # noqa: PLC0415
@@ -139,18 +139,20 @@ def _context(identity: Identity, host: str) -> tuple[Context, tuple[type[Excepti
     except GSSError as error:
         who = identity.principal or "whoever comes first"
         place = "the ticket cache" if identity.keytab is None else f"{identity.keytab}"
-        raise AuthenticationError(f"Kerberos: nothing to log in with as {who} in {place}: {_words(error)}") from error
-    return cast("Context", context), (GSSError,)
+        raise AuthenticationError(
+            f"Kerberos: nothing to log in with as {who} in {place}: {_gss_error_text(error)}"
+        ) from error
+    return cast("GssContext", context), (GSSError,)
 
 
-def _words(error: Exception) -> str:
+def _gss_error_text(error: Exception) -> str:
     """What went wrong, without the numbers and the general part before it."""
     text = str(error)
     found = _MINOR.search(text)
     return found[1] if found is not None else text
 
 
-def _store(identity: Identity) -> dict[bytes | str, bytes | str]:
+def _store(identity: KerberosIdentity) -> dict[bytes | str, bytes | str]:
     """The keytab, and a ticket cache in memory for who it is about: tickets are had once and again when they run out."""
     key = hashlib.sha256(f"{identity.keytab}\0{identity.principal}".encode()).hexdigest()[:16]
     return {"client_keytab": f"FILE:{identity.keytab}", "ccache": f"MEMORY:penstock-{key}"}

@@ -5,15 +5,15 @@ from collections.abc import Callable
 
 from ...config.security import SecuritySettings
 from ..protocol.backoff import Backoff
-from .gssapi import Identity, Kerberos
-from .oauthbearer import Given, OAuthBearer, Timing, TokenEndpoint, TokenFile
+from .gssapi import GssapiMechanism, KerberosIdentity
+from .oauthbearer import OAuthBearerMechanism, TokenEndpoint, TokenFile, TokenProvider, TokenRefreshTiming
 from .sasl import Mechanism, SaslRules
-from .scram import Credentials, Plain, Scram
+from .scram import Credentials, PlainMechanism, ScramMechanism
 from .secret import SecretText
-from .token_endpoint import Endpoint
+from .token_endpoint import TokenEndpointConfig
 from .tokens import RefreshWindow
 
-__all__ = ["mechanism_for", "sasl_rules", "tokens_of"]
+__all__ = ["mechanism_for", "sasl_rules", "token_provider"]
 
 
 def sasl_rules(settings: SecuritySettings) -> SaslRules | None:
@@ -29,14 +29,14 @@ def mechanism_for(settings: SecuritySettings) -> Callable[[str], Mechanism]:
     no good."""
     match settings.sasl_mechanism:
         case "OAUTHBEARER":
-            given = tokens_of(settings)
+            given = token_provider(settings)
             extensions = settings.token_extensions
-            return lambda host: OAuthBearer(given, extensions)  # noqa: ARG005
+            return lambda host: OAuthBearerMechanism(given, extensions)  # noqa: ARG005
         case "GSSAPI":
-            identity = Identity(
+            identity = KerberosIdentity(
                 settings.sasl_kerberos_service_name, settings.sasl_kerberos_keytab, settings.sasl_kerberos_principal
             )
-            return lambda host: Kerberos(identity, host)
+            return lambda host: GssapiMechanism(identity, host)
         case name:
             assert name is not None, "a mechanism is wanted"
             assert settings.sasl_password_file is not None, f"{name} needs sasl.password.file"
@@ -45,20 +45,20 @@ def mechanism_for(settings: SecuritySettings) -> Callable[[str], Mechanism]:
 
 def _by_password(name: str, user: str, password: SecretText) -> Callable[[str], Mechanism]:
     def plain(_host: str) -> Mechanism:
-        return Plain(Credentials(user, password.current()))
+        return PlainMechanism(Credentials(user, password.current()))
 
     def scram(_host: str) -> Mechanism:
-        return Scram(name, Credentials(user, password.current()))
+        return ScramMechanism(name, Credentials(user, password.current()))
 
     return plain if name == "PLAIN" else scram
 
 
-def tokens_of(settings: SecuritySettings) -> Given:
+def token_provider(settings: SecuritySettings) -> TokenProvider:
     """Where OAUTHBEARER's tokens come from."""
     if settings.token_file is not None:
         return TokenFile(settings.token_file)
     assert settings.sasl_oauthbearer_client_secret_file is not None, "OAUTHBEARER needs a secret for its endpoint"
-    endpoint = Endpoint(
+    endpoint = TokenEndpointConfig(
         settings.sasl_oauthbearer_token_endpoint_url,
         settings.sasl_oauthbearer_client_id,
         settings.sasl_oauthbearer_scope,
@@ -74,4 +74,6 @@ def tokens_of(settings: SecuritySettings) -> Given:
         settings.sasl_login_refresh_buffer_seconds,
     )
     retry = Backoff(settings.sasl_login_retry_backoff_ms / 1000, settings.sasl_login_retry_backoff_max_ms / 1000)
-    return TokenEndpoint(endpoint, settings.sasl_oauthbearer_client_secret_file, Timing(window, retry), random.random)
+    return TokenEndpoint(
+        endpoint, settings.sasl_oauthbearer_client_secret_file, TokenRefreshTiming(window, retry), random.random
+    )

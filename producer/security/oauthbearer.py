@@ -17,27 +17,27 @@ from ...api.errors import AuthenticationError
 from ...runtime import logs
 from ...runtime.clock import monotonic, wall_ms
 from ..protocol.backoff import Backoff
-from .sasl import Later, tidy
+from .sasl import BlockingStep, one_line
 from .secret import SecretText
-from .token_endpoint import Endpoint, ask
-from .tokens import RefreshWindow, Token, TokenError, refresh_after_s, token_in_answer, token_in_text
+from .token_endpoint import TokenEndpointConfig, request_token
+from .tokens import RefreshWindow, Token, TokenError, parse_token, refresh_after_s, token_from_response
 
-_UNTOLD_LIFETIME_S: Final = 60.0
+_DEFAULT_LIFETIME_S: Final = 60.0
 """For a token of which nobody says how long it is good: it is not asked for at each connection, nor kept for long."""
 
 
-class Given(Protocol):
+class TokenProvider(Protocol):
     """Where tokens come from."""
 
-    def at_once(self) -> str | None:
-        """A token that is good now and need not be replaced yet, without waiting; None: `fetched` has to be asked.
+    def cached_token(self) -> str | None:
+        """A token that is good now and need not be replaced yet, without waiting; None: `fetch_token` has to be asked.
 
         Raises:
             AuthenticationError: there is none, and asking would not help.
         """
         ...
 
-    def fetched(self) -> str:
+    def fetch_token(self) -> str:
         """A token; blocks.
 
         Raises:
@@ -53,87 +53,89 @@ class TokenFile:
         self._path = path
         self._text = SecretText(path)
 
-    def at_once(self) -> str:
+    def cached_token(self) -> str:
         """What the file holds now."""
         try:
-            return token_in_text(self._text.current().strip(), wall_s=wall_ms() / 1000).value
+            return parse_token(self._text.current().strip(), wall_s=wall_ms() / 1000).value
         except TokenError as error:
             raise AuthenticationError(f"{self._path} holds {error}") from error
 
-    fetched = at_once
+    fetch_token = cached_token
 
 
-class Timing(NamedTuple):
+class TokenRefreshTiming(NamedTuple):
     """When an endpoint is asked again: after a token, and after a failure."""
 
     window: RefreshWindow
     retry: Backoff
 
 
-class _Held(NamedTuple):
+class _CachedToken(NamedTuple):
     value: str
     refresh_at: float
-    ends_at: float
+    expires_at: float
 
 
 class TokenEndpoint:
     """Client credentials (RFC 6749 4.4). May be asked from several threads."""
 
-    def __init__(self, endpoint: Endpoint, secret_file: Path, timing: Timing, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, endpoint: TokenEndpointConfig, secret_file: Path, timing: TokenRefreshTiming, chance: Callable[[], float]
+    ) -> None:
         """`chance`: numbers in [0, 1)."""
         self._endpoint = endpoint
         self._secret = SecretText(secret_file)
         self._timing = timing
         self._chance = chance
-        self._held: _Held | None = None
+        self._cached: _CachedToken | None = None
         self._failures = 0
-        self._ask_at = 0.0
+        self._retry_at = 0.0
         self._reason = ""
-        self._asking = threading.Lock()
+        self._fetch_lock = threading.Lock()
         self._log = logs.get()
 
-    def at_once(self) -> str | None:
-        """See `Given`."""
-        held = self._held
+    def cached_token(self) -> str | None:
+        """See `TokenProvider`."""
+        held = self._cached
         return held.value if held is not None and monotonic() < held.refresh_at else None
 
-    def fetched(self) -> str:
-        """See `Given`. Several who ask at once get the one token that the first of them has fetched."""
-        with self._asking:
-            held = self.at_once()
+    def fetch_token(self) -> str:
+        """See `TokenProvider`. Several who ask at once get the one token that the first of them has fetched."""
+        with self._fetch_lock:
+            held = self.cached_token()
             if held is not None:
                 return held
-            if monotonic() >= self._ask_at:
-                self._ask()
+            if monotonic() >= self._retry_at:
+                self._fetch()
             now = monotonic()
-            if self._held is not None and now < self._held.ends_at:
-                return self._held.value
+            if self._cached is not None and now < self._cached.expires_at:
+                return self._cached.value
             raise AuthenticationError(self._reason)
 
-    def _ask(self) -> None:
+    def _fetch(self) -> None:
         try:
-            status, body = ask(self._endpoint, self._secret.current())
-            token = token_in_answer(status, body, wall_s=wall_ms() / 1000)
+            status, body = request_token(self._endpoint, self._secret.current())
+            token = token_from_response(status, body, wall_s=wall_ms() / 1000)
         except TokenError as error:
             self._failed(str(error))
             return
         except AuthenticationError as error:
             self._failed(error.text)
             return
-        self._keep(token)
+        self._cache(token)
 
-    def _keep(self, token: Token) -> None:
+    def _cache(self, token: Token) -> None:
         now = monotonic()
-        lifetime_s = _UNTOLD_LIFETIME_S if token.lifetime_s is None else token.lifetime_s
+        lifetime_s = _DEFAULT_LIFETIME_S if token.lifetime_s is None else token.lifetime_s
         refresh_at = now + refresh_after_s(lifetime_s, self._timing.window, self._chance())
-        self._held = _Held(token.value, refresh_at, now + lifetime_s)
-        self._failures, self._ask_at, self._reason = 0, 0.0, ""
+        self._cached = _CachedToken(token.value, refresh_at, now + lifetime_s)
+        self._failures, self._retry_at, self._reason = 0, 0.0, ""
 
     def _failed(self, reason: str) -> None:
-        self._reason = tidy(f"no token from {self._endpoint.url}: {reason}")
-        self._ask_at = monotonic() + self._timing.retry.wait_s(self._failures, self._chance())
+        self._reason = one_line(f"no token from {self._endpoint.url}: {reason}")
+        self._retry_at = monotonic() + self._timing.retry.wait_s(self._failures, self._chance())
         self._failures += 1
-        if self._held is not None and monotonic() < self._held.ends_at:
+        if self._cached is not None and monotonic() < self._cached.expires_at:
             # Nobody else would hear of it: the old token still serves.
             self._log.warning("token_not_refreshed", reason=self._reason)
 
@@ -153,21 +155,23 @@ class _Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is
         return dict(self._extensions)
 
 
-class OAuthBearer:
+class OAuthBearerMechanism:
     """One exchange."""
 
-    def __init__(self, given: Given, extensions: Mapping[str, str]) -> None:
-        self._given = given
+    def __init__(self, given: TokenProvider, extensions: Mapping[str, str]) -> None:
+        self._tokens = given
         self._extensions = extensions
         self._exchange: SaslMechanismOAuth | None = None
         self._refusal = ""
 
-    def first(self) -> bytes | Later:
+    def initial_response(self) -> bytes | BlockingStep:
         """The token."""
-        token = self._given.at_once()
-        return Later(lambda: self._message(self._given.fetched())) if token is None else self._message(token)
+        token = self._tokens.cached_token()
+        return (
+            BlockingStep(lambda: self._message(self._tokens.fetch_token())) if token is None else self._message(token)
+        )
 
-    def next(self, challenge: bytes) -> bytes | None:
+    def evaluate_challenge(self, challenge: bytes) -> bytes | None:
         """Nothing, to an empty answer; to a refusal the one byte that ends the exchange (RFC 7628 3.2.3)."""
         assert self._exchange is not None, "the token goes first"
         if self._refusal:

@@ -13,7 +13,7 @@ from kafka.net.sasl.plain import SaslMechanismPlain
 from kafka.net.sasl.scram import ScramClient
 
 from ...api.errors import AuthenticationError
-from .sasl import Later
+from .sasl import BlockingStep
 
 ITERATIONS_MIN: Final = 4_096
 """Fewer make the password easy to guess for who has seen the exchange (RFC 7677 4)."""
@@ -25,7 +25,7 @@ _ITERATIONS_AT_ONCE: Final = 20_000
 _MESSAGE_BYTES_MAX: Final = 4_096
 _FIRST: Final = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,10})((?:,[A-Za-z]=[^,\0]+)*)")
 _FINAL: Final = re.compile(r"v=([A-Za-z0-9+/=]+)((?:,[A-Za-z]=[^,\0]+)*)")
-_TAKEN: Final = re.compile(r",[acimnprsv]=")
+_RESERVED_ATTRIBUTE: Final = re.compile(r",[acimnprsv]=")
 """Attributes that have their place: said again as an extension, one would stand for the one that was judged."""
 
 
@@ -40,7 +40,7 @@ class Credentials(NamedTuple):
         return f"Credentials(user={self.user!r})"
 
 
-class Plain:
+class PlainMechanism:
     """User and password in one message; the broker's empty answer says that it believes them."""
 
     def __init__(self, credentials: Credentials) -> None:
@@ -52,14 +52,14 @@ class Plain:
             sasl_plain_username=credentials.user, sasl_plain_password=credentials.password
         )
 
-    def first(self) -> bytes:
+    def initial_response(self) -> bytes:
         """Both."""
         try:
             return bytes(self._exchange.auth_bytes())
         except UnicodeError:
             raise AuthenticationError("user or password has letters that UTF-8 has not") from None
 
-    def next(self, challenge: bytes) -> None:
+    def evaluate_challenge(self, challenge: bytes) -> None:
         """The broker's answer, which has no contents."""
         self._exchange.receive(challenge)
         if not self._exchange.is_authenticated():
@@ -70,7 +70,7 @@ class Plain:
         return bool(self._exchange.is_authenticated())
 
 
-class Scram:
+class ScramMechanism:
     """A proof of the password, and one by the broker that it knows the password too."""
 
     def __init__(self, mechanism: str, credentials: Credentials, *, nonce: bytes | None = None) -> None:
@@ -85,11 +85,11 @@ class Scram:
         self._steps = 0
         self.done = False
 
-    def first(self) -> bytes:
+    def initial_response(self) -> bytes:
         """Who we are, and our nonce."""
         return bytes(self._exchange.first_message())
 
-    def next(self, challenge: bytes) -> bytes | Later | None:
+    def evaluate_challenge(self, challenge: bytes) -> bytes | BlockingStep | None:
         """Our proof, for the broker's first message; nothing for its second, whose signature must be right."""
         self._steps += 1
         if self._steps > 2:
@@ -102,12 +102,12 @@ class Scram:
         self._check_signature(challenge, text)
         return None
 
-    def _prove(self, challenge: bytes, text: str) -> bytes | Later:
+    def _prove(self, challenge: bytes, text: str) -> bytes | BlockingStep:
         """All of the broker's message is judged before anything is hashed."""
         if text.startswith("m="):
             raise AuthenticationError("the broker's SCRAM wants an extension that is not known")
         found = _FIRST.fullmatch(text)
-        if found is None or _TAKEN.search(found[4]):
+        if found is None or _RESERVED_ATTRIBUTE.search(found[4]):
             raise AuthenticationError("the broker's first SCRAM message cannot be read")
         ours = self._exchange.nonce.decode()
         if not found[1].startswith(ours) or found[1] == ours:
@@ -128,11 +128,11 @@ class Scram:
                 raise AuthenticationError(f"the broker's first SCRAM message cannot be used: {error}") from error
             return bytes(self._exchange.final_message())
 
-        return prove() if iterations <= _ITERATIONS_AT_ONCE else Later(prove)
+        return prove() if iterations <= _ITERATIONS_AT_ONCE else BlockingStep(prove)
 
     def _check_signature(self, challenge: bytes, text: str) -> None:
         found = _FINAL.fullmatch(text)
-        if found is None or _TAKEN.search(found[2]):
+        if found is None or _RESERVED_ATTRIBUTE.search(found[2]):
             raise AuthenticationError("the broker's last SCRAM message cannot be read")
         _ = _decoded(found[1], "signature")
         try:

@@ -8,7 +8,7 @@ from ...api.errors import AuthenticationError
 from ...config.secret_files import SecretError, read_password
 from ...runtime import logs
 
-_Stamp = tuple[int, int, int, int, int]
+_FileFingerprint = tuple[int, int, int, int, int]
 
 
 class SecretText:
@@ -17,8 +17,8 @@ class SecretText:
     def __init__(self, path: Path) -> None:
         self._path: Final = path
         self._text: str | None = None
-        self._stamp: _Stamp | None = None
-        self._complaint = ""
+        self._fingerprint: _FileFingerprint | None = None
+        self._last_error = ""
         self._log = logs.get()
 
     def current(self) -> str:
@@ -27,24 +27,24 @@ class SecretText:
         Raises:
             AuthenticationError: there never was a good one.
         """
-        stamp = _stamp(self._path)
-        if self._text is not None and stamp is not None and stamp == self._stamp:
+        stamp = _file_fingerprint(self._path)
+        if self._text is not None and stamp is not None and stamp == self._fingerprint:
             return self._text
         try:
             text = read_password(self._path)
         except SecretError as error:
             if self._text is None:
                 raise AuthenticationError(str(error)) from error
-            if self._complaint != str(error):
-                self._complaint = str(error)
-                self._log.warning("secret_file_refused", reason=self._complaint)
+            if self._last_error != str(error):
+                self._last_error = str(error)
+                self._log.warning("secret_file_refused", reason=self._last_error)
             return self._text
         # Of before it was read: what changes in between is seen the next time.
-        self._text, self._stamp, self._complaint = text, stamp, ""
+        self._text, self._fingerprint, self._last_error = text, stamp, ""
         return text
 
 
-def _stamp(path: Path) -> _Stamp | None:
+def _file_fingerprint(path: Path) -> _FileFingerprint | None:
     try:
         status = os.stat(path)  # noqa: PTH116 - one call, no object
     except OSError:

@@ -23,7 +23,7 @@ ANSWER_BYTES_MAX: Final = 256 << 10
 """Of status line, headers and body together."""
 
 
-class Endpoint(NamedTuple):
+class TokenEndpointConfig(NamedTuple):
     """Whom to ask, and who asks."""
 
     url: str
@@ -37,7 +37,7 @@ class Endpoint(NamedTuple):
     read_timeout_s: float
 
 
-def ask(endpoint: Endpoint, secret: str) -> tuple[int, bytes]:
+def request_token(endpoint: TokenEndpointConfig, secret: str) -> tuple[int, bytes]:
     """The answer's status and body.
 
     Raises:
@@ -93,7 +93,7 @@ def _left_s(deadline: float) -> float:
     return left_s
 
 
-def _post(connected: ssl.SSLSocket, endpoint: Endpoint, secret: str) -> tuple[int, bytes]:
+def _post(connected: ssl.SSLSocket, endpoint: TokenEndpointConfig, secret: str) -> tuple[int, bytes]:
     url = urlsplit(endpoint.url)
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
     form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
@@ -112,7 +112,7 @@ def _post(connected: ssl.SSLSocket, endpoint: Endpoint, secret: str) -> tuple[in
     deadline = monotonic() + endpoint.read_timeout_s
     connected.settimeout(_left_s(deadline))
     connected.sendall(_head(target, headers) + body)
-    answer = http.client.HTTPResponse(_Answering(connected, deadline), method="POST")  # type: ignore[arg-type]  # all it asks of a socket
+    answer = http.client.HTTPResponse(_BoundedSocketReader(connected, deadline), method="POST")  # type: ignore[arg-type]  # all it asks of a socket
     try:
         answer.begin()
         if answer.getheader("Content-Encoding", "identity").lower() != "identity":
@@ -126,7 +126,7 @@ def _post(connected: ssl.SSLSocket, endpoint: Endpoint, secret: str) -> tuple[in
         answer.close()
 
 
-def _basic(endpoint: Endpoint, secret: str) -> str:
+def _basic(endpoint: TokenEndpointConfig, secret: str) -> str:
     pair = (endpoint.client_id, secret)
     user, password = (quote_plus(text) for text in pair) if endpoint.urlencodes else pair
     return base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -137,7 +137,7 @@ def _head(target: str, headers: Mapping[str, str]) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 
-class _Answering(io.RawIOBase):
+class _BoundedSocketReader(io.RawIOBase):
     """What `http.client` reads an answer from: never beyond the deadline, never more than the bound."""
 
     def __init__(self, connected: ssl.SSLSocket, deadline: float) -> None:

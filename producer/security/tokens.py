@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
-from .sasl import tidy
+from .sasl import one_line
 
 TOKEN_BYTES_MAX: Final = 64 << 10
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
@@ -55,7 +55,7 @@ def refresh_after_s(lifetime_s: float, window: RefreshWindow, chance: float) -> 
     return max(window.min_period_s, min(proposed, lifetime_s - window.buffer_s))
 
 
-def token_in_answer(status: int, body: bytes, *, wall_s: float) -> Token:
+def token_from_response(status: int, body: bytes, *, wall_s: float) -> Token:
     """The token of a token endpoint's answer. `wall_s`: seconds since 1970.
 
     Raises:
@@ -72,13 +72,13 @@ def token_in_answer(status: int, body: bytes, *, wall_s: float) -> Token:
     kind = answer.get("token_type", "bearer")
     if not isinstance(kind, str) or kind.lower() != "bearer":
         raise TokenError("the answer's token is no bearer token")
-    lifetime_s = _told_lifetime_s(answer.get("expires_in"))
-    token = token_in_text(value, wall_s=wall_s)
+    lifetime_s = _expires_in_s(answer.get("expires_in"))
+    token = parse_token(value, wall_s=wall_s)
     known = [lifetime for lifetime in (lifetime_s, token.lifetime_s) if lifetime is not None]
     return Token(token.value, min(known, default=None))
 
 
-def token_in_text(text: str, *, wall_s: float) -> Token:
+def parse_token(text: str, *, wall_s: float) -> Token:
     """A token as it stands in a file or an answer.
 
     Raises:
@@ -89,7 +89,7 @@ def token_in_text(text: str, *, wall_s: float) -> Token:
     if not _TOKEN.fullmatch(text):
         # A control character would end the token's place in the message, and begin one of somebody else's making.
         raise TokenError("a token with characters that no token has")
-    end_s = _own_end_s(text)
+    end_s = _jwt_expiry_s(text)
     if end_s is None:
         return Token(text, None)
     if end_s <= wall_s:
@@ -109,10 +109,10 @@ def _object(body: bytes, what: str) -> Mapping[str, object]:
 
 def _refusal(answer: Mapping[str, object]) -> str:
     texts = [text for name in ("error", "error_description") if isinstance(text := answer.get(name), str) and text]
-    return tidy(", ".join(texts)) if texts else "refused without a reason"
+    return one_line(", ".join(texts)) if texts else "refused without a reason"
 
 
-def _told_lifetime_s(told: object) -> float | None:
+def _expires_in_s(told: object) -> float | None:
     """`expires_in`, in seconds; some endpoints write it as a text."""
     if told is None:
         return None
@@ -129,7 +129,7 @@ def _told_lifetime_s(told: object) -> float | None:
     return float(min(told, _LIFETIME_MAX_S))
 
 
-def _own_end_s(text: str) -> float | None:
+def _jwt_expiry_s(text: str) -> float | None:
     """`exp` of a JSON web token, in seconds since 1970. Nothing is verified: that is the brokers' work."""
     parts = text.split(".")
     if len(parts) != 3:

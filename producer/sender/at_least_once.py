@@ -8,77 +8,95 @@ when its records have expired meanwhile. There are no probes, no gaps and no gho
 from collections import deque
 from typing import Final, NamedTuple
 
-from ...wire.messages import DoneItem, Grant, Refused
-from ..accumulator.batch import Batch
+from ...wire.messages import BatchRefused, DoneBatch, Grant
+from ..accumulator.batch import ProducerBatch
 from ..accumulator.partition_queue import PartitionQueue
-from ..protocol.error_codes import NETWORK_EXCEPTION, NOT_ENOUGH_REPLICAS, Judgement, Verdict, judge_produce
-from ..protocol.produce_request import ProduceOutcome
-from ..records.sequence_ranges import Span
-from .idempotent import Lease
-from .modes import Here, Limits, Mode, WallClock
-from .outbox import Outbox
-from .produce_response import Settled
-from .ready_nodes import Flight, Permit
+from ..protocol.error_codes import (
+    NETWORK_EXCEPTION,
+    NOT_ENOUGH_REPLICAS,
+    ClassifiedError,
+    ProduceErrorClass,
+    classify_produce_error,
+)
+from ..protocol.produce_request import PartitionProduceResponse
+from ..records.sequence_ranges import OrdinalRange
+from .idempotent import IdempotentPartition
+from .modes import LeaderConnection, SendLimits, SendMode, WallClock
+from .outbox import ShardOutbox
+from .produce_response import CompletedAttempt
+from .ready_nodes import InFlightRequest, SendPermit
 
-_AGAIN: Final = frozenset({Verdict.RETRY, Verdict.RETRY_STALE, Verdict.NEW_LEADER, Verdict.CONFIRM_TOPIC})
+_RETRIABLE: Final = frozenset(
+    {
+        ProduceErrorClass.RETRY,
+        ProduceErrorClass.RETRY_REFRESH_METADATA,
+        ProduceErrorClass.NEW_LEADER,
+        ProduceErrorClass.CONFIRM_TOPIC,
+    }
+)
 
 
-class Dropped(NamedTuple):
+class DroppedRecords(NamedTuple):
     """Records that are given up. `attempts` 0: they were never sent."""
 
-    span: Span
+    span: OrdinalRange
     attempts: int
 
 
-class PlainLease(Lease):
+class AtLeastOncePartition(IdempotentPartition):
     """A lease under an unstamped row. It stays in RUNNING until it goes back."""
 
     def __init__(
         self,
         grant: Grant,
         queue: PartitionQueue,
-        limits: Limits,
+        limits: SendLimits,
         wall: WallClock,
-        outbox: Outbox,
-        asking: set[Lease],
-        wanting_slot: set[Lease],
+        outbox: ShardOutbox,
+        asking: set[IdempotentPartition],
+        wanting_slot: set[IdempotentPartition],
         *,
         now: float,
     ) -> None:
-        """As `Lease`. Nothing has to be proven before it is sent."""
+        """As `IdempotentPartition`. Nothing has to be proven before it is sent."""
         super().__init__(grant, queue, limits, wall, outbox, asking, wanting_slot, now=now)
-        self.enter(Mode.RUNNING)
-        self.again: deque[Batch] = deque(self.unresolved)
+        self.enter(SendMode.RUNNING)
+        self.retry_queue: deque[ProducerBatch] = deque(self.unresolved)
         """What is sent before anything new."""
-        self.window = 1
+        self.in_flight_max = 1
         """Requests in flight at most, as the connection last said."""
 
     # --- what may be sent --------------------------------------------------------------------------------------------
 
     def ready_at(self, now: float) -> float | None:
-        """As `Lease`."""
-        if self.mode is not Mode.RUNNING or self.wants_slot or self.questions or self.on_wire >= self.window:
+        """As `IdempotentPartition`."""
+        if (
+            self.mode is not SendMode.RUNNING
+            or self.awaiting_journal_slot
+            or self.pending_checks
+            or self.in_flight >= self.in_flight_max
+        ):
             return None
-        if self.again:
-            return self.retry_at if self.queue.covers(self.again[0]) else None
+        if self.retry_queue:
+            return self.retry_at if self.queue.covers(self.retry_queue[0]) else None
         at = self.queue.sendable_at(now)
         return None if at is None else max(at, self.retry_at)
 
     def estimated_bytes(self) -> int:
-        """As `Lease`."""
-        return self.again[0].size if self.again else self.queue.estimated_bytes()
+        """As `IdempotentPartition`."""
+        return self.retry_queue[0].size if self.retry_queue else self.queue.estimated_bytes()
 
-    def take(self, permit: Permit, *, now: float) -> Batch | None:
-        """As `Lease`."""
-        self.window = permit.in_flight_max
+    def take(self, permit: SendPermit, *, now: float) -> ProducerBatch | None:
+        """As `IdempotentPartition`."""
+        self.in_flight_max = permit.in_flight_max
         ready = self.ready_at(now)
         if ready is None or ready > now:
             return None
-        if self.unjournaled + (not self.again) > permit.cuts_left:
+        if self.unjournaled + (not self.retry_queue) > permit.journal_slots_left:
             self.wait_for_slot()
             return None
-        self.here = Here(self.node, permit.incarnation, self.leader_epoch)
-        return self.built(self.again.popleft()) if self.again else self.cut()
+        self.sent_on = LeaderConnection(self.node, permit.incarnation, self.leader_epoch)
+        return self.ensure_built(self.retry_queue.popleft()) if self.retry_queue else self.cut()
 
     def move(self, node: int, leader_epoch: int) -> None:
         """Another node leads. What is on the wire to the old one stays there: sent again it might be there twice."""
@@ -89,65 +107,79 @@ class PlainLease(Lease):
 
     # --- what becomes of it ------------------------------------------------------------------------------------------
 
-    def settle(
-        self, batch: Batch, flight: Flight[Lease], outcome: ProduceOutcome | None, *, now: float, chance: float
-    ) -> Settled:
+    def complete_batch(
+        self,
+        batch: ProducerBatch,
+        flight: InFlightRequest[IdempotentPartition],
+        outcome: PartitionProduceResponse | None,
+        *,
+        now: float,
+        chance: float,
+    ) -> CompletedAttempt:
         """Apply the answer for one batch."""
-        if batch.flight != flight.number:
-            return Settled(None)
+        if batch.request_number != flight.number:
+            return CompletedAttempt(None)
         if outcome is None:
-            self.unanswered(batch, flight, "the answer leaves the partition out", now=now, chance=chance)
-            return Settled(Verdict.RETRY_STALE)
-        self.land(batch)
-        judged = judge_produce(outcome.code, record_count=batch.count, log_start=outcome.log_start)
+            self.complete_without_response(batch, flight, "the answer leaves the partition out", now=now, chance=chance)
+            return CompletedAttempt(ProduceErrorClass.RETRY_REFRESH_METADATA)
+        self.remove_in_flight(batch)
+        judged = classify_produce_error(outcome.code, record_count=batch.count, log_start=outcome.log_start)
         if batch.dropped:
-            return Settled(judged.verdict)
-        if judged.verdict is Verdict.ACKED:
+            return CompletedAttempt(judged.error_class)
+        if judged.error_class is ProduceErrorClass.ACKED:
             return self._acked(batch, outcome)
         self.last_error = judged.name
-        self._tell_leader(judged.verdict, outcome)
-        if judged.verdict is Verdict.SPLIT:
+        self._report_leader_hint(judged.error_class, outcome)
+        if judged.error_class is ProduceErrorClass.SPLIT:
             self._split(batch)
-        elif judged.verdict in _AGAIN and batch.attempts <= self.limits.retries:
-            batch.doubtful = batch.doubtful or outcome.code != NOT_ENOUGH_REPLICAS
+        elif judged.error_class in _RETRIABLE and batch.attempts <= self.limits.retries:
+            batch.in_doubt = batch.in_doubt or outcome.code != NOT_ENOUGH_REPLICAS
             self._put_back(batch, now, chance)
         else:
             self._refused(batch, outcome.code, _text(judged, outcome), outcome.record_errors)
-        return Settled(judged.verdict)
+        return CompletedAttempt(judged.error_class)
 
-    def unanswered(self, batch: Batch, flight: Flight[Lease], reason: str, *, now: float, chance: float) -> None:
+    def complete_without_response(
+        self,
+        batch: ProducerBatch,
+        flight: InFlightRequest[IdempotentPartition],
+        reason: str,
+        *,
+        now: float,
+        chance: float,
+    ) -> None:
         """The attempt ended without an answer."""
-        if batch.flight != flight.number:
+        if batch.request_number != flight.number:
             return
-        self.land(batch)
+        self.remove_in_flight(batch)
         if batch.dropped:
             return
         self.last_error = reason
-        batch.doubtful = True
+        batch.in_doubt = True
         if batch.attempts <= self.limits.retries:
             self._put_back(batch, now, chance)
         else:
             self._refused(batch, NETWORK_EXCEPTION, reason, [])
 
-    def expire(self, end: int) -> list[Dropped]:
+    def expire(self, end: int) -> list[DroppedRecords]:
         """Give up every batch with a record below `end`, and what is not in a batch yet. What is on the wire stays there, and
         its buffer with it, until it is answered or its connection ends."""
         gone = [batch for batch in self.unresolved if batch.first < end]
-        dropped = [Dropped((batch.first, batch.end), batch.attempts) for batch in gone]
+        dropped = [DroppedRecords((batch.first, batch.end), batch.attempts) for batch in gone]
         for batch in gone:
             self.unresolved.remove(batch)
-            if batch in self.again:
-                self.again.remove(batch)
-            self.queue.let_go(batch)
+            if batch in self.retry_queue:
+                self.retry_queue.remove(batch)
+            self.queue.discard(batch)
         unsent = self.queue.cut_to
         if unsent < end:
-            dropped.append(Dropped((unsent, end), 0))
+            dropped.append(DroppedRecords((unsent, end), 0))
             self.queue.skip_to(end)
         self._forget_slices()
         return dropped
 
-    def _acked(self, batch: Batch, outcome: ProduceOutcome) -> Settled:
-        item = DoneItem(
+    def _acked(self, batch: ProducerBatch, outcome: PartitionProduceResponse) -> CompletedAttempt:
+        item = DoneBatch(
             self.partition,
             self.generation,
             batch.first,
@@ -159,57 +191,61 @@ class PlainLease(Lease):
             self.leader_epoch,
             batch.attempts,
         )
-        self.outbox.done(item, self.slots_of([batch]))
+        self.outbox.put_done(item, self.slots_of([batch]))
         self.failures = 0
         self.retry_at = 0.0
         self.last_error = ""
         self._resolve(batch)
-        return Settled(Verdict.ACKED, batch.count)
+        return CompletedAttempt(ProduceErrorClass.ACKED, batch.count)
 
-    def _refused(self, batch: Batch, code: int, text: str, errors: list[tuple[int, str]]) -> None:
-        self.outbox.say(
-            Refused(
-                self.partition, self.generation, batch.first, batch.count, code, text, errors, ambiguous=batch.doubtful
+    def _refused(self, batch: ProducerBatch, code: int, text: str, errors: list[tuple[int, str]]) -> None:
+        self.outbox.put(
+            BatchRefused(
+                self.partition, self.generation, batch.first, batch.count, code, text, errors, ambiguous=batch.in_doubt
             ),
             self.slots_of([batch]),
         )
         self._resolve(batch)
 
-    def _resolve(self, batch: Batch) -> None:
+    def _resolve(self, batch: ProducerBatch) -> None:
         self.unresolved.remove(batch)
-        self.queue.let_go(batch)
+        self.queue.discard(batch)
         self._forget_slices()
 
     def _forget_slices(self) -> None:
         firsts = [batch.first for batch in self.unresolved]
         self.queue.resolved_to(min(firsts, default=self.queue.cut_to))
 
-    def _put_back(self, batch: Batch, now: float, chance: float) -> None:
-        self.again.appendleft(batch)
+    def _put_back(self, batch: ProducerBatch, now: float, chance: float) -> None:
+        self.retry_queue.appendleft(batch)
         self.back_off(now, chance)
 
-    def _split(self, parent: Batch) -> None:
-        children: list[Batch] = []
+    def _split(self, parent: ProducerBatch) -> None:
+        children: list[ProducerBatch] = []
         first = parent.first
         for count in self.queue.split(parent):
-            children.append(self.cut_again(first, count, parent))
+            children.append(self.cut_split_part(first, count, parent))
             first += count
         place = self.unresolved.index(parent)
         del self.unresolved[place]
-        self.queue.let_go(parent)
+        self.queue.discard(parent)
         for child in reversed(children):
             self.unresolved.insert(place, child)
-        self.again.extendleft(reversed(children))
-        self.replaced.extend(self.slots_of([parent]))
+        self.retry_queue.extendleft(reversed(children))
+        self.replaced_slots.extend(self.slots_of([parent]))
         self.unjournaled += len(children)
 
-    def _tell_leader(self, verdict: Verdict, outcome: ProduceOutcome) -> None:
+    def _report_leader_hint(self, verdict: ProduceErrorClass, outcome: PartitionProduceResponse) -> None:
         told = outcome.leader_hint
-        if verdict is Verdict.NEW_LEADER and told is not None and told.leader_epoch > self.leader_epoch:
+        if verdict is ProduceErrorClass.NEW_LEADER and told is not None and told.leader_epoch > self.leader_epoch:
             self.hint(told.leader, told.leader_epoch)
-        elif verdict in (Verdict.NEW_LEADER, Verdict.RETRY_STALE, Verdict.CONFIRM_TOPIC):
+        elif verdict in (
+            ProduceErrorClass.NEW_LEADER,
+            ProduceErrorClass.RETRY_REFRESH_METADATA,
+            ProduceErrorClass.CONFIRM_TOPIC,
+        ):
             self.hint(-1, -1)
 
 
-def _text(judged: Judgement, outcome: ProduceOutcome) -> str:
+def _text(judged: ClassifiedError, outcome: PartitionProduceResponse) -> str:
     return outcome.message or f"{judged.name}: {judged.reason}"

@@ -9,9 +9,9 @@ from typing import Final, Protocol
 from ...runtime.logs import get
 from ...runtime.loop import Loop
 from ...wire.messages import Node, NodeLoad
-from ..accumulator.batch import Batch, CutJournal
+from ..accumulator.batch import BatchBoundsJournal, ProducerBatch
 from ..metadata.cluster import BrokerAddress
-from ..network.connection import Connection
+from ..network.connection import KafkaConnection
 from ..network.resolver import Resolver
 from ..network.socket_options import ALL_ACKS, NO_ACKS, ConnectionOptions
 from ..network.traffic import UNCOUNTED, TrafficWatch
@@ -24,30 +24,30 @@ from ..protocol.produce_request import (
     VERSION_MIN,
     ZSTD_FROM,
     PartitionData,
-    ProduceOutcome,
+    PartitionProduceResponse,
     TopicData,
-    frame_produce,
-    read_produce,
+    decode_produce_response,
+    encode_produce_request,
 )
-from ..protocol.responses import Answer
-from .gap_check import AskedReplica
-from .idempotent import Lease
-from .leader_checks import LEAST_VERSION, Asked, metadata_request, read, read_replica, request_for
-from .node_latency import NodeTimes
-from .partitions import LeaseTable
-from .ready_nodes import Flight, Permit
+from ..protocol.responses import ResponseOrBytes
+from .gap_check import ReplicaMetadataRequest
+from .idempotent import IdempotentPartition
+from .leader_checks import LEAST_VERSION, LeaderCheckRequest, metadata_request, read_replica, read_results, request_for
+from .node_latency import NodeLatencyStats
+from .partitions import PartitionTable
+from .ready_nodes import InFlightRequest, SendPermit
 
-Tag = Flight[Lease] | Asked | AskedReplica
+Tag = InFlightRequest[IdempotentPartition] | LeaderCheckRequest | ReplicaMetadataRequest
 """What is in flight on a connection."""
 
 
 class LinkWatch(TrafficWatch, Protocol):
     """Who counts what the links do."""
 
-    def departed(self, entries: list[tuple[Lease, Batch]], now: float) -> None:
+    def request_sent(self, entries: list[tuple[IdempotentPartition, ProducerBatch]], now: float) -> None:
         """A Produce request with these batches is handed over."""
 
-    def answered(self, node: int, latency_s: float, now: float) -> None:
+    def request_answered(self, node: int, latency_s: float, now: float) -> None:
         """A Produce request was answered after so long."""
 
 
@@ -81,7 +81,7 @@ class LinkRules:
         """Where brokers said that the leaders they named are, since somebody last took them (KIP-951)."""
 
 
-class Link:
+class BrokerLink:
     """The connection to one node."""
 
     def __init__(
@@ -92,18 +92,18 @@ class Link:
         *,
         options: ConnectionOptions,
         rules: LinkRules,
-        table: LeaseTable,
-        journal: CutJournal,
+        table: PartitionTable,
+        journal: BatchBoundsJournal,
     ) -> None:
         self.node: Final = node.node
         self._rules: Final = rules
         self._table: Final = table
         self._journal: Final = journal
-        self.times: Final = NodeTimes()
-        self._said = ""
+        self.latency_stats: Final = NodeLatencyStats()
+        self._logged_reason = ""
         """Why it could not be reached, as far as the log was told since it last was."""
         self._clock: Final = options.system.now
-        self.connection: Final[Connection[Tag]] = Connection(
+        self.connection: Final[KafkaConnection[Tag]] = KafkaConnection(
             loop,
             resolver,
             node.host,
@@ -116,52 +116,52 @@ class Link:
 
     # --- told by the connection --------------------------------------------------------------------------------------
 
-    def connection_ready(self, connection: Connection[Tag]) -> None:
+    def connection_ready(self, connection: KafkaConnection[Tag]) -> None:
         """The next round sends."""
         version = self._produce_version()
         if version is not None and version < TOPIC_ID_FROM:
             self._table.confirm_topics(self.node)
-        self._said = ""
+        self._logged_reason = ""
         get().info("node_connected", node=self.node, host=connection.host, port=connection.port)
 
-    def connection_answered(self, connection: Connection[Tag], tag: Tag, answer: Answer) -> None:
+    def connection_answered(self, connection: KafkaConnection[Tag], tag: Tag, answer: ResponseOrBytes) -> None:
         """A Produce request came back."""
         now = self._clock()
-        if isinstance(tag, Asked):
-            self._table.question_answered(tag, read(tag.question, answer), now=now, chance=self._rules.rng())
+        if isinstance(tag, LeaderCheckRequest):
+            self._table.check_answered(tag, read_results(tag.check, answer), now=now, chance=self._rules.rng())
             return
-        if isinstance(tag, AskedReplica):
-            self._table.replicas.told(self.node, tag, read_replica(answer))
+        if isinstance(tag, ReplicaMetadataRequest):
+            self._table.replica_queries.complete(self.node, tag, read_replica(answer))
             return
         assert isinstance(answer, bytes), "Produce is sent as bytes and answered so"
         if self._rules.acks == NO_ACKS:
-            self._table.answered(tag, _written(tag), now=now, chance=self._rules.rng())
+            self._table.request_answered(tag, _outcomes_without_acks(tag), now=now, chance=self._rules.rng())
             return
         try:
-            told = read_produce(tag.version, answer)
+            told = decode_produce_response(tag.version, answer)
         except StreamError as error:
-            self._table.lost(tag, str(error), now=now, chance=self._rules.rng())
+            self._table.request_lost(tag, str(error), now=now, chance=self._rules.rng())
             connection.disconnect(str(error))
             return
         connection.throttle(API_KEY, tag.version, told.throttle_ms, now)
         if self._rules.watch is not None:
-            self._rules.watch.answered(self.node, now - tag.sent_at, now)
+            self._rules.watch.request_answered(self.node, now - tag.sent_at, now)
         self._rules.endpoints.update((place.node, BrokerAddress(*place)) for place in told.endpoints)
-        self._table.answered(tag, told.outcomes, now=now, chance=self._rules.rng())
+        self._table.request_answered(tag, told.outcomes, now=now, chance=self._rules.rng())
 
     def connection_lost(
         self,
-        connection: Connection[Tag],  # noqa: ARG002 - there is one
+        connection: KafkaConnection[Tag],  # noqa: ARG002 - there is one
         tags: list[Tag],
         reason: str,
     ) -> None:
         """Every request on it stays without answer."""
-        if tags or reason != self._said:
+        if tags or reason != self._logged_reason:
             # Not for every attempt: a node may be away, or a login be refused, for days.
             get().warning("node_lost", node=self.node, reason=reason, requests=len(tags))
-        self._said = reason
+        self._logged_reason = reason
         self._lose(tags, reason)
-        for lease in self._table.leases.values():
+        for lease in self._table.partitions.values():
             if lease.node == self.node:
                 # Its partitions may have other leaders by now. One word is enough: the router asks about everything.
                 lease.hint(-1, -1)
@@ -170,33 +170,33 @@ class Link:
     def _lose(self, tags: list[Tag], reason: str) -> None:
         now = self._clock()
         for tag in tags:
-            if isinstance(tag, Asked):
-                self._table.question_answered(tag, [], now=now, chance=self._rules.rng())
-            elif isinstance(tag, AskedReplica):
-                self._table.replicas.told(self.node, tag, None)
+            if isinstance(tag, LeaderCheckRequest):
+                self._table.check_answered(tag, [], now=now, chance=self._rules.rng())
+            elif isinstance(tag, ReplicaMetadataRequest):
+                self._table.replica_queries.complete(self.node, tag, None)
             else:
-                self._table.lost(tag, reason, now=now, chance=self._rules.rng())
+                self._table.request_lost(tag, reason, now=now, chance=self._rules.rng())
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def send(self, now: float) -> None:
         """Send what can be sent now."""
-        questions = self._table.questions(self.node, now=now)
-        has_batches = self._table.sender.has_work(self.node, now=now)
+        questions = self._table.due_checks(self.node, now=now)
+        has_batches = self._table.ready_partitions.has_work(self.node, now=now)
         if has_batches:
-            self.times.looked(could_send=self._takes_batch(now), now=now)
-        asks_replica = self._table.replicas.wanted(self.node)
+            self.latency_stats.update(could_send=self._takes_batch(now), now=now)
+        asks_replica = self._table.replica_queries.has_request(self.node)
         if not questions and not has_batches and not asks_replica:
             return
         if not self.connection.ready:
             self.connection.connect()
             return
         for asked in questions:
-            if self.connection.has_room(now):
-                version = self.connection.send(request_for(asked), asked, least=LEAST_VERSION[asked.question], now=now)
-                self._table.question_sent(asked, known=version is not None, now=now)
-        if asks_replica and self.connection.has_room(now):
-            about = self._table.replicas.take(self.node)
+            if self.connection.can_send(now):
+                version = self.connection.send(request_for(asked), asked, least=LEAST_VERSION[asked.check], now=now)
+                self._table.check_sent(asked, known=version is not None, now=now)
+        if asks_replica and self.connection.can_send(now):
+            about = self._table.replica_queries.take_request(self.node)
             _ = self.connection.send(metadata_request(about.topics), about, now=now)
         version = self._produce_version()
         if version is None:
@@ -205,7 +205,7 @@ class Link:
             )
             return
         while self._takes_batch(now):
-            permit = Permit(self.connection.incarnation, self._journal.free_slots, self._rules.in_flight_max)
+            permit = SendPermit(self.connection.incarnation, self._journal.free_slots, self._rules.in_flight_max)
             entries = self._table.drain(self.node, permit, bytes_max=self._rules.request_bytes_max, now=now)
             if not entries:
                 return
@@ -213,12 +213,12 @@ class Link:
             self._send(version, entries, now)
 
     def _takes_batch(self, now: float) -> bool:
-        return self.connection.in_flight < self._rules.in_flight_max and self.connection.has_room(now)
+        return self.connection.in_flight < self._rules.in_flight_max and self.connection.can_send(now)
 
     def _produce_version(self) -> int | None:
         return self.connection.version_of(API_KEY, *self._rules.versions)
 
-    def _record(self, entries: list[tuple[Lease, Batch]]) -> None:
+    def _record(self, entries: list[tuple[IdempotentPartition, ProducerBatch]]) -> None:
         """Write every cut that is not in the journal yet: of these batches, and of those that follow them (8.5, JRN-5)."""
         for lease, _ in entries:
             if not lease.unjournaled:
@@ -234,15 +234,15 @@ class Link:
                         epoch=batch.epoch,
                     )
             lease.unjournaled = 0
-            if lease.replaced:
-                self._journal.release(lease.replaced)
-                lease.replaced = []
+            if lease.replaced_slots:
+                self._journal.release(lease.replaced_slots)
+                lease.replaced_slots = []
 
-    def _send(self, version: int, entries: list[tuple[Lease, Batch]], now: float) -> None:
+    def _send(self, version: int, entries: list[tuple[IdempotentPartition, ProducerBatch]], now: float) -> None:
         if version >= TOPIC_ID_FROM and any(lease.topic_id is None for lease, _ in entries):
             version = TOPIC_ID_FROM - 1
         correlation_id = self.connection.next_correlation_id()
-        framed = frame_produce(
+        framed = encode_produce_request(
             version,
             correlation_id,
             self._rules.client_id,
@@ -251,11 +251,11 @@ class Link:
             _by_topic(entries),
             transactional_id=self._rules.transactional_id,
         )
-        flight = self._table.sender.depart(self.node, self.connection.incarnation, version, entries)
+        flight = self._table.ready_partitions.begin_request(self.node, self.connection.incarnation, version, entries)
         flight.sent_at = now
-        self._table.departed(flight, now=now)
+        self._table.request_sent(flight, now=now)
         if self._rules.watch is not None:
-            self._rules.watch.departed(entries, now)
+            self._rules.watch.request_sent(entries, now)
         self.connection.send_raw(
             framed.buffers,
             framed.size,
@@ -266,17 +266,17 @@ class Link:
         )
 
     def load(self, now: float, *, wanted: bool) -> NodeLoad:
-        """The node's line of LOAD. `wanted`: there is something for the node, at once or after a retry's backoff."""
+        """The node's line of LOAD. `has_request`: there is something for the node, at once or after a retry's backoff."""
         return NodeLoad(
             self.node,
             self.connection.state.name.lower(),
             self.connection.in_flight,
-            self._table.sender.queued(self.node),
+            self._table.ready_partitions.queued(self.node),
             self.connection.round_trip_us,
             max(0, int((self.connection.throttled_until - now) * 1000)),
             self.connection.last_error,
             # Once nothing is left for the node, how it was says nothing any more: it would never be given anything again.
-            round(self.times.waited_s * 1000) if wanted else 0,
+            round(self.latency_stats.waited_s * 1000) if wanted else 0,
         )
 
     def close(self, reason: str) -> None:
@@ -284,11 +284,11 @@ class Link:
         self._lose(self.connection.close(), reason)
 
 
-def _written(flight: Flight[Lease]) -> list[ProduceOutcome]:
+def _outcomes_without_acks(flight: InFlightRequest[IdempotentPartition]) -> list[PartitionProduceResponse]:
     """Nobody answers: what was written counts as taken, at an offset that nobody knows."""
     by_id = flight.version >= TOPIC_ID_FROM
     return [
-        ProduceOutcome(
+        PartitionProduceResponse(
             topic="" if by_id else lease.topic,
             topic_id=lease.topic_id if by_id else None,
             index=lease.index,
@@ -304,7 +304,7 @@ def _written(flight: Flight[Lease]) -> list[ProduceOutcome]:
     ]
 
 
-def _by_topic(entries: list[tuple[Lease, Batch]]) -> list[TopicData]:
+def _by_topic(entries: list[tuple[IdempotentPartition, ProducerBatch]]) -> list[TopicData]:
     """The batches as the request groups them."""
     topics: dict[str, TopicData] = {}
     parts: dict[str, list[PartitionData]] = {}
@@ -317,7 +317,7 @@ def _by_topic(entries: list[tuple[Lease, Batch]]) -> list[TopicData]:
     return list(topics.values())
 
 
-class Links:
+class BrokerLinks:
     """One link per node of NODES."""
 
     def __init__(
@@ -325,8 +325,8 @@ class Links:
         loop: Loop,
         options: ConnectionOptions,
         rules: LinkRules,
-        table: LeaseTable,
-        journal: CutJournal,
+        table: PartitionTable,
+        journal: BatchBoundsJournal,
     ) -> None:
         self._loop = loop
         self._resolver = Resolver(loop)
@@ -334,7 +334,7 @@ class Links:
         self._rules = rules
         self._table = table
         self._journal = journal
-        self.by_node: dict[int, Link] = {}
+        self.by_node: dict[int, BrokerLink] = {}
 
     def follow(self) -> None:
         """The table's nodes changed: open and close what that asks for."""
@@ -343,7 +343,7 @@ class Links:
         for node in self._table.nodes.values():
             link = self.by_node.get(node.node)
             if link is None:
-                self.by_node[node.node] = Link(
+                self.by_node[node.node] = BrokerLink(
                     self._loop,
                     self._resolver,
                     node,
@@ -375,22 +375,22 @@ class Links:
 
     def loads(self, now: float) -> list[NodeLoad]:
         """How every node stands."""
-        busy = [lease for lease in self._table.leases.values() if lease.unresolved or lease.queue.has_open]
+        busy = [lease for lease in self._table.partitions.values() if lease.unresolved or lease.queue.has_open]
         wanted = {lease.node for lease in busy}
         # What waits behind a full window is not ready to go, and still waits for the node.
         for node in {lease.node for lease in busy if lease.unresolved and lease.queue.has_open}:
             if node in self.by_node:
-                self.by_node[node].times.looked(could_send=False, now=now)
+                self.by_node[node].latency_stats.update(could_send=False, now=now)
         return [link.load(now, wanted=node in wanted) for node, link in self.by_node.items()]
 
     def next_deadline(self, now: float) -> float | None:
         """When to be called again."""
-        wanted = [self._table.sender.next_deadline()]
+        wanted = [self._table.ready_partitions.next_deadline()]
         for node, link in self.by_node.items():
             wanted.append(link.connection.next_deadline())
-            if link.connection.has_room(now):
+            if link.connection.can_send(now):
                 # Elsewhere the connection says when to go on.
-                wanted.append(self._table.next_question(node))
+                wanted.append(self._table.next_check_at(node))
             if link.connection.ready and link.connection.throttled_until > now:
                 wanted.append(link.connection.throttled_until)
         return min((at for at in wanted if at is not None), default=None)

@@ -23,9 +23,9 @@ class GapCheck:
         self.topic: Final = topic
         self.index: Final = index
         self.leader_epoch: Final = leader_epoch
-        self.unheard: Final = set(others)
+        self.unanswered_replicas: Final = set(others)
         """Replicas that have not told who leads."""
-        self.trying_again = False
+        self.in_second_pass = False
         """The second pass goes on."""
         self._since: Final = now
 
@@ -34,7 +34,7 @@ class GapCheck:
         unanswered last ended; None: none did."""
         return self._since + PAUSE_S if lost_at is None else max(self._since + PAUSE_S, lost_at + PAUSE_AFTER_LOSS_S)
 
-    def told(self, node: int, answer: MetadataAnswer) -> "NewerLeader | None":
+    def receive_metadata(self, node: int, answer: MetadataAnswer) -> "NewerLeader | None":
         """A replica's Metadata. A newer leader ends the check: all begins again with that one."""
         for topic in answer.topics:
             if topic.name != self.topic:
@@ -43,7 +43,7 @@ class GapCheck:
                 if partition.index == self.index:
                     if partition.leader_epoch > self.leader_epoch:
                         return NewerLeader(partition.leader, partition.leader_epoch)
-                    self.unheard.discard(node)
+                    self.unanswered_replicas.discard(node)
         return None
 
 
@@ -54,39 +54,39 @@ class NewerLeader(NamedTuple):
     leader_epoch: int
 
 
-class AskedReplica(NamedTuple):
+class ReplicaMetadataRequest(NamedTuple):
     """A request for Metadata on its way to a replica."""
 
     topics: list[str]
 
 
-class ReplicaQuestions:
+class ReplicaMetadataQueries:
     """Who is to be asked for Metadata of which topics, and what came back. The connections of a process look here."""
 
     def __init__(self) -> None:
         self._wanted: dict[int, set[str]] = {}
         self._answers: list[tuple[int, MetadataAnswer]] = []
 
-    def ask(self, nodes: Iterable[int], topic: str) -> None:
+    def request(self, nodes: Iterable[int], topic: str) -> None:
         """These nodes shall tell of the topic."""
         for node in nodes:
             self._wanted.setdefault(node, set()).add(topic)
 
-    def wanted(self, node: int) -> bool:
+    def has_request(self, node: int) -> bool:
         """It is to be asked."""
         return node in self._wanted
 
-    def take(self, node: int) -> AskedReplica:
+    def take_request(self, node: int) -> ReplicaMetadataRequest:
         """What to ask a node now."""
-        return AskedReplica(sorted(self._wanted.pop(node, ())))
+        return ReplicaMetadataRequest(sorted(self._wanted.pop(node, ())))
 
-    def told(self, node: int, asked: AskedReplica, answer: MetadataAnswer | None) -> None:
+    def complete(self, node: int, asked: ReplicaMetadataRequest, answer: MetadataAnswer | None) -> None:
         """A node answered; None: it did not, and is asked again."""
         if answer is not None:
             self._answers.append((node, answer))
             return
         for topic in asked.topics:
-            self.ask([node], topic)
+            self.request([node], topic)
 
     @property
     def has_answers(self) -> bool:

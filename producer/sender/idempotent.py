@@ -11,38 +11,49 @@ from ...wire.messages import (
     FIRST,
     OPEN,
     Anchor,
-    Cut,
+    BatchBounds,
     Grant,
-    Halt,
-    Hint,
+    NewLeaderHint,
     Pace,
+    PartitionHalted,
     Revoked,
-    Row,
     SliceRef,
-    Unreadable,
+    SliceUnreadable,
+    StampRow,
 )
-from ..accumulator.batch import Batch
+from ..accumulator.batch import ProducerBatch
 from ..accumulator.partition_queue import PartitionQueue
 from ..records.batch_builder import NO_STAMP
 from ..records.sequences import sequence_after
-from .log_end_probe import Probe
-from .modes import NEXT, NOWHERE, WINDOW, Here, Limits, Mode, Question, WallClock, is_anchored, is_old
-from .outbox import Outbox
-from .ready_nodes import Permit
+from .log_end_probe import LogEndProbe
+from .modes import (
+    MODE_TRANSITIONS,
+    NO_LEADER_CONNECTION,
+    UNRESOLVED_BATCHES_MAX,
+    LeaderCheck,
+    LeaderConnection,
+    SendLimits,
+    SendMode,
+    WallClock,
+    is_anchored,
+    is_old,
+)
+from .outbox import ShardOutbox
+from .ready_nodes import SendPermit
 
 
-class Lease:
+class IdempotentPartition:
     """The right to send one partition. Asserted here: HO-2, HO-3, HO-5, HO-6, HO-7."""
 
     def __init__(
         self,
         grant: Grant,
         queue: PartitionQueue,
-        limits: Limits,
+        limits: SendLimits,
         wall: WallClock,
-        outbox: Outbox,
-        asking: "set[Lease]",
-        wanting_slot: "set[Lease]",
+        outbox: ShardOutbox,
+        asking: "set[IdempotentPartition]",
+        wanting_slot: "set[IdempotentPartition]",
         *,
         now: float,
     ) -> None:
@@ -58,70 +69,70 @@ class Lease:
         self.limits = limits
         self.wall = wall
         self.outbox = outbox
-        self.mode = Mode.CAREFUL
+        self.mode = SendMode.ONE_IN_FLIGHT
         self.pace = grant.pace
         self.anchor: Anchor | None = grant.anchor
         self.log_start = grant.log_start
         self.rows = grant.rows
-        self.probe: Probe | None = None
-        self.absent = False
+        self.probe: LogEndProbe | None = None
+        self.refused_not_in_log = False
         """The oldest was refused for its content, and all behind it as out of order: it is not in the log."""
-        self.on_wire = 0
+        self.in_flight = 0
         self.failures = 0
         self.retry_at = 0.0
         self.last_error = ""
-        self.proven: Here = NOWHERE
+        self.acked_on: LeaderConnection = NO_LEADER_CONNECTION
         """Where the last batch was acknowledged."""
-        self.here: Here = NOWHERE
+        self.sent_on: LeaderConnection = NO_LEADER_CONNECTION
         """Where the last batch went."""
-        self.held = False
+        self.awaiting_pace = False
         """At pace FIRST a batch was acknowledged: nothing new before PACE tells that this is synced."""
-        self.wants_slot = False
+        self.awaiting_journal_slot = False
         """Refused a slot of the journal: silent until some are freed."""
-        self.unresolved: deque[Batch] = deque(self._inherit(cut) for cut in grant.cuts)
+        self.unresolved: deque[ProducerBatch] = deque(self._inherit(cut) for cut in grant.cuts)
         self.unjournaled = len(self.unresolved)
-        self.replaced: list[int] = []
+        self.replaced_slots: list[int] = []
         """Slots of split batches: free as soon as their children are journaled."""
-        self.questions: set[Question] = set()
-        self.asked = False
+        self.pending_checks: set[LeaderCheck] = set()
+        self.checks_in_flight = False
         """The open questions are on their way."""
-        self.answered_at = now
+        self.log_start_checked_at = now
         """When the leader last told where its log starts."""
         self._asking: Final = asking
         self._wanting_slot: Final = wanting_slot
         queue.set_one_record(one_record=self.pace == FIRST)
         if self.anchor is not None:
-            self.ask(Question.START)
-        self._ask_epoch_end()
+            self.require_check(LeaderCheck.LOG_START)
+        self._require_epoch_end_check()
 
     def __hash__(self) -> int:
         """By partition: sets of leases have one order in every run."""
         return self.partition
 
-    def _inherit(self, cut: Cut) -> Batch:
+    def _inherit(self, cut: BatchBounds) -> ProducerBatch:
         """A batch of an earlier holder: it may be in the log, so its first refusal is ambiguous (ERR-2)."""
         row = self.row_of(cut.first)
         assert row.epoch == cut.epoch, (
             f"partition {self.partition}: cut of epoch {cut.epoch} under a row of {row.epoch}"
         )
         batch = self._stamp(cut.first, cut.count)
-        batch.doubtful = True
+        batch.in_doubt = True
         return batch
 
-    def row_of(self, first: int) -> Row:
+    def row_of(self, first: int) -> StampRow:
         """The stamp row in force at an ordinal."""
         for row in reversed(self.rows):
             if row.start <= first:
                 return row
         raise AssertionError(f"partition {self.partition}: no stamp row for ordinal {first}")
 
-    def _stamp(self, first: int, count: int) -> Batch:
+    def _stamp(self, first: int, count: int) -> ProducerBatch:
         row = self.row_of(first)
         if row.producer_id < 0:
-            return Batch(first, count, *NO_STAMP)
-        return Batch(first, count, row.producer_id, row.epoch, sequence_after(0, first - row.base))
+            return ProducerBatch(first, count, *NO_STAMP)
+        return ProducerBatch(first, count, row.producer_id, row.epoch, sequence_after(0, first - row.base))
 
-    def cut_again(self, first: int, count: int, parent: Batch) -> Batch:
+    def cut_split_part(self, first: int, count: int, parent: ProducerBatch) -> ProducerBatch:
         """A part of a batch that was refused whole: same epoch, hence the same sequences."""
         child = self._stamp(first, count)
         assert child.epoch == parent.epoch, "a part under another epoch than its batch (HO-3)"
@@ -133,7 +144,7 @@ class Lease:
     def set_pace(self, pace: Pace) -> None:
         """The router has synced what allows a wider pace, or sees what demands a narrower one."""
         self.pace = pace.pace
-        self.held = False
+        self.awaiting_pace = False
         if pace.anchor is not None and (self.anchor is None or pace.anchor.base_offset >= self.anchor.base_offset):
             self.anchor = pace.anchor
         self.log_start = max(self.log_start, pace.log_start)
@@ -147,105 +158,105 @@ class Lease:
         self.node = node
         self.leader_epoch = leader_epoch
         for batch in self.unresolved:
-            if batch.flight:
-                batch.flight = 0
-                batch.doubtful = True
-        self.on_wire = 0
+            if batch.request_number:
+                batch.request_number = 0
+                batch.in_doubt = True
+        self.in_flight = 0
         self.probe = None
-        self._ask_epoch_end()
+        self._require_epoch_end_check()
         refused = bool(self.unresolved) and self.unresolved[0].refusal is not None
-        if self.mode is not Mode.WAITING or not refused:
-            self.enter(Mode.CAREFUL)
+        if self.mode is not SendMode.HELD or not refused:
+            self.enter(SendMode.ONE_IN_FLIGHT)
 
     def revoke(self) -> None:
         """Give the lease back, at once: the broker is not waited for."""
-        cuts = [Cut(batch.first, batch.count, batch.epoch) for batch in self.unresolved]
-        slots = self.replaced + self.slots_of(list(self.unresolved))
-        self.outbox.say(Revoked(self.partition, self.generation, cuts), slots)
+        cuts = [BatchBounds(batch.first, batch.count, batch.epoch) for batch in self.unresolved]
+        slots = self.replaced_slots + self.slots_of(list(self.unresolved))
+        self.outbox.put(Revoked(self.partition, self.generation, cuts), slots)
         for batch in self.unresolved:
-            batch.flight = 0
-            self.queue.let_go(batch)
+            batch.request_number = 0
+            self.queue.discard(batch)
         self.unresolved.clear()
-        self.on_wire = 0
-        self.questions.clear()
+        self.in_flight = 0
+        self.pending_checks.clear()
         self._asking.discard(self)
-        self.enter(Mode.GONE)
+        self.enter(SendMode.REVOKED)
 
     # --- what may be sent --------------------------------------------------------------------------------------------
 
     def ready_at(self, now: float) -> float | None:
         """From when on `take` has a batch, if nothing else happens; None: not before some event."""
-        if self.mode in (Mode.WAITING, Mode.GONE) or self.wants_slot or self.questions:
+        if self.mode in (SendMode.HELD, SendMode.REVOKED) or self.awaiting_journal_slot or self.pending_checks:
             return None
-        if self.mode is not Mode.RUNNING:
-            if self.on_wire:
+        if self.mode is not SendMode.RUNNING:
+            if self.in_flight:
                 return None
             if self.unresolved:
-                again = self._again(self.here)
+                again = self._next_retry(self.sent_on)
                 known = self.queue.has_open if again is None else self.queue.covers(again)
                 return self.retry_at if known else None
-        if not self._window_open(WINDOW, now):
+        if not self._window_open(UNRESOLVED_BATCHES_MAX, now):
             return None
         at = self.queue.sendable_at(now)
         return None if at is None else max(at, self.retry_at)
 
     def estimated_bytes(self) -> int:
         """Size of the batch that `take` would give."""
-        again = self._again(self.here) if self.mode is not Mode.RUNNING and self.unresolved else None
+        again = self._next_retry(self.sent_on) if self.mode is not SendMode.RUNNING and self.unresolved else None
         return self.queue.estimated_bytes() if again is None else again.size
 
-    def take(self, permit: Permit, *, now: float) -> Batch | None:
+    def take(self, permit: SendPermit, *, now: float) -> ProducerBatch | None:
         """The batch to send on this connection, its cut fixed; None: not now."""
         ready = self.ready_at(now)
         if ready is None or ready > now:
             return None
-        if self.anchor is not None and now - self.answered_at >= self.limits.idle_check_s:
-            self.ask(Question.START)
+        if self.anchor is not None and now - self.log_start_checked_at >= self.limits.idle_check_s:
+            self.require_check(LeaderCheck.LOG_START)
             return None
-        here = Here(self.node, permit.incarnation, self.leader_epoch)
-        if self.mode is Mode.RUNNING and self.proven != here:
+        here = LeaderConnection(self.node, permit.incarnation, self.leader_epoch)
+        if self.mode is SendMode.RUNNING and self.acked_on != here:
             # An idle partition may have lost its state at the broker: one batch alone tells (HO-7).
-            self.enter(Mode.CAREFUL)
-            if self.on_wire or (self.unresolved and not self.queue.covers(self.unresolved[0])):
+            self.enter(SendMode.ONE_IN_FLIGHT)
+            if self.in_flight or (self.unresolved and not self.queue.covers(self.unresolved[0])):
                 return None
-        again = self._again(here) if self.mode is not Mode.RUNNING and self.unresolved else None
-        if self.unjournaled + (again is None) > permit.cuts_left:
+        again = self._next_retry(here) if self.mode is not SendMode.RUNNING and self.unresolved else None
+        if self.unjournaled + (again is None) > permit.journal_slots_left:
             self.wait_for_slot()
             return None
-        self.here = here
+        self.sent_on = here
         if again is not None:
-            return self.built(again)
+            return self.ensure_built(again)
         if self.probe is not None:
             # Beside five others: settling what was refused for its content may add one (HO-5).
             batch = self.cut()
             if batch is not None:
                 self.probe.one_more(batch)
             return batch
-        if not self._window_open(min(WINDOW, permit.in_flight_max), now):
+        if not self._window_open(min(UNRESOLVED_BATCHES_MAX, permit.in_flight_max), now):
             return None
         return self.cut()
 
-    def departed(self, batch: Batch, flight: int) -> None:
+    def add_in_flight(self, batch: ProducerBatch, flight: int) -> None:
         """The batch is handed to a transport. Its cut is in the journal (HO-12)."""
         assert batch.slot >= 0, "a batch on its way without a journaled cut"
-        assert batch.flight == 0, "a batch twice on the wire"
-        batch.flight = flight
+        assert batch.request_number == 0, "a batch twice on the wire"
+        batch.request_number = flight
         batch.attempts += 1
-        self.on_wire += 1
-        assert self.mode is Mode.RUNNING or self.on_wire == 1, "more than one in flight outside RUNNING (HO-7)"
+        self.in_flight += 1
+        assert self.mode is SendMode.RUNNING or self.in_flight == 1, "more than one in flight outside RUNNING (HO-7)"
 
     def wait_for_slot(self) -> None:
         """The journal is full: silent until slots are free."""
-        self.wants_slot = True
+        self.awaiting_journal_slot = True
         self._wanting_slot.add(self)
 
-    def land(self, batch: Batch) -> None:
+    def remove_in_flight(self, batch: ProducerBatch) -> None:
         """The batch is on the wire no more."""
-        batch.flight = 0
-        self.on_wire -= 1
-        assert self.on_wire >= 0, "more answers than batches on the wire"
+        batch.request_number = 0
+        self.in_flight -= 1
+        assert self.in_flight >= 0, "more answers than batches on the wire"
 
-    def built(self, batch: Batch) -> Batch | None:
+    def ensure_built(self, batch: ProducerBatch) -> ProducerBatch | None:
         """A batch that was cut before, with its bytes."""
         if self.queue.build(batch):
             return batch
@@ -253,11 +264,11 @@ class Lease:
             _ = self.unreadable(self.queue.damage.ref, self.queue.damage.what)
         return None
 
-    def _again(self, here: Here) -> Batch | None:
+    def _next_retry(self, here: LeaderConnection) -> ProducerBatch | None:
         """The unresolved batch whose turn it is; None: a probe wants the next new one."""
         return self.unresolved[0] if self.probe is None else self.probe.target(here)
 
-    def cut(self) -> Batch | None:
+    def cut(self) -> ProducerBatch | None:
         """Fix the cut of the next new batch."""
         closed = self.queue.close_next()
         if closed is None:
@@ -269,13 +280,15 @@ class Lease:
         self.unresolved.append(batch)
         self.unjournaled += 1
         # A probe may cut one more than there are, and an earlier holder leaves more where what it had told was not heard.
-        assert self.probe is not None or len(self.unresolved) <= WINDOW, "more than five unresolved (HO-5)"
+        assert self.probe is not None or len(self.unresolved) <= UNRESOLVED_BATCHES_MAX, (
+            "more than five unresolved (HO-5)"
+        )
         return batch
 
     def _window_open(self, window: int, now: float) -> bool:
         """A new batch may be cut, as far as pace and window go."""
         if not self.unresolved:
-            return not (self.pace == FIRST and self.held)
+            return not (self.pace == FIRST and self.awaiting_pace)
         if len(self.unresolved) >= window or self.pace != OPEN:
             return False
         return not self._is_narrow(now)
@@ -293,50 +306,50 @@ class Lease:
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
-    def ask(self, question: Question) -> None:
+    def require_check(self, question: LeaderCheck) -> None:
         """Nothing is sent before the leader has answered this."""
-        self.questions.add(question)
+        self.pending_checks.add(question)
         self._asking.add(self)
 
-    def _ask_epoch_end(self) -> None:
+    def _require_epoch_end_check(self) -> None:
         if self.anchor is not None and self.leader_epoch > self.anchor.leader_epoch:
-            self.ask(Question.END)
+            self.require_check(LeaderCheck.EPOCH_END)
 
-    def answered_question(self, question: Question) -> None:
+    def complete_check(self, question: LeaderCheck) -> None:
         """It is answered, or will never be."""
-        self.asked = False
-        self.questions.discard(question)
-        if not self.questions:
+        self.checks_in_flight = False
+        self.pending_checks.discard(question)
+        if not self.pending_checks:
             self._asking.discard(self)
 
-    def told_log_start(self, log_start: int, *, now: float | None = None) -> None:
+    def update_log_start(self, log_start: int, *, now: float | None = None) -> None:
         """The log begins here (-1: not told). Above the anchor, what was acknowledged is gone from it, and with it perhaps
         all memory of us: one record, alone, until the router says otherwise (HO-6)."""
         if now is not None:
-            self.answered_at = now
+            self.log_start_checked_at = now
         if log_start < 0:
             return
         self.log_start = max(self.log_start, log_start)
         if self.anchor is not None and self.log_start > self.anchor.base_offset and self.pace != FIRST:
             self.pace = FIRST
-            self.held = False
+            self.awaiting_pace = False
             self.queue.set_one_record(one_record=True)
 
     # --- for settling ------------------------------------------------------------------------------------------------
 
-    def enter(self, mode: Mode) -> None:
+    def enter(self, mode: SendMode) -> None:
         """Change the mode, by the table."""
         if mode is self.mode:
             return
-        assert mode in NEXT[self.mode], f"{self.mode.name} to {mode.name}"
+        assert mode in MODE_TRANSITIONS[self.mode], f"{self.mode.name} to {mode.name}"
         self.mode = mode
-        if mode is not Mode.PROBING:
+        if mode is not SendMode.PROBING:
             self.probe = None
 
     @property
-    def is_settling(self) -> bool:
+    def is_probing_refusal(self) -> bool:
         """Its oldest batch was refused for its content, and what lies behind it is to tell whether it is in the log."""
-        return self.probe is not None and self.probe.content
+        return self.probe is not None and self.probe.content_refused
 
     def anchored_by(self, log_start: int, now: float) -> bool:
         """P is anchored, by the log start offset of an answer (-1: it told none, then the last one seen)."""
@@ -349,7 +362,7 @@ class Lease:
             expiration_ms=self.limits.expiration_ms,
         )
 
-    def slots_of(self, batches: list[Batch]) -> list[int]:
+    def slots_of(self, batches: list[ProducerBatch]) -> list[int]:
         """Their journal slots; each is asked for once."""
         slots = [batch.slot for batch in batches if batch.slot >= 0]
         for batch in batches:
@@ -364,21 +377,21 @@ class Lease:
     def halt(self, code: int, message: str) -> None:
         """Tell the router that nothing can be done here, and wait."""
         self.last_error = message
-        self.outbox.say(Halt(self.partition, self.generation, code, message))
-        self.enter(Mode.WAITING)
+        self.outbox.put(PartitionHalted(self.partition, self.generation, code, message))
+        self.enter(SendMode.HELD)
 
     def hint(self, leader: int, leader_epoch: int) -> None:
         """Tell the router of a newer leader, or (-1) that its metadata is stale."""
-        self.outbox.say(Hint(self.partition, self.generation, leader, leader_epoch))
+        self.outbox.put(NewLeaderHint(self.partition, self.generation, leader, leader_epoch))
 
     def unreadable(self, ref: SliceRef, what: str) -> bool:
         """A slice cannot be read or is not what was spooled: nothing more of this partition is sent (MEM-2). False: the
         router has been told of something already."""
-        if self.mode in (Mode.WAITING, Mode.GONE):
+        if self.mode in (SendMode.HELD, SendMode.REVOKED):
             return False
         self.last_error = what
-        self.outbox.say(
-            Unreadable(self.partition, self.generation, ref.segment, ref.offset, ref.first, ref.count, what)
+        self.outbox.put(
+            SliceUnreadable(self.partition, self.generation, ref.segment, ref.offset, ref.first, ref.count, what)
         )
-        self.enter(Mode.WAITING)
+        self.enter(SendMode.HELD)
         return True

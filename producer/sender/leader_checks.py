@@ -16,28 +16,39 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from ..metadata.cluster import MetadataAnswer, read_metadata
-from ..protocol.error_codes import Verdict, error_name, judge_produce
+from ..protocol.error_codes import ProduceErrorClass, classify_produce_error, error_name
 from ..protocol.responses import KafkaRequest
-from .idempotent import Lease
-from .modes import Mode, Question
+from .idempotent import IdempotentPartition
+from .modes import LeaderCheck, SendMode
 
 UNKNOWN_TOPIC_ID: Final = 100
-LEAST_VERSION: Final = {Question.START: 1, Question.END: 2, Question.LENGTH: 2, Question.TOPIC: 10}
+LEAST_VERSION: Final = {
+    LeaderCheck.LOG_START: 1,
+    LeaderCheck.EPOCH_END: 2,
+    LeaderCheck.LOG_END: 2,
+    LeaderCheck.TOPIC_ID: 10,
+}
 """Older ones lack what we want to know: then nothing is asked."""
 _EARLIEST: Final = -2
-_ANOTHER_TIME: Final = frozenset(
-    {Verdict.RETRY, Verdict.RETRY_STALE, Verdict.NEW_LEADER, Verdict.CONFIRM_TOPIC, Verdict.UNKNOWN}
+_RETRIABLE: Final = frozenset(
+    {
+        ProduceErrorClass.RETRY,
+        ProduceErrorClass.RETRY_REFRESH_METADATA,
+        ProduceErrorClass.NEW_LEADER,
+        ProduceErrorClass.CONFIRM_TOPIC,
+        ProduceErrorClass.UNKNOWN,
+    }
 )
 
 
-class Asked(NamedTuple):
+class LeaderCheckRequest(NamedTuple):
     """A question on its way, for several partitions of one node."""
 
-    question: Question
-    leases: list[Lease]
+    check: LeaderCheck
+    partitions: list[IdempotentPartition]
 
 
-class Told(NamedTuple):
+class LeaderCheckResult(NamedTuple):
     """The answer for one partition, or (part -1) for one topic. `value`: an offset, or a topic id."""
 
     topic: str
@@ -46,25 +57,25 @@ class Told(NamedTuple):
     value: int | bytes
 
 
-def due(leases: Iterable[Lease], node: int, *, now: float) -> list[Asked]:
+def due_checks(leases: Iterable[IdempotentPartition], node: int, *, now: float) -> list[LeaderCheckRequest]:
     """The questions to ask a node now."""
-    asked = [Asked(question, []) for question in Question]
+    asked = [LeaderCheckRequest(question, []) for question in LeaderCheck]
     for lease in leases:
-        if lease.node != node or lease.asked or now < lease.retry_at:
+        if lease.node != node or lease.checks_in_flight or now < lease.retry_at:
             continue
         for one in asked:
-            if one.question in lease.questions:
-                one.leases.append(lease)
-    return [one for one in asked if one.leases]
+            if one.check in lease.pending_checks:
+                one.partitions.append(lease)
+    return [one for one in asked if one.partitions]
 
 
-def request_for(asked: Asked) -> KafkaRequest:
+def request_for(asked: LeaderCheckRequest) -> KafkaRequest:
     """The request, in no version yet."""
-    if asked.question is Question.TOPIC:
-        return metadata_request(sorted({lease.topic for lease in asked.leases}))
-    if asked.question is Question.START:
-        return cast("KafkaRequest", _log_starts(asked.leases))
-    return cast("KafkaRequest", _epoch_ends(asked.leases, asked.question))
+    if asked.check is LeaderCheck.TOPIC_ID:
+        return metadata_request(sorted({lease.topic for lease in asked.partitions}))
+    if asked.check is LeaderCheck.LOG_START:
+        return cast("KafkaRequest", _log_starts(asked.partitions))
+    return cast("KafkaRequest", _epoch_ends(asked.partitions, asked.check))
 
 
 def metadata_request(names: Iterable[str]) -> KafkaRequest:
@@ -78,7 +89,7 @@ def metadata_request(names: Iterable[str]) -> KafkaRequest:
     return cast("KafkaRequest", topics)
 
 
-def _log_starts(leases: Sequence[Lease]) -> ListOffsetsRequest:
+def _log_starts(leases: Sequence[IdempotentPartition]) -> ListOffsetsRequest:
     kind = ListOffsetsRequest.ListOffsetsTopic
     topics = [
         kind(
@@ -95,7 +106,7 @@ def _log_starts(leases: Sequence[Lease]) -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics, timeout_ms=0)
 
 
-def _epoch_ends(leases: Sequence[Lease], question: Question) -> OffsetForLeaderEpochRequest:
+def _epoch_ends(leases: Sequence[IdempotentPartition], question: LeaderCheck) -> OffsetForLeaderEpochRequest:
     kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     topics = [
         kind(
@@ -105,7 +116,7 @@ def _epoch_ends(leases: Sequence[Lease], question: Question) -> OffsetForLeaderE
                     partition=lease.index,
                     current_leader_epoch=lease.leader_epoch,
                     # The epoch in force ends where the log does.
-                    leader_epoch=lease.leader_epoch if question is Question.LENGTH else _epoch_of_anchor(lease),
+                    leader_epoch=lease.leader_epoch if question is LeaderCheck.LOG_END else _epoch_of_anchor(lease),
                 )
                 for lease in parts
             ],
@@ -115,74 +126,78 @@ def _epoch_ends(leases: Sequence[Lease], question: Question) -> OffsetForLeaderE
     return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
 
-def _epoch_of_anchor(lease: Lease) -> int:
+def _epoch_of_anchor(lease: IdempotentPartition) -> int:
     known = -1 if lease.anchor is None else lease.anchor.leader_epoch
     return known if known >= 0 else max(0, lease.leader_epoch - 1)
 
 
-def _by_topic(leases: Sequence[Lease]) -> dict[str, list[Lease]]:
-    found: dict[str, list[Lease]] = {}
+def _by_topic(leases: Sequence[IdempotentPartition]) -> dict[str, list[IdempotentPartition]]:
+    found: dict[str, list[IdempotentPartition]] = {}
     for lease in leases:
         found.setdefault(lease.topic, []).append(lease)
     return found
 
 
-def read(question: Question, response: Any) -> list[Told]:  # noqa: ANN401 - a generated class
+def read_results(question: LeaderCheck, response: Any) -> list[LeaderCheckResult]:  # noqa: ANN401 - a generated class
     """What an answer says."""
-    told: list[Told] = []
+    told: list[LeaderCheckResult] = []
     for topic in response.topics:
         match question:
-            case Question.TOPIC:
-                told.append(Told(str(topic.name), -1, topic.error_code, topic.topic_id.bytes))
-            case Question.START:
+            case LeaderCheck.TOPIC_ID:
+                told.append(LeaderCheckResult(str(topic.name), -1, topic.error_code, topic.topic_id.bytes))
+            case LeaderCheck.LOG_START:
                 told += [
-                    Told(topic.name, part.partition_index, part.error_code, part.offset) for part in topic.partitions
+                    LeaderCheckResult(topic.name, part.partition_index, part.error_code, part.offset)
+                    for part in topic.partitions
                 ]
-            case Question.END | Question.LENGTH:
+            case LeaderCheck.EPOCH_END | LeaderCheck.LOG_END:
                 told += [
-                    Told(topic.topic, part.partition, part.error_code, part.end_offset) for part in topic.partitions
+                    LeaderCheckResult(topic.topic, part.partition, part.error_code, part.end_offset)
+                    for part in topic.partitions
                 ]
     return told
 
 
-def settle(asked: Asked, answers: list[Told], *, now: float, chance: float) -> None:
+def apply_results(asked: LeaderCheckRequest, answers: list[LeaderCheckResult], *, now: float, chance: float) -> None:
     """Apply the answers; a partition that is left out is asked for again."""
     found = {(told.topic, told.part): told for told in answers}
-    for lease in asked.leases:
-        lease.asked = False
-        if lease.mode is Mode.GONE or asked.question not in lease.questions:
+    for lease in asked.partitions:
+        lease.checks_in_flight = False
+        if lease.mode is SendMode.REVOKED or asked.check not in lease.pending_checks:
             continue
-        index = -1 if asked.question is Question.TOPIC else lease.index
+        index = -1 if asked.check is LeaderCheck.TOPIC_ID else lease.index
         told = found.get((lease.topic, index))
         if told is None:
             lease.back_off(now, chance)
         else:
-            _apply(lease, asked.question, told, now=now, chance=chance)
+            _apply(lease, asked.check, told, now=now, chance=chance)
 
 
-def forget(asked: Asked) -> None:
+def skip_check(asked: LeaderCheckRequest) -> None:
     """The broker takes no such question: what answers say has to do."""
-    for lease in asked.leases:
-        lease.answered_question(asked.question)
+    for lease in asked.partitions:
+        lease.complete_check(asked.check)
 
 
-def lost(asked: Asked, *, now: float, chance: float) -> None:
+def lost(asked: LeaderCheckRequest, *, now: float, chance: float) -> None:
     """The connection ended before the answer."""
-    settle(asked, [], now=now, chance=chance)
+    apply_results(asked, [], now=now, chance=chance)
 
 
-def _apply(lease: Lease, question: Question, told: Told, *, now: float, chance: float) -> None:
+def _apply(
+    lease: IdempotentPartition, question: LeaderCheck, told: LeaderCheckResult, *, now: float, chance: float
+) -> None:
     if told.code != 0:
-        judged = judge_produce(told.code, record_count=1, log_start=-1)
-        if judged.verdict in _ANOTHER_TIME:
+        judged = classify_produce_error(told.code, record_count=1, log_start=-1)
+        if judged.error_class in _RETRIABLE:
             lease.last_error = judged.name
             lease.hint(-1, -1)
             lease.back_off(now, chance)
             return
         # Produce will be refused for the same reason, and that is reported.
-        lease.answered_question(question)
+        lease.complete_check(question)
         return
-    lease.answered_question(question)
+    lease.complete_check(question)
     lease.failures = 0
     lease.retry_at = 0.0
     anchor = lease.anchor
@@ -190,11 +205,11 @@ def _apply(lease: Lease, question: Question, told: Told, *, now: float, chance: 
         if lease.topic_id is not None and told.value != lease.topic_id:
             text = f"{error_name(UNKNOWN_TOPIC_ID)}: {lease.topic} was deleted and made again"
             lease.halt(UNKNOWN_TOPIC_ID, text)
-    elif question is Question.START:
-        lease.told_log_start(told.value, now=now)
+    elif question is LeaderCheck.LOG_START:
+        lease.update_log_start(told.value, now=now)
     elif anchor is not None and 0 <= told.value <= anchor.base_offset:
-        if question is Question.END:
-            lease.ask(Question.LENGTH)
+        if question is LeaderCheck.EPOCH_END:
+            lease.require_check(LeaderCheck.LOG_END)
             return
         text = (
             f"acknowledged records are gone: the log of the leader of epoch {lease.leader_epoch} ends at {told.value}, "

@@ -7,47 +7,47 @@ from typing import Final, NamedTuple
 from ...wire.messages import Anchor
 from ..protocol.backoff import Backoff
 
-IMPLICIT: Final = 2
+TRANSACTION_VERSION_2: Final = 2
 """The version of transactions from which on a partition joins one with its first batch, under an epoch of the transaction's own."""
 
-WINDOW: Final = 5
+UNRESOLVED_BATCHES_MAX: Final = 5
 """A broker remembers five batches of a producer id: more may not be unresolved (HO-5)."""
 
 
-class Mode(Enum):
+class SendMode(Enum):
     """What may be sent of a partition. Values are the words of LOAD."""
 
     RUNNING = "running"
-    CAREFUL = "careful"
+    ONE_IN_FLIGHT = "careful"
     PROBING = "probing"
-    WAITING = "waiting"
-    GONE = "gone"
+    HELD = "waiting"
+    REVOKED = "gone"
 
 
-NEXT: Final[dict[Mode, frozenset[Mode]]] = {
+MODE_TRANSITIONS: Final[dict[SendMode, frozenset[SendMode]]] = {
     # New batches, as many as the pace allows.
-    Mode.RUNNING: frozenset({Mode.CAREFUL, Mode.PROBING, Mode.WAITING, Mode.GONE}),
+    SendMode.RUNNING: frozenset({SendMode.ONE_IN_FLIGHT, SendMode.PROBING, SendMode.HELD, SendMode.REVOKED}),
     # One in flight: the oldest unresolved batch, or a new one where there is none.
-    Mode.CAREFUL: frozenset({Mode.RUNNING, Mode.PROBING, Mode.WAITING, Mode.GONE}),
+    SendMode.ONE_IN_FLIGHT: frozenset({SendMode.RUNNING, SendMode.PROBING, SendMode.HELD, SendMode.REVOKED}),
     # One in flight: the trials of a backward probe.
-    Mode.PROBING: frozenset({Mode.CAREFUL, Mode.WAITING, Mode.GONE}),
+    SendMode.PROBING: frozenset({SendMode.ONE_IN_FLIGHT, SendMode.HELD, SendMode.REVOKED}),
     # Nothing: the router has been told why and decides.
-    Mode.WAITING: frozenset({Mode.CAREFUL, Mode.GONE}),
+    SendMode.HELD: frozenset({SendMode.ONE_IN_FLIGHT, SendMode.REVOKED}),
     # The lease went back.
-    Mode.GONE: frozenset(),
+    SendMode.REVOKED: frozenset(),
 }
 
 
-class Question(Enum):
+class LeaderCheck(Enum):
     """What a leader is asked; `producer/sender/leader_checks.py` says when."""
 
-    START = "log start"
-    END = "epoch end"
-    LENGTH = "log end"
-    TOPIC = "topic id"
+    LOG_START = "log start"
+    EPOCH_END = "epoch end"
+    LOG_END = "log end"
+    TOPIC_ID = "topic id"
 
 
-class Limits(NamedTuple):
+class SendLimits(NamedTuple):
     """Bounds of a lease, and what it may leave to who granted it. `expiration_ms` is the broker's `producer.id.expiration.ms`."""
 
     backoff: Backoff
@@ -58,12 +58,12 @@ class Limits(NamedTuple):
     """How often a batch without a stamp is sent again."""
     confirms_gaps: bool = False
     """Whoever is told of a gap has it confirmed: one may be told where nothing was acknowledged yet."""
-    transactions: int = 0
+    transaction_version: int = 0
     """The version of transactions that batches belong to, 0: none. In one a gap or a doubt is not looked into: who is told ends
     the transaction."""
 
 
-class Here(NamedTuple):
+class LeaderConnection(NamedTuple):
     """Where a batch went: an answer proves something only for this connection and leader epoch (HO-7)."""
 
     node: int
@@ -71,7 +71,7 @@ class Here(NamedTuple):
     leader_epoch: int
 
 
-NOWHERE: Final = Here(-1, 0, -1)
+NO_LEADER_CONNECTION: Final = LeaderConnection(-1, 0, -1)
 
 
 class WallClock:
@@ -80,7 +80,7 @@ class WallClock:
     def __init__(self) -> None:
         self._offset_ms = 0.0
 
-    def tell(self, wall_ms: int, *, now: float) -> None:
+    def set_time(self, wall_ms: int, *, now: float) -> None:
         """It is `wall_ms` (ms since 1970) at `now`."""
         self._offset_ms = wall_ms - now * 1000
 

@@ -2,42 +2,42 @@
 
 from typing import NamedTuple
 
-from ...wire.messages import ITEMS_MAX, Done, DoneItem, ShardMessage
+from ...wire.messages import ITEMS_MAX, BatchesDone, DoneBatch, ShardMessage
 
 
-class Said(NamedTuple):
+class ShardOutboxEntry(NamedTuple):
     """A message and the journal slots that are free once the router has acknowledged it (JRN-4)."""
 
     message: ShardMessage
     slots: list[int]
 
 
-class Outbox:
+class ShardOutbox:
     """First in, first out: a REVOKED must not overtake the DONE before it."""
 
     def __init__(self) -> None:
-        self._said: list[Said] = []
-        self._done: Done | None = None
+        self._entries: list[ShardOutboxEntry] = []
+        self._done: BatchesDone | None = None
 
-    def done(self, item: DoneItem, slots: list[int]) -> None:
+    def put_done(self, item: DoneBatch, slots: list[int]) -> None:
         """A batch is acknowledged, and with it everything older of its partition."""
         if self._done is None or len(self._done.items) >= ITEMS_MAX:
-            self._done = Done([])
-            self._said.append(Said(self._done, []))
+            self._done = BatchesDone([])
+            self._entries.append(ShardOutboxEntry(self._done, []))
         self._done.items.append(item)
-        self._said[-1].slots.extend(slots)
+        self._entries[-1].slots.extend(slots)
 
-    def say(self, message: ShardMessage, slots: list[int] | None = None) -> None:
+    def put(self, message: ShardMessage, slots: list[int] | None = None) -> None:
         """Anything else."""
         self._done = None
-        self._said.append(Said(message, slots or []))
+        self._entries.append(ShardOutboxEntry(message, slots or []))
 
     @property
-    def has_words(self) -> bool:
+    def has_messages(self) -> bool:
         """There is something to say."""
-        return bool(self._said)
+        return bool(self._entries)
 
-    def take(self) -> list[Said]:
+    def take(self) -> list[ShardOutboxEntry]:
         """What is to be sent now."""
-        said, self._said, self._done = self._said, [], None
+        said, self._entries, self._done = self._entries, [], None
         return said

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, assert_never
 
 from ...wire.messages import (
     Credit,
-    Flush,
+    FlushPartitions,
     Grant,
     Move,
     Node,
@@ -20,33 +20,33 @@ from ...wire.messages import (
     Ping,
     Revoke,
     RouterMessage,
+    ShardWelcome,
     SliceRef,
     Slices,
     Stop,
-    Welcome,
     holes_between,
 )
-from ..accumulator.batch import Batch
-from ..accumulator.buffer_pool import Tag
+from ..accumulator.batch import ProducerBatch
+from ..accumulator.buffer_pool import BufferOwner
 from ..accumulator.partition_queue import BatchRules, PartitionQueue
-from ..accumulator.slice_accumulator import Accumulator
-from ..protocol.error_codes import Verdict, error_name
-from ..protocol.produce_request import TOPIC_ID_FROM, ProduceOutcome
-from .at_least_once import Dropped, PlainLease
-from .gap_check import ReplicaQuestions
-from .idempotent import Lease
-from .leader_checks import Asked, Told, due, forget
-from .leader_checks import settle as settle_question
-from .modes import Limits, Mode, Question, WallClock
-from .outbox import Outbox
-from .produce_response import settle, unanswered
-from .ready_nodes import Flight, Permit, Sender, match
+from ..accumulator.slice_accumulator import SliceAccumulator
+from ..protocol.error_codes import ProduceErrorClass, error_name
+from ..protocol.produce_request import TOPIC_ID_FROM, PartitionProduceResponse
+from .at_least_once import AtLeastOncePartition, DroppedRecords
+from .gap_check import ReplicaMetadataQueries
+from .idempotent import IdempotentPartition
+from .leader_checks import LeaderCheckRequest, LeaderCheckResult, due_checks, skip_check
+from .leader_checks import apply_results as settle_question
+from .modes import LeaderCheck, SendLimits, SendMode, WallClock
+from .outbox import ShardOutbox
+from .produce_response import complete_batch, complete_without_response
+from .ready_nodes import InFlightRequest, ReadyPartitions, SendPermit, match_outcomes
 
 FILL_BYTES_MAX: Final = 4 << 20
 """Slices read in one round of the loop: answers and messages must not wait long."""
 _CREDIT_STEPS: Final = 8
 _CREDIT_BYTES_LEAST: Final = 64 << 10
-_RETRIES: Final = frozenset(Verdict) - {Verdict.ACKED}
+_RETRIES: Final = frozenset(ProduceErrorClass) - {ProduceErrorClass.ACKED}
 
 
 class CreditRule(NamedTuple):
@@ -56,41 +56,41 @@ class CreditRule(NamedTuple):
     bytes_min: int
 
 
-class LeaseTable:
+class PartitionTable:
     """Leases by partition number, the nodes they are sent to, and the counters of LOAD."""
 
     def __init__(
         self,
-        limits: Limits,
-        accumulator: Accumulator,
+        limits: SendLimits,
+        accumulator: SliceAccumulator,
         rules_of: Callable[[str], BatchRules],
         credit: CreditRule,
     ) -> None:
         self.limits = limits
         self.accumulator: Final = accumulator
-        self.sender: Final[Sender[Lease]] = Sender()
-        self.outbox: Final = Outbox()
+        self.ready_partitions: Final[ReadyPartitions[IdempotentPartition]] = ReadyPartitions()
+        self.outbox: Final = ShardOutbox()
         self.wall: Final = WallClock()
-        self.leases: dict[int, Lease] = {}
+        self.partitions: dict[int, IdempotentPartition] = {}
         self.nodes: dict[int, Node] = {}
         self.counters: Counter[str] = Counter()
         self.stop_at: float | None = None
         """After STOP: when to give everything back, whatever is still on the wire."""
-        self.orphans: Counter[int] = Counter()
+        self.stale_in_flight: Counter[int] = Counter()
         """By partition: batches on the wire whose answers do not count any more."""
-        self.lost_at: dict[int, float] = {}
+        self.connection_lost_at: dict[int, float] = {}
         """By partition: when a connection with something of it unanswered last ended."""
-        self.replicas: Final = ReplicaQuestions()
+        self.replica_queries: Final = ReplicaMetadataQueries()
         self.on_retry: Callable[[str, int], None] | None = None
         """Told the topic and the records of each batch that is to be sent again."""
-        self.on_depart: Callable[[int], None] | None = None
+        self.on_send: Callable[[int], None] | None = None
         """Told each partition of which a batch goes out, before it does."""
         self._rules_of: Final = rules_of
         self._credit: Final = credit
         self._credited: dict[int, int] = {}
-        self.asking: Final[set[Lease]] = set()
+        self.awaiting_checks: Final[set[IdempotentPartition]] = set()
         """Leases whose leader has a question to answer first."""
-        self._wanting_slot: Final[set[Lease]] = set()
+        self._wanting_slot: Final[set[IdempotentPartition]] = set()
         self._short: set[int] = set()
         """Nodes whose batches were sent without linger because memory was short."""
 
@@ -104,39 +104,39 @@ class LeaseTable:
             case Grant():
                 self._grant(message, now)
             case Pace():
-                lease = self._held(message.partition, message.generation)
+                lease = self._current(message.partition, message.generation)
                 if lease is not None:
                     lease.set_pace(message)
                     self._changed(lease, now)
             case Move():
-                lease = self._held(message.partition, message.generation)
+                lease = self._current(message.partition, message.generation)
                 if lease is not None:
                     self._move(lease, message, now)
             case Revoke():
-                lease = self._held(message.partition, message.generation)
+                lease = self._current(message.partition, message.generation)
                 if lease is not None:
                     self._revoke(lease)
             case Nodes():
                 self._nodes(message)
-            case Flush():
+            case FlushPartitions():
                 self._flush(message, now)
             case Stop():
                 self.stop_at = now + message.deadline_ms / 1000
-            case Welcome() | Ping():
+            case ShardWelcome() | Ping():
                 pass
             case _:
                 assert_never(message)
 
-    def _held(self, partition: int, generation: int) -> Lease | None:
-        lease = self.leases.get(partition)
+    def _current(self, partition: int, generation: int) -> IdempotentPartition | None:
+        lease = self.partitions.get(partition)
         return lease if lease is not None and lease.generation == generation else None
 
     def _grant(self, grant: Grant, now: float) -> None:
-        assert grant.partition not in self.leases, f"partition {grant.partition} granted twice (HO-4)"
+        assert grant.partition not in self.partitions, f"partition {grant.partition} granted twice (HO-4)"
         cut_to = grant.cuts[-1].first + grant.cuts[-1].count if grant.cuts else grant.next_ordinal
         rules = self._rules_of(grant.topic)
         queue = PartitionQueue(
-            Tag(grant.partition, grant.generation, cut_to),
+            BufferOwner(grant.partition, grant.generation, cut_to),
             grant.topic,
             grant.index,
             node=grant.node,
@@ -149,65 +149,67 @@ class LeaseTable:
             id_rows=grant.id_rows,
         )
         limits = self.limits if grant.expiration_ms <= 0 else self.limits._replace(expiration_ms=grant.expiration_ms)
-        kind = PlainLease if grant.rows[-1].producer_id < 0 else Lease
-        lease = kind(grant, queue, limits, self.wall, self.outbox, self.asking, self._wanting_slot, now=now)
-        self.leases[grant.partition] = lease
+        kind = AtLeastOncePartition if grant.rows[-1].producer_id < 0 else IdempotentPartition
+        lease = kind(grant, queue, limits, self.wall, self.outbox, self.awaiting_checks, self._wanting_slot, now=now)
+        self.partitions[grant.partition] = lease
         self.counters["grants"] += 1
-        self.sender.wake(lease, now=now)
+        self.ready_partitions.wake(lease, now=now)
 
     def _slices(self, message: Slices, now: float) -> None:
         entries = [
             (lease.queue, ref)
             for ref in message.refs
-            if (lease := self._held(ref.partition, ref.generation)) is not None
+            if (lease := self._current(ref.partition, ref.generation)) is not None
         ]
         self.accumulator.add(entries)
         for partition in {ref.partition for ref in message.refs}:
-            lease = self.leases.get(partition)
+            lease = self.partitions.get(partition)
             if lease is not None:
-                self._handed(lease, now)
+                self._slices_added(lease, now)
 
-    def hand(self, ref: SliceRef, *, now: float) -> None:
+    def add_slice(self, ref: SliceRef, *, now: float) -> None:
         """One more slice; what SLICES says of several."""
-        lease = self._held(ref.partition, ref.generation)
+        lease = self._current(ref.partition, ref.generation)
         if lease is not None:
             self.accumulator.add_one(lease.queue, ref)
-            self._handed(lease, now)
+            self._slices_added(lease, now)
 
-    def _handed(self, lease: Lease, now: float) -> None:
-        if lease.unresolved and (lease.mode is Mode.CAREFUL or isinstance(lease, PlainLease)):
+    def _slices_added(self, lease: IdempotentPartition, now: float) -> None:
+        if lease.unresolved and (lease.mode is SendMode.ONE_IN_FLIGHT or isinstance(lease, AtLeastOncePartition)):
             # What is sent again is made from these.
-            self.sender.wake(lease, now=now)
+            self.ready_partitions.wake(lease, now=now)
 
-    def _move(self, lease: Lease, move: Move, now: float) -> None:
-        self.sender.forget(lease)
+    def _move(self, lease: IdempotentPartition, move: Move, now: float) -> None:
+        self.ready_partitions.forget(lease)
         self.accumulator.move(lease.queue, move.node)
-        on_wire = lease.on_wire
+        on_wire = lease.in_flight
         lease.move(move.node, move.leader_epoch)
-        self._orphaned(lease, on_wire - lease.on_wire)
+        self._count_stale(lease, on_wire - lease.in_flight)
         self.counters["moves"] += 1
-        self.sender.wake(lease, now=now)
+        self.ready_partitions.wake(lease, now=now)
 
-    def _revoke(self, lease: Lease) -> None:
-        self.sender.forget(lease)
-        on_wire = lease.on_wire
+    def _revoke(self, lease: IdempotentPartition) -> None:
+        self.ready_partitions.forget(lease)
+        on_wire = lease.in_flight
         lease.revoke()
-        self._orphaned(lease, on_wire)
+        self._count_stale(lease, on_wire)
         self.accumulator.forget(lease.queue)
         self._wanting_slot.discard(lease)
-        del self.leases[lease.partition]
+        del self.partitions[lease.partition]
         self.counters["revokes"] += 1
 
-    def _orphaned(self, lease: Lease, count: int) -> None:
+    def _count_stale(self, lease: IdempotentPartition, count: int) -> None:
         if count > 0:
-            self.orphans[lease.partition] += count
+            self.stale_in_flight[lease.partition] += count
 
-    def _landed(self, lease: Lease, batch: Batch, flight: Flight[Lease]) -> None:
-        lease.queue.landed(batch)
-        if batch.flight != flight.number:
-            self.orphans[lease.partition] -= 1
-            if self.orphans[lease.partition] <= 0:
-                del self.orphans[lease.partition]
+    def _release_transport(
+        self, lease: IdempotentPartition, batch: ProducerBatch, flight: InFlightRequest[IdempotentPartition]
+    ) -> None:
+        lease.queue.release(batch)
+        if batch.request_number != flight.number:
+            self.stale_in_flight[lease.partition] -= 1
+            if self.stale_in_flight[lease.partition] <= 0:
+                del self.stale_in_flight[lease.partition]
 
     def _nodes(self, message: Nodes) -> None:
         for gone in self.nodes.keys() - {node.node for node in message.nodes}:
@@ -216,39 +218,41 @@ class LeaseTable:
         for node in message.nodes:
             self.accumulator.pool.set_budget(node.node, node.budget_bytes)
 
-    def _flush(self, message: Flush, now: float) -> None:
+    def _flush(self, message: FlushPartitions, now: float) -> None:
         for partition, through in message.through:
-            lease = self.leases.get(partition)
+            lease = self.partitions.get(partition)
             if lease is not None:
                 lease.queue.flush_to = max(lease.queue.flush_to, through + 1)
-                self.sender.wake(lease, now=now)
+                self.ready_partitions.wake(lease, now=now)
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def fill(self, *, now: float) -> int:
         """Read slices into batches, as far as memory goes. Returns how many bytes were read."""
-        if not self.accumulator.has_line or self.stop_at is not None:
+        if not self.accumulator.has_unread or self.stop_at is not None:
             return 0
         filled = self.accumulator.fill(FILL_BYTES_MAX)
         for partition in filled.partitions:
-            lease = self.leases.get(partition)
+            lease = self.partitions.get(partition)
             if lease is not None:
                 self._look(lease, now)
         short = {node for node in self._short if self.accumulator.pool.starved(node)}
         if filled.starved - short:
-            for lease in self.leases.values():
+            for lease in self.partitions.values():
                 # What waits for company holds memory that others want.
                 if lease.node in filled.starved:
-                    self.sender.wake(lease, now=now)
+                    self.ready_partitions.wake(lease, now=now)
         self._short = short | filled.starved
         return filled.nbytes
 
-    def drain(self, node: int, permit: Permit, *, bytes_max: int, now: float) -> list[tuple[Lease, Batch]]:
+    def drain(
+        self, node: int, permit: SendPermit, *, bytes_max: int, now: float
+    ) -> list[tuple[IdempotentPartition, ProducerBatch]]:
         """The batches of a node's next request. Their cuts, and those `unjournaled` of their leases, must be journaled
         before any of it is sent."""
         if self.stop_at is not None:
             return []
-        entries = self.sender.drain(node, permit, bytes_max=bytes_max, now=now)
+        entries = self.ready_partitions.drain(node, permit, bytes_max=bytes_max, now=now)
         for lease, _ in entries:
             self.accumulator.resume(lease.queue)
         return entries
@@ -256,40 +260,47 @@ class LeaseTable:
     def slots_freed(self, *, now: float) -> None:
         """There are slots again."""
         for lease in self._wanting_slot:
-            lease.wants_slot = False
-            self.sender.wake(lease, now=now)
+            lease.awaiting_journal_slot = False
+            self.ready_partitions.wake(lease, now=now)
         self._wanting_slot.clear()
 
-    def departed(self, flight: Flight[Lease], *, now: float) -> None:
+    def request_sent(self, flight: InFlightRequest[IdempotentPartition], *, now: float) -> None:
         """The request is handed to its transport."""
-        if self.on_depart is not None:
+        if self.on_send is not None:
             for lease, _ in flight.entries:
-                self.on_depart(lease.partition)
+                self.on_send(lease.partition)
         for lease, batch in flight.entries:
-            lease.departed(batch, flight.number)
-            lease.queue.held(batch)
-            self.sender.wake(lease, now=now)
+            lease.add_in_flight(batch, flight.number)
+            lease.queue.retain(batch)
+            self.ready_partitions.wake(lease, now=now)
         self.counters["requests"] += 1
         self.counters["request_bytes"] += flight.size
 
-    def answered(self, flight: Flight[Lease], outcomes: list[ProduceOutcome], *, now: float, chance: float) -> None:
+    def request_answered(
+        self,
+        flight: InFlightRequest[IdempotentPartition],
+        outcomes: list[PartitionProduceResponse],
+        *,
+        now: float,
+        chance: float,
+    ) -> None:
         """A request came back."""
-        for lease, batch, outcome in match(flight, outcomes, _key):
-            self._landed(lease, batch, flight)
-            probing = lease.mode is Mode.PROBING
+        for lease, batch, outcome in match_outcomes(flight, outcomes, _response_key):
+            self._release_transport(lease, batch, flight)
+            probing = lease.mode is SendMode.PROBING
             splits = lease.queue.splits
-            others = lease.on_wire - (batch.flight == flight.number)
-            if isinstance(lease, PlainLease):
-                settled = lease.settle(batch, flight, outcome, now=now, chance=chance)
+            others = lease.in_flight - (batch.request_number == flight.number)
+            if isinstance(lease, AtLeastOncePartition):
+                settled = lease.complete_batch(batch, flight, outcome, now=now, chance=chance)
             else:
-                settled = settle(lease, batch, flight, outcome, now=now, chance=chance)
-            self._orphaned(lease, others - lease.on_wire)
-            if lease.mode is Mode.PROBING and not probing:
+                settled = complete_batch(lease, batch, flight, outcome, now=now, chance=chance)
+            self._count_stale(lease, others - lease.in_flight)
+            if lease.mode is SendMode.PROBING and not probing:
                 self.counters["probes"] += 1
             self.counters["splits"] += lease.queue.splits - splits
             if settled.verdict is None:
                 self.counters["orphans"] += 1
-            elif settled.verdict is Verdict.ACKED:
+            elif settled.verdict is ProduceErrorClass.ACKED:
                 self.counters["batches_acked"] += 1
                 self.counters["records_acked"] += settled.records
                 self.counters["bytes_sent"] += batch.size
@@ -301,89 +312,96 @@ class LeaseTable:
                 )
             self._after(lease, now)
 
-    def lost(self, flight: Flight[Lease], reason: str, *, now: float, chance: float) -> None:
+    def request_lost(
+        self, flight: InFlightRequest[IdempotentPartition], reason: str, *, now: float, chance: float
+    ) -> None:
         """The connection ended before the answer."""
         self.counters["requests_lost"] += 1
         for lease, batch in flight.entries:
-            self._landed(lease, batch, flight)
-            self.lost_at[lease.partition] = now
-            counts = batch.flight == flight.number
-            if isinstance(lease, PlainLease):
-                lease.unanswered(batch, flight, reason, now=now, chance=chance)
+            self._release_transport(lease, batch, flight)
+            self.connection_lost_at[lease.partition] = now
+            counts = batch.request_number == flight.number
+            if isinstance(lease, AtLeastOncePartition):
+                lease.complete_without_response(batch, flight, reason, now=now, chance=chance)
             else:
-                unanswered(lease, batch, flight, reason, now=now, chance=chance)
+                complete_without_response(lease, batch, flight, reason, now=now, chance=chance)
             if counts:
                 self._retried(lease, batch, "connection_lost")
             self._after(lease, now)
 
-    def _retried(self, lease: Lease, batch: Batch, reason: str) -> None:
+    def _retried(self, lease: IdempotentPartition, batch: ProducerBatch, reason: str) -> None:
         """Count an attempt that ended without success, where another one follows."""
-        if batch in lease.unresolved and batch.refusal is None and lease.mode is not Mode.WAITING:
+        if batch in lease.unresolved and batch.refusal is None and lease.mode is not SendMode.HELD:
             self.counters[f"retries_{reason}"] += 1
             if self.on_retry is not None:
                 self.on_retry(lease.topic, batch.count)
 
-    def expire(self, partition: int, end: int, *, now: float) -> list[Dropped]:
+    def expire(self, partition: int, end: int, *, now: float) -> list[DroppedRecords]:
         """Give up what lies below `end` of a partition without stamps."""
-        lease = self.leases[partition]
-        assert isinstance(lease, PlainLease), "batches with stamps are not given up"
+        lease = self.partitions[partition]
+        assert isinstance(lease, AtLeastOncePartition), "batches with stamps are not given up"
         dropped = lease.expire(end)
         self._changed(lease, now)
         return dropped
 
-    def leave_out(self, partition: int, end: int, *, now: float) -> None:
+    def skip_unsent(self, partition: int, end: int, *, now: float) -> None:
         """What lies below `end` and was never sent is given up; what was sent goes on. Nothing more may be handed to the lease:
         its rows know nothing of the hole."""
-        lease = self.leases[partition]
+        lease = self.partitions[partition]
         lease.queue.skip_to(end)
         self._changed(lease, now)
 
-    def questions(self, node: int, *, now: float) -> list[Asked]:
+    def due_checks(self, node: int, *, now: float) -> list[LeaderCheckRequest]:
         """What to ask a node now."""
-        return due(self.asking, node, now=now) if self.asking and self.stop_at is None else []
+        return due_checks(self.awaiting_checks, node, now=now) if self.awaiting_checks and self.stop_at is None else []
 
-    def question_sent(self, asked: Asked, *, known: bool, now: float) -> None:
+    def check_sent(self, asked: LeaderCheckRequest, *, known: bool, now: float) -> None:
         """The question is on its way; `known` False: the broker takes no such question."""
-        for lease in asked.leases:
-            lease.asked = known
+        for lease in asked.partitions:
+            lease.checks_in_flight = known
         if not known:
-            forget(asked)
-            self._after_question(asked, now)
+            skip_check(asked)
+            self._after_check(asked, now)
 
-    def question_answered(self, asked: Asked, answers: list[Told], *, now: float, chance: float) -> None:
+    def check_answered(
+        self, asked: LeaderCheckRequest, answers: list[LeaderCheckResult], *, now: float, chance: float
+    ) -> None:
         """The leader told; an empty list: the connection ended first."""
         settle_question(asked, answers, now=now, chance=chance)
-        self._after_question(asked, now)
+        self._after_check(asked, now)
 
-    def _after_question(self, asked: Asked, now: float) -> None:
-        for lease in asked.leases:
+    def _after_check(self, asked: LeaderCheckRequest, now: float) -> None:
+        for lease in asked.partitions:
             self._after(lease, now)
 
     def confirm_topics(self, node: int) -> None:
         """A new connection to a broker that is sent batches by topic name: is it still the same topic?"""
-        for lease in self.leases.values():
-            if lease.node == node and lease.topic_id is not None and lease.mode is not Mode.GONE:
-                lease.ask(Question.TOPIC)
+        for lease in self.partitions.values():
+            if lease.node == node and lease.topic_id is not None and lease.mode is not SendMode.REVOKED:
+                lease.require_check(LeaderCheck.TOPIC_ID)
 
-    def next_question(self, node: int) -> float | None:
+    def next_check_at(self, node: int) -> float | None:
         """When a question is to be asked of the node, again or for the first time."""
-        return min((lease.retry_at for lease in self.asking if lease.node == node and not lease.asked), default=None)
+        return min(
+            (lease.retry_at for lease in self.awaiting_checks if lease.node == node and not lease.checks_in_flight),
+            default=None,
+        )
 
     def halt_node(self, node: int, code: int, message: str) -> None:
         """Nothing can be sent to this node at all."""
-        for lease in list(self.leases.values()):
-            if lease.node == node and lease.mode not in (Mode.WAITING, Mode.GONE):
+        for lease in list(self.partitions.values()):
+            if lease.node == node and lease.mode not in (SendMode.HELD, SendMode.REVOKED):
                 lease.halt(code, message)
 
-    def give_back(self) -> None:
+    def revoke_all(self) -> None:
         """Return every lease."""
-        for lease in list(self.leases.values()):
+        for lease in list(self.partitions.values()):
             self._revoke(lease)
 
     @property
-    def on_wire(self) -> int:
+    def in_flight(self) -> int:
         """Batches whose answers count."""
-        return sum(lease.on_wire for lease in self.leases.values())
+        return sum(lease.in_flight for lease in self.partitions.values())
 
     def credits(self) -> list[Credit]:
         """What may be handed out by now, where it is worth saying: in steps, and in small ones when little is left because
@@ -391,9 +409,9 @@ class LeaseTable:
         told: list[Credit] = []
         for node in self.nodes.values():
             window = max(self._credit.budgets * node.budget_bytes, self._credit.bytes_min)
-            total = self.accumulator.consumed.get(node.node, 0) + window
+            total = self.accumulator.consumed_bytes.get(node.node, 0) + window
             credited = self._credited.get(node.node, 0)
-            left = credited - self.accumulator.handed.get(node.node, 0)
+            left = credited - self.accumulator.received_bytes.get(node.node, 0)
             if total - credited >= min(window // _CREDIT_STEPS, max(left, _CREDIT_BYTES_LEAST)):
                 self._credited[node.node] = total
                 told.append(Credit(node.node, total))
@@ -410,32 +428,32 @@ class LeaseTable:
                 lease.unresolved[0].attempts if lease.unresolved else 0,
                 lease.last_error,
             )
-            for lease in self.leases.values()
-            if lease.unresolved or lease.queue.has_open or lease.last_error or lease.mode is not Mode.RUNNING
+            for lease in self.partitions.values()
+            if lease.unresolved or lease.queue.has_open or lease.last_error or lease.mode is not SendMode.RUNNING
         ]
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _after(self, lease: Lease, now: float) -> None:
-        if lease.mode is Mode.GONE:
+    def _after(self, lease: IdempotentPartition, now: float) -> None:
+        if lease.mode is SendMode.REVOKED:
             self.accumulator.collect(lease.queue)
             return
         self._changed(lease, now)
 
-    def _changed(self, lease: Lease, now: float) -> None:
+    def _changed(self, lease: IdempotentPartition, now: float) -> None:
         """The lease's window, pace or mode is another: its queue may have room, its turn may have come."""
         self.accumulator.collect(lease.queue)
         self.accumulator.resume(lease.queue)
         self._look(lease, now)
 
-    def _look(self, lease: Lease, now: float) -> None:
+    def _look(self, lease: IdempotentPartition, now: float) -> None:
         damage = lease.queue.damage
         if damage is not None and lease.unreadable(damage.ref, damage.what):
             self.counters["slices_unreadable"] += 1
-        self.sender.wake(lease, now=now)
+        self.ready_partitions.wake(lease, now=now)
 
 
-def _key(lease: Lease, version: int) -> tuple[bytes | str, int]:
+def _response_key(lease: IdempotentPartition, version: int) -> tuple[bytes | str, int]:
     if version >= TOPIC_ID_FROM and lease.topic_id is not None:
         return lease.topic_id, lease.index
     return lease.topic, lease.index

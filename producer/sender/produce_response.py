@@ -6,14 +6,20 @@ comes for it is thrown away.
 
 from typing import Final, NamedTuple, assert_never
 
-from ...wire.messages import FIRST, Anchor, DoneItem, Gap, Refused
-from ..accumulator.batch import Batch, Refusal
-from ..protocol.error_codes import CONCURRENT_TRANSACTIONS, NOT_ENOUGH_REPLICAS, Judgement, Verdict, judge_produce
-from ..protocol.produce_request import ProduceOutcome
-from .idempotent import Lease
-from .log_end_probe import Probe, Step
-from .modes import IMPLICIT, Here, Mode, Question
-from .ready_nodes import Flight
+from ...wire.messages import FIRST, Anchor, BatchRefused, DoneBatch, ProbeRefused
+from ..accumulator.batch import BatchRefusal, ProducerBatch
+from ..protocol.error_codes import (
+    CONCURRENT_TRANSACTIONS,
+    NOT_ENOUGH_REPLICAS,
+    ClassifiedError,
+    ProduceErrorClass,
+    classify_produce_error,
+)
+from ..protocol.produce_request import PartitionProduceResponse
+from .idempotent import IdempotentPartition
+from .log_end_probe import LogEndProbe, ProbeStep
+from .modes import TRANSACTION_VERSION_2, LeaderCheck, LeaderConnection, SendMode
+from .ready_nodes import InFlightRequest
 
 _NOT_APPENDED: Final = frozenset({NOT_ENOUGH_REPLICAS, CONCURRENT_TRANSACTIONS})
 """Retriable codes that tell so."""
@@ -21,70 +27,84 @@ _MARKER_S: Final = 0.02
 """How soon a batch is tried again that came before the marker of the last transaction, at the latest."""
 
 
-class Settled(NamedTuple):
+class CompletedAttempt(NamedTuple):
     """For the counters: the verdict, or None for an orphan's answer."""
 
-    verdict: Verdict | None
+    verdict: ProduceErrorClass | None
     records: int = 0
 
 
-def settle(
-    lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOutcome | None, *, now: float, chance: float
-) -> Settled:
+def complete_batch(
+    lease: IdempotentPartition,
+    batch: ProducerBatch,
+    flight: InFlightRequest[IdempotentPartition],
+    outcome: PartitionProduceResponse | None,
+    *,
+    now: float,
+    chance: float,
+) -> CompletedAttempt:
     """Apply the answer for one batch; `outcome` None: the answer has nothing for this partition."""
-    if batch.flight != flight.number:
-        return Settled(None)
+    if batch.request_number != flight.number:
+        return CompletedAttempt(None)
     if outcome is None:
-        unanswered(lease, batch, flight, "the answer leaves the partition out", now=now, chance=chance)
-        return Settled(Verdict.RETRY_STALE)
-    lease.land(batch)
-    judged = judge_produce(outcome.code, record_count=batch.count, log_start=outcome.log_start)
-    if judged.verdict is not Verdict.ACKED:
+        complete_without_response(lease, batch, flight, "the answer leaves the partition out", now=now, chance=chance)
+        return CompletedAttempt(ProduceErrorClass.RETRY_REFRESH_METADATA)
+    lease.remove_in_flight(batch)
+    judged = classify_produce_error(outcome.code, record_count=batch.count, log_start=outcome.log_start)
+    if judged.error_class is not ProduceErrorClass.ACKED:
         lease.last_error = judged.name
     records = _apply(lease, batch, flight, outcome, judged, now=now, chance=chance)
-    advance(lease)
-    return Settled(judged.verdict, records)
+    report_or_split_oldest(lease)
+    return CompletedAttempt(judged.error_class, records)
 
 
-def unanswered(lease: Lease, batch: Batch, flight: Flight[Lease], reason: str, *, now: float, chance: float) -> None:
+def complete_without_response(
+    lease: IdempotentPartition,
+    batch: ProducerBatch,
+    flight: InFlightRequest[IdempotentPartition],
+    reason: str,
+    *,
+    now: float,
+    chance: float,
+) -> None:
     """The attempt ended without an answer: the batch may be in the log."""
-    if batch.flight != flight.number:
+    if batch.request_number != flight.number:
         return
-    lease.land(batch)
+    lease.remove_in_flight(batch)
     lease.last_error = reason
-    _again(lease, batch, doubtful=True, now=now, chance=chance)
-    advance(lease)
+    _retry(lease, batch, doubtful=True, now=now, chance=chance)
+    report_or_split_oldest(lease)
 
 
-def advance(lease: Lease) -> None:
+def report_or_split_oldest(lease: IdempotentPartition) -> None:
     """Report or split what has become the oldest: a refusal counts only there (ERR-1)."""
-    if not lease.unresolved or lease.mode in (Mode.WAITING, Mode.GONE):
+    if not lease.unresolved or lease.mode in (SendMode.HELD, SendMode.REVOKED):
         return
     oldest = lease.unresolved[0]
-    if oldest.refusal is None or oldest.flight:
+    if oldest.refusal is None or oldest.request_number:
         return
     refusal = oldest.refusal
     if refusal.too_large and not refusal.ambiguous:
         _split(lease, oldest)
         return
-    looks_behind = lease.limits.confirms_gaps and not lease.limits.transactions
+    looks_behind = lease.limits.confirms_gaps and not lease.limits.transaction_version
     if refusal.ambiguous and looks_behind and lease.pace != FIRST and lease.anchor is not None:
-        _find_out(lease)
+        _probe_refused_batch(lease)
         return
     _report(lease, oldest, refusal)
 
 
-def _find_out(lease: Lease) -> None:
+def _probe_refused_batch(lease: IdempotentPartition) -> None:
     """Whether a refused batch is in the log: the leader tells where that begins, then what lies behind the batch is tried."""
     if lease.probe is None:
-        lease.ask(Question.START)
-        lease.enter(Mode.PROBING)
-        lease.probe = Probe(tuple(lease.unresolved), lease.here, content=True)
+        lease.require_check(LeaderCheck.LOG_START)
+        lease.enter(SendMode.PROBING)
+        lease.probe = LogEndProbe(tuple(lease.unresolved), lease.sent_on, content=True)
 
 
-def _report(lease: Lease, oldest: Batch, refusal: Refusal) -> None:
-    lease.outbox.say(
-        Refused(
+def _report(lease: IdempotentPartition, oldest: ProducerBatch, refusal: BatchRefusal) -> None:
+    lease.outbox.put(
+        BatchRefused(
             lease.partition,
             lease.generation,
             oldest.first,
@@ -95,53 +115,64 @@ def _report(lease: Lease, oldest: Batch, refusal: Refusal) -> None:
             refusal.ambiguous,
         )
     )
-    lease.enter(Mode.WAITING)
+    lease.enter(SendMode.HELD)
 
 
 def _apply(
-    lease: Lease,
-    batch: Batch,
-    flight: Flight[Lease],
-    outcome: ProduceOutcome,
-    judged: Judgement,
+    lease: IdempotentPartition,
+    batch: ProducerBatch,
+    flight: InFlightRequest[IdempotentPartition],
+    outcome: PartitionProduceResponse,
+    judged: ClassifiedError,
     *,
     now: float,
     chance: float,
 ) -> int:
     """Returns how many records are resolved by it."""
-    match judged.verdict:
-        case Verdict.ACKED:
+    match judged.error_class:
+        case ProduceErrorClass.ACKED:
             return _acked(lease, batch, flight, outcome, now=now)
-        case Verdict.OUT_OF_ORDER:
+        case ProduceErrorClass.OUT_OF_ORDER:
             _out_of_order(lease, batch, flight, outcome, judged, now=now)
-        case Verdict.SPLIT | Verdict.REFUSED_CONTENT | Verdict.REFUSED_LIFTABLE:
-            _refused(lease, batch, outcome, judged, too_large=judged.verdict is Verdict.SPLIT)
-        case Verdict.RETRY:
-            _again(lease, batch, doubtful=outcome.code not in _NOT_APPENDED, now=now, chance=chance)
+        case ProduceErrorClass.SPLIT | ProduceErrorClass.REFUSED_CONTENT | ProduceErrorClass.REFUSED_UNTIL_FIXED:
+            _refused(lease, batch, outcome, judged, too_large=judged.error_class is ProduceErrorClass.SPLIT)
+        case ProduceErrorClass.RETRY:
+            _retry(lease, batch, doubtful=outcome.code not in _NOT_APPENDED, now=now, chance=chance)
             if outcome.code == CONCURRENT_TRANSACTIONS:
                 lease.retry_at = min(lease.retry_at, now + _MARKER_S)
-        case Verdict.RETRY_STALE | Verdict.CONFIRM_TOPIC:
+        case ProduceErrorClass.RETRY_REFRESH_METADATA | ProduceErrorClass.CONFIRM_TOPIC:
             lease.hint(-1, -1)
-            if judged.verdict is Verdict.CONFIRM_TOPIC and outcome.topic_id is None and lease.topic_id is not None:
-                lease.ask(Question.TOPIC)
-            _again(lease, batch, doubtful=True, now=now, chance=chance)
-        case Verdict.NEW_LEADER:
+            if (
+                judged.error_class is ProduceErrorClass.CONFIRM_TOPIC
+                and outcome.topic_id is None
+                and lease.topic_id is not None
+            ):
+                lease.require_check(LeaderCheck.TOPIC_ID)
+            _retry(lease, batch, doubtful=True, now=now, chance=chance)
+        case ProduceErrorClass.NEW_LEADER:
             told = outcome.leader_hint
             if told is not None and told.leader_epoch > lease.leader_epoch:
                 lease.hint(told.leader, told.leader_epoch)
             else:
                 lease.hint(-1, -1)
-            _again(lease, batch, doubtful=True, now=now, chance=chance)
-        case Verdict.UNKNOWN:
+            _retry(lease, batch, doubtful=True, now=now, chance=chance)
+        case ProduceErrorClass.UNKNOWN:
             _unknown(lease, batch, outcome, judged, now=now, chance=chance)
-        case Verdict.EPOCH | Verdict.HALT:
+        case ProduceErrorClass.STALE_EPOCH | ProduceErrorClass.HALT:
             lease.halt(outcome.code, f"{judged.name}: {judged.reason}")
         case _:
             assert_never(judged.verdict)
     return 0
 
 
-def _acked(lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOutcome, *, now: float) -> int:
+def _acked(
+    lease: IdempotentPartition,
+    batch: ProducerBatch,
+    flight: InFlightRequest[IdempotentPartition],
+    outcome: PartitionProduceResponse,
+    *,
+    now: float,
+) -> int:
     place = lease.unresolved.index(batch)
     if place and not _proves_older(lease, place, outcome, now):
         lease.halt(outcome.code, "a later batch was taken by a broker that may have forgotten the earlier ones")
@@ -151,9 +182,9 @@ def _acked(lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOu
             outcome.code, f"offset {outcome.base_offset} lies before what was acknowledged: another topic or log?"
         )
         return 0
-    lease.told_log_start(outcome.log_start, now=now)
+    lease.update_log_start(outcome.log_start, now=now)
     resolved = [lease.unresolved.popleft() for _ in range(place + 1)]
-    item = DoneItem(
+    item = DoneBatch(
         lease.partition,
         lease.generation,
         batch.first,
@@ -165,37 +196,37 @@ def _acked(lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOu
         lease.leader_epoch,
         batch.attempts,
     )
-    lease.outbox.done(item, lease.slots_of(resolved))
+    lease.outbox.put_done(item, lease.slots_of(resolved))
     if outcome.base_offset >= 0:
         time_ms = outcome.log_append_ms if outcome.log_append_ms >= 0 else batch.max_ts
         lease.anchor = Anchor(outcome.base_offset, time_ms, lease.wall.ms(now), lease.leader_epoch)
     for one in resolved:
-        if one.flight:
+        if one.request_number:
             # Its own answer, if one comes, is no news.
-            lease.land(one)
-        lease.queue.let_go(one)
+            lease.remove_in_flight(one)
+        lease.queue.discard(one)
     lease.queue.resolved_to(batch.end)
-    lease.held = True
+    lease.awaiting_pace = True
     lease.failures = 0
     lease.retry_at = 0.0
-    lease.proven = Here(flight.node, flight.incarnation, lease.leader_epoch)
-    if lease.mode is Mode.PROBING:
-        lease.enter(Mode.CAREFUL)
-    if lease.mode is Mode.CAREFUL and not lease.unresolved:
-        lease.enter(Mode.RUNNING)
+    lease.acked_on = LeaderConnection(flight.node, flight.incarnation, lease.leader_epoch)
+    if lease.mode is SendMode.PROBING:
+        lease.enter(SendMode.ONE_IN_FLIGHT)
+    if lease.mode is SendMode.ONE_IN_FLIGHT and not lease.unresolved:
+        lease.enter(SendMode.RUNNING)
         lease.last_error = ""
     return sum(one.count for one in resolved)
 
 
-def _proves_older(lease: Lease, place: int, outcome: ProduceOutcome, now: float) -> bool:
+def _proves_older(lease: IdempotentPartition, place: int, outcome: PartitionProduceResponse, now: float) -> bool:
     """A broker without state takes any batch as a first one; only an anchored partition rules that out (PRB-6). In transactions
     of version 2 it takes sequence 0 alone."""
     older = list(lease.unresolved)[:place]
-    knows_us = lease.limits.transactions >= IMPLICIT or lease.anchored_by(outcome.log_start, now)
+    knows_us = lease.limits.transaction_version >= TRANSACTION_VERSION_2 or lease.anchored_by(outcome.log_start, now)
     return knows_us and all(one.refusal is None or one.refusal.ambiguous for one in older)
 
 
-def _offset_is_new(lease: Lease, outcome: ProduceOutcome) -> bool:
+def _offset_is_new(lease: IdempotentPartition, outcome: PartitionProduceResponse) -> bool:
     """A topic made again under the same name begins at 0: its offsets are no news of ours (IDN-8)."""
     if outcome.base_offset < 0 or lease.anchor is None:
         return True
@@ -203,42 +234,54 @@ def _offset_is_new(lease: Lease, outcome: ProduceOutcome) -> bool:
     return outcome.base_offset > lease.anchor.base_offset and not (by_name and outcome.base_offset < lease.log_start)
 
 
-def _again(lease: Lease, batch: Batch, *, doubtful: bool, now: float, chance: float) -> None:
+def _retry(lease: IdempotentPartition, batch: ProducerBatch, *, doubtful: bool, now: float, chance: float) -> None:
     """Keep the batch; nothing else until what may have been sent is resolved."""
-    batch.doubtful = batch.doubtful or doubtful
+    batch.in_doubt = batch.in_doubt or doubtful
     if lease.probe is not None:
-        lease.probe.start_again(lease.here)
-    elif lease.mode is Mode.RUNNING:
-        lease.enter(Mode.CAREFUL)
+        lease.probe.start_again(lease.sent_on)
+    elif lease.mode is SendMode.RUNNING:
+        lease.enter(SendMode.ONE_IN_FLIGHT)
     if lease.unresolved[0] is batch or lease.probe is not None:
         lease.back_off(now, chance)
 
 
 def _unknown(
-    lease: Lease, batch: Batch, outcome: ProduceOutcome, judged: Judgement, *, now: float, chance: float
+    lease: IdempotentPartition,
+    batch: ProducerBatch,
+    outcome: PartitionProduceResponse,
+    judged: ClassifiedError,
+    *,
+    now: float,
+    chance: float,
 ) -> None:
     if batch.attempts < lease.limits.unknown_error_attempts:
-        _again(lease, batch, doubtful=True, now=now, chance=chance)
+        _retry(lease, batch, doubtful=True, now=now, chance=chance)
         return
-    batch.doubtful = True
+    batch.in_doubt = True
     _refused(lease, batch, outcome, judged, too_large=False)
 
 
 def _out_of_order(
-    lease: Lease, batch: Batch, flight: Flight[Lease], outcome: ProduceOutcome, judged: Judgement, *, now: float
+    lease: IdempotentPartition,
+    batch: ProducerBatch,
+    flight: InFlightRequest[IdempotentPartition],
+    outcome: PartitionProduceResponse,
+    judged: ClassifiedError,
+    *,
+    now: float,
 ) -> None:
     if lease.probe is not None:
-        if lease.probe.tries(batch):
+        if lease.probe.is_target(batch):
             _trial_refused(lease, lease.probe.refused(batch), outcome.code, judged)
         return
     if lease.unresolved[0] is not batch:
         # What came before it was not appended; it follows when that has.
-        if lease.mode is Mode.RUNNING:
-            lease.enter(Mode.CAREFUL)
+        if lease.mode is SendMode.RUNNING:
+            lease.enter(SendMode.ONE_IN_FLIGHT)
         return
-    if lease.mode is Mode.WAITING:
+    if lease.mode is SendMode.HELD:
         return
-    if lease.limits.transactions:
+    if lease.limits.transaction_version:
         lease.halt(outcome.code, f"{judged.name}: {judged.reason}")
         return
     # A refusal for its sequence shows that the broker has state, so nothing is taken out of turn on this connection; but only where
@@ -246,50 +289,62 @@ def _out_of_order(
     if not lease.limits.confirms_gaps and not lease.anchored_by(outcome.log_start, now):
         lease.halt(outcome.code, f"{judged.name} while nothing acknowledged proves that the broker knows us")
         return
-    here = Here(flight.node, flight.incarnation, lease.leader_epoch)
-    lease.enter(Mode.PROBING)
-    lease.probe = Probe(tuple(lease.unresolved), here)
+    here = LeaderConnection(flight.node, flight.incarnation, lease.leader_epoch)
+    lease.enter(SendMode.PROBING)
+    lease.probe = LogEndProbe(tuple(lease.unresolved), here)
 
 
-def _trial_refused(lease: Lease, step: Step, code: int, judged: Judgement) -> None:
+def _trial_refused(lease: IdempotentPartition, step: ProbeStep, code: int, judged: ClassifiedError) -> None:
     """A trial of a probe was refused: go on, or tell that the pass is over."""
     oldest = lease.unresolved[0]
-    if step is Step.ALL_REFUSED and lease.probe is not None and lease.probe.content and oldest.refusal is not None:
-        lease.absent = True
+    if (
+        step is ProbeStep.ALL_REFUSED
+        and lease.probe is not None
+        and lease.probe.content_refused
+        and oldest.refusal is not None
+    ):
+        lease.refused_not_in_log = True
         _report(lease, oldest, oldest.refusal)
-    elif step is Step.ALL_REFUSED:
-        lease.outbox.say(Gap(lease.partition, lease.generation, lease.leader_epoch, judged.name))
-        lease.enter(Mode.WAITING)
-    elif step is Step.UNSETTLED:
+    elif step is ProbeStep.ALL_REFUSED:
+        lease.outbox.put(ProbeRefused(lease.partition, lease.generation, lease.leader_epoch, judged.name))
+        lease.enter(SendMode.HELD)
+    elif step is ProbeStep.INCONCLUSIVE:
         lease.halt(code, f"{judged.name} while finding the end of the log")
 
 
-def _refused(lease: Lease, batch: Batch, outcome: ProduceOutcome, judged: Judgement, *, too_large: bool) -> None:
+def _refused(
+    lease: IdempotentPartition,
+    batch: ProducerBatch,
+    outcome: PartitionProduceResponse,
+    judged: ClassifiedError,
+    *,
+    too_large: bool,
+) -> None:
     if lease.probe is not None:
-        if lease.probe.tries(batch):
-            unclear = batch.doubtful or lease.probe.content
+        if lease.probe.is_target(batch):
+            unclear = batch.in_doubt or lease.probe.content_refused
             _trial_refused(lease, lease.probe.refused(batch, unclear=unclear), outcome.code, judged)
         return
     message = outcome.message or f"{judged.name}: {judged.reason}"
-    batch.refusal = Refusal(outcome.code, message, outcome.record_errors, batch.doubtful, too_large)
-    if lease.mode is Mode.RUNNING:
-        lease.enter(Mode.CAREFUL)
+    batch.refusal = BatchRefusal(outcome.code, message, outcome.record_errors, batch.in_doubt, too_large)
+    if lease.mode is SendMode.RUNNING:
+        lease.enter(SendMode.ONE_IN_FLIGHT)
 
 
-def _split(lease: Lease, parent: Batch) -> None:
+def _split(lease: IdempotentPartition, parent: ProducerBatch) -> None:
     """Parts of the same stamps take its place. Their cuts are journaled before the first is sent, then its own is freed
     (8.5); a part that is still too large is split again."""
-    children: list[Batch] = []
+    children: list[ProducerBatch] = []
     first = parent.first
     for count in lease.queue.split(parent):
-        children.append(lease.cut_again(first, count, parent))
+        children.append(lease.cut_split_part(first, count, parent))
         first += count
-    lease.queue.let_go(parent)
+    lease.queue.discard(parent)
     _ = lease.unresolved.popleft()
     lease.unresolved.extendleft(reversed(children))
-    lease.replaced.extend(lease.slots_of([parent]))
+    lease.replaced_slots.extend(lease.slots_of([parent]))
     lease.unjournaled += len(children)
     lease.failures = 0
     lease.retry_at = 0.0
-    if lease.mode is Mode.RUNNING:
-        lease.enter(Mode.CAREFUL)
+    if lease.mode is SendMode.RUNNING:
+        lease.enter(SendMode.ONE_IN_FLIGHT)

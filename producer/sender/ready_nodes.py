@@ -10,18 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from ..accumulator.batch import Batch
-from ..protocol.produce_request import ProduceOutcome
+from ..accumulator.batch import ProducerBatch
+from ..protocol.produce_request import PartitionProduceResponse
 
 REQUEST_OVERHEAD_BYTES: Final = 256
 
 
-class Permit(NamedTuple):
-    """What a partition needs to know of the connection its batch would go out on. `cuts_left`: how many cuts can still be
+class SendPermit(NamedTuple):
+    """What a partition needs to know of the connection its batch would go out on. `journal_slots_left`: how many cuts can still be
     recorded; `in_flight_max`: requests the connection takes before its first answer."""
 
     incarnation: int
-    cuts_left: int
+    journal_slots_left: int
     in_flight_max: int
 
 
@@ -39,7 +39,7 @@ class Sendable(Protocol):
         """Size of the batch that `take` would give, by what is known of its compression."""
         ...
 
-    def take(self, permit: Permit, *, now: float) -> Batch | None:
+    def take(self, permit: SendPermit, *, now: float) -> ProducerBatch | None:
         """The batch to send now, its cut fixed; None: not now."""
 
 
@@ -47,14 +47,14 @@ S = TypeVar("S", bound=Sendable)
 
 
 @dataclass(slots=True, eq=False)
-class Flight(Generic[S]):
+class InFlightRequest(Generic[S]):
     """A request on the wire: what it carries, and over which connection of which node it went."""
 
     number: int
     node: int
     incarnation: int
     version: int
-    entries: list[tuple[S, Batch]]
+    entries: list[tuple[S, ProducerBatch]]
     size: int = 0
     sent_at: float = 0.0
     """CLOCK_MONOTONIC seconds."""
@@ -68,7 +68,7 @@ class _Node(Generic[S]):
     wake: dict[int, float] = field(default_factory=dict[int, float])
 
 
-class Sender(Generic[S]):
+class ReadyPartitions(Generic[S]):
     """Fair turns of partitions per node. A partition must be woken after whatever may have changed its `ready_at`."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Sender(Generic[S]):
         node = self._nodes.get(node_id)
         if node is None:
             return False
-        self._rouse(node, now)
+        self._wake_due(node, now)
         return bool(node.ring)
 
     def queued(self, node_id: int) -> int:
@@ -122,7 +122,7 @@ class Sender(Generic[S]):
         node = self._nodes.get(node_id)
         return 0 if node is None else len(node.ring)
 
-    def drain(self, node_id: int, permit: Permit, *, bytes_max: int, now: float) -> list[tuple[S, Batch]]:
+    def drain(self, node_id: int, permit: SendPermit, *, bytes_max: int, now: float) -> list[tuple[S, ProducerBatch]]:
         """The batches of the node's next request, at most one per partition; empty: there is nothing to send. Who was
         served is to be woken when the request has gone.
 
@@ -132,8 +132,8 @@ class Sender(Generic[S]):
         node = self._nodes.get(node_id)
         if node is None:
             return []
-        self._rouse(node, now)
-        taken: list[tuple[S, Batch]] = []
+        self._wake_due(node, now)
+        taken: list[tuple[S, ProducerBatch]] = []
         size = REQUEST_OVERHEAD_BYTES
         for _ in range(len(node.ring)):
             partition = node.ring[0]
@@ -145,16 +145,20 @@ class Sender(Generic[S]):
             if batch is None:
                 self.wake(partition, now=now)
                 continue
-            left = permit.cuts_left - partition.unjournaled
-            permit = Permit(permit.incarnation, left, permit.in_flight_max)
+            left = permit.journal_slots_left - partition.unjournaled
+            permit = SendPermit(permit.incarnation, left, permit.in_flight_max)
             taken.append((partition, batch))
             size += batch.size
         return taken
 
-    def depart(self, node_id: int, incarnation: int, version: int, entries: list[tuple[S, Batch]]) -> Flight[S]:
+    def begin_request(
+        self, node_id: int, incarnation: int, version: int, entries: list[tuple[S, ProducerBatch]]
+    ) -> InFlightRequest[S]:
         """A request with these batches goes out."""
         self._flights += 1
-        return Flight(self._flights, node_id, incarnation, version, entries, sum(batch.size for _, batch in entries))
+        return InFlightRequest(
+            self._flights, node_id, incarnation, version, entries, sum(batch.size for _, batch in entries)
+        )
 
     def next_deadline(self) -> float | None:
         """When some partition's waiting is over."""
@@ -165,7 +169,7 @@ class Sender(Generic[S]):
                 first = node.heap[0][0]
         return first
 
-    def _rouse(self, node: _Node[S], now: float) -> None:
+    def _wake_due(self, node: _Node[S], now: float) -> None:
         """Move those whose time has come into the ring."""
         while node.heap and node.heap[0][0] <= now:
             at, _, partition = heapq.heappop(node.heap)
@@ -179,9 +183,11 @@ class Sender(Generic[S]):
             _ = heapq.heappop(node.heap)
 
 
-def match(
-    flight: Flight[S], outcomes: list[ProduceOutcome], key: Callable[[S, int], tuple[bytes | str, int]]
-) -> list[tuple[S, Batch, ProduceOutcome | None]]:
+def match_outcomes(
+    flight: InFlightRequest[S],
+    outcomes: list[PartitionProduceResponse],
+    key: Callable[[S, int], tuple[bytes | str, int]],
+) -> list[tuple[S, ProducerBatch, PartitionProduceResponse | None]]:
     """Each batch of a request with its part of the answer, by partition, never by position; None: it has none. `key` names
     a partition in an answer of a version: by topic id or name, and index."""
     found = {(outcome.topic_id or outcome.topic, outcome.index): outcome for outcome in outcomes}

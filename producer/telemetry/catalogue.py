@@ -7,7 +7,7 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
 
-class Level(IntEnum):
+class RecordingLevel(IntEnum):
     """From which `metrics.recording.level` on a metric is kept."""
 
     INFO = 0
@@ -27,76 +27,76 @@ class Stat(Enum):
     GAUGE = "now"
 
 
-class Group(NamedTuple):
+class MetricGroup(NamedTuple):
     """`tags` in the order in which they stand in a metric's name."""
 
     name: str
     tags: tuple[str, ...]
 
 
-class Metric(NamedTuple):
+class MetricTemplate(NamedTuple):
     """`unit`: of its figure; `scale`: what the sensor's values are multiplied with to have it."""
 
-    group: Group
+    group: MetricGroup
     name: str
     sensor: str
     stat: Stat
     unit: str
-    text: str
-    level: Level = Level.INFO
+    description: str
+    level: RecordingLevel = RecordingLevel.INFO
     scale: float = 1.0
 
 
-CLIENT: Final = Group("producer-metrics", ("client-id",))
-NODE: Final = Group("producer-node-metrics", ("client-id", "node-id"))
-TOPIC: Final = Group("producer-topic-metrics", ("client-id", "topic"))
-COUNTS: Final = Group("kafka-metrics-count", ("client-id",))
-OWN: Final = Group("penstock-producer-metrics", ("client-id",))
-PARTITION: Final = Group("penstock-producer-partition-metrics", ("client-id", "topic", "partition"))
+CLIENT: Final = MetricGroup("producer-metrics", ("client-id",))
+NODE: Final = MetricGroup("producer-node-metrics", ("client-id", "node-id"))
+TOPIC: Final = MetricGroup("producer-topic-metrics", ("client-id", "topic"))
+COUNTS: Final = MetricGroup("kafka-metrics-count", ("client-id",))
+OWN: Final = MetricGroup("penstock-producer-metrics", ("client-id",))
+PARTITION: Final = MetricGroup("penstock-producer-partition-metrics", ("client-id", "topic", "partition"))
 
 _NS: Final = 1e9
 
 
 def _meter(
-    group: Group,
+    group: MetricGroup,
     sensor: str,
     unit: str,
     text: str,
-    level: Level = Level.INFO,
+    level: RecordingLevel = RecordingLevel.INFO,
     stats: tuple[Stat, Stat] = (Stat.RATE, Stat.TOTAL),
-) -> tuple[Metric, Metric]:
+) -> tuple[MetricTemplate, MetricTemplate]:
     """A rate and the total that goes with it."""
     return (
-        Metric(group, f"{sensor}-rate", sensor, stats[0], f"{unit}/s", f"{text}, a second.", level),
-        Metric(group, f"{sensor}-total", sensor, stats[1], unit, f"{text}.", level),
+        MetricTemplate(group, f"{sensor}-rate", sensor, stats[0], f"{unit}/s", f"{text}, a second.", level),
+        MetricTemplate(group, f"{sensor}-total", sensor, stats[1], unit, f"{text}.", level),
     )
 
 
-def _events(group: Group, sensor: str, unit: str, text: str) -> tuple[Metric, Metric]:
+def _events(group: MetricGroup, sensor: str, unit: str, text: str) -> tuple[MetricTemplate, MetricTemplate]:
     """The same where it counts how often something was recorded, whatever its value."""
     return _meter(group, sensor, unit, text, stats=(Stat.FREQUENCY, Stat.COUNT))
 
 
-def _spread(group: Group, sensor: str, unit: str, text: str) -> tuple[Metric, Metric]:
+def _avg_and_max(group: MetricGroup, sensor: str, unit: str, text: str) -> tuple[MetricTemplate, MetricTemplate]:
     """Mean and maximum."""
     return (
-        Metric(group, f"{sensor}-avg", sensor, Stat.AVERAGE, unit, f"{text}: mean."),
-        Metric(group, f"{sensor}-max", sensor, Stat.LARGEST, unit, f"{text}: largest."),
+        MetricTemplate(group, f"{sensor}-avg", sensor, Stat.AVERAGE, unit, f"{text}: mean."),
+        MetricTemplate(group, f"{sensor}-max", sensor, Stat.LARGEST, unit, f"{text}: largest."),
     )
 
 
-def _gauge(group: Group, name: str, unit: str, text: str) -> Metric:
-    return Metric(group, name, name, Stat.GAUGE, unit, text)
+def _gauge(group: MetricGroup, name: str, unit: str, text: str) -> MetricTemplate:
+    return MetricTemplate(group, name, name, Stat.GAUGE, unit, text)
 
 
-def _spent(group: Group, sensor: str, text: str) -> Metric:
+def _time_spent(group: MetricGroup, sensor: str, text: str) -> MetricTemplate:
     """Time spent, which is recorded in seconds."""
-    return Metric(group, f"{sensor}-time-ns-total", sensor, Stat.TOTAL, "ns", text, scale=_NS)
+    return MetricTemplate(group, f"{sensor}-time-ns-total", sensor, Stat.TOTAL, "ns", text, scale=_NS)
 
 
 _SENDING: Final = (
-    *_spread(CLIENT, "batch-size", "bytes", "Batches as they were sent, compressed"),
-    Metric(
+    *_avg_and_max(CLIENT, "batch-size", "bytes", "Batches as they were sent, compressed"),
+    MetricTemplate(
         CLIENT,
         "compression-rate-avg",
         "compression",
@@ -104,11 +104,11 @@ _SENDING: Final = (
         "ratio",
         "Bytes of a batch's records as sent by those before compression: mean of the batches; 1 without compression.",
     ),
-    *_spread(CLIENT, "record-queue-time", "ms", "From a batch's first record to the request it left in"),
-    *_spread(CLIENT, "request-latency", "ms", "From a Produce request to its answer"),
-    *_spread(CLIENT, "produce-throttle-time", "ms", "Throttle that answers asked for, ApiVersions' too"),
+    *_avg_and_max(CLIENT, "record-queue-time", "ms", "From a batch's first record to the request it left in"),
+    *_avg_and_max(CLIENT, "request-latency", "ms", "From a Produce request to its answer"),
+    *_avg_and_max(CLIENT, "produce-throttle-time", "ms", "Throttle that answers asked for, ApiVersions' too"),
     *_meter(CLIENT, "record-send", "records", "Records sent; those sent again count again"),
-    Metric(
+    MetricTemplate(
         CLIENT,
         "records-per-request-avg",
         "record-send",
@@ -118,7 +118,7 @@ _SENDING: Final = (
     ),
     *_meter(CLIENT, "record-retry", "records", "Records of batches that are to be sent again"),
     *_meter(CLIENT, "record-error", "records", "Records that were taken and have failed"),
-    *_spread(CLIENT, "record-size", "bytes", "Largest record of a batch, before compression"),
+    *_avg_and_max(CLIENT, "record-size", "bytes", "Largest record of a batch, before compression"),
     _gauge(CLIENT, "requests-in-flight", "requests", "Requests without an answer."),
     _gauge(CLIENT, "metadata-age", "s", "Age of the newest Metadata answer; NaN before the first."),
     *_meter(CLIENT, "batch-split", "batches", "Batches cut up because a broker found them too large"),
@@ -127,7 +127,7 @@ _WAITING: Final = (
     _gauge(CLIENT, "waiting-threads", "threads", "Calls that wait for memory."),
     _gauge(CLIENT, "buffer-total-bytes", "bytes", "What records may take, `buffer.memory`."),
     _gauge(CLIENT, "buffer-available-bytes", "bytes", "What is left of it."),
-    Metric(
+    MetricTemplate(
         CLIENT,
         "bufferpool-wait-ratio",
         "bufferpool-wait",
@@ -135,26 +135,26 @@ _WAITING: Final = (
         "ratio",
         "Part of the time in which a call waited for memory; of several calls it adds up.",
     ),
-    _spent(CLIENT, "bufferpool-wait", "Time that calls waited for memory."),
+    _time_spent(CLIENT, "bufferpool-wait", "Time that calls waited for memory."),
     *_meter(CLIENT, "buffer-exhausted", "records", "Calls that were given no memory in time"),
-    _spent(CLIENT, "flush", "Time spent in `flush`."),
-    _spent(CLIENT, "metadata-wait", "Time that calls waited for a topic's metadata."),
-    _spent(CLIENT, "txn-init", "Time spent in `init_transactions`."),
-    _spent(CLIENT, "txn-begin", "Time spent in `begin_transaction`."),
-    _spent(CLIENT, "txn-send-offsets", "Time spent in `send_offsets_to_transaction`."),
-    _spent(CLIENT, "txn-commit", "Time spent in `commit_transaction`."),
-    _spent(CLIENT, "txn-abort", "Time spent in `abort_transaction`."),
+    _time_spent(CLIENT, "flush", "Time spent in `flush`."),
+    _time_spent(CLIENT, "metadata-wait", "Time that calls waited for a topic's metadata."),
+    _time_spent(CLIENT, "txn-init", "Time spent in `init_transactions`."),
+    _time_spent(CLIENT, "txn-begin", "Time spent in `begin_transaction`."),
+    _time_spent(CLIENT, "txn-send-offsets", "Time spent in `send_offsets_to_transaction`."),
+    _time_spent(CLIENT, "txn-commit", "Time spent in `commit_transaction`."),
+    _time_spent(CLIENT, "txn-abort", "Time spent in `abort_transaction`."),
 )
 
 
-def _traffic(group: Group, what: str) -> tuple[Metric, ...]:
+def _traffic(group: MetricGroup, what: str) -> tuple[MetricTemplate, ...]:
     """What is counted on connections."""
     return (
         *_meter(group, "outgoing-byte", "bytes", f"Bytes written{what}"),
         *_meter(group, "incoming-byte", "bytes", f"Bytes read{what}"),
         *_events(group, "request", "requests", f"Requests sent{what}"),
-        Metric(group, "request-size-avg", "request", Stat.AVERAGE, "bytes", f"Requests sent{what}: mean size."),
-        Metric(group, "request-size-max", "request", Stat.LARGEST, "bytes", f"Requests sent{what}: largest."),
+        MetricTemplate(group, "request-size-avg", "request", Stat.AVERAGE, "bytes", f"Requests sent{what}: mean size."),
+        MetricTemplate(group, "request-size-max", "request", Stat.LARGEST, "bytes", f"Requests sent{what}: largest."),
         *_events(group, "response", "responses", f"Answers read{what}"),
     )
 
@@ -174,21 +174,23 @@ _CONNECTIONS: Final = (
         "Times a connection has authenticated again, before its session was over",
     ),
     *_meter(CLIENT, "failed-reauthentication", "connections", "Times that was refused"),
-    *_spread(CLIENT, "reauthentication-latency", "ms", "How long authenticating again took"),
+    *_avg_and_max(CLIENT, "reauthentication-latency", "ms", "How long authenticating again took"),
 )
 _NODES: Final = (
     *_traffic(NODE, ", of one broker"),
-    *_spread(NODE, "request-latency", "ms", "From a Produce request to its answer, of one broker"),
+    *_avg_and_max(NODE, "request-latency", "ms", "From a Produce request to its answer, of one broker"),
 )
 _TOPICS: Final = (
     *_meter(TOPIC, "record-send", "records", "Records sent, of one topic"),
     *_meter(TOPIC, "byte", "bytes", "Bytes of batches sent, compressed, of one topic"),
-    Metric(TOPIC, "compression-rate", "compression", Stat.AVERAGE, "ratio", "As `compression-rate-avg`, of one topic."),
+    MetricTemplate(
+        TOPIC, "compression-rate", "compression", Stat.AVERAGE, "ratio", "As `compression-rate-avg`, of one topic."
+    ),
     *_meter(TOPIC, "record-retry", "records", "Records to be sent again, of one topic"),
     *_meter(TOPIC, "record-error", "records", "Records that have failed, of one topic"),
 )
 _OWN: Final = (
-    Metric(
+    MetricTemplate(
         OWN,
         "record-not-taken-total",
         "record-not-taken",
@@ -196,7 +198,7 @@ _OWN: Final = (
         "records",
         "Records that `send` did not take: no metadata or memory in time, too large, no such topic.",
     ),
-    Metric(
+    MetricTemplate(
         OWN,
         "record-unsure-total",
         "record-unsure",
@@ -204,7 +206,7 @@ _OWN: Final = (
         "records",
         "Of the failed records, those that may be in the log all the same.",
     ),
-    Metric(
+    MetricTemplate(
         OWN,
         "partition-alarm-total",
         "partition-alarm",
@@ -212,25 +214,27 @@ _OWN: Final = (
         "alarms",
         "Lines `partition_alarm` in the log: something about a partition that a person should know.",
     ),
-    Metric(OWN, "probe-total", "probe", Stat.TOTAL, "probes", "Times the end of a log was looked for after a refusal."),
+    MetricTemplate(
+        OWN, "probe-total", "probe", Stat.TOTAL, "probes", "Times the end of a log was looked for after a refusal."
+    ),
 )
 _PARTITIONS: Final = (
-    *_meter(PARTITION, "record-send", "records", "Records sent, of one partition", Level.DEBUG),
-    *_meter(PARTITION, "byte", "bytes", "Bytes of batches sent, compressed, of one partition", Level.DEBUG),
+    *_meter(PARTITION, "record-send", "records", "Records sent, of one partition", RecordingLevel.DEBUG),
+    *_meter(PARTITION, "byte", "bytes", "Bytes of batches sent, compressed, of one partition", RecordingLevel.DEBUG),
 )
 
-METRICS: Final[tuple[Metric, ...]] = (
+METRICS: Final[tuple[MetricTemplate, ...]] = (
     *_SENDING,
     *_WAITING,
     *_CONNECTIONS,
     *_NODES,
     *_TOPICS,
-    Metric(COUNTS, "count", "count", Stat.GAUGE, "metrics", "Metrics there are, this one too."),
+    MetricTemplate(COUNTS, "count", "count", Stat.GAUGE, "metrics", "Metrics there are, this one too."),
     *_OWN,
     *_PARTITIONS,
 )
 
-DROPPED: Final = (
+OMITTED_KAFKA_METRICS: Final = (
     ("select-rate, select-total", "there is no selector: one thread waits for connections, files and timers alike."),
     (
         "io-wait-time-ns-avg, io-wait-time-ns-total, io-wait-ratio",

@@ -2,18 +2,18 @@
 
 from typing import Final
 
-from .catalogue import Metric, Stat
+from .catalogue import MetricTemplate, Stat
 
 _BASE: Final = {"ms": ("seconds", 1e-3), "s": ("seconds", 1.0), "ns": ("seconds", 1e-9), "bytes": ("bytes", 1.0)}
 """Base unit of a metric's unit, and what its figures are multiplied with; others have no unit in their name."""
 
 
-def is_counter(metric: Metric) -> bool:
+def is_counter(metric: MetricTemplate) -> bool:
     """It only ever grows."""
     return metric.stat in (Stat.TOTAL, Stat.COUNT)
 
 
-def prometheus_name(metric: Metric) -> str | None:
+def prometheus_name(metric: MetricTemplate) -> str | None:
     """The name; None: it is left out, because queries make rates of totals."""
     if metric.stat in (Stat.RATE, Stat.FREQUENCY) and metric.unit != "ratio":
         return None
@@ -29,12 +29,12 @@ def prometheus_name(metric: Metric) -> str | None:
     return "_".join(["penstock", *group.split("-"), *noun, *([unit] if unit else []), *tail])
 
 
-def base_scale(metric: Metric) -> float:
+def base_scale(metric: MetricTemplate) -> float:
     """What a figure is multiplied with for the base unit."""
     return _BASE.get(metric.unit, ("", 1.0))[1]
 
 
-def otlp_name(metric: Metric) -> str:
+def otlp_name(metric: MetricTemplate) -> str:
     """The name in telemetry (KIP-714)."""
     group = metric.group.name.replace("-", ".").replace(".metrics", "")
     return f"org.apache.kafka.{group}.{metric.name.replace('-', '.')}"

@@ -11,38 +11,38 @@ from typing import Final, NamedTuple
 
 from ...config.direct import DirectSettings
 from ...runtime.clock import monotonic
-from ..accumulator.batch import Batch
+from ..accumulator.batch import ProducerBatch
 from ..accumulator.buffer_pool import BufferPool
-from ..delivery.outcomes import Failed, Kind
+from ..delivery.outcomes import DeliveryFailureKind, Failed
 from ..records.batch_builder import HEADER_BYTES
-from ..sender.idempotent import Lease
-from .catalogue import CLIENT, NODE, OWN, PARTITION, TOPIC, Level
+from ..sender.idempotent import IdempotentPartition
+from .catalogue import CLIENT, NODE, OWN, PARTITION, TOPIC, RecordingLevel
 from .sensors import Sensors
-from .windows import Sampled, Windows
+from .windows import SampledSensor, SampleWindows
 
 _MS: Final = 1000.0
 
 
 class _Topic(NamedTuple):
-    sent: Sampled
-    nbytes: Sampled
-    compression: Sampled
-    retried: Sampled
-    failed: Sampled
+    sent: SampledSensor
+    nbytes: SampledSensor
+    compression: SampledSensor
+    retried: SampledSensor
+    failed: SampledSensor
 
 
 class _Partition(NamedTuple):
-    sent: Sampled
-    nbytes: Sampled
+    sent: SampledSensor
+    nbytes: SampledSensor
 
 
-class Meters:
+class ProducerMetrics:
     """One producer's. What the sender thread tells is recorded by it alone; what callers tell, under a lock."""
 
     def __init__(self, settings: DirectSettings, pool: BufferPool | None, *, now: float) -> None:
         """`pool`: the records' memory; None: nobody waits for any."""
-        windows = Windows(max(settings.metrics_sample_window_ms, 1) / _MS, settings.metrics_num_samples)
-        level = Level[settings.metrics_recording_level]
+        windows = SampleWindows(max(settings.metrics_sample_window_ms, 1) / _MS, settings.metrics_num_samples)
+        level = RecordingLevel[settings.metrics_recording_level]
         self.sensors: Final = Sensors(settings.client_id, windows, level, now=now)
         client = self.sensors.of(CLIENT, now=now)
         own = self.sensors.of(OWN, now=now)
@@ -51,13 +51,13 @@ class Meters:
         self._client: Final = client
         self._topics: Final[dict[str, _Topic]] = {}
         self._partitions: Final[dict[tuple[str, int], _Partition]] = {}
-        self._by_partition: Final = level >= Level.DEBUG
-        self._latencies: Final[dict[int, Sampled]] = {}
+        self._by_partition: Final = level >= RecordingLevel.DEBUG
+        self._latencies: Final[dict[int, SampledSensor]] = {}
         self._pool: Final = pool
         self._waited_s = 0.0
-        self._callers: Final = threading.Lock()
+        self._callers_lock: Final = threading.Lock()
         if pool is not None:
-            self.sensors.gauge("waiting-threads", lambda _now: float(pool.waiting))
+            self.sensors.gauge("waiting-threads", lambda _now: float(pool.queued))
             self.sensors.gauge("buffer-total-bytes", lambda _now: float(pool.total_bytes))
             self.sensors.gauge("buffer-available-bytes", lambda _now: float(pool.available_bytes))
         self._size: Final = client["batch-size"]
@@ -69,8 +69,8 @@ class Meters:
         self._retried: Final = client["record-retry"]
         self._failed: Final = client["record-error"]
         self._split: Final = client["batch-split"]
-        self._not_taken: Final = own["record-not-taken"]
-        self._unsure: Final = own["record-unsure"]
+        self._rejected: Final = own["record-not-taken"]
+        self._may_be_written: Final = own["record-unsure"]
         self._alarms: Final = own["partition-alarm"]
         self._probes: Final = own["probe"]
         self._memory_wait: Final = client["bufferpool-wait"]
@@ -80,7 +80,7 @@ class Meters:
 
     # --- the sender thread -------------------------------------------------------------------------------------------
 
-    def departed(self, entries: Iterable[tuple[Lease, Batch]], now: float) -> None:
+    def request_sent(self, entries: Iterable[tuple[IdempotentPartition, ProducerBatch]], now: float) -> None:
         """A Produce request was made. What is sent again counts again (MTR-1)."""
         records = 0
         for lease, batch in entries:
@@ -101,7 +101,7 @@ class Meters:
                 partition.nbytes.add(size, now)
         self._records.add(records, now)
 
-    def answered(self, node: int, latency_s: float, now: float) -> None:
+    def request_answered(self, node: int, latency_s: float, now: float) -> None:
         """A Produce request was answered."""
         self._latency.add(latency_s * _MS, now)
         latency = self._latencies.get(node)
@@ -109,23 +109,23 @@ class Meters:
             latency = self._latencies[node] = self.sensors.of(NODE, f"node-{node}", now=now)["request-latency"]
         latency.add(latency_s * _MS, now)
 
-    def retried(self, topic: str, records: int, now: float) -> None:
+    def batch_retried(self, topic: str, records: int, now: float) -> None:
         """A batch of so many records is to be sent again."""
         self._retried.add(records, now)
         self._topic(topic, now).retried.add(records, now)
 
-    def failed(self, topic: str, failed: Failed, now: float) -> None:
+    def records_failed(self, topic: str, failed: Failed, now: float) -> None:
         """Records that were taken have failed."""
         self._failed.add(failed.count, now)
         self._topic(topic, now).failed.add(failed.count, now)
-        if failed.failure.kind is Kind.MAY_BE_WRITTEN:
-            self._unsure.add(failed.count, now)
+        if failed.failure.kind is DeliveryFailureKind.MAY_BE_WRITTEN:
+            self._may_be_written.add(failed.count, now)
 
-    def alarmed(self, now: float) -> None:
+    def partition_alarm_logged(self, now: float) -> None:
         """A `partition_alarm` went to the log."""
         self._alarms.add(1, now)
 
-    def follow(self, counters: Mapping[str, int], now: float) -> None:
+    def update_counters(self, counters: Mapping[str, int], now: float) -> None:
         """What the lease table and the records' memory have counted is looked at in every round."""
         pool = self._pool
         if pool is not None and pool.waited_s != self._waited_s:
@@ -158,41 +158,41 @@ class Meters:
 
     # --- callers -----------------------------------------------------------------------------------------------------
 
-    def not_taken(self, records: int, now: float) -> None:
+    def record_rejected(self, records: int, now: float) -> None:
         """`send` did not take them."""
-        with self._callers:
-            self._not_taken.add(records, now)
+        with self._callers_lock:
+            self._rejected.add(records, now)
 
     def waited_for_metadata(self, seconds: float, now: float) -> None:
         """A caller's wait is over, well or not."""
-        with self._callers:
+        with self._callers_lock:
             self._metadata_wait.add(seconds, now)
 
     def flushed(self, seconds: float, now: float) -> None:
         """A flush is over, well or not."""
-        with self._callers:
+        with self._callers_lock:
             self._flush.add(seconds, now)
 
     @contextmanager
-    def timing(self, call: str) -> Generator[None]:
+    def time_transaction_call(self, call: str) -> Generator[None]:
         """Around a call of a transaction, whatever comes of it."""
         began = monotonic()
         try:
             yield
         finally:
             now = monotonic()
-            self.transacted(call, now - began, now)
+            self.transaction_call_finished(call, now - began, now)
 
-    def transacted(self, call: str, seconds: float, now: float) -> None:
+    def transaction_call_finished(self, call: str, seconds: float, now: float) -> None:
         """A call of a transaction is over: `init`, `begin`, `send-offsets`, `commit` or `abort`."""
-        with self._callers:
+        with self._callers_lock:
             self._client[f"txn-{call}"].add(seconds, now)
 
 
 class NodeTraffic:
     """As `core.traffic.Traffic`: counts for one node and for all of them."""
 
-    def __init__(self, client: dict[str, Sampled], node: dict[str, Sampled] | None) -> None:
+    def __init__(self, client: dict[str, SampledSensor], node: dict[str, SampledSensor] | None) -> None:
         self._client: Final = client
         sides = (client,) if node is None else (client, node)
         self._requests: Final = [side["request"] for side in sides]
@@ -231,9 +231,9 @@ class NodeTraffic:
     def authenticated(self, now: float) -> None:
         self._client["successful-authentication"].add(1, now)
 
-    def authenticated_again(self, took_s: float, now: float) -> None:
+    def reauthenticated(self, took_s: float, now: float) -> None:
         self._client["successful-reauthentication"].add(1, now)
         self._client["reauthentication-latency"].add(took_s * _MS, now)
 
-    def refused(self, now: float, *, again: bool) -> None:
+    def authentication_failed(self, now: float, *, again: bool) -> None:
         self._client["failed-reauthentication" if again else "failed-authentication"].add(1, now)

@@ -20,36 +20,36 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from ...api.metrics import MetricName
 from .exported_names import is_counter, otlp_name
-from .sensors import Figure
-from .subscription import Told
+from .sensors import MetricValue
+from .subscription import ReportedTotals
 
 _NS: Final = 1_000_000_000
-_UNTOLD: Final = frozenset({"client-id"})
+_OMITTED_TAGS: Final = frozenset({"client-id"})
 """The broker knows it from the request."""
 
 
-class Moment(NamedTuple):
+class ExportTime(NamedTuple):
     """Now, on the clock of the figures (seconds) and for people (ns since 1970)."""
 
     now: float
     wall_ns: int
 
 
-class Encoded(NamedTuple):
+class EncodedMetrics(NamedTuple):
     """`MetricsData` in bytes, how many metrics are in it, and what the next increments are counted from."""
 
     data: bytes
     metrics: int
-    told: Told
+    reported: ReportedTotals
 
 
 def encode(
-    figures: Sequence[Figure],
+    figures: Sequence[MetricValue],
     wants: Callable[[str], bool],
     attributes: Mapping[str, str],
-    at: Moment,
-    since: Told | None,
-) -> Encoded:
+    at: ExportTime,
+    since: ReportedTotals | None,
+) -> EncodedMetrics:
     """The figures whose names are wanted. `since`: totals are told as increments since then; None: as they are."""
     metrics: dict[str, Metric] = {}
     totals: dict[MetricName, float] = {}
@@ -69,18 +69,18 @@ def encode(
     resource = Resource(attributes=[_pair(key, value) for key, value in attributes.items()])
     scoped = ScopeMetrics(metrics=list(metrics.values()))
     data = MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scoped])])
-    return Encoded(data.SerializeToString(), len(metrics), Told(totals, at.wall_ns))
+    return EncodedMetrics(data.SerializeToString(), len(metrics), ReportedTotals(totals, at.wall_ns))
 
 
-def _empty(name: str, figure: Figure, *, delta: bool) -> Metric:
+def _empty(name: str, figure: MetricValue, *, delta: bool) -> Metric:
     if is_counter(figure.metric):
         kind = AGGREGATION_TEMPORALITY_DELTA if delta else AGGREGATION_TEMPORALITY_CUMULATIVE
         return Metric(name=name, sum=Sum(aggregation_temporality=kind, is_monotonic=True))
     return Metric(name=name, gauge=Gauge())
 
 
-def _increment(figure: Figure, at: Moment, since: Told | None) -> NumberDataPoint:
-    began_ns = at.wall_ns - round((at.now - figure.began) * _NS)
+def _increment(figure: MetricValue, at: ExportTime, since: ReportedTotals | None) -> NumberDataPoint:
+    began_ns = at.wall_ns - round((at.now - figure.sensor_created_at) * _NS)
     value = figure.value
     if since is not None and figure.name in since.totals:
         value -= since.totals[figure.name]
@@ -91,7 +91,7 @@ def _increment(figure: Figure, at: Moment, since: Told | None) -> NumberDataPoin
 
 
 def _tags(name: MetricName) -> list[KeyValue]:
-    return [_pair(tag.replace("-", "_"), value) for tag, value in name.tags if tag not in _UNTOLD]
+    return [_pair(tag.replace("-", "_"), value) for tag, value in name.tags if tag not in _OMITTED_TAGS]
 
 
 def _pair(key: str, value: str) -> KeyValue:

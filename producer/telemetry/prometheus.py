@@ -9,13 +9,13 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector as _Collector
 
 from .exported_names import base_scale, is_counter, prometheus_name
-from .sensors import Figure
+from .sensors import MetricValue
 
 
-class Producer(Protocol):
+class MeteredProducer(Protocol):
     """`DirectProducer` or `AsyncDirectProducer`."""
 
-    def figures(self) -> list[Figure]: ...
+    def metric_values(self) -> list[MetricValue]: ...
 
 
 class Collector(_Collector):
@@ -24,13 +24,13 @@ class Collector(_Collector):
     Names are those of the column *Prometheus* in docs/reference/producer-metrics.md. Rates are left out, and so is what is NaN.
     """
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: MeteredProducer) -> None:
         self._producer: Final = producer
 
     def collect(self) -> Iterator[Family]:
         """Every family, as of now."""
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        for figure in self._producer.figures():
+        for figure in self._producer.metric_values():
             name = prometheus_name(figure.metric)
             if name is not None and not math.isnan(figure.value):
                 family = families.get(name)
@@ -41,7 +41,7 @@ class Collector(_Collector):
         yield from families.values()
 
 
-def _family(name: str, figure: Figure) -> CounterMetricFamily | GaugeMetricFamily:
+def _family(name: str, figure: MetricValue) -> CounterMetricFamily | GaugeMetricFamily:
     kind = CounterMetricFamily if is_counter(figure.metric) else GaugeMetricFamily
     labels = [tag.replace("-", "_") for tag in figure.metric.group.tags]
-    return kind(name.removesuffix("_total"), figure.metric.text, labels=labels)
+    return kind(name.removesuffix("_total"), figure.metric.description, labels=labels)

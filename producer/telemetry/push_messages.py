@@ -9,7 +9,7 @@ from typing import Final
 
 from ..protocol.framing import StreamError
 from ..protocol.produce_request import uvarint
-from .subscription import ZERO_ID, Subscription
+from .subscription import ZERO_ID, TelemetrySubscription
 
 SUBSCRIPTIONS_KEY: Final = 71
 PUSH_KEY: Final = 72
@@ -24,7 +24,7 @@ _ANSWER_HEAD: Final = struct.Struct(">ih")
 _LIMITS: Final = struct.Struct(">ii?")
 
 
-class _Reader:
+class _TelemetryResponseReader:
     """Walks over an answer."""
 
     def __init__(self, data: bytes) -> None:
@@ -72,7 +72,7 @@ def frame_subscriptions(correlation_id: int, client_id: str, instance_id: bytes)
 def frame_push(
     correlation_id: int,
     client_id: str,
-    subscription: Subscription,
+    subscription: TelemetrySubscription,
     *,
     terminating: bool,
     codec: int,
@@ -89,14 +89,14 @@ def _framed(key: int, correlation_id: int, client_id: str, body: bytes) -> bytes
     return _INT32.pack(len(head) + len(body)) + head + body
 
 
-def read_subscriptions(answer: bytes) -> tuple[int, int, Subscription]:
+def read_subscriptions(answer: bytes) -> tuple[int, int, TelemetrySubscription]:
     """Throttle in ms, error code, and what the broker subscribes to.
 
     Raises:
         StreamError: the bytes are no such answer.
     """
     try:
-        reader = _Reader(answer)
+        reader = _TelemetryResponseReader(answer)
         reader.skip_tags()
         throttle_ms, code = reader.unpack(_ANSWER_HEAD)
         instance_id = reader.take(len(ZERO_ID))
@@ -107,7 +107,7 @@ def read_subscriptions(answer: bytes) -> tuple[int, int, Subscription]:
         reader.skip_tags()
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise StreamError(f"{len(answer)} bytes are no answer to GetTelemetrySubscriptions: {error}") from error
-    told = Subscription(instance_id, subscription_id, codecs, interval_ms, bytes_max, bool(delta), requested)
+    told = TelemetrySubscription(instance_id, subscription_id, codecs, interval_ms, bytes_max, bool(delta), requested)
     return throttle_ms, code, told
 
 
@@ -118,7 +118,7 @@ def read_push(answer: bytes) -> tuple[int, int]:
         StreamError: the bytes are no such answer.
     """
     try:
-        reader = _Reader(answer)
+        reader = _TelemetryResponseReader(answer)
         reader.skip_tags()
         throttle_ms, code = reader.unpack(_ANSWER_HEAD)
         reader.skip_tags()

@@ -1,6 +1,6 @@
 """The reference page of the direct producer's metrics, made from their declarations."""
 
-from .catalogue import BY_GROUP, DROPPED
+from .catalogue import BY_GROUP, OMITTED_KAFKA_METRICS
 from .exported_names import otlp_name, prometheus_name
 
 _HEAD = """\
@@ -29,10 +29,10 @@ def page() -> str:
         for metric in metrics:
             shown = prometheus_name(metric)
             lines.append(
-                f"| `{metric.name}` | {metric.unit} | {metric.level.name} | {metric.text} "
+                f"| `{metric.name}` | {metric.unit} | {metric.level.name} | {metric.description} "
                 f"| {'-' if shown is None else f'`{shown}`'} | `{otlp_name(metric)}` |"
             )
         lines.append("")
     lines += ["## What is not kept\n", "| Kafka's name | why |", "|---|---|"]
-    lines += [f"| {names} | {why} |" for names, why in DROPPED]
+    lines += [f"| {names} | {why} |" for names, why in OMITTED_KAFKA_METRICS]
     return "\n".join(lines) + "\n"

@@ -5,44 +5,44 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, assert_never
 
 from ...api.metrics import MetricName
-from .catalogue import BY_GROUP, CLIENT, COUNTS, GAUGES, OWN, SENSORS, Group, Level, Metric, Stat
-from .windows import Sampled, Windows
+from .catalogue import BY_GROUP, CLIENT, COUNTS, GAUGES, OWN, SENSORS, MetricGroup, MetricTemplate, RecordingLevel, Stat
+from .windows import SampledSensor, SampleWindows
 
 _ALWAYS: Final = (CLIENT, COUNTS, OWN)
 """Groups without tags of their own: they are there from the start."""
 
 
-class Figure(NamedTuple):
-    """A metric's figure. `began`: when its sensor was made, in seconds of the clock."""
+class MetricValue(NamedTuple):
+    """A metric's figure. `sensor_created_at`: when its sensor was made, in seconds of the clock."""
 
-    metric: Metric
+    metric: MetricTemplate
     name: MetricName
     value: float
-    began: float
+    sensor_created_at: float
 
 
 class Sensors:
     """The sensors of one producer. They are made on first use; what is not declared cannot be recorded."""
 
-    def __init__(self, client_id: str, windows: Windows, level: Level, *, now: float) -> None:
+    def __init__(self, client_id: str, windows: SampleWindows, level: RecordingLevel, *, now: float) -> None:
         self.level: Final = level
         self._client_id: Final = client_id
         self._windows: Final = windows
-        self._sampled: Final[dict[tuple[Group, tuple[str, ...]], dict[str, Sampled]]] = {}
-        self._began: Final[dict[tuple[Group, tuple[str, ...]], float]] = {}
+        self._sampled: Final[dict[tuple[MetricGroup, tuple[str, ...]], dict[str, SampledSensor]]] = {}
+        self._began: Final[dict[tuple[MetricGroup, tuple[str, ...]], float]] = {}
         self._gauges: Final[dict[str, Callable[[float], float]]] = {"count": lambda _now: float(self._count())}
         for group in _ALWAYS:
             self._open(group, (), now)
 
-    def of(self, group: Group, *tags: str, now: float) -> dict[str, Sampled]:
+    def of(self, group: MetricGroup, *tags: str, now: float) -> dict[str, SampledSensor]:
         """The sensors of a group under these values of its tags behind `client-id`."""
         key = (group, tags)
         return self._sampled[key] if key in self._sampled else self._open(group, tags, now)
 
-    def _open(self, group: Group, tags: tuple[str, ...], now: float) -> dict[str, Sampled]:
+    def _open(self, group: MetricGroup, tags: tuple[str, ...], now: float) -> dict[str, SampledSensor]:
         assert len(tags) == len(group.tags) - 1, f"{group.name} has the tags {group.tags}"
         names = {metric.sensor for metric in BY_GROUP[group] if metric.level <= self.level}
-        made = {name: Sampled(self._windows) for name in sorted(names) if (group, name) in SENSORS}
+        made = {name: SampledSensor(self._windows) for name in sorted(names) if (group, name) in SENSORS}
         self._began[group, tags] = now
         self._sampled[group, tags] = made
         return made
@@ -52,29 +52,29 @@ class Sensors:
         assert (CLIENT, name) in GAUGES, f"no gauge {name} is declared"
         self._gauges[name] = read
 
-    def figures(self, now: float) -> list[Figure]:
+    def metric_values(self, now: float) -> list[MetricValue]:
         """Every metric there is, as of now. Any thread may ask."""
-        found: list[Figure] = []
+        found: list[MetricValue] = []
         for (group, tags), sampled in list(self._sampled.items()):
             named = tuple(zip(group.tags, (self._client_id, *tags), strict=True))
             began = self._began[group, tags]
             for metric in BY_GROUP[group]:
                 if metric.level <= self.level:
                     value = self._value(metric, sampled, now)
-                    found.append(Figure(metric, MetricName(group.name, metric.name, named), value, began))
+                    found.append(MetricValue(metric, MetricName(group.name, metric.name, named), value, began))
         return found
 
     def _count(self) -> int:
         return sum(metric.level <= self.level for group, _ in list(self._sampled) for metric in BY_GROUP[group])
 
-    def _value(self, metric: Metric, sampled: dict[str, Sampled], now: float) -> float:
+    def _value(self, metric: MetricTemplate, sampled: dict[str, SampledSensor], now: float) -> float:
         if metric.stat is Stat.GAUGE:
             read = self._gauges.get(metric.sensor)
             return math.nan if read is None else read(now)
-        return _looked_at(metric.stat, sampled[metric.sensor], now) * metric.scale
+        return _aggregate(metric.stat, sampled[metric.sensor], now) * metric.scale
 
 
-def _looked_at(stat: Stat, sensor: Sampled, now: float) -> float:
+def _aggregate(stat: Stat, sensor: SampledSensor, now: float) -> float:
     match stat:
         case Stat.AVERAGE:
             return sensor.average(now)

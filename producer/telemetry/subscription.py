@@ -1,7 +1,7 @@
 """What brokers want to know of their clients, and when they are told: the course of KIP-714, as decisions.
 
 A broker names what it subscribes to and how often; pushes follow, and a last one at the end. No connection here and no metric:
-`next_ask` says what to send, answers and losses come back. `now` is CLOCK_MONOTONIC seconds, `chance` lies in [0, 1).
+`next_request` says what to send, answers and losses come back. `now` is CLOCK_MONOTONIC seconds, `chance` lies in [0, 1).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ _INTERVAL_MS: Final = 300_000
 _INTERVAL_MIN_MS: Final = 100
 """Brokers allow no shorter one; a push takes some of the time that records are sent in."""
 _ALL: Final = "*"
-_AGAIN: Final = Backoff(1.0, 60.0)
+_RETRY_BACKOFF: Final = Backoff(1.0, 60.0)
 _INVALID_REQUEST: Final = 42
 _UNSUPPORTED_COMPRESSION_TYPE: Final = 76
 _INVALID_RECORD: Final = 87
@@ -29,7 +29,7 @@ _UNKNOWN_SUBSCRIPTION_ID: Final = 117
 _TELEMETRY_TOO_LARGE: Final = 118
 
 
-class State(Enum):
+class ClientTelemetryState(Enum):
     """Where the exchange stands."""
 
     SUBSCRIPTION_NEEDED = auto()
@@ -41,22 +41,39 @@ class State(Enum):
     TERMINATED = auto()
 
 
-NEXT: Final[dict[State, frozenset[State]]] = {
-    State.SUBSCRIPTION_NEEDED: frozenset({State.SUBSCRIPTION_IN_PROGRESS, State.TERMINATED}),
-    # Back to itself in a way where the broker wants no metric: it is asked again after its interval.
-    State.SUBSCRIPTION_IN_PROGRESS: frozenset({State.PUSH_NEEDED, State.SUBSCRIPTION_NEEDED, State.TERMINATED}),
-    State.PUSH_NEEDED: frozenset({State.PUSH_IN_PROGRESS, State.TERMINATING_PUSH_NEEDED, State.TERMINATED}),
-    State.PUSH_IN_PROGRESS: frozenset(
-        {State.PUSH_NEEDED, State.SUBSCRIPTION_NEEDED, State.TERMINATING_PUSH_NEEDED, State.TERMINATED}
+TRANSITIONS: Final[dict[ClientTelemetryState, frozenset[ClientTelemetryState]]] = {
+    ClientTelemetryState.SUBSCRIPTION_NEEDED: frozenset(
+        {ClientTelemetryState.SUBSCRIPTION_IN_PROGRESS, ClientTelemetryState.TERMINATED}
     ),
-    State.TERMINATING_PUSH_NEEDED: frozenset({State.TERMINATING_PUSH_IN_PROGRESS, State.TERMINATED}),
-    State.TERMINATING_PUSH_IN_PROGRESS: frozenset({State.TERMINATED}),
+    # Back to itself in a way where the broker wants no metric: it is asked again after its interval.
+    ClientTelemetryState.SUBSCRIPTION_IN_PROGRESS: frozenset(
+        {ClientTelemetryState.PUSH_NEEDED, ClientTelemetryState.SUBSCRIPTION_NEEDED, ClientTelemetryState.TERMINATED}
+    ),
+    ClientTelemetryState.PUSH_NEEDED: frozenset(
+        {
+            ClientTelemetryState.PUSH_IN_PROGRESS,
+            ClientTelemetryState.TERMINATING_PUSH_NEEDED,
+            ClientTelemetryState.TERMINATED,
+        }
+    ),
+    ClientTelemetryState.PUSH_IN_PROGRESS: frozenset(
+        {
+            ClientTelemetryState.PUSH_NEEDED,
+            ClientTelemetryState.SUBSCRIPTION_NEEDED,
+            ClientTelemetryState.TERMINATING_PUSH_NEEDED,
+            ClientTelemetryState.TERMINATED,
+        }
+    ),
+    ClientTelemetryState.TERMINATING_PUSH_NEEDED: frozenset(
+        {ClientTelemetryState.TERMINATING_PUSH_IN_PROGRESS, ClientTelemetryState.TERMINATED}
+    ),
+    ClientTelemetryState.TERMINATING_PUSH_IN_PROGRESS: frozenset({ClientTelemetryState.TERMINATED}),
     # The producer closes, or brokers have refused for good.
-    State.TERMINATED: frozenset(),
+    ClientTelemetryState.TERMINATED: frozenset(),
 }
 
 
-class Subscription(NamedTuple):
+class TelemetrySubscription(NamedTuple):
     """What a broker answers to a question for a subscription."""
 
     client_instance_id: bytes
@@ -66,69 +83,80 @@ class Subscription(NamedTuple):
     push_interval_ms: int
     bytes_max: int
     """Of a push, compressed."""
-    delta: bool
+    delta_temporality: bool
     """Sums are to be told as increments, not since the start."""
-    requested: tuple[str, ...]
+    requested_metrics: tuple[str, ...]
     """Prefixes of the names of metrics."""
 
 
-class Told(NamedTuple):
+class ReportedTotals(NamedTuple):
     """Totals of an earlier push, and when that was (ns since 1970): increments are counted from there."""
 
     totals: Mapping[MetricName, float]
     at_ns: int
 
 
-class AskSubscription(NamedTuple):
+class GetTelemetrySubscriptions(NamedTuple):
     """GetTelemetrySubscriptions."""
 
     client_instance_id: bytes
 
 
-class Push(NamedTuple):
+class PushTelemetry(NamedTuple):
     """PushTelemetry, with the metrics that `wants` selects, compressed by `codec`."""
 
-    subscription: Subscription
+    subscription: TelemetrySubscription
     codec: Codec
     terminating: bool
 
 
-class Telemetry:
+class TelemetryExchange:
     """One producer's exchange. At most one request is on its way, but for the last push, which waits for nothing."""
 
     def __init__(self, *, now: float) -> None:
-        self.state = State.SUBSCRIPTION_NEEDED
-        self.subscription: Subscription | None = None
-        self.reason = ""
+        self.state = ClientTelemetryState.SUBSCRIPTION_NEEDED
+        self.subscription: TelemetrySubscription | None = None
+        self.termination_reason = ""
         """Why brokers are told nothing any more, if they are the reason."""
-        self._at = now
+        self._next_request_at = now
         self._failures = 0
         self._refused_codecs: set[Codec] = set()
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def is_due(self, now: float) -> bool:
-        """`next_ask` has something to send, so a connection is wanted."""
-        due = self.state in (State.SUBSCRIPTION_NEEDED, State.PUSH_NEEDED) and now >= self._at
-        return due or self.state is State.TERMINATING_PUSH_NEEDED
+        """`next_request` has something to send, so a connection is wanted."""
+        due = (
+            self.state in (ClientTelemetryState.SUBSCRIPTION_NEEDED, ClientTelemetryState.PUSH_NEEDED)
+            and now >= self._next_request_at
+        )
+        return due or self.state is ClientTelemetryState.TERMINATING_PUSH_NEEDED
 
     def next_deadline(self) -> float | None:
         """When something is due; None: not before an answer."""
-        return self._at if self.state in (State.SUBSCRIPTION_NEEDED, State.PUSH_NEEDED) else None
+        return (
+            self._next_request_at
+            if self.state in (ClientTelemetryState.SUBSCRIPTION_NEEDED, ClientTelemetryState.PUSH_NEEDED)
+            else None
+        )
 
-    def next_ask(self, now: float) -> AskSubscription | Push | None:
+    def next_request(self, now: float) -> GetTelemetrySubscriptions | PushTelemetry | None:
         """What is sent now; None: nothing."""
         if not self.is_due(now):
             return None
-        if self.state is State.SUBSCRIPTION_NEEDED:
-            self._move(State.SUBSCRIPTION_IN_PROGRESS)
-            return AskSubscription(ZERO_ID if self.subscription is None else self.subscription.client_instance_id)
+        if self.state is ClientTelemetryState.SUBSCRIPTION_NEEDED:
+            self._transition(ClientTelemetryState.SUBSCRIPTION_IN_PROGRESS)
+            return GetTelemetrySubscriptions(
+                ZERO_ID if self.subscription is None else self.subscription.client_instance_id
+            )
         assert self.subscription is not None, "a push without a subscription"
-        terminating = self.state is State.TERMINATING_PUSH_NEEDED
-        self._move(State.TERMINATING_PUSH_IN_PROGRESS if terminating else State.PUSH_IN_PROGRESS)
-        return Push(self.subscription, self._codec(self.subscription), terminating)
+        terminating = self.state is ClientTelemetryState.TERMINATING_PUSH_NEEDED
+        self._transition(
+            ClientTelemetryState.TERMINATING_PUSH_IN_PROGRESS if terminating else ClientTelemetryState.PUSH_IN_PROGRESS
+        )
+        return PushTelemetry(self.subscription, self._codec(self.subscription), terminating)
 
-    def _codec(self, subscription: Subscription) -> Codec:
+    def _codec(self, subscription: TelemetrySubscription) -> Codec:
         """The first one that the broker takes and that it has not refused all the same."""
         for number in subscription.accepted_codecs:
             for codec, own in ATTRIBUTES.items():
@@ -138,16 +166,16 @@ class Telemetry:
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
-    def subscribed(self, code: int, told: Subscription, now: float, chance: float) -> None:
+    def subscribed(self, code: int, told: TelemetrySubscription, now: float, chance: float) -> None:
         """The broker answered the question for a subscription."""
-        if self.state is not State.SUBSCRIPTION_IN_PROGRESS:
+        if self.state is not ClientTelemetryState.SUBSCRIPTION_IN_PROGRESS:
             return
         if code in (_UNKNOWN_SUBSCRIPTION_ID, _UNSUPPORTED_COMPRESSION_TYPE):
             # Nothing of the kind was asked: at once again, it might be answered so for ever.
             self.failed(now, chance)
             return
         if code != NONE:
-            self._refused(code, now)
+            self._request_failed(code, now)
             return
         if told.client_instance_id == ZERO_ID:
             self.failed(now, chance)
@@ -155,100 +183,105 @@ class Telemetry:
         self._failures = 0
         interval_ms = max(told.push_interval_ms, _INTERVAL_MIN_MS) if told.push_interval_ms > 0 else _INTERVAL_MS
         self.subscription = told._replace(push_interval_ms=interval_ms)
-        if told.requested:
+        if told.requested_metrics:
             # Clients that were started together are not to push together.
-            self._at = now + (0.5 + chance) * interval_ms / 1000
-            self._move(State.PUSH_NEEDED)
+            self._next_request_at = now + (0.5 + chance) * interval_ms / 1000
+            self._transition(ClientTelemetryState.PUSH_NEEDED)
         else:
-            self._at = now + interval_ms / 1000
-            self._move(State.SUBSCRIPTION_NEEDED)
+            self._next_request_at = now + interval_ms / 1000
+            self._transition(ClientTelemetryState.SUBSCRIPTION_NEEDED)
 
-    def pushed(self, code: int, push: Push, now: float) -> None:
+    def pushed(self, code: int, push: PushTelemetry, now: float) -> None:
         """The broker answered a push. What comes for an earlier one, once the last is on its way, is no news."""
         if push.terminating:
             self.stop()
-        if self.state is not State.PUSH_IN_PROGRESS:
+        if self.state is not ClientTelemetryState.PUSH_IN_PROGRESS:
             return
         if code == _UNSUPPORTED_COMPRESSION_TYPE:
             self._refused_codecs.add(push.codec)
         if code != NONE:
-            self._refused(code, now)
+            self._request_failed(code, now)
             return
         self._failures = 0
-        self._wait(now)
-        self._move(State.PUSH_NEEDED)
+        self._schedule_push(now)
+        self._transition(ClientTelemetryState.PUSH_NEEDED)
 
-    def unsent(self, now: float) -> None:
+    def push_skipped(self, now: float) -> None:
         """There is nothing to push that the broker would take: the next interval may have something."""
-        if self.state is State.TERMINATING_PUSH_IN_PROGRESS:
-            self._move(State.TERMINATED)
-        elif self.state is State.PUSH_IN_PROGRESS:
-            self._wait(now)
-            self._move(State.PUSH_NEEDED)
+        if self.state is ClientTelemetryState.TERMINATING_PUSH_IN_PROGRESS:
+            self._transition(ClientTelemetryState.TERMINATED)
+        elif self.state is ClientTelemetryState.PUSH_IN_PROGRESS:
+            self._schedule_push(now)
+            self._transition(ClientTelemetryState.PUSH_NEEDED)
 
     def failed(self, now: float, chance: float) -> None:
         """A request was lost, or no broker could be reached. A push that was lost is not pushed again: it may have arrived."""
-        again = now + _AGAIN.wait_s(self._failures, chance)
+        again = now + _RETRY_BACKOFF.wait_s(self._failures, chance)
         self._failures += 1
         match self.state:
-            case State.SUBSCRIPTION_IN_PROGRESS:
-                self._at = again
-                self._move(State.SUBSCRIPTION_NEEDED)
-            case State.SUBSCRIPTION_NEEDED:
-                self._at = max(self._at, again)
-            case State.PUSH_IN_PROGRESS:
-                self._wait(now)
-                self._move(State.PUSH_NEEDED)
-            case State.PUSH_NEEDED:
-                self._at = max(self._at, again)
-            case State.TERMINATING_PUSH_NEEDED | State.TERMINATING_PUSH_IN_PROGRESS:
-                self._move(State.TERMINATED)
-            case State.TERMINATED:
+            case ClientTelemetryState.SUBSCRIPTION_IN_PROGRESS:
+                self._next_request_at = again
+                self._transition(ClientTelemetryState.SUBSCRIPTION_NEEDED)
+            case ClientTelemetryState.SUBSCRIPTION_NEEDED:
+                self._next_request_at = max(self._next_request_at, again)
+            case ClientTelemetryState.PUSH_IN_PROGRESS:
+                self._schedule_push(now)
+                self._transition(ClientTelemetryState.PUSH_NEEDED)
+            case ClientTelemetryState.PUSH_NEEDED:
+                self._next_request_at = max(self._next_request_at, again)
+            case ClientTelemetryState.TERMINATING_PUSH_NEEDED | ClientTelemetryState.TERMINATING_PUSH_IN_PROGRESS:
+                self._transition(ClientTelemetryState.TERMINATED)
+            case ClientTelemetryState.TERMINATED:
                 pass
 
-    def not_offered(self, now: float) -> None:
+    def unsupported(self, now: float) -> None:
         """The broker that was reached does not ask its clients for metrics: another one, or a later release of it, may."""
-        if self.state in (State.TERMINATING_PUSH_NEEDED, State.TERMINATING_PUSH_IN_PROGRESS):
-            self._move(State.TERMINATED)
-        elif self.state is not State.TERMINATED:
-            self._at = now + _INTERVAL_MS / 1000
+        if self.state in (
+            ClientTelemetryState.TERMINATING_PUSH_NEEDED,
+            ClientTelemetryState.TERMINATING_PUSH_IN_PROGRESS,
+        ):
+            self._transition(ClientTelemetryState.TERMINATED)
+        elif self.state is not ClientTelemetryState.TERMINATED:
+            self._next_request_at = now + _INTERVAL_MS / 1000
 
-    def _refused(self, code: int, now: float) -> None:
+    def _request_failed(self, code: int, now: float) -> None:
         match code:
             case c if c in (_UNKNOWN_SUBSCRIPTION_ID, _UNSUPPORTED_COMPRESSION_TYPE):
-                self._at = now
-                self._move(State.SUBSCRIPTION_NEEDED)
+                self._next_request_at = now
+                self._transition(ClientTelemetryState.SUBSCRIPTION_NEEDED)
             case c if c in (_TELEMETRY_TOO_LARGE, _THROTTLING_QUOTA_EXCEEDED):
-                self._wait(now)
-                self._move(State.SUBSCRIPTION_NEEDED)
+                self._schedule_push(now)
+                self._transition(ClientTelemetryState.SUBSCRIPTION_NEEDED)
             case _:
                 # INVALID_REQUEST, INVALID_RECORD, UNSUPPORTED_VERSION, and what nobody has thought of.
-                self.reason = error_name(code)
-                self._move(State.TERMINATED)
+                self.termination_reason = error_name(code)
+                self._transition(ClientTelemetryState.TERMINATED)
 
-    def _wait(self, now: float) -> None:
-        self._at = now + (_INTERVAL_MS if self.subscription is None else self.subscription.push_interval_ms) / 1000
+    def _schedule_push(self, now: float) -> None:
+        self._next_request_at = (
+            now + (_INTERVAL_MS if self.subscription is None else self.subscription.push_interval_ms) / 1000
+        )
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def terminate(self) -> None:
         """The producer ends: a last push, if anything was to be pushed at all."""
-        if self.state in (State.PUSH_NEEDED, State.PUSH_IN_PROGRESS):
-            self._move(State.TERMINATING_PUSH_NEEDED)
-        elif self.state in (State.SUBSCRIPTION_NEEDED, State.SUBSCRIPTION_IN_PROGRESS):
-            self._move(State.TERMINATED)
+        if self.state in (ClientTelemetryState.PUSH_NEEDED, ClientTelemetryState.PUSH_IN_PROGRESS):
+            self._transition(ClientTelemetryState.TERMINATING_PUSH_NEEDED)
+        elif self.state in (ClientTelemetryState.SUBSCRIPTION_NEEDED, ClientTelemetryState.SUBSCRIPTION_IN_PROGRESS):
+            self._transition(ClientTelemetryState.TERMINATED)
 
     def stop(self) -> None:
         """Nothing is told any more."""
-        if self.state is not State.TERMINATED:
-            self._move(State.TERMINATED)
+        if self.state is not ClientTelemetryState.TERMINATED:
+            self._transition(ClientTelemetryState.TERMINATED)
 
-    def _move(self, state: State) -> None:
-        assert state in NEXT[self.state], f"{self.state.name} to {state.name}"
+    def _transition(self, state: ClientTelemetryState) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.state.name} to {state.name}"
         self.state = state
 
 
-def selector(requested: Sequence[str]) -> Callable[[str], bool]:
+def metric_selector(requested: Sequence[str]) -> Callable[[str], bool]:
     """Whether a metric of this name is asked for."""
     if not requested:
         return lambda _name: False

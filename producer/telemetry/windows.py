@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 
-class Windows(NamedTuple):
+class SampleWindows(NamedTuple):
     """How far averages, maxima and rates look back: `samples` windows of `window_s` seconds."""
 
     window_s: float = 30.0
@@ -24,7 +24,7 @@ class _Sample(NamedTuple):
     largest: float
 
 
-class Sampled:
+class SampledSensor:
     """Values of one kind. Times are seconds of one clock."""
 
     __slots__ = (
@@ -41,7 +41,7 @@ class Sampled:
         "_windows",
     )
 
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: SampleWindows) -> None:
         self._windows: Final = windows
         self._window_s: Final = windows.window_s
         # One more than is looked at: the oldest reaches back beyond the windows, and part of it lies in them.

@@ -32,28 +32,37 @@ from .requests import (
     NO_IDENTITY,
     AddOffsets,
     AddPartitions,
-    Answer,
-    Ask,
-    CodeTold,
     CommitOffsets,
     Coordinator,
-    CoordinatorTold,
     DescribeTransaction,
+    DescribeTransactionResult,
     EndTxn,
+    ErrorCodeResult,
     FindCoordinator,
-    Identity,
-    IdentityTold,
+    FindCoordinatorResult,
     InitProducerId,
-    Part,
-    PartsTold,
-    TransactionTold,
+    PartitionErrorsResult,
+    PartitionKey,
+    ProducerIdAndEpoch,
+    ProducerIdResult,
+    TransactionRequest,
+    TransactionResponse,
 )
-from .visibility import Look, LookAnswer, LookKind, OpenTold, StableTold
+from .visibility import (
+    LastStableOffsetResult,
+    OpenTransactionsResult,
+    VisibilityCheck,
+    VisibilityCheckKind,
+    VisibilityResult,
+)
 
 if TYPE_CHECKING:
     from ..protocol.responses import KafkaRequest
 
-LOOK_VERSIONS: Final = {LookKind.STABLE: (2, 10), LookKind.OPEN: (0, 0)}
+VISIBILITY_CHECK_VERSIONS: Final = {
+    VisibilityCheckKind.LAST_STABLE_OFFSET: (2, 10),
+    VisibilityCheckKind.OPEN_TRANSACTIONS: (0, 0),
+}
 """ListOffsets has an isolation level from version 2 on."""
 _READ_COMMITTED: Final = 1
 _LATEST: Final = -1
@@ -63,7 +72,7 @@ class UnreadableError(Exception):
     """The response does not say what was asked."""
 
 
-def request_for(ask: Ask) -> "KafkaRequest":
+def request_for(ask: TransactionRequest) -> "KafkaRequest":
     """The request, in no version yet."""
     match ask:
         case FindCoordinator(kind, key):
@@ -139,7 +148,7 @@ def _commit_offsets(ask: CommitOffsets) -> TxnOffsetCommitRequest:
     )
 
 
-def read_answer(ask: Ask, response: object) -> Answer:
+def read_answer(ask: TransactionRequest, response: object) -> TransactionResponse:
     """What a response says.
 
     Raises:
@@ -151,12 +160,14 @@ def read_answer(ask: Ask, response: object) -> Answer:
         raise UnreadableError(f"{type(response).__name__}: {error}") from error
 
 
-def _read(ask: Ask, response: object) -> Answer:
+def _read(ask: TransactionRequest, response: object) -> TransactionResponse:
     match ask, response:
         case FindCoordinator(), FindCoordinatorResponse():
             return _coordinator(ask, response)
         case InitProducerId(), InitProducerIdResponse():
-            return IdentityTold(response.error_code, Identity(response.producer_id, response.producer_epoch))
+            return ProducerIdResult(
+                response.error_code, ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+            )
         case AddPartitions(), AddPartitionsToTxnResponse():
             rows = response.results_by_topic_v3_and_below
             codes = {
@@ -166,7 +177,7 @@ def _read(ask: Ask, response: object) -> Answer:
             }
             return _parts(ask.partitions, codes)
         case AddOffsets(), AddOffsetsToTxnResponse():
-            return CodeTold(response.error_code)
+            return ErrorCodeResult(response.error_code)
         case CommitOffsets(), TxnOffsetCommitResponse():
             codes = {
                 (str(topic.name), part.partition_index): part.error_code
@@ -176,38 +187,42 @@ def _read(ask: Ask, response: object) -> Answer:
             return _parts([part for part, _ in ask.offsets], codes)
         case EndTxn(), EndTxnResponse():
             if ask.version == 1:
-                return IdentityTold(response.error_code, NO_IDENTITY)
-            return IdentityTold(response.error_code, Identity(response.producer_id, response.producer_epoch))
+                return ProducerIdResult(response.error_code, NO_IDENTITY)
+            return ProducerIdResult(
+                response.error_code, ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+            )
         case DescribeTransaction(), DescribeTransactionsResponse():
             (told,) = response.transaction_states
-            identity = Identity(told.producer_id, told.producer_epoch)
-            return TransactionTold(told.error_code, str(told.transaction_state), identity)
+            identity = ProducerIdAndEpoch(told.producer_id, told.producer_epoch)
+            return DescribeTransactionResult(told.error_code, str(told.transaction_state), identity)
         case _:
             raise TypeError(f"no answer to {type(ask).__name__}")
 
 
-def _coordinator(ask: FindCoordinator, response: FindCoordinatorResponse) -> CoordinatorTold:
+def _coordinator(ask: FindCoordinator, response: FindCoordinatorResponse) -> FindCoordinatorResult:
     told: Any = response
     if (response.version or 0) >= 4:
         told = next(row for row in response.coordinators if row.key == ask.key) if response.coordinators else None
         if told is None:
             raise ValueError("no coordinator is told")
     if told.error_code != NONE:
-        return CoordinatorTold(told.error_code, told.error_message or None)
-    return CoordinatorTold(NONE, None, Coordinator(told.node_id, str(told.host), told.port))
+        return FindCoordinatorResult(told.error_code, told.error_message or None)
+    return FindCoordinatorResult(NONE, None, Coordinator(told.node_id, str(told.host), told.port))
 
 
-def _parts(wanted: Iterable[Part], codes: Mapping[Part, int]) -> PartsTold:
-    return PartsTold({part: codes[part] for part in wanted})
+def _parts(wanted: Iterable[PartitionKey], codes: Mapping[PartitionKey, int]) -> PartitionErrorsResult:
+    return PartitionErrorsResult({part: codes[part] for part in wanted})
 
 
 # --- looks -----------------------------------------------------------------------------------------------------------
 
 
-def look_request(kind: LookKind, looks: Sequence[Look], leader_epochs: Mapping[Part, int]) -> "KafkaRequest":
+def encode_visibility_checks(
+    kind: VisibilityCheckKind, looks: Sequence[VisibilityCheck], leader_epochs: Mapping[PartitionKey, int]
+) -> "KafkaRequest":
     """Looks of one kind for one leader. `leader_epochs`: the leader refuses who knows of another one."""
     by_topic = _by_topic(look.part for look in looks)
-    if kind is LookKind.OPEN:
+    if kind is VisibilityCheckKind.OPEN_TRANSACTIONS:
         topic = DescribeProducersRequest.TopicRequest
         rows = [topic(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()]
         return cast("KafkaRequest", DescribeProducersRequest(topics=rows))
@@ -230,31 +245,33 @@ def look_request(kind: LookKind, looks: Sequence[Look], leader_epochs: Mapping[P
     return cast("KafkaRequest", request)
 
 
-def read_looks(looks: Sequence[Look], response: object) -> dict[Look, LookAnswer]:
+def decode_visibility_checks(
+    looks: Sequence[VisibilityCheck], response: object
+) -> dict[VisibilityCheck, VisibilityResult]:
     """What a response says of each; who is left out is not in it."""
-    told: dict[Part, LookAnswer] = {}
+    told: dict[PartitionKey, VisibilityResult] = {}
     match response:
         case ListOffsetsResponse():
             for topic in response.topics:
                 for part in topic.partitions:
-                    told[str(topic.name), part.partition_index] = StableTold(part.error_code, part.offset)
+                    told[str(topic.name), part.partition_index] = LastStableOffsetResult(part.error_code, part.offset)
         case DescribeProducersResponse():
             for row in response.topics:
                 for one in row.partitions:
                     active = one.active_producers or []
                     ids = frozenset(each.producer_id for each in active if each.current_txn_start_offset >= 0)
-                    told[str(row.name), one.partition_index] = OpenTold(one.error_code, ids)
+                    told[str(row.name), one.partition_index] = OpenTransactionsResult(one.error_code, ids)
         case _:
             return {}
     return {look: told[look.part] for look in looks if look.part in told}
 
 
-def look_refused(look: Look) -> LookAnswer | None:
+def unsupported_check_result(look: VisibilityCheck) -> VisibilityResult | None:
     """The broker takes no version of such a look. None: then there is no answer at all."""
-    return OpenTold(UNSUPPORTED_VERSION) if look.kind is LookKind.OPEN else None
+    return OpenTransactionsResult(UNSUPPORTED_VERSION) if look.kind is VisibilityCheckKind.OPEN_TRANSACTIONS else None
 
 
-def _by_topic(parts: Iterable[Part]) -> dict[str, list[int]]:
+def _by_topic(parts: Iterable[PartitionKey]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for topic, index in parts:
         found.setdefault(topic, []).append(index)

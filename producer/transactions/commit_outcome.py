@@ -2,10 +2,10 @@
 
 from enum import Enum
 
-from .requests import Identity, TransactionTold
+from .requests import DescribeTransactionResult, ProducerIdAndEpoch
 
 
-class Outcome(Enum):
+class CommitOutcome(Enum):
     """What can be told of it."""
 
     COMMITTED = "committed"
@@ -13,7 +13,7 @@ class Outcome(Enum):
     """Not committed, and it never will be."""
     OPEN = "open"
     """Still to be ended: EndTxn again."""
-    UNTOLD = "may be committed"
+    UNKNOWN = "may be committed"
     """The transactional id has moved on; what is kept says nothing of ours."""
 
 
@@ -21,7 +21,7 @@ _COMMITS = frozenset({"PrepareCommit", "CompleteCommit"})
 _ABORTS = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
 
 
-def judge_outcome(told: TransactionTold, identity: Identity, version: int) -> Outcome:
+def commit_outcome_of(told: DescribeTransactionResult, identity: ProducerIdAndEpoch, version: int) -> CommitOutcome:
     """The outcome of the last transaction of `identity`, which is known to have begun (a partition was added or acknowledged).
 
     A commit keeps the epoch in version 1 and raises it by one in version 2; the coordinator's own abort (time-out, another producer)
@@ -29,14 +29,14 @@ def judge_outcome(told: TransactionTold, identity: Identity, version: int) -> Ou
     initialised the id after us, and that hides how ours ended.
     """
     if told.identity.producer_id != identity.producer_id:
-        return Outcome.UNTOLD
+        return CommitOutcome.UNKNOWN
     later = told.identity.epoch - identity.epoch
     if told.state in _COMMITS and 0 <= later <= version - 1:
-        return Outcome.COMMITTED
+        return CommitOutcome.COMMITTED
     if told.state in _ABORTS and 0 <= later <= 1:
-        return Outcome.ABORTED
+        return CommitOutcome.ABORTED
     if later == 0 and told.state == "Empty":
-        return Outcome.ABORTED
+        return CommitOutcome.ABORTED
     if later == 0 and told.state == "Ongoing":
-        return Outcome.OPEN
-    return Outcome.UNTOLD
+        return CommitOutcome.OPEN
+    return CommitOutcome.UNKNOWN

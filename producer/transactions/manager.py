@@ -1,6 +1,6 @@
 """The transactional producer's decisions: one owner, no I/O. What it stands in, what it may ask, what answers mean.
 
-The shell takes `next_ask`, sends it to `target`, and says how that ended, exactly once: `answered`, `refused_version` or `lost`.
+The shell takes `next_request`, sends it to `target`, and says how that ended, exactly once: `answered`, `unsupported_version` or `apply_lost`.
 At most one ask is in flight. Looks (is the commit visible?) go beside that, to leaders of partitions. After every call the shell
 takes `take_events`.
 """
@@ -10,30 +10,30 @@ from typing import Final
 
 from ...api.errors import TransactionStateError
 from . import response_handlers
-from .manager_state import Course, TransactionLimits
-from .operations import AbortUnsent, Event, Operation, OperationKind, PartitionsVisible
-from .request_queue import Queued
+from .manager_state import TransactionContext, TransactionLimits
+from .operations import AbortUnsent, PartitionsVisible, TransactionEvent, TransactionOperation, TransactionOperationKind
+from .request_queue import QueuedTransactionRequest
 from .requests import (
     AddOffsets,
     AddPartitions,
-    Answer,
-    Ask,
     CommitOffsets,
     Coordinator,
     EndTxn,
     GroupMetadata,
-    Identity,
     OffsetToCommit,
-    Part,
+    PartitionKey,
+    ProducerIdAndEpoch,
+    TransactionRequest,
+    TransactionResponse,
 )
-from .states import FailureKind, Request, State, TransactionFailure, failure_of
-from .visibility import Look, LookAnswer
+from .states import FailureKind, TransactionApi, TransactionFailure, TransactionManagerState, failure_of
+from .visibility import VisibilityCheck, VisibilityResult
 
 __all__ = ["TransactionLimits", "TransactionManager"]
 
 _TV2: Final = 2
-_MAY_SEND: Final = frozenset({State.IN_TRANSACTION, State.COMMITTING})
-_MAY_SEND_AGAIN: Final = frozenset({State.ABORTABLE_ERROR, State.ABORTING})
+_MAY_SEND: Final = frozenset({TransactionManagerState.IN_TRANSACTION, TransactionManagerState.COMMITTING})
+_MAY_SEND_AGAIN: Final = frozenset({TransactionManagerState.ABORTABLE_ERROR, TransactionManagerState.ABORTING})
 
 
 class TransactionManager:
@@ -44,71 +44,73 @@ class TransactionManager:
     """
 
     def __init__(self, limits: TransactionLimits) -> None:
-        self._course: Final = Course(limits)
-        self._offsets: Operation | None = None
+        self._context: Final = TransactionContext(limits)
+        self._offsets: TransactionOperation | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> TransactionManagerState:
         """Where it stands."""
-        return self._course.state
+        return self._context.state
 
     @property
     def version(self) -> int:
         """Of transactions, under the present identity: 1 or 2."""
-        return self._course.version
+        return self._context.version
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> ProducerIdAndEpoch | None:
         """None before the first InitProducerId was answered."""
-        return self._course.identity
+        return self._context.identity
 
     @property
     def error(self) -> TransactionFailure | None:
         """Of the states ABORTABLE_ERROR and FATAL_ERROR."""
-        return self._course.error
+        return self._context.error
 
     @property
     def ongoing(self) -> bool:
         """From `begin` until the transaction has ended at its coordinator; not any more after a fatal error."""
-        return self._course.state in _MAY_SEND | _MAY_SEND_AGAIN
+        return self._context.state in _MAY_SEND | _MAY_SEND_AGAIN
 
     @property
-    def invisible(self) -> tuple[Part, ...]:
+    def awaiting_visibility(self) -> tuple[PartitionKey, ...]:
         """Committed and not readable yet, as far as we know."""
-        return self._course.visibility.parts
+        return self._context.visibility.parts
 
     # --- operations of the application -------------------------------------------------------------------------------
 
-    def initialise(self) -> Operation:
+    def initialise(self) -> TransactionOperation:
         """Ask for the first identity, which fences whoever used the transactional id before."""
-        course = self._course
-        again = self._same(OperationKind.INITIALISE)
+        course = self._context
+        again = self._pending_call(TransactionOperationKind.INITIALISE)
         if again is not None:
             return again
-        course.raise_error()
-        if course.state is not State.UNINITIALIZED:
+        course.raise_if_failed()
+        if course.state is not TransactionManagerState.UNINITIALIZED:
             raise TransactionStateError("transactions are initialised already")
-        course.pending = Operation(OperationKind.INITIALISE)
+        course.pending_operation = TransactionOperation(TransactionOperationKind.INITIALISE)
         course.initialise()
-        return course.pending
+        return course.pending_operation
 
     def begin(self) -> None:
         """Begin a transaction: nothing is asked before something belongs to it."""
         self._refuse_while_pending("begin_transaction")
-        self._course.raise_error()
-        self._course.call_moves_to(State.IN_TRANSACTION)
+        self._context.raise_if_failed()
+        self._context.transition_by_call(TransactionManagerState.IN_TRANSACTION)
 
     def check_send(self) -> None:
         """May a record be sent now? Raises as any call. Reads only, so any thread may ask."""
-        pending = self._course.pending
+        pending = self._context.pending_operation
         if pending is None or not pending.done:
             # The caller of one that is done is about to hear of it: what stays after that is the reason.
             self._refuse_while_pending("send")
-        self._course.raise_error()
-        if self._course.state is not State.IN_TRANSACTION:
+        self._context.raise_if_failed()
+        if self._context.state is not TransactionManagerState.IN_TRANSACTION:
             raise TransactionStateError("records can be sent only in a transaction: call begin_transaction first")
 
-    def send_offsets(self, offsets: Mapping[Part, OffsetToCommit], group: GroupMetadata) -> Operation:
+    def send_offsets(
+        self, offsets: Mapping[PartitionKey, OffsetToCommit], group: GroupMetadata
+    ) -> TransactionOperation:
         """Make a consumer's offsets part of the transaction. No offsets: done at once.
 
         Raises ValueError where a generation is given without the member.
@@ -116,66 +118,66 @@ class TransactionManager:
         if group.generation > 0 and not group.member_id:
             raise ValueError(f"generation {group.generation} of group {group.group} without a member id")
         self._refuse_while_pending("send_offsets_to_transaction")
-        course = self._course
-        course.raise_error()
-        if course.state is not State.IN_TRANSACTION:
+        course = self._context
+        course.raise_if_failed()
+        if course.state is not TransactionManagerState.IN_TRANSACTION:
             raise TransactionStateError("offsets can be sent only in a transaction: call begin_transaction first")
         asked = (group, tuple(offsets.items()))
         if self._offsets is not None and not self._offsets.done and self._offsets.offsets == asked:
             return self._offsets
-        operation = self._offsets = Operation(OperationKind.SEND_OFFSETS, asked)
+        operation = self._offsets = TransactionOperation(TransactionOperationKind.SEND_OFFSETS, asked)
         if not offsets:
             course.finish(operation)
             return operation
         assert course.identity is not None, "in a transaction without an identity"
         name = course.limits.transactional_id
         if course.version == 1:
-            course.put(AddOffsets(name, course.identity, group.group), operation)
+            course.enqueue(AddOffsets(name, course.identity, group.group), operation)
         else:
-            course.put(CommitOffsets(name, course.identity, group, asked[1], course.version), operation)
+            course.enqueue(CommitOffsets(name, course.identity, group, asked[1], course.version), operation)
         return operation
 
-    def commit(self) -> Operation:
-        """End the transaction well, once every record of it is acknowledged (`settled`)."""
-        again = self._same(OperationKind.COMMIT)
+    def commit(self) -> TransactionOperation:
+        """End the transaction well, once every record of it is acknowledged (`batches_completed`)."""
+        again = self._pending_call(TransactionOperationKind.COMMIT)
         if again is not None:
             return again
-        self._course.raise_error()
-        return self._complete(OperationKind.COMMIT, State.COMMITTING)
+        self._context.raise_if_failed()
+        return self._complete(TransactionOperationKind.COMMIT, TransactionManagerState.COMMITTING)
 
-    def abort(self) -> Operation:
+    def abort(self) -> TransactionOperation:
         """End the transaction and let nobody read it. What was not added or not sent yet never is; the rest is waited for."""
-        again = self._same(OperationKind.ABORT)
+        again = self._pending_call(TransactionOperationKind.ABORT)
         if again is not None:
             return again
-        course = self._course
+        course = self._context
         reason = course.error
-        if course.state is not State.ABORTABLE_ERROR:
-            course.raise_error()
+        if course.state is not TransactionManagerState.ABORTABLE_ERROR:
+            course.raise_if_failed()
             text = "the transaction was aborted by the application"
             reason = TransactionFailure(-1, "", text, FailureKind.ABORTED)
         assert reason is not None
-        operation = self._complete(OperationKind.ABORT, State.ABORTING)
-        course.contents.drop_wanted()
+        operation = self._complete(TransactionOperationKind.ABORT, TransactionManagerState.ABORTING)
+        course.partitions.drop_new()
         for one in course.queue.drop(_pointless_while_aborting):
-            course.give_up(one, reason)
+            course.abandon(one, reason)
         course.events.append(AbortUnsent(reason))
         return operation
 
-    def _complete(self, kind: OperationKind, state: State) -> Operation:
-        course = self._course
+    def _complete(self, kind: TransactionOperationKind, state: TransactionManagerState) -> TransactionOperation:
+        course = self._context
         if course.closed is not None:
-            course.raise_error()
-        course.call_moves_to(state)
-        course.pending = Operation(kind)
-        return course.pending
+            course.raise_if_failed()
+        course.transition_by_call(state)
+        course.pending_operation = TransactionOperation(kind)
+        return course.pending_operation
 
     def close(self, text: str) -> None:
         """Pending operations fail; nothing is asked any more. A commit whose end went out unanswered is told as such."""
-        self._course.close(TransactionFailure(-1, "", text, FailureKind.CLOSED))
+        self._context.close(TransactionFailure(-1, "", text, FailureKind.CLOSED))
 
-    def _same(self, kind: OperationKind) -> Operation | None:
-        pending = self._course.pending
+    def _pending_call(self, kind: TransactionOperationKind) -> TransactionOperation | None:
+        pending = self._context.pending_operation
         if pending is None or pending.acknowledged:
             return None
         if pending.kind is not kind:
@@ -183,7 +185,7 @@ class TransactionManager:
         return pending
 
     def _refuse_while_pending(self, call: str) -> None:
-        pending = self._course.pending
+        pending = self._context.pending_operation
         if pending is not None and not pending.acknowledged:
             raise TransactionStateError(
                 f"{call} cannot be called now: {pending.kind.value} has not ended for its caller, and must be called again"
@@ -191,181 +193,189 @@ class TransactionManager:
 
     # --- told by the joined producer ---------------------------------------------------------------------------------
 
-    def want(self, topic: str, index: int) -> None:
+    def maybe_add_partition(self, topic: str, index: int) -> None:
         """Records for the partition were submitted in this transaction. Saying it again changes nothing."""
-        course = self._course
+        course = self._context
         if course.state not in _MAY_SEND:
             return
         if course.last_offsets is None:
-            course.contents.want((topic, index))
-        elif not course.contents.holds((topic, index)):
-            self._lose_track(f"records for {topic}-{index} came after all were said to be settled")
+            course.partitions.maybe_add((topic, index))
+        elif not course.partitions.contains((topic, index)):
+            self._fail_illegal_state(f"records for {topic}-{index} came after all were said to be settled")
 
     def may_send(self, topic: str, index: int) -> bool:
         """May batches of the partition go out (TRX-2)? Version 1: only when added. After an error: only what went out before, for
         which its being part of the transaction stands. Never while an earlier commit there is not visible (TRX-3)."""
-        course = self._course
+        course = self._context
         part = (topic, index)
         if part in course.visibility or course.closed is not None:
             return False
         if course.state in _MAY_SEND:
-            return course.version != 1 or course.contents.holds(part)
-        return course.state in _MAY_SEND_AGAIN and course.contents.holds(part)
+            return course.version != 1 or course.partitions.contains(part)
+        return course.state in _MAY_SEND_AGAIN and course.partitions.contains(part)
 
-    def sent(self, topic: str, index: int) -> None:
+    def batch_sent(self, topic: str, index: int) -> None:
         """A batch of the partition went out."""
-        self._course.contents.send((topic, index))
+        self._context.partitions.mark_sent((topic, index))
 
-    def failed(self, code: int, name: str, text: str, *, fatal: bool = False) -> None:
+    def batch_failed(self, code: int, name: str, text: str, *, fatal: bool = False) -> None:
         """A record or batch of the transaction failed for good. `fatal`: the producer cannot go on, whatever the code."""
-        course = self._course
-        kind = FailureKind.FATAL if fatal else failure_of(Request.PRODUCE, code).kind
+        course = self._context
+        kind = FailureKind.FATAL if fatal else failure_of(TransactionApi.PRODUCE, code).kind
         failure = TransactionFailure(code, name, text, kind)
-        if course.state is State.COMMITTING and course.last_offsets is not None:
-            self._lose_track(f"a batch failed after all were said to be settled: {text}")
+        if course.state is TransactionManagerState.COMMITTING and course.last_offsets is not None:
+            self._fail_illegal_state(f"a batch failed after all were said to be settled: {text}")
             return
         course.fail(failure)
 
-    def _lose_track(self, text: str) -> None:
-        self._course.fail(TransactionFailure(-1, "", f"lost track of the transaction: {text}", FailureKind.LOST_TRACK))
+    def _fail_illegal_state(self, text: str) -> None:
+        self._context.fail(
+            TransactionFailure(-1, "", f"lost track of the transaction: {text}", FailureKind.ILLEGAL_STATE)
+        )
 
-    def settled(self, last_offsets: Mapping[Part, int]) -> None:
+    def batches_completed(self, last_offsets: Mapping[PartitionKey, int]) -> None:
         """Committing or aborting, and no batch is left whose outcome is open: EndTxn may go. `last_offsets`: of every partition
         that was written to, the offset of its last record."""
-        if self._course.state in (State.COMMITTING, State.ABORTING):
-            self._course.last_offsets = dict(last_offsets)
+        if self._context.state in (TransactionManagerState.COMMITTING, TransactionManagerState.ABORTING):
+            self._context.last_offsets = dict(last_offsets)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    def features(self, transaction_version: int, *, offers_v2: bool) -> None:
+    def update_features(self, transaction_version: int, *, offers_v2: bool) -> None:
         """What brokers told: the finalised level of `transaction.version` (-1: none), and whether all of them offer Produce 12 and
         EndTxn 5. The level alone is not enough: 3.9 can finalise 2 without those requests."""
-        self._course.wanted_version = _TV2 if transaction_version >= _TV2 and offers_v2 else 1
+        self._context.offered_version = _TV2 if transaction_version >= _TV2 and offers_v2 else 1
 
-    def next_ask(self, now: float) -> Ask | None:
+    def next_request(self, now: float) -> TransactionRequest | None:
         """What to send now. It stays in flight until it was answered, refused or lost."""
-        course = self._course
-        if course.in_flight is not None or course.closed is not None or course.state is State.FATAL_ERROR:
+        course = self._context
+        if (
+            course.in_flight is not None
+            or course.closed is not None
+            or course.state is TransactionManagerState.FATAL_ERROR
+        ):
             return None
-        self._gather(now)
+        self._enqueue_due(now)
         for waiting in list(course.queue):
-            key = course.key_of(waiting.ask)
+            key = course.coordinator_key(waiting.request)
             if key is not None and key not in course.coordinators and now >= waiting.not_before:
-                course.look_up(key)
+                course.look_up_coordinator(key)
         for waiting in course.queue:
             if now >= waiting.not_before and self._knows_target(waiting):
                 return self._send(waiting)
         return None
 
-    def _gather(self, now: float) -> None:
-        course = self._course
+    def _enqueue_due(self, now: float) -> None:
+        course = self._context
         if course.state in _MAY_SEND:
-            parts = course.contents.next_parts(frozenset(course.visibility.parts))
+            parts = course.partitions.take_new(frozenset(course.visibility.parts))
             if parts:
                 assert course.identity is not None, "in a transaction without an identity"
-                course.put(AddPartitions(course.limits.transactional_id, course.identity, parts))
-        if course.may_end():
+                course.enqueue(AddPartitions(course.limits.transactional_id, course.identity, parts))
+        if course.can_end():
             course.end(now)
 
-    def _knows_target(self, waiting: Queued) -> bool:
-        key = self._course.key_of(waiting.ask)
-        return key is None or key in self._course.coordinators
+    def _knows_target(self, waiting: QueuedTransactionRequest) -> bool:
+        key = self._context.coordinator_key(waiting.request)
+        return key is None or key in self._context.coordinators
 
-    def _send(self, queued: Queued) -> Ask:
-        course = self._course
+    def _send(self, queued: QueuedTransactionRequest) -> TransactionRequest:
+        course = self._context
         course.queue.remove(queued)
         course.in_flight = queued
         queued.sent = True
-        ask = queued.ask
+        ask = queued.request
         if isinstance(ask, EndTxn) and ask.commit:
             course.end_sent = True
         elif isinstance(ask, CommitOffsets) and ask.version != 1:
             # As with batches: the broker makes them part of the transaction when it sees them.
-            course.contents.has_offsets = True
+            course.partitions.has_offsets = True
         return ask
 
-    def target(self, ask: Ask) -> Coordinator | None:
+    def target(self, ask: TransactionRequest) -> Coordinator | None:
         """The broker to send it to; None: any."""
-        key = self._course.key_of(ask)
-        return None if key is None else self._course.coordinators.get(key)
+        key = self._context.coordinator_key(ask)
+        return None if key is None else self._context.coordinators.get(key)
 
-    def answered(self, ask: Ask, answer: Answer, *, now: float, chance: float) -> None:
+    def answered(self, ask: TransactionRequest, answer: TransactionResponse, *, now: float, chance: float) -> None:
         """The answer to what is in flight. `chance` in [0, 1)."""
-        queued = self._landed(ask)
+        queued = self._take_in_flight(ask)
         if queued is not None:
-            response_handlers.settle(self._course, queued, answer, now=now, chance=chance)
+            response_handlers.apply_response(self._context, queued, answer, now=now, chance=chance)
 
-    def refused_version(self, ask: Ask, text: str) -> None:
+    def unsupported_version(self, ask: TransactionRequest, text: str) -> None:
         """The broker takes no version of the request that we may send (`versions`): fatal (TXS-6, TRX-10)."""
-        queued = self._landed(ask)
+        queued = self._take_in_flight(ask)
         if queued is not None:
-            response_handlers.refuse_version(self._course, queued, text)
+            response_handlers.apply_unsupported_version(self._context, queued, text)
 
-    def lost(self, ask: Ask, *, now: float, chance: float) -> None:
+    def lost(self, ask: TransactionRequest, *, now: float, chance: float) -> None:
         """It was not sent, or will not be answered: the coordinator is looked up again, then it goes out again."""
-        queued = self._landed(ask)
+        queued = self._take_in_flight(ask)
         if queued is not None:
-            response_handlers.lost(self._course, queued, now=now, chance=chance)
+            response_handlers.apply_lost(self._context, queued, now=now, chance=chance)
 
-    def _landed(self, ask: Ask) -> Queued | None:
-        course = self._course
+    def _take_in_flight(self, ask: TransactionRequest) -> QueuedTransactionRequest | None:
+        course = self._context
         queued = course.in_flight
-        if course.closed is not None or course.state is State.FATAL_ERROR:
+        if course.closed is not None or course.state is TransactionManagerState.FATAL_ERROR:
             return None
-        if queued is None or queued.ask != ask:
-            self._lose_track(f"{type(ask).__name__} was answered, and is not what was asked")
+        if queued is None or queued.request != ask:
+            self._fail_illegal_state(f"{type(ask).__name__} was answered, and is not what was asked")
             return None
         course.in_flight = None
         return queued
 
     # --- visibility --------------------------------------------------------------------------------------------------
 
-    def take_looks(self, now: float) -> list[Look]:
-        """What to ask leaders of partitions now. Each ends with `looked` or `look_lost`."""
-        course = self._course
+    def take_visibility_checks(self, now: float) -> list[VisibilityCheck]:
+        """What to ask leaders of partitions now. Each ends with `visibility_checked` or `visibility_check_lost`."""
+        course = self._context
         if course.closed is not None:
             return []
-        course.visibility.hanging(now, course.alarm)
-        return course.visibility.take_looks(now)
+        course.visibility.report_hanging(now, course.alarm)
+        return course.visibility.take_checks(now)
 
-    def looked(self, look: Look, answer: LookAnswer, *, now: float, chance: float) -> None:
+    def visibility_checked(self, look: VisibilityCheck, answer: VisibilityResult, *, now: float, chance: float) -> None:
         """A leader has answered."""
-        course = self._course
+        course = self._context
         if course.visibility.answered(look, answer, now=now, chance=chance):
             course.events.append(PartitionsVisible((look.part,)))
-            course.conclude()
+            course.complete_pending()
 
-    def look_lost(self, look: Look, *, now: float, chance: float) -> None:
+    def visibility_check_lost(self, look: VisibilityCheck, *, now: float, chance: float) -> None:
         """No answer, or no leader is known."""
-        self._course.visibility.lost(look, now=now, chance=chance)
+        self._context.visibility.lost(look, now=now, chance=chance)
 
     # --- for the shell -----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When `next_ask` or `take_looks` will have something, if nothing else happens."""
-        course = self._course
+        """When `next_request` or `take_looks` will have something, if nothing else happens."""
+        course = self._context
         if course.closed is not None:
             return None
         looks = course.visibility.next_deadline()
         times = [] if looks is None else [looks]
         if course.in_flight is None:
-            times += [waiting.not_before for waiting in course.queue if self._moves(waiting)]
+            times += [waiting.not_before for waiting in course.queue if self._can_progress(waiting)]
         return min(times, default=None)
 
-    def _moves(self, waiting: Queued) -> bool:
+    def _can_progress(self, waiting: QueuedTransactionRequest) -> bool:
         """It does not wait for a coordinator that is being looked up."""
-        course = self._course
-        key = course.key_of(waiting.ask)
-        return key is None or key in course.coordinators or not course.looks_up(key)
+        course = self._context
+        key = course.coordinator_key(waiting.request)
+        return key is None or key in course.coordinators or not course.is_looking_up(key)
 
-    def take_events(self) -> list[Event]:
+    def take_events(self) -> list[TransactionEvent]:
         """What has happened since the last call, in order."""
-        events = list(self._course.events)
-        self._course.events.clear()
+        events = list(self._context.events)
+        self._context.events.clear()
         return events
 
 
-def _pointless_while_aborting(one: Queued) -> bool:
+def _pointless_while_aborting(one: QueuedTransactionRequest) -> bool:
     """Additions that never went out, and offsets that nobody will read. What may have been added is asked again until that is
     known."""
-    return isinstance(one.ask, CommitOffsets) or (isinstance(one.ask, AddPartitions | AddOffsets) and not one.sent)
+    return isinstance(one.request, CommitOffsets) or (
+        isinstance(one.request, AddPartitions | AddOffsets) and not one.sent
+    )

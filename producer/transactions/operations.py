@@ -3,11 +3,11 @@
 from enum import Enum
 from typing import Final, NamedTuple
 
-from .requests import GroupMetadata, OffsetToCommit, Part
+from .requests import GroupMetadata, OffsetToCommit, PartitionKey
 from .states import TransactionFailure
 
 
-class OperationKind(Enum):
+class TransactionOperationKind(Enum):
     """The value is what a person reads in an error."""
 
     INITIALISE = "init_transactions"
@@ -16,14 +16,14 @@ class OperationKind(Enum):
     ABORT = "abort_transaction"
 
 
-Offsets = tuple[tuple[Part, OffsetToCommit], ...]
+Offsets = tuple[tuple[PartitionKey, OffsetToCommit], ...]
 
 
-class Operation:
+class TransactionOperation:
     """One call of the application. It goes on when the caller stops waiting; the same call made again gets the same object
     (TXN-3). Until it is acknowledged no other transactional call is taken."""
 
-    def __init__(self, kind: OperationKind, offsets: tuple[GroupMetadata, Offsets] | None = None) -> None:
+    def __init__(self, kind: TransactionOperationKind, offsets: tuple[GroupMetadata, Offsets] | None = None) -> None:
         """`offsets`: of SEND_OFFSETS."""
         self.kind: Final = kind
         self.offsets: Final = offsets
@@ -32,7 +32,7 @@ class Operation:
         self.failure: TransactionFailure | None = None
         self.committed = False
         """The coordinator has answered EndTxn(commit): what may still lack is that readers see it (TRX-3)."""
-        self.written: tuple[Part, ...] = ()
+        self.written_partitions: tuple[PartitionKey, ...] = ()
         """The partitions that a commit waits to see."""
         self.acknowledged = False
 
@@ -47,13 +47,13 @@ class Operation:
         self.failure = failure
 
 
-class Finished(NamedTuple):
+class OperationFinished(NamedTuple):
     """An operation is done: wake who waits."""
 
-    operation: Operation
+    operation: TransactionOperation
 
 
-class NewIdentity(NamedTuple):
+class ProducerIdChanged(NamedTuple):
     """From now on all batches carry this; every partition's sequences begin at 0 (TRX-5). `version`: of transactions."""
 
     producer_id: int
@@ -64,7 +64,7 @@ class NewIdentity(NamedTuple):
 class PartitionsAdded(NamedTuple):
     """The gate is open for these (TV1, TRX-2)."""
 
-    partitions: tuple[Part, ...]
+    partitions: tuple[PartitionKey, ...]
 
 
 class AbortUnsent(NamedTuple):
@@ -73,13 +73,13 @@ class AbortUnsent(NamedTuple):
     failure: TransactionFailure
 
 
-class Ended(NamedTuple):
+class TransactionEnded(NamedTuple):
     """The transaction is over at the coordinator, or there was none to end there."""
 
     committed: bool
 
 
-class Fatal(NamedTuple):
+class TransactionFatal(NamedTuple):
     """Everything is to fail with this; only closing is left (TXN-5)."""
 
     failure: TransactionFailure
@@ -88,13 +88,22 @@ class Fatal(NamedTuple):
 class PartitionsVisible(NamedTuple):
     """Records of an earlier commit can be read now: these partitions may be sent to again."""
 
-    partitions: tuple[Part, ...]
+    partitions: tuple[PartitionKey, ...]
 
 
-class Alarm(NamedTuple):
+class TransactionAlarm(NamedTuple):
     """Something an operator should know, in words."""
 
     text: str
 
 
-Event = Finished | NewIdentity | PartitionsAdded | PartitionsVisible | AbortUnsent | Ended | Fatal | Alarm
+TransactionEvent = (
+    OperationFinished
+    | ProducerIdChanged
+    | PartitionsAdded
+    | PartitionsVisible
+    | AbortUnsent
+    | TransactionEnded
+    | TransactionFatal
+    | TransactionAlarm
+)

@@ -7,57 +7,57 @@ first batch: it counts from the first send on, whatever comes of it.
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from .requests import Part
+from .requests import PartitionKey
 
 
-class Contents:
+class TransactionPartitions:
     """Partitions and offsets of one transaction."""
 
     def __init__(self, version: int) -> None:
         self._version = version
-        self._wanted: dict[Part, None] = {}
-        self._asked: dict[Part, None] = {}
-        self._added: dict[Part, None] = {}
+        self._new: dict[PartitionKey, None] = {}
+        self._pending: dict[PartitionKey, None] = {}
+        self._added: dict[PartitionKey, None] = {}
         self.has_offsets = False
         """The group's offsets are part of it, or (version 2) may be."""
-        self.sent: dict[Part, None] = {}
+        self.sent: dict[PartitionKey, None] = {}
         """The partitions for which a batch went out."""
-        self.doubtful = False
+        self.in_doubt = False
         """A request to add something was given up without an answer: the coordinator may hold an open transaction."""
 
-    def want(self, part: Part) -> None:
+    def maybe_add(self, part: PartitionKey) -> None:
         """Records for it have come. In version 2 nothing has to be asked."""
-        if self._version == 1 and part not in self._asked and part not in self._added:
-            self._wanted[part] = None
+        if self._version == 1 and part not in self._pending and part not in self._added:
+            self._new[part] = None
 
-    def next_parts(self, withheld: AbstractSet[Part]) -> tuple[Part, ...]:
+    def take_new(self, withheld: AbstractSet[PartitionKey]) -> tuple[PartitionKey, ...]:
         """All that are to be asked for now, in one request."""
-        parts = tuple(part for part in self._wanted if part not in withheld)
+        parts = tuple(part for part in self._new if part not in withheld)
         for part in parts:
-            del self._wanted[part]
-            self._asked[part] = None
+            del self._new[part]
+            self._pending[part] = None
         return parts
 
-    def drop_wanted(self) -> None:
+    def drop_new(self) -> None:
         """What was not asked for is not needed any more."""
-        self._wanted.clear()
+        self._new.clear()
 
-    def add(self, parts: Iterable[Part]) -> None:
+    def add(self, parts: Iterable[PartitionKey]) -> None:
         """The coordinator has them, or (version 2) a batch for them went out."""
         for part in parts:
-            self._asked.pop(part, None)
+            self._pending.pop(part, None)
             self._added[part] = None
 
-    def refuse(self, parts: Iterable[Part]) -> None:
+    def drop_pending(self, parts: Iterable[PartitionKey]) -> None:
         """Not added, and not asked for any more."""
         for part in parts:
-            self._asked.pop(part, None)
+            self._pending.pop(part, None)
 
-    def holds(self, part: Part) -> bool:
+    def contains(self, part: PartitionKey) -> bool:
         """It is part of the transaction."""
         return part in self._added
 
-    def send(self, part: Part) -> None:
+    def mark_sent(self, part: PartitionKey) -> None:
         """A batch for it goes out."""
         self.sent[part] = None
         if self._version != 1:
@@ -65,11 +65,11 @@ class Contents:
 
     def forget(self) -> None:
         """The coordinator has ended it without being asked."""
-        self._wanted.clear()
-        self._asked.clear()
+        self._new.clear()
+        self._pending.clear()
         self._added.clear()
         self.has_offsets = False
-        self.doubtful = False
+        self.in_doubt = False
 
     @property
     def has_partitions(self) -> bool:
@@ -84,4 +84,4 @@ class Contents:
     @property
     def begun(self) -> bool:
         """The coordinator has, or may have, something to end (TXN-4)."""
-        return self.doubtful or not self.empty
+        return self.in_doubt or not self.empty

@@ -4,28 +4,38 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final
 
-from .operations import Operation
-from .requests import AddOffsets, AddPartitions, Ask, CommitOffsets, EndTxn, FindCoordinator, InitProducerId
+from .operations import TransactionOperation
+from .requests import (
+    AddOffsets,
+    AddPartitions,
+    CommitOffsets,
+    EndTxn,
+    FindCoordinator,
+    InitProducerId,
+    TransactionRequest,
+)
 
 
-class Urgency(IntEnum):
+class RequestPriority(IntEnum):
     """Lower goes first."""
 
-    LOOK_UP = 0
-    INITIALISE = 1
-    ADD = 2
+    FIND_COORDINATOR = 0
+    INIT_PRODUCER_ID = 1
+    ADD_PARTITIONS_OR_OFFSETS = 2
     """Partitions and offsets become part of the transaction."""
-    END = 3
+    END_TXN = 3
     """Never before what is to be added is added."""
-    BUMP = 4
+    EPOCH_BUMP = 4
 
 
-class Queued:
+class QueuedTransactionRequest:
     """A request, and how often it went out in vain."""
 
-    def __init__(self, ask: Ask, urgency: Urgency, operation: Operation | None = None) -> None:
-        self.ask = ask
-        self.urgency: Final = urgency
+    def __init__(
+        self, ask: TransactionRequest, urgency: RequestPriority, operation: TransactionOperation | None = None
+    ) -> None:
+        self.request = ask
+        self.priority: Final = urgency
         self.operation: Final = operation
         self.attempts = 0
         self.not_before = 0.0
@@ -33,46 +43,46 @@ class Queued:
         """It went out at least once: it may have had its effect."""
 
 
-def urgency_of(ask: Ask) -> Urgency:
+def priority_of(ask: TransactionRequest) -> RequestPriority:
     """The first InitProducerId comes before everything; one that moves the epoch (a current identity is named) after EndTxn."""
     match ask:
         case FindCoordinator():
-            return Urgency.LOOK_UP
+            return RequestPriority.FIND_COORDINATOR
         case InitProducerId(identity=identity):
-            return Urgency.BUMP if identity.producer_id >= 0 else Urgency.INITIALISE
+            return RequestPriority.EPOCH_BUMP if identity.producer_id >= 0 else RequestPriority.INIT_PRODUCER_ID
         case AddPartitions() | AddOffsets() | CommitOffsets():
-            return Urgency.ADD
+            return RequestPriority.ADD_PARTITIONS_OR_OFFSETS
         case EndTxn() | _:
-            return Urgency.END
+            return RequestPriority.END_TXN
 
 
-class RequestQueue:
+class TransactionRequestQueue:
     """At most one entry per coordinator to look up, one EndTxn or InitProducerId, and as many additions as calls asked for.
 
     A request that waits for its backoff, or for a coordinator that is looked up, keeps back no other: whoever puts in the end of a
     transaction sees to it that nothing is left to be added."""
 
     def __init__(self) -> None:
-        self._entries: list[Queued] = []
+        self._entries: list[QueuedTransactionRequest] = []
 
-    def __iter__(self) -> Iterator[Queued]:
+    def __iter__(self) -> Iterator[QueuedTransactionRequest]:
         return iter(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, queued: Queued) -> None:
+    def put(self, queued: QueuedTransactionRequest) -> None:
         """Behind those of the same urgency. A request that is tried again keeps its place by coming first among them."""
         at = 0
-        while at < len(self._entries) and self._entries[at].urgency < queued.urgency + (not queued.sent):
+        while at < len(self._entries) and self._entries[at].priority < queued.priority + (not queued.sent):
             at += 1
         self._entries.insert(at, queued)
 
-    def remove(self, queued: Queued) -> None:
+    def remove(self, queued: QueuedTransactionRequest) -> None:
         """It goes out."""
         self._entries.remove(queued)
 
-    def drop(self, unwanted: Callable[[Queued], bool]) -> list[Queued]:
+    def drop(self, unwanted: Callable[[QueuedTransactionRequest], bool]) -> list[QueuedTransactionRequest]:
         """Take these out for good."""
         dropped = [one for one in self._entries if unwanted(one)]
         self._entries = [one for one in self._entries if not unwanted(one)]

@@ -1,6 +1,6 @@
 """What the transactional producer asks of brokers, and what they answer, as plain values: a shell encodes and decodes them.
 
-`versions` says in which versions an ask may go out. Version 1 of transactions (TV1) and version 2 (TV2, KIP-890) differ exactly
+`version_range` says in which versions an ask may go out. Version 1 of transactions (TV1) and version 2 (TV2, KIP-890) differ exactly
 there, and mixing them under one identity can put a record into a transaction that is already committed (TRX-2).
 """
 
@@ -8,22 +8,22 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple, assert_never
 
-from .states import Request
+from .states import TransactionApi
 
-Part = tuple[str, int]
+PartitionKey = tuple[str, int]
 """Topic and partition."""
 
 NO_ID: Final = -1
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """Producer id and epoch."""
 
     producer_id: int
     epoch: int
 
 
-NO_IDENTITY: Final = Identity(NO_ID, NO_ID)
+NO_IDENTITY: Final = ProducerIdAndEpoch(NO_ID, NO_ID)
 
 
 class CoordinatorKind(Enum):
@@ -78,22 +78,22 @@ class InitProducerId(NamedTuple):
 
     transactional_id: str
     timeout_ms: int
-    identity: Identity
+    identity: ProducerIdAndEpoch
 
 
 class AddPartitions(NamedTuple):
     """TV1 only."""
 
     transactional_id: str
-    identity: Identity
-    partitions: tuple[Part, ...]
+    identity: ProducerIdAndEpoch
+    partitions: tuple[PartitionKey, ...]
 
 
 class AddOffsets(NamedTuple):
     """TV1 only: the group's partition of committed offsets becomes part of the transaction."""
 
     transactional_id: str
-    identity: Identity
+    identity: ProducerIdAndEpoch
     group: str
 
 
@@ -101,9 +101,9 @@ class CommitOffsets(NamedTuple):
     """TxnOffsetCommit, to the coordinator of the group. `version`: 1 or 2, of transactions."""
 
     transactional_id: str
-    identity: Identity
+    identity: ProducerIdAndEpoch
     group: GroupMetadata
-    offsets: tuple[tuple[Part, OffsetToCommit], ...]
+    offsets: tuple[tuple[PartitionKey, OffsetToCommit], ...]
     version: int
 
 
@@ -111,7 +111,7 @@ class EndTxn(NamedTuple):
     """`version`: 1 or 2, of transactions."""
 
     transactional_id: str
-    identity: Identity
+    identity: ProducerIdAndEpoch
     commit: bool
     version: int
 
@@ -122,31 +122,33 @@ class DescribeTransaction(NamedTuple):
     transactional_id: str
 
 
-Ask = FindCoordinator | InitProducerId | AddPartitions | AddOffsets | CommitOffsets | EndTxn | DescribeTransaction
+TransactionRequest = (
+    FindCoordinator | InitProducerId | AddPartitions | AddOffsets | CommitOffsets | EndTxn | DescribeTransaction
+)
 
 
-def request_of(ask: Ask) -> Request:
+def api_of(ask: TransactionRequest) -> TransactionApi:
     """The row of the reaction table."""
     match ask:
         case FindCoordinator():
-            return Request.FIND_COORDINATOR
+            return TransactionApi.FIND_COORDINATOR
         case InitProducerId():
-            return Request.INIT_PRODUCER_ID
+            return TransactionApi.INIT_PRODUCER_ID
         case AddPartitions():
-            return Request.ADD_PARTITIONS
+            return TransactionApi.ADD_PARTITIONS
         case AddOffsets():
-            return Request.ADD_OFFSETS
+            return TransactionApi.ADD_OFFSETS
         case CommitOffsets():
-            return Request.COMMIT_OFFSETS
+            return TransactionApi.COMMIT_OFFSETS
         case EndTxn():
-            return Request.END
+            return TransactionApi.END
         case DescribeTransaction():
-            return Request.DESCRIBE
+            return TransactionApi.DESCRIBE
         case _:
             assert_never(ask)
 
 
-def versions(ask: Ask) -> tuple[int, int]:
+def version_range(ask: TransactionRequest) -> tuple[int, int]:
     """The least and the greatest version of the request that may carry this ask.
 
     InitProducerId 3 is the first that raises an epoch on demand (TRX-10); 6 begins two-phase commits. AddPartitionsToTxn from 4 on
@@ -173,7 +175,7 @@ def versions(ask: Ask) -> tuple[int, int]:
             assert_never(ask)
 
 
-def coordinator_of(ask: Ask) -> CoordinatorKind | None:
+def coordinator_kind_of(ask: TransactionRequest) -> CoordinatorKind | None:
     """The kind of coordinator an ask goes to; None: any broker."""
     match ask:
         case FindCoordinator():
@@ -187,40 +189,42 @@ def coordinator_of(ask: Ask) -> CoordinatorKind | None:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-class CoordinatorTold(NamedTuple):
-    """Of FindCoordinator. `said`: the broker's message, or None."""
+class FindCoordinatorResult(NamedTuple):
+    """Of FindCoordinator. `message`: the broker's message, or None."""
 
     code: int
-    said: str | None = None
+    message: str | None = None
     coordinator: Coordinator | None = None
 
 
-class IdentityTold(NamedTuple):
+class ProducerIdResult(NamedTuple):
     """Of InitProducerId, and of EndTxn from version 5 on; below that the identity is (-1, -1)."""
 
     code: int
-    identity: Identity = NO_IDENTITY
+    identity: ProducerIdAndEpoch = NO_IDENTITY
 
 
-class CodeTold(NamedTuple):
+class ErrorCodeResult(NamedTuple):
     """Of AddOffsetsToTxn; of any request that was refused as a whole."""
 
     code: int
 
 
-class PartsTold(NamedTuple):
+class PartitionErrorsResult(NamedTuple):
     """Of AddPartitionsToTxn and TxnOffsetCommit: a code for each partition."""
 
-    codes: Mapping[Part, int]
+    codes: Mapping[PartitionKey, int]
 
 
-class TransactionTold(NamedTuple):
+class DescribeTransactionResult(NamedTuple):
     """Of DescribeTransactions. `state`: the coordinator's word ("CompleteCommit"); the identity it keeps now."""
 
     code: int
     state: str = ""
-    identity: Identity = NO_IDENTITY
+    identity: ProducerIdAndEpoch = NO_IDENTITY
 
 
-Answer = CoordinatorTold | IdentityTold | CodeTold | PartsTold | TransactionTold
+TransactionResponse = (
+    FindCoordinatorResult | ProducerIdResult | ErrorCodeResult | PartitionErrorsResult | DescribeTransactionResult
+)
 """An answer of another kind than its ask is one that nobody can read, and fatal (TXS-6)."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from ..protocol.error_codes import error_name
 
 
-class State(Enum):
+class TransactionManagerState(Enum):
     """Where the producer stands. The value is its name in the diagram."""
 
     UNINITIALIZED = "Uninitialized"
@@ -28,26 +28,34 @@ class State(Enum):
     """Another producer took the transactional id, or we may not go on: only closing is left."""
 
 
-def _with_fatal(*states: State) -> frozenset[State]:
-    return frozenset({*states, State.FATAL_ERROR})
+def _with_fatal(*states: TransactionManagerState) -> frozenset[TransactionManagerState]:
+    return frozenset({*states, TransactionManagerState.FATAL_ERROR})
 
 
-NEXT: Final[Mapping[State, frozenset[State]]] = {
-    State.UNINITIALIZED: _with_fatal(State.INITIALIZING),
+TRANSITIONS: Final[Mapping[TransactionManagerState, frozenset[TransactionManagerState]]] = {
+    TransactionManagerState.UNINITIALIZED: _with_fatal(TransactionManagerState.INITIALIZING),
     # Refused (no rights yet): by way of the error back to the beginning, so that it can be asked again.
-    State.INITIALIZING: _with_fatal(State.READY, State.ABORTABLE_ERROR),
-    State.READY: _with_fatal(State.IN_TRANSACTION),
-    State.IN_TRANSACTION: _with_fatal(State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR),
+    TransactionManagerState.INITIALIZING: _with_fatal(
+        TransactionManagerState.READY, TransactionManagerState.ABORTABLE_ERROR
+    ),
+    TransactionManagerState.READY: _with_fatal(TransactionManagerState.IN_TRANSACTION),
+    TransactionManagerState.IN_TRANSACTION: _with_fatal(
+        TransactionManagerState.COMMITTING, TransactionManagerState.ABORTING, TransactionManagerState.ABORTABLE_ERROR
+    ),
     # To Initializing where the next transaction needs a new epoch, to change the version of transactions.
-    State.COMMITTING: _with_fatal(State.READY, State.INITIALIZING, State.ABORTABLE_ERROR),
-    State.ABORTING: _with_fatal(State.READY, State.INITIALIZING),
-    State.ABORTABLE_ERROR: _with_fatal(State.ABORTING, State.UNINITIALIZED),
+    TransactionManagerState.COMMITTING: _with_fatal(
+        TransactionManagerState.READY, TransactionManagerState.INITIALIZING, TransactionManagerState.ABORTABLE_ERROR
+    ),
+    TransactionManagerState.ABORTING: _with_fatal(TransactionManagerState.READY, TransactionManagerState.INITIALIZING),
+    TransactionManagerState.ABORTABLE_ERROR: _with_fatal(
+        TransactionManagerState.ABORTING, TransactionManagerState.UNINITIALIZED
+    ),
     # Nothing that was sent can be trusted any more (TXN-8).
-    State.FATAL_ERROR: frozenset(),
+    TransactionManagerState.FATAL_ERROR: frozenset(),
 }
 
 
-class Request(Enum):
+class TransactionApi(Enum):
     """What is asked of brokers; the value is the name in the page's table."""
 
     FIND_COORDINATOR = "FindCoordinator"
@@ -63,7 +71,7 @@ class Request(Enum):
 class Reaction(Enum):
     """What an answer leads to; the value is the word in the page's table."""
 
-    FINE = "done"
+    SUCCESS = "done"
     RETRY = "again"
     """The same request after the backoff."""
     LOOK_UP = "look up, again"
@@ -71,14 +79,14 @@ class Reaction(Enum):
     ABORTABLE = "abortable"
     COMMIT_FAILED = "abortable (commit failed)"
     """The consumer group has moved on: told as such, abortable."""
-    FORGOTTEN = "abortable (forgotten)"
+    UNKNOWN_PRODUCER_ID = "abortable (forgotten)"
     """The coordinator no longer knows the producer id: abortable; while aborting there is nothing left to end."""
-    REFUSED = "back to the beginning"
+    UNAUTHORIZED = "back to the beginning"
     """No rights: the operation fails, and may be tried again."""
     FENCED = "fatal (fenced)"
     """Another producer with the same transactional id has taken over."""
     FATAL = "fatal"
-    UNTOLD = "outcome unknown"
+    OUTCOME_UNKNOWN = "outcome unknown"
     """Nobody can tell how the transaction ended."""
 
 
@@ -90,18 +98,20 @@ class FailureKind(Enum):
     """Abortable: offsets of a consumer that the group has replaced."""
     ABORTED = "aborted"
     """The transaction ended aborted."""
-    REFUSED = "refused"
+    UNAUTHORIZED = "refused"
     """No rights to the transactional id yet: initialising may be tried again."""
     FENCED = "fenced"
     FATAL = "fatal"
-    UNTOLD = "may be committed"
+    OUTCOME_UNKNOWN = "may be committed"
     """Fatal, and nobody can tell whether the transaction was committed."""
     CLOSED = "closed"
-    LOST_TRACK = "lost track"
+    ILLEGAL_STATE = "lost track"
     """Fatal: a transition that the table does not have (TXN-1)."""
 
 
-_FATAL: Final = frozenset({FailureKind.FENCED, FailureKind.FATAL, FailureKind.UNTOLD, FailureKind.LOST_TRACK})
+_FATAL: Final = frozenset(
+    {FailureKind.FENCED, FailureKind.FATAL, FailureKind.OUTCOME_UNKNOWN, FailureKind.ILLEGAL_STATE}
+)
 
 
 class TransactionFailure(NamedTuple):
@@ -135,108 +145,108 @@ RETRIABLE: Final = frozenset(
 )
 """By Kafka's own word (RetriableException), and BROKER_NOT_AVAILABLE, which goes by."""
 
-_ANYWHERE: Final = {
-    0: Reaction.FINE,
+_COMMON_REACTIONS: Final = {
+    0: Reaction.SUCCESS,
     35: Reaction.FATAL,  # UNSUPPORTED_VERSION
     53: Reaction.FATAL,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     90: Reaction.FENCED,  # PRODUCER_FENCED
     120: Reaction.ABORTABLE,  # TRANSACTION_ABORTABLE (KIP-1050)
 }
-_OF_COORDINATOR: Final = {
+_COORDINATOR_REACTIONS: Final = {
     **dict.fromkeys(RETRIABLE, Reaction.RETRY),
     COORDINATOR_NOT_AVAILABLE: Reaction.LOOK_UP,
     NOT_COORDINATOR: Reaction.LOOK_UP,
     47: Reaction.FENCED,  # INVALID_PRODUCER_EPOCH: brokers say so for a fenced producer where they cannot tell it apart
-    **_ANYWHERE,
+    **_COMMON_REACTIONS,
 }
-_OF_TRANSACTION: Final = {
-    **_OF_COORDINATOR,
+_TRANSACTION_REACTIONS: Final = {
+    **_COORDINATOR_REACTIONS,
     48: Reaction.FATAL,  # INVALID_TXN_STATE
-    49: Reaction.FORGOTTEN,  # INVALID_PRODUCER_ID_MAPPING
-    59: Reaction.FORGOTTEN,  # UNKNOWN_PRODUCER_ID
+    49: Reaction.UNKNOWN_PRODUCER_ID,  # INVALID_PRODUCER_ID_MAPPING
+    59: Reaction.UNKNOWN_PRODUCER_ID,  # UNKNOWN_PRODUCER_ID
 }
 
-REACTIONS: Final[Mapping[Request, Mapping[int, Reaction]]] = {
-    Request.FIND_COORDINATOR: {
+REACTIONS: Final[Mapping[TransactionApi, Mapping[int, Reaction]]] = {
+    TransactionApi.FIND_COORDINATOR: {
         **dict.fromkeys(RETRIABLE, Reaction.RETRY),
-        **_ANYWHERE,
+        **_COMMON_REACTIONS,
         30: Reaction.ABORTABLE,  # GROUP_AUTHORIZATION_FAILED
     },
-    Request.INIT_PRODUCER_ID: {
-        **_OF_COORDINATOR,
-        31: Reaction.REFUSED,  # CLUSTER_AUTHORIZATION_FAILED
-        53: Reaction.REFUSED,
+    TransactionApi.INIT_PRODUCER_ID: {
+        **_COORDINATOR_REACTIONS,
+        31: Reaction.UNAUTHORIZED,  # CLUSTER_AUTHORIZATION_FAILED
+        53: Reaction.UNAUTHORIZED,
     },
-    Request.ADD_PARTITIONS: {
-        **_OF_TRANSACTION,
+    TransactionApi.ADD_PARTITIONS: {
+        **_TRANSACTION_REACTIONS,
         29: Reaction.ABORTABLE,  # TOPIC_AUTHORIZATION_FAILED
         55: Reaction.ABORTABLE,  # OPERATION_NOT_ATTEMPTED: another partition of the request was refused
     },
-    Request.ADD_OFFSETS: {
-        **_OF_TRANSACTION,
+    TransactionApi.ADD_OFFSETS: {
+        **_TRANSACTION_REACTIONS,
         30: Reaction.ABORTABLE,
     },
-    Request.COMMIT_OFFSETS: {
-        **_OF_COORDINATOR,
+    TransactionApi.COMMIT_OFFSETS: {
+        **_COORDINATOR_REACTIONS,
         _REQUEST_TIMED_OUT: Reaction.LOOK_UP,  # as coordinators of groups say that they have moved
         12: Reaction.ABORTABLE,  # OFFSET_METADATA_TOO_LARGE: the application's mistake, and only this transaction's
         22: Reaction.COMMIT_FAILED,  # ILLEGAL_GENERATION
         25: Reaction.COMMIT_FAILED,  # UNKNOWN_MEMBER_ID
         29: Reaction.ABORTABLE,
         30: Reaction.ABORTABLE,
-        49: Reaction.FORGOTTEN,
-        59: Reaction.FORGOTTEN,
+        49: Reaction.UNKNOWN_PRODUCER_ID,
+        59: Reaction.UNKNOWN_PRODUCER_ID,
         82: Reaction.ABORTABLE,  # FENCED_INSTANCE_ID
         113: Reaction.COMMIT_FAILED,  # STALE_MEMBER_EPOCH (KIP-848)
     },
-    Request.END: _OF_TRANSACTION,
-    Request.DESCRIBE: {
+    TransactionApi.END: _TRANSACTION_REACTIONS,
+    TransactionApi.DESCRIBE: {
         **dict.fromkeys(RETRIABLE, Reaction.RETRY),
         COORDINATOR_NOT_AVAILABLE: Reaction.LOOK_UP,
         NOT_COORDINATOR: Reaction.LOOK_UP,
-        0: Reaction.FINE,
+        0: Reaction.SUCCESS,
     },
     # What is told here is final: retries are the joined producer's affair.
-    Request.PRODUCE: {
-        **_ANYWHERE,
+    TransactionApi.PRODUCE: {
+        **_COMMON_REACTIONS,
         31: Reaction.FATAL,
         49: Reaction.FATAL,
     },
 }
 
-OTHERWISE: Final[Mapping[Request, Reaction]] = {
-    Request.FIND_COORDINATOR: Reaction.FATAL,
-    Request.INIT_PRODUCER_ID: Reaction.FATAL,
+DEFAULT_REACTIONS: Final[Mapping[TransactionApi, Reaction]] = {
+    TransactionApi.FIND_COORDINATOR: Reaction.FATAL,
+    TransactionApi.INIT_PRODUCER_ID: Reaction.FATAL,
     # A partition that could not be added spoils the transaction, not the producer.
-    Request.ADD_PARTITIONS: Reaction.ABORTABLE,
-    Request.ADD_OFFSETS: Reaction.FATAL,
-    Request.COMMIT_OFFSETS: Reaction.FATAL,
-    Request.END: Reaction.FATAL,
-    Request.DESCRIBE: Reaction.UNTOLD,
-    Request.PRODUCE: Reaction.ABORTABLE,
+    TransactionApi.ADD_PARTITIONS: Reaction.ABORTABLE,
+    TransactionApi.ADD_OFFSETS: Reaction.FATAL,
+    TransactionApi.COMMIT_OFFSETS: Reaction.FATAL,
+    TransactionApi.END: Reaction.FATAL,
+    TransactionApi.DESCRIBE: Reaction.OUTCOME_UNKNOWN,
+    TransactionApi.PRODUCE: Reaction.ABORTABLE,
 }
 """For every code that a request's row leaves out."""
 
 _KINDS: Final = {
     Reaction.ABORTABLE: FailureKind.ABORTABLE,
-    Reaction.FORGOTTEN: FailureKind.ABORTABLE,
+    Reaction.UNKNOWN_PRODUCER_ID: FailureKind.ABORTABLE,
     Reaction.COMMIT_FAILED: FailureKind.COMMIT_FAILED,
-    Reaction.REFUSED: FailureKind.REFUSED,
+    Reaction.UNAUTHORIZED: FailureKind.UNAUTHORIZED,
     Reaction.FENCED: FailureKind.FENCED,
     Reaction.FATAL: FailureKind.FATAL,
-    Reaction.UNTOLD: FailureKind.UNTOLD,
+    Reaction.OUTCOME_UNKNOWN: FailureKind.OUTCOME_UNKNOWN,
 }
 
 
-def judge(request: Request, code: int) -> Reaction:
+def reaction_to(request: TransactionApi, code: int) -> Reaction:
     """What a code in the answer to a request leads to."""
-    return REACTIONS[request].get(code, OTHERWISE[request])
+    return REACTIONS[request].get(code, DEFAULT_REACTIONS[request])
 
 
-def failure_of(request: Request, code: int, *, about: str = "", said: str | None = None) -> TransactionFailure:
+def failure_of(request: TransactionApi, code: int, *, about: str = "", said: str | None = None) -> TransactionFailure:
     """The failure that a code stands for. `about`: what the request was for; `said`: the broker's own words, if any."""
     name = error_name(code)
-    reaction = judge(request, code)
+    reaction = reaction_to(request, code)
     text = f"{request.value} was answered with {name}"
     if about:
         text = f"{text} ({about})"

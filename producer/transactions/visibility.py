@@ -11,141 +11,152 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from ..protocol.backoff import Backoff
-from .requests import Part
+from .requests import PartitionKey
 
 UNKNOWN_OFFSET: Final = -1
 """Of a partition that was sent to and never answered."""
 
 
-class LookKind(Enum):
+class VisibilityCheckKind(Enum):
     """How a partition is looked at; both at its leader."""
 
-    STABLE = auto()
+    LAST_STABLE_OFFSET = auto()
     """ListOffsets, isolation read_committed, timestamp latest: the last stable offset. Needs the right DESCRIBE."""
-    OPEN = auto()
+    OPEN_TRANSACTIONS = auto()
     """DescribeProducers: whose transactions are open. Needs the right READ."""
 
 
-class Look(NamedTuple):
+class VisibilityCheck(NamedTuple):
     """One question about one partition. The shell may put those for the same leader and of the same kind into one request."""
 
-    kind: LookKind
-    part: Part
+    kind: VisibilityCheckKind
+    part: PartitionKey
 
 
-class StableTold(NamedTuple):
+class LastStableOffsetResult(NamedTuple):
     """The last stable offset: the first that a read_committed reader does not get."""
 
     code: int
-    last_stable: int = -1
+    last_stable_offset: int = -1
 
 
-class OpenTold(NamedTuple):
+class OpenTransactionsResult(NamedTuple):
     """Producer ids with a transaction open in the partition (`current_txn_start_offset` >= 0)."""
 
     code: int
     producer_ids: frozenset[int] = frozenset()
 
 
-LookAnswer = StableTold | OpenTold
+VisibilityResult = LastStableOffsetResult | OpenTransactionsResult
 
 
-class _Unseen:
+class _PendingVisibility:
     def __init__(self, producer_id: int, last_offset: int, now: float) -> None:
         self.producer_id: Final = producer_id
         self.last_offset: Final = last_offset
         self.since: Final = now
         self.due = now
-        self.asked = False
+        self.in_flight = False
         self.attempts = 0
-        self.forbidden = False
+        self.cannot_describe = False
         """Its leader does not tell us of producers."""
         self.alarmed = False
-        self.next_kind = LookKind.OPEN if last_offset == UNKNOWN_OFFSET else LookKind.STABLE
+        self.next_kind = (
+            VisibilityCheckKind.OPEN_TRANSACTIONS
+            if last_offset == UNKNOWN_OFFSET
+            else VisibilityCheckKind.LAST_STABLE_OFFSET
+        )
 
 
-class Visibility:
+class VisibilityTracker:
     """The partitions in which a transaction of ours may not have ended yet."""
 
     def __init__(self, look: Backoff, *, ask_leader_after_s: float, hanging_after_s: float) -> None:
-        self._look: Final = look
+        self._backoff: Final = look
         self._ask_leader_after_s: Final = ask_leader_after_s
         self._hanging_after_s: Final = hanging_after_s
-        self._unseen: Final[dict[Part, _Unseen]] = {}
+        self._pending: Final[dict[PartitionKey, _PendingVisibility]] = {}
 
-    def __contains__(self, part: Part) -> bool:
-        return part in self._unseen
+    def __contains__(self, part: PartitionKey) -> bool:
+        return part in self._pending
 
     def __len__(self) -> int:
-        return len(self._unseen)
+        return len(self._pending)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[PartitionKey, ...]:
         """Those not seen yet, in the order they were written to."""
-        return tuple(self._unseen)
+        return tuple(self._pending)
 
-    def expect(self, producer_id: int, last_offsets: Mapping[Part, int], now: float) -> None:
+    def track(self, producer_id: int, last_offsets: Mapping[PartitionKey, int], now: float) -> None:
         """A transaction was ended: look at these from now on."""
         for part, offset in last_offsets.items():
-            assert part not in self._unseen, (
+            assert part not in self._pending, (
                 f"{part} was sent to before the end of its last transaction was seen (TRX-3)"
             )
-            self._unseen[part] = _Unseen(producer_id, offset, now)
+            self._pending[part] = _PendingVisibility(producer_id, offset, now)
 
-    def take_looks(self, now: float) -> list[Look]:
+    def take_checks(self, now: float) -> list[VisibilityCheck]:
         """What to ask now. Each must be answered or lost."""
-        looks: list[Look] = []
-        for part, unseen in self._unseen.items():
-            if not unseen.asked and now >= unseen.due:
-                unseen.asked = True
-                looks.append(Look(unseen.next_kind, part))
+        looks: list[VisibilityCheck] = []
+        for part, unseen in self._pending.items():
+            if not unseen.in_flight and now >= unseen.due:
+                unseen.in_flight = True
+                looks.append(VisibilityCheck(unseen.next_kind, part))
         return looks
 
-    def answered(self, look: Look, answer: LookAnswer, *, now: float, chance: float) -> bool:
+    def answered(self, look: VisibilityCheck, answer: VisibilityResult, *, now: float, chance: float) -> bool:
         """True: the partition's records are visible, or as visible as we can make them. `chance` in [0, 1)."""
-        unseen = self._unseen.get(look.part)
+        unseen = self._pending.get(look.part)
         if unseen is None:
             return False
         match answer:
-            case StableTold(code=0, last_stable=last_stable):
+            case LastStableOffsetResult(code=0, last_stable_offset=last_stable):
                 seen = last_stable > unseen.last_offset
-            case OpenTold(code=0, producer_ids=producer_ids):
+            case OpenTransactionsResult(code=0, producer_ids=producer_ids):
                 # Another producer's transaction holds the last stable offset back: our marker is there.
                 seen = unseen.producer_id not in producer_ids
-            case OpenTold(code=code):
-                unseen.forbidden = code in _NEVER_TOLD
+            case OpenTransactionsResult(code=code):
+                unseen.cannot_describe = code in _CANNOT_DESCRIBE
                 # With nothing to go by there is nothing to wait for.
-                seen = unseen.forbidden and unseen.last_offset == UNKNOWN_OFFSET
+                seen = unseen.cannot_describe and unseen.last_offset == UNKNOWN_OFFSET
             case _:
                 seen = False
         if seen:
-            del self._unseen[look.part]
+            del self._pending[look.part]
             return True
-        self._later(unseen, look.kind, now, chance, answered=True)
+        self._reschedule(unseen, look.kind, now, chance, answered=True)
         return False
 
-    def lost(self, look: Look, *, now: float, chance: float) -> None:
+    def lost(self, look: VisibilityCheck, *, now: float, chance: float) -> None:
         """No answer, or nobody to ask."""
-        unseen = self._unseen.get(look.part)
+        unseen = self._pending.get(look.part)
         if unseen is not None:
-            self._later(unseen, look.kind, now, chance, answered=False)
+            self._reschedule(unseen, look.kind, now, chance, answered=False)
 
-    def _later(self, unseen: _Unseen, kind: LookKind, now: float, chance: float, *, answered: bool) -> None:
-        unseen.asked = False
-        may_ask_leader = now - unseen.since >= self._ask_leader_after_s and not unseen.forbidden
-        if answered and kind is LookKind.STABLE and may_ask_leader and unseen.last_offset != UNKNOWN_OFFSET:
+    def _reschedule(
+        self, unseen: _PendingVisibility, kind: VisibilityCheckKind, now: float, chance: float, *, answered: bool
+    ) -> None:
+        unseen.in_flight = False
+        may_ask_leader = now - unseen.since >= self._ask_leader_after_s and not unseen.cannot_describe
+        if (
+            answered
+            and kind is VisibilityCheckKind.LAST_STABLE_OFFSET
+            and may_ask_leader
+            and unseen.last_offset != UNKNOWN_OFFSET
+        ):
             # Both in turn: commits beside another producer's long transaction wait for nothing else.
-            unseen.next_kind = LookKind.OPEN
+            unseen.next_kind = VisibilityCheckKind.OPEN_TRANSACTIONS
             unseen.due = now
             return
-        unseen.due = now + self._look.wait_s(unseen.attempts, chance)
+        unseen.due = now + self._backoff.wait_s(unseen.attempts, chance)
         unseen.attempts += 1
         if unseen.last_offset != UNKNOWN_OFFSET:
-            unseen.next_kind = LookKind.STABLE
+            unseen.next_kind = VisibilityCheckKind.LAST_STABLE_OFFSET
 
-    def hanging(self, now: float, tell: Callable[[str], None]) -> None:
+    def report_hanging(self, now: float, tell: Callable[[str], None]) -> None:
         """Tell once of each partition that is not visible for too long."""
-        for (topic, index), unseen in self._unseen.items():
+        for (topic, index), unseen in self._pending.items():
             if not unseen.alarmed and now - unseen.since >= self._hanging_after_s:
                 unseen.alarmed = True
                 end = "" if unseen.last_offset == UNKNOWN_OFFSET else f" through offset {unseen.last_offset}"
@@ -156,11 +167,11 @@ class Visibility:
                 )
 
     def next_deadline(self) -> float | None:
-        """When `take_looks` or `hanging` have something to do next."""
-        times = [unseen.due for unseen in self._unseen.values() if not unseen.asked]
-        times += [unseen.since + self._hanging_after_s for unseen in self._unseen.values() if not unseen.alarmed]
+        """When `take_checks` or `report_hanging` have something to do next."""
+        times = [unseen.due for unseen in self._pending.values() if not unseen.in_flight]
+        times += [unseen.since + self._hanging_after_s for unseen in self._pending.values() if not unseen.alarmed]
         return min(times, default=None)
 
 
-_NEVER_TOLD: Final = frozenset({29, 35})
+_CANNOT_DESCRIBE: Final = frozenset({29, 35})
 """TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION."""

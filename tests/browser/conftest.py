@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from penstock.pipeline.report.data import ReportData
 from penstock.pipeline.report.page import render, write
-from penstock.pipeline.report.view import Limits
+from penstock.pipeline.report.view import ReportLimits
 
 from tests.harness.browser import Browser, Page
 
@@ -25,7 +25,12 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Opener]:
     opened: list[Page] = []
 
     def opener(
-        data: ReportData, *, limits: Limits | None = None, width: int = 1280, dark: bool = False, fragment: str = ""
+        data: ReportData,
+        *,
+        limits: ReportLimits | None = None,
+        width: int = 1280,
+        dark: bool = False,
+        fragment: str = "",
     ) -> Page:
         file = tmp_path / f"report-{len(opened)}.html"
         write(file, render(data, limits))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from penstock.pipeline.report.data import ReportData
-from penstock.pipeline.report.view import Limits
+from penstock.pipeline.report.view import ReportLimits
 from selenium.webdriver.common.keys import Keys
 
 from tests.harness import report_samples as samples
@@ -223,7 +223,7 @@ def test_on_paper_all_rows_are_there_and_the_controls_are_not(show: Opener, brow
 
 
 def test_a_page_may_be_cut_shorter_by_whoever_makes_it(show: Opener) -> None:
-    page = show(samples.troubled(), limits=Limits(rows=3, topics=1, hosts=2, columns=60))
+    page = show(samples.troubled(), limits=ReportLimits(rows=3, topics=1, hosts=2, columns=60))
     assert len(page.rows("hours")) == 3
     assert page.rows("hours")[0][0] == "lost"
     assert page.texts("#hours .left-out") == [

@@ -1,4 +1,4 @@
-"""`Joined` with all it is made of, on a virtual clock, towards brokers whose answers the test gives: for the rows of group F.
+"""`InProcessDelivery` with all it is made of, on a virtual clock, towards brokers whose answers the test gives: for the rows of group F.
 
 ::
 
@@ -27,20 +27,20 @@ from typing import Final, NamedTuple
 
 from penstock.producer.accumulator.buffer_pool import BufferPool
 from penstock.producer.accumulator.partition_queue import BatchRules
-from penstock.producer.accumulator.slice_accumulator import Accumulator
-from penstock.producer.delivery.assignment import Notice
-from penstock.producer.delivery.gap_confirmation import HintTold
-from penstock.producer.delivery.in_process import Joined, JoinedLimits
-from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Outcome, Released
+from penstock.producer.accumulator.slice_accumulator import SliceAccumulator
+from penstock.producer.delivery.assignment import PartitionAlarm
+from penstock.producer.delivery.gap_confirmation import LeaderUpdate
+from penstock.producer.delivery.in_process import InProcessDelivery, InProcessDeliveryLimits
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailure, DeliveryOutcome, Failed, Released
 from penstock.producer.metadata.cluster import BrokerAddress, Cluster, MetadataAnswer, PartitionView, TopicAnswer
 from penstock.producer.protocol.backoff import Backoff
-from penstock.producer.protocol.produce_request import LeaderHint, ProduceOutcome
+from penstock.producer.protocol.produce_request import LeaderHint, PartitionProduceResponse
 from penstock.producer.records.batch_builder import HEADER_BYTES
 from penstock.producer.records.compression import Codec, Levels, make_compressor
-from penstock.producer.sender.idempotent import Lease
-from penstock.producer.sender.leader_checks import Told
-from penstock.producer.sender.modes import Limits, Question
-from penstock.producer.sender.ready_nodes import Flight, Permit
+from penstock.producer.sender.idempotent import IdempotentPartition
+from penstock.producer.sender.leader_checks import LeaderCheckResult
+from penstock.producer.sender.modes import LeaderCheck, SendLimits
+from penstock.producer.sender.ready_nodes import InFlightRequest, SendPermit
 
 from tests.fakes.model_broker import HEADER, Answer, Log
 from tests.fakes.segments import NOW_MS, Row, slice_bytes
@@ -81,7 +81,7 @@ class Sent(NamedTuple):
 class Request:
     """A Produce request on the wire."""
 
-    flight: Flight[Lease]
+    flight: InFlightRequest[IdempotentPartition]
     sent: list[Sent]
 
     @property
@@ -141,17 +141,17 @@ class JoinedRig:
         self.pool = BufferPool(pool_bytes, batch_bytes + HEADER_BYTES)
         rules = BatchRules(batch_bytes + HEADER_BYTES, linger_ms / 1000, make_compressor(codec, Levels()))
         backoff = Backoff(backoff_ms[0] / 1000, backoff_ms[1] / 1000)
-        table = Limits(backoff, 24 * 3_600_000, retries=retries, confirms_gaps=True)
-        limits = JoinedLimits(table, delivery_ms / 1000, pool_bytes, idempotent=idempotent)
-        self.joined = self._joined(limits, Accumulator(self.pool, self.source), rules)
-        self.joined.table.wall.tell(NOW_MS, now=self.now)
+        table = SendLimits(backoff, 24 * 3_600_000, retries=retries, confirms_gaps=True)
+        limits = InProcessDeliveryLimits(table, delivery_ms / 1000, pool_bytes, idempotent=idempotent)
+        self.joined = self._joined(limits, SliceAccumulator(self.pool, self.source), rules)
+        self.joined.table.wall.set_time(NOW_MS, now=self.now)
         self.down: set[int] = set()
         self.incarnations: dict[int, int] = {}
         self.logs: dict[int, Log] = {}
         self.wire: deque[Request] = deque()
-        self.outcomes: list[Outcome] = []
-        self.notices: list[Notice] = []
-        self.hints: list[HintTold] = []
+        self.outcomes: list[DeliveryOutcome] = []
+        self.notices: list[PartitionAlarm] = []
+        self.hints: list[LeaderUpdate] = []
         self.answers_questions = True
         self.replicas_know = leader_epoch
         self.chance = 0.5
@@ -167,8 +167,10 @@ class JoinedRig:
         if not fresh:
             self._begin(epoch)
 
-    def _joined(self, limits: JoinedLimits, accumulator: Accumulator, rules: BatchRules) -> Joined:
-        return Joined(
+    def _joined(
+        self, limits: InProcessDeliveryLimits, accumulator: SliceAccumulator, rules: BatchRules
+    ) -> InProcessDelivery:
+        return InProcessDelivery(
             limits,
             accumulator,
             lambda _topic: rules,
@@ -225,7 +227,7 @@ class JoinedRig:
         self.joined.upkeep(now=self.now)
         if self.answers_questions:
             self.tell()
-        while table.accumulator.has_line:
+        while table.accumulator.has_unread:
             if not table.fill(now=self.now):
                 break
         sent: list[Request] = []
@@ -240,10 +242,10 @@ class JoinedRig:
 
     def _request(self, node: int) -> Request | None:
         table = self.joined.table
-        if not table.sender.has_work(node, now=self.now):
+        if not table.ready_partitions.has_work(node, now=self.now):
             return None
         incarnation = self.incarnations.setdefault(node, 1)
-        permit = Permit(incarnation, self.joined.journal.free_slots, self.in_flight)
+        permit = SendPermit(incarnation, self.joined.journal.free_slots, self.in_flight)
         entries = table.drain(node, permit, bytes_max=1 << 20, now=self.now)
         if not entries:
             return None
@@ -252,9 +254,9 @@ class JoinedRig:
                 if batch.slot < 0:
                     batch.slot = 1
             lease.unjournaled = 0
-            lease.replaced = []
-        flight = table.sender.depart(node, incarnation, 13, entries)
-        table.departed(flight, now=self.now)
+            lease.replaced_slots = []
+        flight = table.ready_partitions.begin_request(node, incarnation, 13, entries)
+        table.request_sent(flight, now=self.now)
         sent: list[Sent] = []
         for lease, batch in entries:
             data = bytes(batch.data or b"")
@@ -269,23 +271,23 @@ class JoinedRig:
         """Leaders and replicas answer what they are asked."""
         table = self.joined.table
         for node in [one for one in table.nodes if one not in self.down]:
-            for asked in table.questions(node, now=self.now):
-                table.question_sent(asked, known=True, now=self.now)
-                told = [self._told(asked.question, lease) for lease in asked.leases]
-                table.question_answered(asked, told, now=self.now, chance=self.chance)
-            if table.replicas.wanted(node):
+            for asked in table.due_checks(node, now=self.now):
+                table.check_sent(asked, known=True, now=self.now)
+                told = [self._told(asked.check, lease) for lease in asked.partitions]
+                table.check_answered(asked, told, now=self.now, chance=self.chance)
+            if table.replica_queries.has_request(node):
                 view = self._metadata(self.replicas_know)
-                table.replicas.told(node, table.replicas.take(node), view)
+                table.replica_queries.complete(node, table.replica_queries.take_request(node), view)
         self.joined.upkeep(now=self.now)
 
-    def _told(self, question: Question, lease: Lease) -> Told:
+    def _told(self, question: LeaderCheck, lease: IdempotentPartition) -> LeaderCheckResult:
         value = {
-            Question.START: self.log(lease.index).start,
-            Question.END: -1,
-            Question.LENGTH: -1,
-            Question.TOPIC: TOPIC_ID,
+            LeaderCheck.LOG_START: self.log(lease.index).start,
+            LeaderCheck.EPOCH_END: -1,
+            LeaderCheck.LOG_END: -1,
+            LeaderCheck.TOPIC_ID: TOPIC_ID,
         }[question]
-        return Told(TOPIC, -1 if question is Question.TOPIC else lease.index, 0, value)
+        return LeaderCheckResult(TOPIC, -1 if question is LeaderCheck.TOPIC_ID else lease.index, 0, value)
 
     def until_idle(self, rounds: int = 200) -> None:
         """Send and answer by the model brokers until nothing is left; time passes where something waits for it."""
@@ -296,8 +298,8 @@ class JoinedRig:
             elif self.joined.idle:
                 return
             else:
-                wanted = [self.joined.next_deadline(self.now), self.joined.table.sender.next_deadline()]
-                wanted += [self.joined.table.next_question(node) for node in self.joined.table.nodes]
+                wanted = [self.joined.next_deadline(self.now), self.joined.table.ready_partitions.next_deadline()]
+                wanted += [self.joined.table.next_check_at(node) for node in self.joined.table.nodes]
                 at = min((one for one in wanted if one is not None), default=None)
                 assert at is not None, "nothing will ever happen"
                 self.now = max(self.now, at)
@@ -329,10 +331,10 @@ class JoinedRig:
         ]
         self.answer_with(one, outcomes)
 
-    def answer_with(self, request: Request, outcomes: list[ProduceOutcome]) -> None:
+    def answer_with(self, request: Request, outcomes: list[PartitionProduceResponse]) -> None:
         """Answer a request with exactly this."""
         self.wire.remove(request)
-        self.joined.table.answered(request.flight, outcomes, now=self.now, chance=self.chance)
+        self.joined.table.request_answered(request.flight, outcomes, now=self.now, chance=self.chance)
         self.joined.upkeep(now=self.now)
         self._collect()
 
@@ -349,7 +351,7 @@ class JoinedRig:
     ) -> None:
         """Answer the oldest request with a batch of the partition; it gets this code, the others what the model says."""
         one = self.request_of(partition) if request is None else request
-        outcomes: list[ProduceOutcome] = []
+        outcomes: list[PartitionProduceResponse] = []
         for sent in one.sent:
             if sent.partition == partition:
                 told = outcome(partition, error(code, log_start=log_start))
@@ -367,7 +369,7 @@ class JoinedRig:
                 for sent in one.sent:
                     _ = self.log(sent.partition).produce(sent.data)
             self.wire.remove(one)
-            self.joined.table.lost(one.flight, "disconnected", now=self.now, chance=self.chance)
+            self.joined.table.request_lost(one.flight, "disconnected", now=self.now, chance=self.chance)
         self.incarnations[node] = self.incarnations.get(node, 1) + 1
         self.joined.upkeep(now=self.now)
         self._collect()
@@ -383,7 +385,7 @@ class JoinedRig:
         known = {one.node: one for one in addresses}
         for hint in self.hints:
             told = hint.topic, hint.index, hint.leader, hint.leader_epoch
-            self._cluster, change = self._cluster.hint(*told, known.get(hint.leader))
+            self._cluster, change = self._cluster.apply_leader_hint(*told, known.get(hint.leader))
             self.joined.cluster_changed(self._cluster, change, now=self.now)
 
     def metadata(self) -> None:
@@ -404,10 +406,10 @@ class JoinedRig:
 
     def _collect(self) -> None:
         self.outcomes += self.joined.take_outcomes()
-        self.notices += self.joined.take_notices()
+        self.notices += self.joined.take_alarms()
         self.hints += self.joined.take_hints()
 
-    def _of(self, partition: int) -> list[Outcome]:
+    def _of(self, partition: int) -> list[DeliveryOutcome]:
         self._collect()
         number = self.joined.number_of(TOPIC, partition)
         return [one for one in self.outcomes if one.partition == number]
@@ -421,7 +423,7 @@ class JoinedRig:
             for n in range(one.count)
         }
 
-    def failed(self, partition: int) -> dict[int, Failure]:
+    def failed(self, partition: int) -> dict[int, DeliveryFailure]:
         """Ordinal: why."""
         return {
             one.first + n: one.failure
@@ -441,8 +443,8 @@ class JoinedRig:
         return [one.first + n for one in told for n in range(one.count) if one.first + n not in released]
 
 
-def outcome(partition: int, answer: Answer) -> ProduceOutcome:
+def outcome(partition: int, answer: Answer) -> PartitionProduceResponse:
     """A partition's part of an answer."""
-    return ProduceOutcome(
+    return PartitionProduceResponse(
         "", TOPIC_ID, partition, answer.code, answer.base_offset, answer.log_append_ms, answer.log_start, [], "", None
     )

@@ -18,32 +18,36 @@ from collections import deque
 from typing import Any, Final
 
 from penstock.producer.accumulator.partition_queue import BatchRules
-from penstock.producer.accumulator.slice_accumulator import Accumulator
-from penstock.producer.delivery.in_process import Joined, JoinedLimits
+from penstock.producer.accumulator.slice_accumulator import SliceAccumulator
+from penstock.producer.delivery.in_process import InProcessDelivery, InProcessDeliveryLimits
 from penstock.producer.protocol.backoff import Backoff
-from penstock.producer.transactions.delivery import TransactionalJoined
+from penstock.producer.transactions.delivery import TransactionalDelivery
 from penstock.producer.transactions.manager import TransactionLimits, TransactionManager
-from penstock.producer.transactions.operations import Operation
+from penstock.producer.transactions.operations import TransactionOperation
 from penstock.producer.transactions.requests import (
     AddOffsets,
     AddPartitions,
-    Answer,
-    Ask,
-    CodeTold,
     CommitOffsets,
     Coordinator,
-    CoordinatorTold,
     DescribeTransaction,
+    DescribeTransactionResult,
     EndTxn,
+    ErrorCodeResult,
     FindCoordinator,
-    Identity,
-    IdentityTold,
+    FindCoordinatorResult,
     InitProducerId,
-    PartsTold,
-    TransactionTold,
+    PartitionErrorsResult,
+    ProducerIdAndEpoch,
+    ProducerIdResult,
+    TransactionRequest,
+    TransactionResponse,
 )
-from penstock.producer.transactions.states import State
-from penstock.producer.transactions.visibility import LookKind, OpenTold, StableTold
+from penstock.producer.transactions.states import TransactionManagerState
+from penstock.producer.transactions.visibility import (
+    LastStableOffsetResult,
+    OpenTransactionsResult,
+    VisibilityCheckKind,
+)
 
 from tests.fakes.model_broker import Log
 
@@ -56,18 +60,18 @@ _FAR: Final = 1 << 40
 class JoinedTransactionRig(JoinedRig):
     """See the module."""
 
-    joined: TransactionalJoined
+    joined: TransactionalDelivery
 
     def __init__(self, *, version: int = 1, warm: bool = True, **given: Any) -> None:
         self.version = version
-        self.asks: list[Ask] = []
-        self.open_ask: Ask | None = None
+        self.asks: list[TransactionRequest] = []
+        self.open_ask: TransactionRequest | None = None
         self.visible = True
-        self.identity = Identity(PRODUCER_ID, -1)
+        self.identity = ProducerIdAndEpoch(PRODUCER_ID, -1)
         self._held: set[type] = set()
-        self._answers: dict[type, deque[Answer]] = {}
+        self._answers: dict[type, deque[TransactionResponse]] = {}
         super().__init__(fresh=True, **given)
-        self.manager.features(version, offers_v2=version > 1)
+        self.manager.update_features(version, offers_v2=version > 1)
         init = self.manager.initialise()
         self.finish(init)
         if warm:
@@ -79,11 +83,13 @@ class JoinedTransactionRig(JoinedRig):
             self.asks.clear()
             self.requests = 0
 
-    def _joined(self, limits: JoinedLimits, accumulator: Accumulator, rules: BatchRules) -> Joined:
+    def _joined(
+        self, limits: InProcessDeliveryLimits, accumulator: SliceAccumulator, rules: BatchRules
+    ) -> InProcessDelivery:
         retry = Backoff(0.05, 1.0)
         self.manager = TransactionManager(TransactionLimits(ID, 1121, retry))
         transactional = rules._replace(transactional=True)
-        return TransactionalJoined(
+        return TransactionalDelivery(
             limits,
             accumulator,
             lambda _topic: transactional,
@@ -96,19 +102,19 @@ class JoinedTransactionRig(JoinedRig):
     def begin(self) -> None:
         self.manager.begin()
 
-    def commit(self) -> Operation:
+    def commit(self) -> TransactionOperation:
         return self.manager.commit()
 
-    def abort(self) -> Operation:
+    def abort(self) -> TransactionOperation:
         operation = self.manager.abort()
-        _ = self.joined.hear(now=self.now)
+        _ = self.joined.process_events(now=self.now)
         return operation
 
     @property
-    def state(self) -> State:
+    def state(self) -> TransactionManagerState:
         return self.manager.state
 
-    def finish(self, operation: Operation, *, answering: bool = True) -> None:
+    def finish(self, operation: TransactionOperation, *, answering: bool = True) -> None:
         """Go on until the operation has ended well."""
         for _ in range(200):
             self.run()
@@ -123,9 +129,9 @@ class JoinedTransactionRig(JoinedRig):
         operation.acknowledge()
 
     def _sleep(self) -> None:
-        wanted = [self.joined.next_deadline(self.now), self.joined.table.sender.next_deadline()]
+        wanted = [self.joined.next_deadline(self.now), self.joined.table.ready_partitions.next_deadline()]
         wanted.append(self.manager.next_deadline())
-        wanted += [self.joined.table.next_question(node) for node in self.joined.table.nodes]
+        wanted += [self.joined.table.next_check_at(node) for node in self.joined.table.nodes]
         at = min((one for one in wanted if one is not None), default=None)
         if at is not None:
             self.now = max(self.now, at)
@@ -141,7 +147,7 @@ class JoinedTransactionRig(JoinedRig):
         self._held.clear()
         self.coordinate()
 
-    def told(self, kind: type, *answers: Answer) -> None:
+    def told(self, kind: type, *answers: TransactionResponse) -> None:
         """The next asks of this kind are answered so."""
         self._answers.setdefault(kind, deque()).extend(answers)
 
@@ -160,7 +166,7 @@ class JoinedTransactionRig(JoinedRig):
         """Answer what is asked, until nothing is."""
         for _ in range(100):
             if self.open_ask is None:
-                self.open_ask = self.manager.next_ask(self.now)
+                self.open_ask = self.manager.next_request(self.now)
                 if self.open_ask is None:
                     break
                 self.asks.append(self.open_ask)
@@ -170,36 +176,38 @@ class JoinedTransactionRig(JoinedRig):
             scripted = self._answers.get(type(ask))
             answer = scripted.popleft() if scripted else self._answer(ask)
             self.manager.answered(ask, answer, now=self.now, chance=0.5)
-            _ = self.joined.hear(now=self.now)
-        for look in self.manager.take_looks(self.now):
-            stable = StableTold(0, _FAR if self.visible else 0)
-            answer_to_look = stable if look.kind is LookKind.STABLE else OpenTold(29)
-            self.manager.looked(look, answer_to_look, now=self.now, chance=0.5)
-        _ = self.joined.hear(now=self.now)
+            _ = self.joined.process_events(now=self.now)
+        for look in self.manager.take_visibility_checks(self.now):
+            stable = LastStableOffsetResult(0, _FAR if self.visible else 0)
+            answer_to_look = (
+                stable if look.kind is VisibilityCheckKind.LAST_STABLE_OFFSET else OpenTransactionsResult(29)
+            )
+            self.manager.visibility_checked(look, answer_to_look, now=self.now, chance=0.5)
+        _ = self.joined.process_events(now=self.now)
         self._collect()
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: TransactionRequest) -> TransactionResponse:
         match ask:
             case FindCoordinator():
-                return CoordinatorTold(0, None, Coordinator(0, "h", 1))
+                return FindCoordinatorResult(0, None, Coordinator(0, "h", 1))
             case InitProducerId():
-                self.identity = Identity(PRODUCER_ID, self.identity.epoch + 1)
-                return IdentityTold(0, self.identity)
+                self.identity = ProducerIdAndEpoch(PRODUCER_ID, self.identity.epoch + 1)
+                return ProducerIdResult(0, self.identity)
             case AddPartitions():
-                return PartsTold(dict.fromkeys(ask.partitions, 0))
+                return PartitionErrorsResult(dict.fromkeys(ask.partitions, 0))
             case AddOffsets():
-                return CodeTold(0)
+                return ErrorCodeResult(0)
             case CommitOffsets():
-                return PartsTold({part: 0 for part, _ in ask.offsets})
+                return PartitionErrorsResult({part: 0 for part, _ in ask.offsets})
             case EndTxn():
                 if ask.version == 1:
                     self._mark()
-                    return IdentityTold(0)
-                self.identity = Identity(PRODUCER_ID, self.identity.epoch + 1)
+                    return ProducerIdResult(0)
+                self.identity = ProducerIdAndEpoch(PRODUCER_ID, self.identity.epoch + 1)
                 self._mark()
-                return IdentityTold(0, self.identity)
+                return ProducerIdResult(0, self.identity)
             case DescribeTransaction():
-                return TransactionTold(0, "Ongoing", self.identity)
+                return DescribeTransactionResult(0, "Ongoing", self.identity)
 
     def _mark(self) -> None:
         for log in self.logs.values():

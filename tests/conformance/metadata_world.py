@@ -14,17 +14,17 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.producer.metadata.cache import CacheOptions, MetadataCache, Taken
+from penstock.producer.metadata.cache import CacheOptions, MetadataCache, MetadataResult
 from penstock.producer.metadata.cluster import BrokerAddress, MetadataAnswer, PartitionView, TopicAnswer
 from penstock.producer.metadata.refresh import (
-    AskBrokerSettings,
-    AskProducerId,
-    AskTopics,
-    AskTopicSettings,
-    PlanLimits,
-    Target,
+    BrokerConfigQuery,
+    BrokerTarget,
+    MetadataUpdaterLimits,
+    ProducerIdQuery,
+    TopicConfigQuery,
+    TopicMetadataQuery,
 )
-from penstock.producer.metadata.topic_waits import TopicKnown, TopicWait, TopicWaits, known_in
+from penstock.producer.metadata.topic_waits import TopicSnapshot, TopicWait, TopicWaits, topic_snapshot
 from penstock.producer.protocol.backoff import Backoff
 
 ONE, TWO, THREE = (BrokerAddress(node, f"broker-{node}", 9092, "") for node in (1, 2, 3))
@@ -70,21 +70,21 @@ class World:
         self.now = 10.0
         self.chance = 0.5
         self.used: set[str] = set()
-        limits = PlanLimits(
+        limits = MetadataUpdaterLimits(
             retry=Backoff(backoff_ms / 1000, backoff_max_ms / 1000),
             reconnect=Backoff(0.05, 1.0),
-            patient=Backoff(1.0, 30.0),
+            permission_backoff=Backoff(1.0, 30.0),
             max_age_s=age_ms / 1000,
             max_idle_s=idle_ms / 1000,
             rebootstrap_after_s=None if rebootstrap_ms is None else rebootstrap_ms / 1000,
         )
         options = CacheOptions(auto_create=False, topic_settings=False, in_use=lambda: self.used)
         self.cache = MetadataCache(limits, [SEED], options, now=self.now)
-        self.plan = self.cache.plan
+        self.plan = self.cache.updater
         self.waits = TopicWaits(self.fetch)
         self.wanted: dict[str, None] = {}
         """What records went to since the plan was last told."""
-        self.ask: AskTopics | None = None
+        self.ask: TopicMetadataQuery | None = None
         self.brokers: dict[str, TopicAnswer] = {}
         """What `update` answers, by topic; what is not here is unknown."""
         self.requests = self.awaits = self.fetches = 0
@@ -97,20 +97,20 @@ class World:
     def pass_ms(self, ms: float) -> None:
         self.now += ms / 1000
 
-    def connect(self) -> Target | None:
+    def connect(self) -> BrokerTarget | None:
         return self.plan.target(self.now, self.chance)
 
-    def asks(self) -> AskTopics | None:
+    def asks(self) -> TopicMetadataQuery | None:
         """What the shell does in a round: connect, ask; questions of other kinds are answered at once."""
         if self.connect() is None:
             return None
-        for ask in self.plan.asks(self.now):
+        for ask in self.plan.due_queries(self.now):
             match ask:
-                case AskTopics():
+                case TopicMetadataQuery():
                     self.ask = ask
-                case AskBrokerSettings():
+                case BrokerConfigQuery():
                     self.plan.answered_broker_settings(told=True, now=self.now, chance=self.chance)
-                case AskProducerId() | AskTopicSettings():
+                case ProducerIdQuery() | TopicConfigQuery():
                     raise AssertionError("nobody wanted it")
         return self.ask
 
@@ -129,11 +129,11 @@ class World:
 
     def answer(
         self, *topics: TopicAnswer, brokers: Sequence[BrokerAddress] = (ONE, TWO, THREE), code: int = 0
-    ) -> Taken:
+    ) -> MetadataResult:
         """Answer the open question."""
         assert self.ask is not None, "nothing was asked"
         ask, self.ask = self.ask, None
-        return self.cache.take(ask, whole(*topics, brokers=brokers, code=code), self.now, self.chance)
+        return self.cache.apply_response(ask, whole(*topics, brokers=brokers, code=code), self.now, self.chance)
 
     def ask_and_answer(self, *topics: TopicAnswer, brokers: Sequence[BrokerAddress] = (ONE, TWO, THREE)) -> int:
         """Both; the time until the question."""
@@ -144,7 +144,7 @@ class World:
     def lose(self) -> None:
         """The open question is not answered; the connection stays."""
         assert self.ask is not None, "nothing was asked"
-        self.plan.lost([self.ask], self.now, self.chance)
+        self.plan.queries_failed([self.ask], self.now, self.chance)
         self.ask = None
 
     # --- who waits ---------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class World:
         assert self.ask is not None
         _ = self.answer(*(self.brokers.get(topic, missing(topic)) for topic in self.ask.topics))
         self.pass_ms(late_ms)
-        return self.waits.updated(self.now)
+        return self.waits.metadata_updated(self.now)
 
     def leader(self, topic: str = "t", index: int = 0) -> tuple[int, int]:
         """Who leads, as far as it has an address (-1: nobody), and in which epoch."""
@@ -179,6 +179,6 @@ class World:
         address = self.cache.cluster.leader(topic, index)
         return -1 if address is None else address.node, view.leader_epoch
 
-    def fetch(self, topic: str) -> TopicKnown:
+    def fetch(self, topic: str) -> TopicSnapshot:
         self.fetches += 1
-        return known_in(self.cache.cluster, topic)
+        return topic_snapshot(self.cache.cluster, topic)

@@ -23,13 +23,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.producer.accumulator.batch import Batch
+from penstock.producer.accumulator.batch import ProducerBatch
 from penstock.producer.protocol.backoff import Backoff
 from penstock.producer.records.batch_builder import HEADER_BYTES
 from penstock.producer.records.compression import Codec
-from penstock.producer.sender.modes import Mode
-from penstock.wire.messages import DoneItem, Flush, SliceRef
-from penstock.wire.messages import Row as StampRow
+from penstock.producer.sender.modes import SendMode
+from penstock.wire.messages import DoneBatch, FlushPartitions, SliceRef, StampRow
 
 from tests.fakes.segments import NOW_MS, Row, slice_bytes
 from tests.fakes.shard_bench import PRODUCER_ID, SEQUENCES, TOPIC, OnWire, ShardBench
@@ -80,14 +79,14 @@ class Rig(ShardBench):
             self.flush(partition)
             _ = self.send()
             self.answer()
-            assert self.mode(partition) is Mode.RUNNING
+            assert self.mode(partition) is SendMode.RUNNING
         self.started = len(self.done)
         self.ratio = self.table.accumulator.ratios.of(TOPIC, codec)
         """The estimate of compression, without what the small batches of the beginning told."""
         self.ratio.value = 1.0
 
     @property
-    def told(self) -> list[DoneItem]:
+    def told(self) -> list[DoneBatch]:
         """Batches that were acknowledged, in order, without those of the beginning."""
         return self.done[self.started :]
 
@@ -113,19 +112,21 @@ class Rig(ShardBench):
     def flush(self, *partitions: int) -> None:
         """Whatever was handed out of these partitions (of all, if none is named) waits for company no more."""
         through = [(one, self.next[one] - 1) for one in partitions or self.next]
-        self.table.apply(Flush(through), now=self.now)
+        self.table.apply(FlushPartitions(through), now=self.now)
 
     def ready(self) -> Ready:
         """Look at the partitions, and send nothing."""
         self.tell()
         self.fill()
-        nodes = {node for node in self.table.nodes if self.table.sender.has_work(node, now=self.now)}
-        at = self.table.sender.next_deadline()
+        nodes = {node for node in self.table.nodes if self.table.ready_partitions.has_work(node, now=self.now)}
+        at = self.table.ready_partitions.next_deadline()
         return Ready(nodes, None if at is None else round((at - self.now) * 1000, 6))
 
-    def drain(self, nodes: set[int] | None = None, *, max_bytes: int = 1 << 20) -> dict[int, list[tuple[int, Batch]]]:
+    def drain(
+        self, nodes: set[int] | None = None, *, max_bytes: int = 1 << 20
+    ) -> dict[int, list[tuple[int, ProducerBatch]]]:
         """One request for each of these nodes (all that are ready, if None), on the wire now; by node what is in it."""
-        drained: dict[int, list[tuple[int, Batch]]] = {}
+        drained: dict[int, list[tuple[int, ProducerBatch]]] = {}
         ready = self.ready().nodes
         for node in sorted(ready if nodes is None else nodes):
             request = self.request(node, bytes_max=max_bytes)
@@ -138,15 +139,15 @@ class Rig(ShardBench):
         """The oldest request on the wire with a batch of the partition."""
         return next(one for one in self.wire if any(copy[0] == partition for copy in one.copies))
 
-    def unresolved(self, partition: int) -> list[Batch]:
+    def unresolved(self, partition: int) -> list[ProducerBatch]:
         """Batches of the partition that wait for an outcome, oldest first."""
-        return list(self.table.leases[partition].unresolved)
+        return list(self.table.partitions[partition].unresolved)
 
     def counts(self, partition: int) -> list[int]:
         """How many records each batch in the partition's log has, without the first one."""
         return self.log(partition).batches[1:]
 
 
-def partitions(drained: dict[int, list[tuple[int, Batch]]]) -> set[int]:
+def partitions(drained: dict[int, list[tuple[int, ProducerBatch]]]) -> set[int]:
     """Whose batches were drained."""
     return {partition for entries in drained.values() for partition, _ in entries}

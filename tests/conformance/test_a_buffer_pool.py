@@ -5,23 +5,23 @@ from collections.abc import Iterator
 
 import pytest
 from penstock.api.errors import BufferExhaustedError, ClosedError
-from penstock.producer.accumulator.buffer_pool import Buffer, BufferPool, Tag, Ticket
-from penstock.producer.sender.ready_nodes import Permit
+from penstock.producer.accumulator.buffer_pool import Buffer, BufferOwner, BufferPool, MemoryWaiter
+from penstock.producer.sender.ready_nodes import SendPermit
 
 from tests.conformance.rig import Rig
 
-TAG = Tag(1, 1, 0)
+TAG = BufferOwner(1, 1, 0)
 NODE = 1
 MAX_WAIT_S = 0.010
 
 
 def taken(pool: BufferPool, size: int) -> Buffer:
-    buffer = pool.take(NODE, size, TAG)
+    buffer = pool.allocate(NODE, size, TAG)
     assert buffer is not None
     return buffer
 
 
-def wanted(pool: BufferPool, size: int, *, now: float = 0.0, max_wait_s: float = MAX_WAIT_S) -> Ticket:
+def wanted(pool: BufferPool, size: int, *, now: float = 0.0, max_wait_s: float = MAX_WAIT_S) -> MemoryWaiter:
     """A ticket that has to wait."""
     ticket = pool.reserve(size, now=now, max_wait_s=max_wait_s)
     assert not ticket.poll(now)
@@ -35,17 +35,17 @@ def test_a_buffer_of_the_poolable_size_is_kept_for_the_next_batch_and_one_of_ano
     first = taken(pool, size)
     assert (pool.unallocated_bytes, pool.available_bytes) == (total - size, total - size)
     first.data[:4] = b"\x00\x00\x00\x01"
-    pool.give(first)
+    pool.deallocate(first)
     assert pool.available_bytes == total
     assert pool.unallocated_bytes == total - size, "one is on the free list"
     again = taken(pool, size)
     assert again is first
     assert not again.belongs_to(TAG, 1), "what was written under the first use belongs to nobody"
     assert again.belongs_to(TAG, 2)
-    pool.give(again)
+    pool.deallocate(again)
     odd = taken(pool, 2 * size)
     assert len(odd.data) == 2 * size
-    pool.give(odd)
+    pool.deallocate(odd)
     assert pool.available_bytes == total
     assert pool.unallocated_bytes == total - size, "an odd size is not pooled"
 
@@ -53,9 +53,9 @@ def test_a_buffer_of_the_poolable_size_is_kept_for_the_next_batch_and_one_of_ano
 @pytest.mark.row("A2")
 def test_more_than_there_is_in_all_is_an_error_at_once() -> None:
     pool = BufferPool(1024, 512)
-    pool.give(taken(pool, 1024))
+    pool.deallocate(taken(pool, 1024))
     with pytest.raises(ValueError, match="1025"):
-        _ = pool.take(NODE, 1025, TAG)
+        _ = pool.allocate(NODE, 1025, TAG)
     with pytest.raises(ValueError, match=r"1025 bytes .* 1024"):
         _ = pool.reserve(1025, now=0.0, max_wait_s=MAX_WAIT_S)
     assert pool.reserve(1024, now=0.0, max_wait_s=MAX_WAIT_S).poll(0.0)
@@ -106,10 +106,10 @@ def test_a_time_out_gives_back_what_was_gathered() -> None:
     pool = BufferPool(2, 1)
     assert pool.try_reserve(1)
     ticket = wanted(pool, 2)
-    assert (pool.waiting, pool.available_bytes) == (1, 0), "the one byte there was is gathered"
+    assert (pool.queued, pool.available_bytes) == (1, 0), "the one byte there was is gathered"
     with pytest.raises(BufferExhaustedError):
         _ = ticket.poll(MAX_WAIT_S)
-    assert (pool.waiting, pool.available_bytes) == (0, 1)
+    assert (pool.queued, pool.available_bytes) == (0, 1)
 
 
 @pytest.mark.row("A7")
@@ -117,12 +117,12 @@ def test_cancelled_tickets_leave_nothing_behind() -> None:
     pool = BufferPool(2, 1)
     assert pool.try_reserve(1)
     first, second = (wanted(pool, 2, max_wait_s=5.0) for _ in range(2))
-    assert pool.waiting == 2
+    assert pool.queued == 2
     first.cancel()
-    assert (pool.waiting, second.gathered) == (1, 1), "what the first had gathered goes to the second"
+    assert (pool.queued, second.gathered) == (1, 1), "what the first had gathered goes to the second"
     second.cancel()
     second.cancel()
-    assert (pool.waiting, pool.available_bytes) == (0, 1)
+    assert (pool.queued, pool.available_bytes) == (0, 1)
 
 
 @pytest.mark.row("A8")
@@ -137,7 +137,7 @@ def test_whatever_goes_wrong_while_one_waits_the_memory_comes_back() -> None:
 
     with pytest.raises(ZeroDivisionError):
         count_waits()
-    assert (pool.available_bytes, pool.unallocated_bytes, pool.waiting) == (1, 1, 0)
+    assert (pool.available_bytes, pool.unallocated_bytes, pool.queued) == (1, 1, 0)
     assert pool.reserve(1, now=0.0, max_wait_s=0.0).poll(0.0)
 
 
@@ -165,7 +165,7 @@ def test_ten_callers_who_want_more_than_there_is_all_get_it_in_the_end() -> None
         if next(callers[place], 0) == 0:
             del callers[place]
     assert pool.available_bytes == total
-    assert pool.waiting == 0
+    assert pool.queued == 0
     assert pool.exhausted_count == 0
 
 
@@ -186,7 +186,7 @@ def test_more_memory_than_32_bits_can_count_is_counted() -> None:
 def test_a_machine_without_memory_costs_the_pool_nothing() -> None:
     pool = BufferPool(1 << 62, 1 << 62)
     with pytest.raises(MemoryError):
-        _ = pool.take(NODE, 1 << 62, TAG)
+        _ = pool.allocate(NODE, 1 << 62, TAG)
     assert pool.available_bytes == 1 << 62
     assert pool.lent_to(NODE) == 0
 
@@ -201,7 +201,7 @@ def test_a_closed_pool_reserves_nothing_and_takes_back_what_is_out() -> None:
         _ = pool.reserve(1, now=0.0, max_wait_s=MAX_WAIT_S)
     assert not pool.try_reserve(1)
     pool.release(1)
-    pool.give(buffer)
+    pool.deallocate(buffer)
     assert pool.available_bytes == 10
 
 
@@ -218,7 +218,7 @@ def test_closing_wakes_all_who_wait() -> None:
     for ticket in tickets:
         with pytest.raises(ClosedError):
             _ = ticket.poll(0.0)
-    assert pool.waiting == 0
+    assert pool.queued == 0
     pool.release(1)
     assert pool.available_bytes == 1
 
@@ -248,15 +248,15 @@ def test_a_batch_whose_buffer_was_given_to_another_is_not_sent() -> None:
     rig = Rig()
     rig.append(0)
     rig.fill()
-    entries = rig.table.drain(1, Permit(1, 10, 5), bytes_max=1 << 20, now=rig.now)
+    entries = rig.table.drain(1, SendPermit(1, 10, 5), bytes_max=1 << 20, now=rig.now)
     ((lease, batch),) = entries
     assert batch.buffer is not None
-    rig.pool.give(batch.buffer)
-    assert rig.pool.take(2, rig.pool.poolable_bytes, TAG) is not None
+    rig.pool.deallocate(batch.buffer)
+    assert rig.pool.allocate(2, rig.pool.poolable_bytes, TAG) is not None
     batch.slot = 1
-    flight = rig.table.sender.depart(1, 1, 9, entries)
+    flight = rig.table.ready_partitions.begin_request(1, 1, 9, entries)
     with pytest.raises(AssertionError, match="foreign buffer"):
-        rig.table.departed(flight, now=rig.now)
+        rig.table.request_sent(flight, now=rig.now)
     assert lease.partition == 0
 
 

@@ -5,23 +5,23 @@ from itertools import count
 
 import crc32c
 import pytest
-from penstock.config.model import Kafka, Settings
+from penstock.config.model import KafkaSettings, Settings
 from penstock.daemon.ledger.partition_state import Ledger
-from penstock.daemon.metadata.partition_load import Loads
+from penstock.daemon.metadata.partition_load import PartitionLoads
 from penstock.daemon.router.limits import intake_limits, keyless_choice
-from penstock.daemon.sessions.routing import Route, Routing, TopicFacts, Waiting
+from penstock.daemon.sessions.routing import PartitionQueueStats, Route, Routing, TopicFacts
 from penstock.producer.accumulator.partitioners import (
-    Choices,
-    Leader,
-    Queue,
-    RoundRobin,
-    Sticky,
+    LedPartition,
+    PartitionChoices,
+    QueueSize,
+    RoundRobinPartitioner,
+    StickyPartitioner,
     choices_of,
     choose,
-    load_table,
+    partition_load_stats,
 )
 from penstock.producer.kernel import frames as kernel
-from penstock.wire.messages import Grant, Load, NodeLoad, PartitionLoad
+from penstock.wire.messages import Grant, NodeLoad, PartitionLoad, ShardLoad
 
 from tests.core.intake_world import FakeStore, World, facts, send
 from tests.fakes.lease_desk import Desk
@@ -49,9 +49,9 @@ def in_order() -> Callable[[], int]:
     return lambda: next(numbers)
 
 
-def sticky(nbytes: int, partition_count: int, available: tuple[int, ...]) -> Sticky:
-    made = Sticky(nbytes, in_order())
-    made.learn(Choices(partition_count, available))
+def sticky(nbytes: int, partition_count: int, available: tuple[int, ...]) -> StickyPartitioner:
+    made = StickyPartitioner(nbytes, in_order())
+    made.update(PartitionChoices(partition_count, available))
     return made
 
 
@@ -68,7 +68,7 @@ def test_murmur2_has_kafkas_values_and_picks_by_them_without_their_sign(key: byt
 @pytest.mark.parametrize("leaders", [(0, 1, 2), (0, 2), ()])
 def test_a_key_goes_to_the_same_partition_every_time_whoever_leads_it(leaders: tuple[int, ...]) -> None:
     world = World()
-    world.topics.known["t"] = facts()._replace(leaders=tuple(Leader(index, 1) for index in leaders))
+    world.topics.known["t"] = facts()._replace(leaders=tuple(LedPartition(index, 1) for index in leaders))
     session = world.connect()
     for seq in range(5):
         assert world.offer(session, send(seq, values=[b"a", b"b"], keys=[b"key", b"key"]))
@@ -91,7 +91,7 @@ def test_it_stays_with_a_partition_for_a_batchs_bytes_and_then_takes_another() -
     for _ in range(10):
         topic_b.appended(1, all_batches_full=True)
         chosen.append(topic_b.partition)
-        assert topic_b.fresh
+        assert topic_b.just_switched
     assert chosen == [0] * 11
 
 
@@ -111,10 +111,10 @@ def test_a_partition_without_a_leader_is_chosen_only_where_none_has_one() -> Non
 @pytest.mark.row("B5")
 def test_a_partition_is_chosen_the_more_the_shorter_its_queue() -> None:
     sizes = (5, 0, 3, 0, 1)
-    table = load_table([Queue(index, size) for index, size in enumerate(sizes)])
+    table = partition_load_stats([QueueSize(index, size) for index, size in enumerate(sizes)])
     assert table is not None
     chance = in_order()
-    choices = Choices(5, range(5), table)
+    choices = PartitionChoices(5, range(5), table)
     chosen = [choose(choices, chance()) for _ in range(2 * table.sums[-1])]
     assert [chosen.count(index) for index in range(5)] == [2, 12, 6, 12, 10]
     assert [2 * (6 - size) for size in sizes] == [2, 12, 6, 12, 10]
@@ -123,20 +123,20 @@ def test_a_partition_is_chosen_the_more_the_shorter_its_queue() -> None:
 @pytest.mark.row("B6")
 def test_a_batch_of_no_bytes_is_none_to_stay_for() -> None:
     with pytest.raises(ValueError, match="batch of 0 bytes"):
-        _ = Sticky(0, in_order())
+        _ = StickyPartitioner(0, in_order())
     assert sticky(1, 1, (0,)).partition == 0
 
 
 @pytest.mark.row("B10")
 def test_round_robin_passes_over_partitions_without_a_leader() -> None:
-    turns = RoundRobin()
-    turns.learn(choices_of(3, (Leader(2, 0), Leader(0, 0))))
+    turns = RoundRobinPartitioner()
+    turns.update(choices_of(3, (LedPartition(2, 0), LedPartition(0, 0))))
     chosen: list[int] = []
     for _ in range(100):
         chosen.append(turns.partition)
         turns.appended(1)
     assert [chosen.count(index) for index in range(3)] == [50, 0, 50]
-    turns.learn(choices_of(3, ()))
+    turns.update(choices_of(3, ()))
     everywhere: set[int] = set()
     for _ in range(3):
         everywhere.add(turns.partition)
@@ -147,7 +147,7 @@ def test_round_robin_passes_over_partitions_without_a_leader() -> None:
 @pytest.mark.row("B11")
 @pytest.mark.parametrize("keys", [None, [b"key"]])
 def test_round_robin_counts_for_each_topic_and_looks_at_no_keys(keys: list[bytes] | None) -> None:
-    settings = Settings(kafka=Kafka(bootstrap_servers="broker:1", partitioner_class="round_robin"))
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers="broker:1", partitioner_class="round_robin"))
     world = World(keyless=keyless_choice(settings.kafka, in_order()), ignore_keys=intake_limits(settings).ignore_keys)
     world.topics.known |= {"a": facts("a"), "b": facts("b", 1)}
     session = world.connect()
@@ -165,21 +165,24 @@ def test_round_robin_counts_for_each_topic_and_looks_at_no_keys(keys: list[bytes
 @pytest.mark.parametrize(("full", "frames"), [(False, 3), (True, 2)])
 def test_keyless_frames_stay_for_two_batches_or_for_one_when_no_open_batch_has_room(full: bool, frames: int) -> None:
     ledger = Ledger()
-    keyless = Sticky(1024, in_order())
+    keyless = StickyPartitioner(1024, in_order())
     routing = Routing(
         ledger, FakeStore(), checksum=crc32c.crc32c, keyless=lambda: keyless, record_bytes_max=10_000,
         ids_of=lambda _topic: False,
     )  # fmt: skip
-    route: Route = routing.learn(
-        TopicFacts("t", b"", 3, tuple(Leader(index, index) for index in range(3)), 1, None, None)
+    route: Route = routing.update_topic(
+        TopicFacts("t", b"", 3, tuple(LedPartition(index, index) for index in range(3)), 1, None, None)
     )
-    route.loads([Waiting(index, 0, late=False, full=full) for index in range(3)] if full else [], adaptive=True)
+    route.set_load(
+        [PartitionQueueStats(index, 0, node_unavailable=False, full=full) for index in range(3)] if full else [],
+        adaptive=True,
+    )
     first = keyless.partition
     left: list[int] = []
     for _ in range(frames):
         assert keyless.partition == first
         left.append(keyless.allowance())
-        route.keyless(700)
+        route.count_keyless(700)
     assert keyless.partition != first
     # 761 after the first frame, 1461 after the second; the third makes 2161.
     assert left == [2048, 2048 - 761, 2048 - 1461][:frames]
@@ -189,28 +192,30 @@ def test_keyless_frames_stay_for_two_batches_or_for_one_when_no_open_batch_has_r
 def test_a_slow_nodes_queue_leaves_no_trace_in_the_next_partitions_frequency() -> None:
     desk = Desk()
     states = [desk.partition(index) for index in range(3)]
-    desk.leases.producer_id_known(7)
+    desk.leases.set_producer_id(7)
     desk.cluster((0, 1, 5), (1, 2, 5), (2, 2, 5))
     for seat in range(2):
         desk.shard(seat)
-    leaders = (Leader(0, 1), Leader(1, 2), Leader(2, 2))
+    leaders = (LedPartition(0, 1), LedPartition(1, 2), LedPartition(2, 2))
     for state in states:
         _ = desk.push(state.number, 1)
     for _, message in desk.settle():
         if isinstance(message, Grant):
             desk.done(message, 0, 1)
-    assert all(desk.leases.queue(state.number).handed_bytes == 0 for state in states), "all is delivered"
+    assert all(desk.leases.queued_bytes(state.number).handed_out_bytes == 0 for state in states), "all is delivered"
     slow = NodeLoad(1, "ready", 5, 5, 0, 0, "", 101)
     well = NodeLoad(2, "ready", 0, 0, 0, 0, "", 100)
-    desk.say(0, Load([slow], [PartitionLoad(states[0].number, 5, False, "running", 0, "")], {}))
-    desk.say(1, Load([well], [PartitionLoad(states[2].number, 2, False, "running", 0, "")], {}))
-    loads = Loads(desk.leases, batch_bytes=1000, availability_timeout_ms=100)
-    loads.look(desk.now)
-    waiting = loads.waiting(leaders, states)
+    desk.say(0, ShardLoad([slow], [PartitionLoad(states[0].number, 5, False, "running", 0, "")], {}))
+    desk.say(1, ShardLoad([well], [PartitionLoad(states[2].number, 2, False, "running", 0, "")], {}))
+    loads = PartitionLoads(desk.leases, batch_bytes=1000, availability_timeout_ms=100)
+    loads.refresh(desk.now)
+    waiting = loads.queued_batches(leaders, states)
     assert waiting == [
-        Waiting(0, 5, late=True, full=True),
-        Waiting(1, 0, late=False, full=True),
-        Waiting(2, 2, late=False, full=True),
+        PartitionQueueStats(0, 5, node_unavailable=True, full=True),
+        PartitionQueueStats(1, 0, node_unavailable=False, full=True),
+        PartitionQueueStats(2, 2, node_unavailable=False, full=True),
     ]
-    choices = choices_of(3, leaders, [Queue(each.partition, each.batches, each.late) for each in waiting])
+    choices = choices_of(
+        3, leaders, [QueueSize(each.partition, each.batches, each.node_unavailable) for each in waiting]
+    )
     assert choices.loads == ([1, 2], [3, 4])

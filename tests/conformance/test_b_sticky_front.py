@@ -1,8 +1,8 @@
 """Rows of the sticky choice where records are appended: the direct producer's front, and the accumulator behind it."""
 
 import pytest
-from penstock.producer.direct.partition_load import weigh
-from penstock.producer.sender.node_latency import NodeTimes
+from penstock.producer.direct.partition_load import update_partition_load
+from penstock.producer.sender.node_latency import NodeLatencyStats
 from penstock.wire.messages import SliceRef
 
 from tests.conformance.rig import Rig
@@ -32,18 +32,18 @@ def test_records_follow_the_queues_and_leave_a_node_that_takes_nothing() -> None
     for partition, size in enumerate(queues):
         for _ in range(size):
             _ = bench.put(value, partition=partition)
-    times = {1: NodeTimes(), 2: NodeTimes()}
+    times = {1: NodeLatencyStats(), 2: NodeLatencyStats()}
 
     def waited_s(node: int) -> float:
         return times[node].waited_s
 
-    weigh(bench.front, waited_s)
+    update_partition_load(bench.front, waited_s)
     _ = bench.put(value)
     chosen = [bench.put(value) for _ in range(2 * sum(8 - size for size in queues))]
     assert [chosen.count(partition) for partition in NODES] == [14, 2, 12]
-    times[1].looked(could_send=True, now=bench.now - 0.2)
-    times[1].looked(could_send=False, now=bench.now)
-    weigh(bench.front, waited_s)
+    times[1].update(could_send=True, now=bench.now - 0.2)
+    times[1].update(could_send=False, now=bench.now)
+    update_partition_load(bench.front, waited_s)
     _ = bench.put(value)
     assert [bench.put(value) for _ in range(10)] == [2] * 10
 
@@ -62,7 +62,7 @@ def test_lingering_batches_are_not_cut_into_fractions_by_a_change_of_partition(r
             _ = bench.put(bytes(32))
         bench.now += 0.010
         rig.pass_ms(10)
-        for sealed in bench.front.take_due(bench.now, all_chunks=False):
+        for sealed in bench.front.drain(bench.now, all_chunks=False):
             data = bench.front.arena.read(sealed.segment, 0, sealed.length)
             assert isinstance(data, memoryview)
             at = len(rig.source.data)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
-from penstock.broker.log.batches import Head, Verify, check, read_head
-from penstock.broker.log.error_codes import Refusal
+from penstock.broker.log.batches import BatchHeader, Verify, read_header, validate_batch
+from penstock.broker.log.error_codes import AppendRejection
 from penstock.broker.log.topics import TopicRules
 from penstock.producer.kernel import frames
 from penstock.producer.protocol.backoff import Backoff
@@ -19,12 +19,12 @@ from penstock.producer.records.batch_builder import (
     bytes_max,
     crc32c,
     growth_of,
-    record_bytes,
     seal_header,
+    single_record_batch_size,
 )
-from penstock.producer.records.compression import Codec, Levels, Ratio, make_compressor
+from penstock.producer.records.compression import Codec, CompressionRatio, Levels, make_compressor
 from penstock.producer.records.sequences import sequence_after
-from penstock.wire.messages import Cut
+from penstock.wire.messages import BatchBounds
 
 from tests.conformance.rig import Rig
 from tests.core.kernel_cases import Columns, scatter_frame
@@ -89,7 +89,7 @@ def test_every_field_of_the_header_reads_back_and_a_broker_may_set_offset_and_ep
     assert (seen.compression_type, seen.is_transactional, seen.is_control_batch) == (codec, transactional, False)
     assert (seen.timestamp_type, seen.first_timestamp, seen.max_timestamp) == (0, 7, 9)
     assert (seen.producer_id, seen.producer_epoch, seen.base_sequence) == (23423, 145, 983)
-    assert read_head(bytes(batch)).last_sequence == 983 + 22
+    assert read_header(bytes(batch)).last_sequence == 983 + 22
     struct.pack_into(">q", batch, 0, 500 - 22)
     struct.pack_into(">i", batch, 12, 500)
     assert DefaultRecordBatch(bytes(batch)).validate_crc()
@@ -115,7 +115,7 @@ def test_a_batch_without_a_stamp_has_no_producer_fields() -> None:
 def test_the_last_sequence_of_a_batch_follows_from_its_first() -> None:
     builder = builder_of(1024)
     assert append(builder, *small(2)) == 2
-    head = read_head(bytes(builder.close(STAMP, compressor())))
+    head = read_header(bytes(builder.close(STAMP, compressor())))
     assert (head.producer_id, head.producer_epoch, head.base_sequence) == (23423, 145, 983)
     assert head.last_sequence == sequence_after(983, 2 - 1) == 984
 
@@ -125,8 +125,8 @@ def test_sequences_go_round_inside_a_batch() -> None:
     rig = Rig(next_sequence=INT_MAX - 1)
     rig.append(0, count=3)
     ((_, batch),) = rig.drain()[1]
-    head = read_head(bytes(batch.data or b""))
-    assert (head.base_sequence, head.records, head.last_sequence) == (INT_MAX - 1, 3, 0)
+    head = read_header(bytes(batch.data or b""))
+    assert (head.base_sequence, head.record_count, head.last_sequence) == (INT_MAX - 1, 3, 0)
     assert [sequence_after(batch.sequence, n) for n in range(3)] == [INT_MAX - 1, INT_MAX, 0]
     rig.answer()
     rig.append(0)
@@ -143,7 +143,7 @@ def test_the_size_of_records_is_foretold() -> None:
     headers: list[Headers] = [[], [], [], ["foo", b"value", "bar", None]]
     stamps = [NOW_MS, NOW_MS + 30_000, NOW_MS + 60_000, NOW_MS + 60_000]
     (part,) = scatter_frame(frames, Columns(0, keys, values, headers, stamps).packed()).slices
-    foretold = record_bytes(part.data, ROWS_AT, len(part.data), own_timestamps=True, slice_ts=0)
+    foretold = single_record_batch_size(part.data, ROWS_AT, len(part.data), own_timestamps=True, slice_ts=0)
     builder = builder_of(1 << 20)
     position = ROWS_AT
     for place in range(part.count):
@@ -173,11 +173,11 @@ def test_a_damaged_batch_is_seen_by_the_fake_broker(codec: Codec, at: int, layou
     assert append(builder, *small(3)) == 3
     batch = bytearray(builder.close(STAMP, compressor(codec)))
     rules = TopicRules()
-    assert isinstance(check(bytes(batch), rules, verify=Verify.RECORDS, wall_ms=NOW_MS), Head)
+    assert isinstance(validate_batch(bytes(batch), rules, verify=Verify.RECORDS, wall_ms=NOW_MS), BatchHeader)
     struct.pack_into(layout, batch, at, value)
     if at not in (8, 17):
         struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
-    assert isinstance(check(bytes(batch), rules, verify=Verify.RECORDS, wall_ms=NOW_MS), Refusal)
+    assert isinstance(validate_batch(bytes(batch), rules, verify=Verify.RECORDS, wall_ms=NOW_MS), AppendRejection)
 
 
 @pytest.mark.row("C9", "G11")
@@ -255,7 +255,7 @@ def test_one_record_fits_even_under_a_limit_of_nothing() -> None:
     assert not builder.is_full
     assert append(builder, *small(2)) == 1
     assert builder.is_full
-    assert builder.room == 0
+    assert builder.remaining_bytes == 0
     assert append(builder, *small(1)) == 0
     assert len(read(builder.close(STAMP, compressor()))[1]) == 1
 
@@ -276,7 +276,7 @@ def test_what_compression_promises_ends_at_the_limit(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_cut_of_an_earlier_holder_is_made_again_past_the_limit(codec: Codec) -> None:
     rig = Rig(batch_bytes=3, codec=codec, leaders={1: 1})
-    _ = rig.grant(0, cuts=[Cut(0, 3, 0)])
+    _ = rig.grant(0, cuts=[BatchBounds(0, 3, 0)])
     rig.append(0, count=3)
     ((_, batch),) = rig.drain()[1]
     assert batch.count == 3
@@ -321,7 +321,7 @@ def test_a_closed_batch_takes_no_records() -> None:
     builder = builder_of(1024)
     assert append(builder, *small(1)) == 1
     _ = builder.close(STAMP, compressor())
-    assert builder.room == 0
+    assert builder.remaining_bytes == 0
     with pytest.raises(AssertionError, match="takes no records"):
         _ = append(builder, *small(1))
 
@@ -334,9 +334,9 @@ def test_a_closed_batch_takes_no_records() -> None:
     ("estimate", "observed", "then"), [(0.8, 0.84, 0.85), (0.6, 0.7, 0.7), (0.6, 0.4, 0.595), (0.004, 0.001, 0.001)]
 )
 def test_the_ratio_gets_worse_fast_and_better_slowly(estimate: float, observed: float, then: float) -> None:
-    ratio = Ratio()
+    ratio = CompressionRatio()
     ratio.value = estimate
-    ratio.seen(observed)
+    ratio.observe(observed)
     assert ratio.value == pytest.approx(then)
     assert ratio.value >= observed
 
@@ -347,10 +347,10 @@ def test_partitions_of_a_topic_share_their_estimate() -> None:
     for partition in range(2):
         rig.append(partition, value=b"x" * 1000)
     rig.fill()
-    before = rig.table.leases[1].queue.estimated_bytes()
+    before = rig.table.partitions[1].queue.estimated_bytes()
     assert {partition for partition, _ in rig.drain(max_bytes=1)[1]} == {0}
     assert rig.ratio.value == 1.0 - 0.005
-    assert rig.table.leases[1].queue.estimated_bytes() < before
+    assert rig.table.partitions[1].queue.estimated_bytes() < before
 
 
 @pytest.mark.row("C21")

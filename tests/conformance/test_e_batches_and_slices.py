@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 from penstock.producer.records.batch_builder import HEADER_BYTES
 from penstock.producer.records.compression import Codec
-from penstock.wire.messages import FIRST, OPEN
-from penstock.wire.messages import Row as StampRow
+from penstock.wire.messages import FIRST, OPEN, StampRow
 
 from tests.conformance.rig import NOT_ENOUGH_REPLICAS, Rig, partitions
 from tests.fakes.segments import Row
@@ -69,7 +68,7 @@ def test_a_flush_sends_what_lingers_and_leaves_nothing_incomplete() -> None:
     assert sum(item.count for item in rig.told) == 100
     for partition in range(3):
         assert rig.unresolved(partition) == []
-        assert not rig.table.leases[partition].queue.has_open
+        assert not rig.table.partitions[partition].queue.has_open
     assert rig.pool.lent_bytes == 0
 
 

@@ -1,9 +1,9 @@
 """Rows of the accumulator: records whose time is over, and what a forced close leaves."""
 
 import pytest
-from penstock.producer.delivery.outcomes import Kind
-from penstock.producer.sender.modes import Mode
-from penstock.wire.messages import Halt
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
+from penstock.producer.sender.modes import SendMode
+from penstock.wire.messages import PartitionHalted
 
 from tests.conformance.joined_rig import REQUEST_TIMED_OUT, UNSUPPORTED_VERSION, JoinedRig
 from tests.fakes.link_world import link_world
@@ -35,7 +35,7 @@ def mute(rig: JoinedRig, partition: int) -> None:
     assert len(rig.on_wire(partition)) == 1
 
 
-def kinds(rig: JoinedRig, partition: int) -> dict[int, Kind]:
+def kinds(rig: JoinedRig, partition: int) -> dict[int, DeliveryFailureKind]:
     return {ordinal: failure.kind for ordinal, failure in rig.failed(partition).items()}
 
 
@@ -53,8 +53,10 @@ def test_a_forced_close_fails_every_record_those_on_the_wire_too() -> None:
     told = {partition: kinds(rig, partition) for partition in PARTITIONS}
     assert sum(len(every) for every in told.values()) == 100
     for every in told.values():
-        assert list(every.values()).count(Kind.MAY_BE_WRITTEN) == 8, "what is on the wire may be written all the same"
-        assert set(every.values()) == {Kind.MAY_BE_WRITTEN, Kind.CLOSED}
+        assert list(every.values()).count(DeliveryFailureKind.MAY_BE_WRITTEN) == 8, (
+            "what is on the wire may be written all the same"
+        )
+        assert set(every.values()) == {DeliveryFailureKind.MAY_BE_WRITTEN, DeliveryFailureKind.CLOSED}
     assert rig.joined.idle
     assert rig.run() == []
     rig.lose(0)
@@ -80,7 +82,7 @@ def test_a_record_expires_when_its_time_is_over_and_not_before(muted: bool, deli
     assert kinds(rig, 0) == {}
     rig.pass_ms(1)
     rig.run()
-    assert kinds(rig, 0)[ordinal] is Kind.EXPIRED
+    assert kinds(rig, 0)[ordinal] is DeliveryFailureKind.EXPIRED
     assert rig.failed(0)[ordinal].message.startswith(f"not delivered to test-0 within {delivery_ms} ms")
 
 
@@ -90,12 +92,12 @@ def test_full_and_open_batches_expire_alike_though_they_could_not_be_sent() -> N
     mute(rig, 0)
     ordinals = [rig.append(0) for _ in range(1024 // 15 + 1)]
     rig.run()
-    queue = rig.joined.table.leases[rig.joined.number_of("test", 0)].queue
+    queue = rig.joined.table.partitions[rig.joined.number_of("test", 0)].queue
     assert (queue.closed_count, queue.has_open) == (1, True)
     rig.pass_ms(DELIVERY_MS + 1)
     rig.run()
     found = kinds(rig, 0)
-    assert {found[ordinal] for ordinal in ordinals} == {Kind.EXPIRED}
+    assert {found[ordinal] for ordinal in ordinals} == {DeliveryFailureKind.EXPIRED}
 
 
 @pytest.mark.row("E18")
@@ -130,10 +132,10 @@ def test_what_was_drained_does_not_expire_from_the_queue(muted: bool) -> None:
     assert ordinal not in kinds(rig, 0)
     rig.pass_ms(1000)
     rig.run()
-    expired = list(kinds(rig, 0).values()).count(Kind.EXPIRED)
+    expired = list(kinds(rig, 0).values()).count(DeliveryFailureKind.EXPIRED)
     assert expired == (1 if muted else 0)
     if not muted:
-        assert kinds(rig, 0) == {ordinal: Kind.MAY_BE_WRITTEN}, (
+        assert kinds(rig, 0) == {ordinal: DeliveryFailureKind.MAY_BE_WRITTEN}, (
             "it is on the wire, and stays the first of its partition"
         )
         assert rig.ghosts(0) == [ordinal]
@@ -147,7 +149,7 @@ def test_a_broker_that_cannot_take_format_2_fails_what_is_appended() -> None:
     rig.run()
     assert {ordinal: failure.name for ordinal, failure in rig.failed(0).items()} == {first: "UNSUPPORTED_VERSION"}
     second = rig.append(0)
-    assert kinds(rig, 0) == {first: Kind.FATAL, second: Kind.FATAL}
+    assert kinds(rig, 0) == {first: DeliveryFailureKind.FATAL, second: DeliveryFailureKind.FATAL}
 
 
 @pytest.mark.row("E26")
@@ -174,7 +176,7 @@ def test_no_batch_goes_to_a_broker_that_takes_old_formats_only() -> None:
         world.bench.put(0, 1)
         world.send()
         world.connect(ranges={0: (0, 2)})
-        (halt,) = [said for said in world.bench.said if isinstance(said, Halt)]
+        (halt,) = [said for said in world.bench.said if isinstance(said, PartitionHalted)]
         assert halt.code == UNSUPPORTED_VERSION
-        assert world.bench.mode() is Mode.WAITING
+        assert world.bench.mode() is SendMode.HELD
         assert world.bench.journal == {}, "nothing was cut"

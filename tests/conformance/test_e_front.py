@@ -23,7 +23,7 @@ class Woken(NoThread):
 
 def bench_of(**settings: Any) -> tuple[FrontBench, Woken]:
     bench, thread = FrontBench({0: 1}, **settings), Woken()
-    bench.front.use(thread)
+    bench.front.connect_sender(thread)
     return bench, thread
 
 
@@ -44,11 +44,11 @@ def test_a_flush_that_is_given_up_leaves_no_trace() -> None:
     caller = threading.Thread(target=flush)
     caller.start()
     assert thread.wakes.acquire(timeout=PATIENCE_S)
-    with bench.front.shared:
+    with bench.front.condition:
         assert bench.front.flushes == 1
         assert bench.front.flushing
         bench.now += 1.0
-        bench.front.shared.notify_all()
+        bench.front.condition.notify_all()
     caller.join(PATIENCE_S)
     assert [str(failure) for failure in failures] == ["not everything was settled within 1.0 s"]
     assert bench.front.flushes == 0
@@ -64,14 +64,14 @@ def test_of_two_callers_who_waited_for_memory_one_begins_the_chunk_and_the_other
     for caller in callers:
         caller.start()
         assert thread.wakes.acquire(timeout=PATIENCE_S)
-    with bench.front.shared:
-        assert pool.waiting == 2
+    with bench.front.condition:
+        assert pool.queued == 2
         pool.release(4096)
-        assert pool.waiting == 0, "both have their memory"
+        assert pool.queued == 0, "both have their memory"
         assert pool.reserved_bytes > 0
     for caller in callers:
         caller.join(PATIENCE_S)
     (chunk,) = bench.front.unsettled.values()
     assert chunk.count == 2
-    assert pool.reserved_bytes == chunk.charge
-    assert len(chunk.data or b"") == chunk.charge
+    assert pool.reserved_bytes == chunk.reserved_bytes
+    assert len(chunk.data or b"") == chunk.reserved_bytes

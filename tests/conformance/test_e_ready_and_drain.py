@@ -62,7 +62,7 @@ def test_a_batch_is_full_when_the_next_record_does_not_fit() -> None:
     rig = Rig(batch_bytes=1025, linger_ms=10, pool_bytes=20 * 1025)
     rig.append(0, count=1025 // KV_BYTES)
     assert rig.ready().nodes == set()
-    queue = rig.table.leases[0].queue
+    queue = rig.table.partitions[0].queue
     assert (queue.closed_count, queue.has_open, queue.estimated_bytes()) == (0, True, 61 + 1024)
     rig.append(0)
     assert rig.ready().nodes == {1}
@@ -116,7 +116,7 @@ def test_a_request_is_as_large_as_allowed_to_the_byte(spare: int, batches: int) 
     for partition in (0, 1):
         rig.append(partition, count=1024 // KV_BYTES + 1)
     rig.fill()
-    sizes = [rig.table.leases[partition].queue.estimated_bytes() for partition in (0, 1)]
+    sizes = [rig.table.partitions[partition].queue.estimated_bytes() for partition in (0, 1)]
     assert sizes == [61 + 1024 // KV_BYTES * KV_BYTES + 4] * 2, "from the 64th on a record's offset takes two bytes"
     drained = rig.drain(max_bytes=REQUEST_OVERHEAD_BYTES + sum(sizes) + spare)
     assert len(drained[1]) == batches

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from penstock.api.errors import BrokerError, BufferExhaustedError, ExpiredError, PenstockError
-from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Kind
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailure, DeliveryFailureKind, Failed
 from penstock.producer.records.batch_builder import SlowChecksumError, self_check
 from penstock.wire.slices import HEADER_BYTES
 
@@ -29,7 +29,7 @@ def test_with_brokers_that_do_not_answer_records_are_taken_up_to_the_memory_ther
     assert world.held_bytes <= limit
     assert {type(error) for error in refused} == {BufferExhaustedError}
     assert world.now == pytest.approx(1000.0 + 0.5 * len(refused)), "each waits for max.block.ms, and no longer"
-    assert sum(len(chunk.data or b"") for chunk in world._rows.unsettled.values()) <= limit
+    assert sum(len(chunk.data or b"") for chunk in world._accumulator.unsettled.values()) <= limit
     # What comes back is used.
     world.deliver()
     assert world.held_bytes == 0
@@ -48,8 +48,8 @@ def test_flush_returns_when_every_record_has_its_outcome_and_futures_tell_which(
         assert sum(future.done() for future in futures) == len(told)
         outcomes()
 
-    failure = Failure(Kind.REFUSED, 10, "MESSAGE_TOO_LARGE", "because")
-    late = Failure(Kind.EXPIRED, -1, "EXPIRED", "never sent")
+    failure = DeliveryFailure(DeliveryFailureKind.REFUSED, 10, "MESSAGE_TOO_LARGE", "because")
+    late = DeliveryFailure(DeliveryFailureKind.EXPIRED, -1, "EXPIRED", "never sent")
     world.at(0.1, lambda: some(lambda: world.take() and None))
     world.at(0.2, lambda: some(lambda: world.settle(Delivered(0, 0, 10, 0, -1))))
     world.at(0.3, lambda: some(lambda: world.settle(Failed(1, 0, 10, failure, released=True))))
@@ -124,9 +124,9 @@ def test_memory_that_comes_back_wakes_who_gets_it_and_nobody_else() -> None:
     Counting.woken = 0
     bench = CountedBench(dict.fromkeys(range(waiting), 1), **{"buffer.memory": 64 * 1024, "batch.size": size})
     thread = Stirred()
-    bench.front.use(thread)
+    bench.front.connect_sender(thread)
     pool = bench.front.pool
-    with bench.front.shared:
+    with bench.front.condition:
         while pool.try_reserve(size):
             pass
     done = threading.Semaphore(0)
@@ -140,7 +140,7 @@ def test_memory_that_comes_back_wakes_who_gets_it_and_nobody_else() -> None:
         caller.start()
         assert thread.wakes.acquire(timeout=PATIENCE_S)
     for _ in range(waiting):
-        with bench.front.shared:
+        with bench.front.condition:
             pool.release(size)
         assert done.acquire(timeout=PATIENCE_S)
     for caller in callers:
@@ -153,9 +153,9 @@ def test_an_outcome_wakes_who_waits_for_it_and_nobody_else() -> None:
     waiting = 40
     Counting.woken = 0
     bench = CountedBench(dict.fromkeys(range(waiting), 1))
-    bench.front.use(Numbered())
+    bench.front.connect_sender(Numbered())
     futures = [bench.send("t", b"value", partition=index) for index in range(waiting)]
-    _ = bench.front.take_due(bench.now, all_chunks=True)
+    _ = bench.front.drain(bench.now, all_chunks=True)
     asleep, done = threading.Semaphore(0), threading.Semaphore(0)
     Counting.asleep = staticmethod(asleep.release)
 

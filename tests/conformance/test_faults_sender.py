@@ -1,7 +1,7 @@
 """Faults of other clients' senders that must not be ours: producers that fall silent, die of one record, or change the order."""
 
 import pytest
-from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
 
 from tests.conformance.joined_rig import (
     INVALID_RECORD,
@@ -37,7 +37,7 @@ def test_after_a_retried_batch_has_expired_later_records_are_sent(arrived: int) 
     rig.lose(0, arrived=arrived)
     rig.pass_ms(1300)
     rig.run()
-    assert rig.failed(0)[lost].kind is Kind.MAY_BE_WRITTEN
+    assert rig.failed(0)[lost].kind is DeliveryFailureKind.MAY_BE_WRITTEN
 
     later = [rig.append(0, value=b"%d" % number) for number in range(3)]
     beside = rig.append(1)

@@ -16,14 +16,14 @@ from penstock.api.errors import (
     TopicForbiddenError,
 )
 from penstock.api.metadata import PartitionMetadata
-from penstock.producer.delivery.outcomes import Delivered, Failure, Kind
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailure, DeliveryFailureKind
 
 from tests.fakes.front_world import TOPIC, FrontWorld
 
 
 def rows_of(world: FrontWorld) -> list[bytes]:
     """What the chunks hold that are taken now, behind their headers."""
-    taken = [world._rows.arena.read(one.segment, 48, one.length - 48) for one in world.take()]
+    taken = [world._accumulator.arena.read(one.segment, 48, one.length - 48) for one in world.take()]
     return [bytes(data) for data in taken if not isinstance(data, str)]
 
 
@@ -97,10 +97,10 @@ def test_a_close_whose_time_runs_out_fails_what_is_left_and_one_from_a_callback_
 def test_after_a_flush_every_record_sent_before_is_done() -> None:
     world = FrontWorld(3, linger_ms=100_000, delivery_timeout_ms=200_000)
     futures = [world.send(TOPIC, b"v", b"%d" % number) for number in range(50)]
-    assert world._rows.take_due(world.now, all_chunks=False) == []
+    assert world._accumulator.drain(world.now, all_chunks=False) == []
 
     def deliver_what_is_due() -> None:
-        due = world._rows.take_due(world.now, all_chunks=False)
+        due = world._accumulator.drain(world.now, all_chunks=False)
         world.settle(*(Delivered(one.index, one.first, one.count, one.first, -1) for one in due))
 
     world.at(1.0, deliver_what_is_due)
@@ -211,7 +211,7 @@ def test_without_permission_for_the_cluster_records_fail_and_once_it_is_given_th
     world = FrontWorld()
     first = world.send(TOPIC, b"value")
     _ = world.take()
-    world.fail(Kind.REFUSED, code=31, name="CLUSTER_AUTHORIZATION_FAILED")
+    world.fail(DeliveryFailureKind.REFUSED, code=31, name="CLUSTER_AUTHORIZATION_FAILED")
     with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
         first.result(0)
     second = world.send(TOPIC, b"value")
@@ -221,7 +221,7 @@ def test_without_permission_for_the_cluster_records_fail_and_once_it_is_given_th
 
 def test_a_producer_that_cannot_go_on_says_so_to_who_waits_and_to_every_later_call() -> None:
     world = FrontWorld(0)
-    failure = Failure(Kind.FATAL, 35, "UNSUPPORTED_VERSION", "the brokers are too old")
+    failure = DeliveryFailure(DeliveryFailureKind.FATAL, 35, "UNSUPPORTED_VERSION", "the brokers are too old")
     world.at(0.5, lambda: world.end(failure))
     for _ in range(2):
         with pytest.raises(FatalError, match="UNSUPPORTED_VERSION"):
@@ -276,8 +276,8 @@ def test_a_chunk_whose_first_record_was_never_written_holds_nothing_up() -> None
     _ = world.send(TOPIC, b"value")
     world.deliver()
     # What an interruption between the chunk and its first row leaves behind.
-    with world._rows.shared:
-        assert world._rows.open(world._rows.part_at(TOPIC, 0), 100, None, None) is None
+    with world._accumulator.condition:
+        assert world._accumulator.open(world._accumulator.part_at(TOPIC, 0), 100, None, None) is None
     assert world.held_bytes > 0
     assert world.take() == []
     world.flush(0)

@@ -60,11 +60,11 @@ def test_want_of_memory_at_one_node_makes_only_its_chunks_due() -> None:
     due: list[int] = []
 
     def look() -> None:
-        assert front.pressed == {STOPPED}
+        assert front.nodes_under_pressure == {STOPPED}
         assert not front.flushing
-        assert front.next_due(world.now) == world.now
-        due.extend(one.index for one in front.take_due(world.now, all_chunks=False))
-        assert front.next_due(world.now) == 1001.0
+        assert front.next_deadline(world.now) == world.now
+        due.extend(one.index for one in front.drain(world.now, all_chunks=False))
+        assert front.next_deadline(world.now) == 1001.0
         world.end()
 
     _ = world.send(TOPIC, VALUE, partition=2)
@@ -91,12 +91,12 @@ def test_keyless_records_that_wait_go_where_memory_comes_back() -> None:
     _ = world.send(TOPIC, VALUE)
     world.deliver()
     for node in (STOPPED, HEALTHY):
-        assert pool.try_reserve(pool.spare(node), node)
+        assert pool.try_reserve(pool.reservable_for(node), node)
     sticky = world.front.topics[TOPIC].sticky
     world.at(0.25, lambda: pool.release(1000, 1 - sticky))
     future = world.send(TOPIC, VALUE)
     assert 1000.25 <= world.now < 1000.5
-    assert pool.waiting == 0
+    assert pool.queued == 0
     world.deliver()
     assert future.result(0).partition == 1 - sticky
 

@@ -1,19 +1,19 @@
 """Rows of group G: when a transactional producer gets another epoch."""
 
 import pytest
-from penstock.producer.transactions.operations import NewIdentity
+from penstock.producer.transactions.operations import ProducerIdChanged
 from penstock.producer.transactions.requests import (
     AddOffsets,
     AddPartitions,
     EndTxn,
     FindCoordinator,
-    Identity,
-    IdentityTold,
     InitProducerId,
-    PartsTold,
-    versions,
+    PartitionErrorsResult,
+    ProducerIdAndEpoch,
+    ProducerIdResult,
+    version_range,
 )
-from penstock.producer.transactions.states import FailureKind, State
+from penstock.producer.transactions.states import FailureKind, TransactionManagerState
 
 from tests.conformance.transaction_rig import (
     FIRST,
@@ -38,8 +38,8 @@ from tests.conformance.transaction_rig import (
 @pytest.mark.row("G18")
 def test_after_a_fatal_error_no_failure_asks_for_another_epoch() -> None:
     rig = TransactionRig().begun(TP0)
-    rig.manager.failed(PRODUCER_FENCED, "PRODUCER_FENCED", "fenced")
-    rig.manager.failed(UNKNOWN_PRODUCER_ID, "UNKNOWN_PRODUCER_ID", "later")
+    rig.manager.batch_failed(PRODUCER_FENCED, "PRODUCER_FENCED", "fenced")
+    rig.manager.batch_failed(UNKNOWN_PRODUCER_ID, "UNKNOWN_PRODUCER_ID", "later")
     assert rig.next() is None
     assert rig.manager.next_deadline() is None
     assert rig.manager.identity == FIRST
@@ -51,19 +51,19 @@ def test_brokers_that_cannot_move_an_epoch_are_refused_when_the_id_is_initialise
     operation = rig.manager.initialise()
     rig.found()
     ask = rig.ask(InitProducerId)
-    assert versions(ask)[0] == 3, "the first that moves an epoch"
-    rig.manager.refused_version(ask, "InitProducerId only up to 2")
+    assert version_range(ask)[0] == 3, "the first that moves an epoch"
+    rig.manager.unsupported_version(ask, "InitProducerId only up to 2")
     failure = rig.heard(operation)
     assert failure.fatal
     assert "up to 2" in failure.text
-    assert rig.manager.state is State.FATAL_ERROR
+    assert rig.manager.state is TransactionManagerState.FATAL_ERROR
 
 
 @pytest.mark.row("G21")
 @pytest.mark.parametrize("code", [TOPIC_AUTHORIZATION_FAILED, OUT_OF_ORDER, UNKNOWN_PRODUCER_ID, REQUEST_TIMED_OUT])
 def test_after_a_failed_batch_an_abort_ends_and_then_moves_the_epoch_for_all_partitions(code: int) -> None:
     rig = TransactionRig().begun(TP0, TP1)
-    rig.manager.failed(code, "", "a batch failed")
+    rig.manager.batch_failed(code, "", "a batch failed")
     operation = rig.manager.abort()
     assert rig.next() is None
     rig.settle()
@@ -71,7 +71,7 @@ def test_after_a_failed_batch_an_abort_ends_and_then_moves_the_epoch_for_all_par
     assert not operation.done
     assert rig.given(SECOND) == InitProducerId(ID, TIMEOUT_MS, FIRST)
     rig.over(operation)
-    assert rig.told(NewIdentity)[-1] == NewIdentity(*SECOND, 1)
+    assert rig.told(ProducerIdChanged)[-1] == ProducerIdChanged(*SECOND, 1)
     rig.closed(TP0, TP1)
     rig.begin(TP0)
 
@@ -80,7 +80,7 @@ def test_after_a_failed_batch_an_abort_ends_and_then_moves_the_epoch_for_all_par
 def test_an_id_that_was_forgotten_is_asked_for_anew_without_an_end_where_nothing_had_been_added() -> None:
     rig = TransactionRig().initialised()
     rig.manager.begin()
-    rig.manager.want(*TP0)
+    rig.manager.maybe_add_partition(*TP0)
     rig.refuse(AddPartitions, INVALID_PRODUCER_ID_MAPPING)
     assert rig.refusal().kind is FailureKind.ABORTABLE
     operation = rig.manager.abort()
@@ -108,14 +108,14 @@ def test_where_the_end_itself_finds_the_id_forgotten_the_abort_has_nothing_left_
     operation = rig.manager.abort()
     rig.settle()
     rig.refuse(EndTxn, code)
-    rig.given(Identity(13132, 0))
+    rig.given(ProducerIdAndEpoch(13132, 0))
     rig.over(operation)
 
 
 @pytest.mark.row("G23")
 def test_a_coordinator_that_is_gone_does_not_keep_the_epoch_from_being_moved() -> None:
     rig = TransactionRig().begun(TP0)
-    rig.manager.failed(OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "a gap")
+    rig.manager.batch_failed(OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "a gap")
     operation = rig.manager.abort()
     rig.settle()
     rig.ended(commit=False)
@@ -142,19 +142,19 @@ def test_in_version_1_an_addition_that_was_given_up_without_an_answer_is_ended_w
 ) -> None:
     rig = TransactionRig().initialised()
     rig.manager.begin()
-    rig.manager.want(*TP0)
+    rig.manager.maybe_add_partition(*TP0)
     rig.lose(rig.ask(AddPartitions))
-    rig.manager.failed(REQUEST_TIMED_OUT, "REQUEST_TIMED_OUT", "expired")
+    rig.manager.batch_failed(REQUEST_TIMED_OUT, "REQUEST_TIMED_OUT", "expired")
     operation = rig.manager.abort()
     rig.settle()
     rig.found()
-    rig.answer(rig.ask(EndTxn), IdentityTold(code))
+    rig.answer(rig.ask(EndTxn), ProducerIdResult(code))
     rig.given(SECOND)
     rig.over(operation)
 
 
 def test_with_the_epochs_used_up_another_producer_id_follows_like_any_other_identity() -> None:
-    last, fresh = Identity(13131, 32766), Identity(13132, 0)
+    last, fresh = ProducerIdAndEpoch(13131, 32766), ProducerIdAndEpoch(13132, 0)
     rig = TransactionRig().initialised(tv2=True, identity=last)
     rig.begin(TP0)
     operation = rig.manager.commit()
@@ -162,7 +162,7 @@ def test_with_the_epochs_used_up_another_producer_id_follows_like_any_other_iden
     rig.ended(commit=True, following=fresh)
     rig.see(TP0)
     rig.over(operation)
-    assert rig.told(NewIdentity)[-1] == NewIdentity(*fresh, 2)
+    assert rig.told(ProducerIdChanged)[-1] == ProducerIdChanged(*fresh, 2)
     assert rig.manager.identity == fresh
 
 
@@ -184,18 +184,18 @@ def test_an_identity_that_did_not_move_is_fatal() -> None:
     rig.ended(commit=False)
     rig.given(FIRST)
     assert "did not move" in rig.heard(operation).text
-    assert rig.manager.state is State.FATAL_ERROR
+    assert rig.manager.state is TransactionManagerState.FATAL_ERROR
 
 
 def test_an_error_while_a_partition_was_being_added_leaves_its_late_answer_without_effect() -> None:
     rig = TransactionRig().begun(TP0)
-    rig.manager.want(*TP1)
+    rig.manager.maybe_add_partition(*TP1)
     ask = rig.ask(AddPartitions)
-    rig.manager.failed(OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "a gap")
+    rig.manager.batch_failed(OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "a gap")
     operation = rig.manager.abort()
     rig.settle()
     assert rig.next() is None, "the end waits for what may be added before it"
-    rig.answer(ask, PartsTold({TP1: 0}))
+    rig.answer(ask, PartitionErrorsResult({TP1: 0}))
     rig.ended(commit=False)
     rig.given(SECOND)
     rig.over(operation)

@@ -2,9 +2,15 @@
 
 import pytest
 from penstock.api.errors import TransactionStateError
-from penstock.producer.transactions.operations import Fatal
-from penstock.producer.transactions.requests import AddPartitions, CodeTold, EndTxn, IdentityTold, PartsTold
-from penstock.producer.transactions.states import FailureKind, State
+from penstock.producer.transactions.operations import TransactionFatal
+from penstock.producer.transactions.requests import (
+    AddPartitions,
+    EndTxn,
+    ErrorCodeResult,
+    PartitionErrorsResult,
+    ProducerIdResult,
+)
+from penstock.producer.transactions.states import FailureKind, TransactionManagerState
 
 from tests.conformance.transaction_rig import (
     OUT_OF_ORDER,
@@ -19,11 +25,11 @@ from tests.conformance.transaction_rig import (
 
 
 def abortable(rig: TransactionRig) -> None:
-    rig.manager.failed(OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "a gap")
+    rig.manager.batch_failed(OUT_OF_ORDER, "OUT_OF_ORDER_SEQUENCE_NUMBER", "a gap")
 
 
 def fatal(rig: TransactionRig) -> None:
-    rig.manager.failed(PRODUCER_FENCED, "PRODUCER_FENCED", "fenced")
+    rig.manager.batch_failed(PRODUCER_FENCED, "PRODUCER_FENCED", "fenced")
 
 
 @pytest.mark.row("G1")
@@ -60,7 +66,7 @@ def test_a_transaction_is_ongoing_until_it_has_ended_also_after_an_abortable_err
     rig.settle()
     ask = rig.ask(EndTxn)
     assert rig.manager.ongoing
-    rig.answer(ask, IdentityTold(0))
+    rig.answer(ask, ProducerIdResult(0))
     assert not rig.manager.ongoing
     rig.given(SECOND)
     rig.over(operation)
@@ -73,7 +79,7 @@ def test_a_committed_transaction_is_over_with_the_answer_and_a_fatal_error_ends_
     rig.settle(TP0)
     ask = rig.ask(EndTxn)
     assert rig.manager.ongoing
-    rig.answer(ask, IdentityTold(0))
+    rig.answer(ask, ProducerIdResult(0))
     assert not rig.manager.ongoing
     rig = TransactionRig().begun(TP0)
     fatal(rig)
@@ -84,34 +90,34 @@ def test_a_committed_transaction_is_over_with_the_answer_and_a_fatal_error_ends_
 def test_a_partition_is_asked_for_once_and_wanting_it_again_changes_nothing() -> None:
     rig = TransactionRig().initialised()
     rig.manager.begin()
-    rig.manager.want(*TP0)
-    rig.manager.want(*TP0)
+    rig.manager.maybe_add_partition(*TP0)
+    rig.manager.maybe_add_partition(*TP0)
     ask = rig.ask(AddPartitions)
     assert ask.partitions == (TP0,)
-    rig.manager.want(*TP0)
+    rig.manager.maybe_add_partition(*TP0)
     assert not rig.manager.may_send(*TP0)
-    rig.answer(ask, PartsTold({TP0: 0}))
+    rig.answer(ask, PartitionErrorsResult({TP0: 0}))
     assert rig.manager.may_send(*TP0)
-    rig.manager.want(*TP0)
+    rig.manager.maybe_add_partition(*TP0)
     assert rig.next() is None
 
 
 @pytest.mark.row("G4")
 def test_only_added_partitions_may_be_sent_also_after_an_abortable_error_and_none_after_a_fatal_one() -> None:
     rig = TransactionRig().begun(TP0)
-    rig.manager.want(*TP1)
+    rig.manager.maybe_add_partition(*TP1)
     assert not rig.manager.may_send(*TP1)
     ask = rig.ask(AddPartitions)
     assert not rig.manager.may_send(*TP1)
     abortable(rig)
     assert rig.manager.may_send(*TP0)
     assert not rig.manager.may_send(*TP1)
-    rig.answer(ask, PartsTold({TP1: 0}))
+    rig.answer(ask, PartitionErrorsResult({TP1: 0}))
     assert rig.manager.may_send(*TP0)
     rig.manager.abort()
     assert rig.manager.may_send(*TP0)
     fatal(rig)
-    assert rig.manager.state is State.FATAL_ERROR
+    assert rig.manager.state is TransactionManagerState.FATAL_ERROR
     assert not rig.manager.may_send(*TP0)
 
 
@@ -125,7 +131,7 @@ def test_nothing_may_be_sent_outside_of_a_transaction() -> None:
 
 def test_in_version_2_a_partition_needs_no_gate_and_after_an_error_only_what_was_sent_may_be_sent_again() -> None:
     rig = TransactionRig().begun(TP0, tv2=True)
-    rig.manager.want(*TP1)
+    rig.manager.maybe_add_partition(*TP1)
     assert rig.next() is None
     assert rig.manager.may_send(*TP1)
     abortable(rig)
@@ -147,12 +153,12 @@ def test_the_end_waits_until_no_batch_is_open(commit: bool) -> None:
 def test_the_gate_opens_with_the_answer_for_the_partition() -> None:
     rig = TransactionRig().initialised()
     rig.manager.begin()
-    rig.manager.want(*TP0)
-    rig.manager.want(*TP1)
+    rig.manager.maybe_add_partition(*TP0)
+    rig.manager.maybe_add_partition(*TP1)
     ask = rig.ask(AddPartitions)
     assert ask.partitions == (TP0, TP1)
     assert not rig.manager.may_send(*TP0)
-    rig.answer(ask, PartsTold({TP0: 0, TP1: 0}))
+    rig.answer(ask, PartitionErrorsResult({TP0: 0, TP1: 0}))
     assert rig.manager.may_send(*TP0)
     assert rig.manager.may_send(*TP1)
 
@@ -161,10 +167,10 @@ def test_the_gate_opens_with_the_answer_for_the_partition() -> None:
 def test_an_answer_that_fits_no_transition_is_fatal_and_every_call_is_refused() -> None:
     rig = TransactionRig().initialised()
     abortable(rig)
-    assert rig.manager.state is State.FATAL_ERROR
-    (told,) = rig.told(Fatal)
-    assert isinstance(told, Fatal)
-    assert told.failure.kind is FailureKind.LOST_TRACK
+    assert rig.manager.state is TransactionManagerState.FATAL_ERROR
+    (told,) = rig.told(TransactionFatal)
+    assert isinstance(told, TransactionFatal)
+    assert told.failure.kind is FailureKind.ILLEGAL_STATE
     manager = rig.manager
     for call in (manager.begin, manager.commit, manager.abort, manager.initialise, manager.check_send):
         with pytest.raises(TransactionStateError):
@@ -176,11 +182,11 @@ def test_an_answer_that_fits_no_transition_is_fatal_and_every_call_is_refused() 
 @pytest.mark.row("G7")
 def test_an_answer_to_what_was_not_asked_is_fatal() -> None:
     rig = TransactionRig().begun(TP0)
-    rig.manager.want(*TP1)
+    rig.manager.maybe_add_partition(*TP1)
     ask = rig.ask(AddPartitions)
-    rig.answer(ask._replace(partitions=(TP0,)), CodeTold(UNKNOWN_SERVER_ERROR))
+    rig.answer(ask._replace(partitions=(TP0,)), ErrorCodeResult(UNKNOWN_SERVER_ERROR))
     assert rig.manager.error is not None
-    assert rig.manager.error.kind is FailureKind.LOST_TRACK
+    assert rig.manager.error.kind is FailureKind.ILLEGAL_STATE
 
 
 @pytest.mark.row("G8")
@@ -190,7 +196,7 @@ def test_a_call_out_of_place_changes_nothing() -> None:
         rig.manager.abort()
     with pytest.raises(TransactionStateError):
         rig.manager.commit()
-    assert rig.manager.state is State.UNINITIALIZED
+    assert rig.manager.state is TransactionManagerState.UNINITIALIZED
     rig.begun(TP0)
     with pytest.raises(TransactionStateError):
         rig.manager.begin()
@@ -206,7 +212,7 @@ def test_to_initialise_twice_is_an_error_of_the_program() -> None:
     rig = TransactionRig().initialised()
     with pytest.raises(TransactionStateError):
         rig.manager.initialise()
-    assert rig.manager.state is State.READY
+    assert rig.manager.state is TransactionManagerState.READY
 
 
 @pytest.mark.parametrize("first", [abortable, fatal])
@@ -215,5 +221,5 @@ def test_after_one_error_another_changes_nothing_that_was_told(first: object) ->
     rig = TransactionRig().begun(TP0)
     first(rig)
     before = rig.refusal()
-    rig.manager.failed(TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", "later")
+    rig.manager.batch_failed(TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", "later")
     assert rig.refusal() == before

@@ -12,7 +12,7 @@ from penstock.api.errors import (
     PenstockError,
     TopicForbiddenError,
 )
-from penstock.producer.delivery.outcomes import Failure, Kind
+from penstock.producer.delivery.outcomes import DeliveryFailure, DeliveryFailureKind
 
 from tests.conformance.metadata_world import FORBIDDEN, INVALID, World, missing, told
 from tests.fakes.front_bench import FrontBench, NoThread
@@ -67,7 +67,7 @@ class Bench:
         self.world = World(idle_ms=idle_ms)
         self.front = FrontBench({0: 1}, **settings)
         self.thread = WorldThread(self.world)
-        self.front.front.use(self.thread)
+        self.front.front.connect_sender(self.thread)
         self.front.now = self.world.now
 
     def send(self, topic: str = ORDERS, partition: int | None = None) -> Caller:
@@ -193,20 +193,25 @@ def test_who_waits_for_metadata_is_released_when_somebody_closes_and_not_when_th
     assert bench.front.front.stop()
     with pytest.raises(ClosedError):
         caller.result()
-    assert not bench.front.front.over
+    assert not bench.front.front.sender_has_ended
 
 
 @pytest.mark.row("J3")
 @pytest.mark.parametrize(
     "failure",
-    [None, Failure(Kind.FATAL, 31, "CLUSTER_AUTHORIZATION_FAILED", "no permission to write idempotently")],
+    [
+        None,
+        DeliveryFailure(
+            DeliveryFailureKind.FATAL, 31, "CLUSTER_AUTHORIZATION_FAILED", "no permission to write idempotently"
+        ),
+    ],
     ids=["closed", "fatal"],
 )
-def test_a_waiting_send_is_released_when_the_producer_ends_and_told_why(failure: Failure | None) -> None:
+def test_a_waiting_send_is_released_when_the_producer_ends_and_told_why(failure: DeliveryFailure | None) -> None:
     bench = Bench(**{"max.block.ms": 2**31 - 1})
     caller = bench.send()
     bench.until_asked()
-    bench.front.front.ended(failure)
+    bench.front.front.sender_ended(failure)
     with pytest.raises(PenstockError) as caught:
         caller.result()
     if failure is None:

@@ -18,8 +18,8 @@ from penstock.api.interceptors import Interceptor
 from penstock.api.metadata import RecordMetadata
 from penstock.api.records import Headers, Record
 from penstock.producer import DirectProducer
-from penstock.producer.delivery.outcomes import Kind
-from penstock.producer.direct.environment import Seams
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
+from penstock.producer.direct.environment import Environment
 
 from tests.fakes.front_world import NOW_MS, TOPIC, FrontWorld
 
@@ -69,7 +69,7 @@ def world_of(*interceptors: object, partitions: int = 1, **settings: object) -> 
 
 def values_of(world: FrontWorld) -> list[bytes]:
     """What was sent, as bytes somewhere in the chunks."""
-    return [bytes(world._rows.arena.read(one.segment, 48, one.length - 48)) for one in world.take()]  # type: ignore[arg-type]
+    return [bytes(world._accumulator.arena.read(one.segment, 48, one.length - 48)) for one in world.take()]  # type: ignore[arg-type]
 
 
 @pytest.mark.row("H28")
@@ -111,7 +111,11 @@ def test_an_end_is_told_to_every_interceptor_in_order_and_then_to_the_callback(
     assert counts == [2, 4, 6]
     assert order == ["One", "Two", "callback"] * 3
     assert [call for call in caplog.messages if "callback_failed" in call] == []
-    assert one.ends()[-1] == two.ends()[-1] == (RecordMetadata(TOPIC, 0, 102, NOW_MS, "delivered", weak=False), None)
+    assert (
+        one.ends()[-1]
+        == two.ends()[-1]
+        == (RecordMetadata(TOPIC, 0, 102, NOW_MS, "delivered", single_replica=False), None)
+    )
 
 
 @pytest.mark.row("H28")
@@ -120,11 +124,11 @@ def test_a_failure_is_told_with_the_topic_and_the_partition_as_far_as_they_are_k
     world = world_of(one, partitions=3, max_block_ms=0)
     first = world.send(TOPIC, "v", partition=0)
     _ = world.take()
-    world.fail(Kind.REFUSED, code=10, name="MESSAGE_TOO_LARGE")
+    world.fail(DeliveryFailureKind.REFUSED, code=10, name="MESSAGE_TOO_LARGE")
     unknown = world.send("elsewhere", "v")
     numbered = world.send("elsewhere", "v", partition=2)
     ends = one.ends()
-    nowhere = RecordMetadata("elsewhere", -1, -1, -1, "", weak=False)
+    nowhere = RecordMetadata("elsewhere", -1, -1, -1, "", single_replica=False)
     assert [metadata for metadata, _ in ends] == [
         nowhere._replace(topic=TOPIC, partition=0),
         nowhere,
@@ -143,7 +147,7 @@ def test_a_record_too_large_is_told_to_interceptors_with_its_partition_and_nothi
     future = world.send(TOPIC, "value", b"key")
     assert isinstance(future.exception(0), RecordTooLargeError)
     assert [call[0] for call in one.calls] == ["send", "error"]
-    assert one.ends() == [(RecordMetadata(TOPIC, 0, -1, -1, "", weak=False), future.exception(0))]
+    assert one.ends() == [(RecordMetadata(TOPIC, 0, -1, -1, "", single_replica=False), future.exception(0))]
 
 
 @pytest.mark.row("H16")
@@ -153,7 +157,7 @@ def test_a_topic_of_no_such_name_is_told_to_interceptor_callback_and_future() ->
     told: list[tuple[RecordMetadata | None, PenstockError | None]] = []
     future = world.send("topic abc", "value", on_ack=lambda metadata, error: told.append((metadata, error)))
     ((metadata, error),) = one.ends()
-    assert metadata == RecordMetadata("topic abc", -1, -1, -1, "", weak=False)
+    assert metadata == RecordMetadata("topic abc", -1, -1, -1, "", single_replica=False)
     assert isinstance(error, InvalidTopicError)
     assert told == [(None, error)]
     assert future.exception(0) is error
@@ -176,7 +180,7 @@ def test_what_was_configured_is_closed_when_the_producer_cannot_be_made() -> Non
 @pytest.mark.row("H5")
 def test_what_was_configured_is_closed_when_the_producer_itself_cannot_begin() -> None:
     class Poor(FrontWorld):
-        def _parts(self, seams: Seams) -> NoReturn:
+        def _make_front_and_sender(self, seams: Environment) -> NoReturn:
             raise OSError("no more descriptors")
 
     one = Appending("One")
@@ -269,7 +273,7 @@ def test_a_serializer_that_fails_is_raised_and_nothing_is_taken() -> None:
         _ = world.send_many(TOPIC, ["fine", "\ud800"])
     assert values_of(world) == []
     ends = one.ends()
-    assert ends[0] == (RecordMetadata(TOPIC, 0, -1, -1, "", weak=False), caught.value)
+    assert ends[0] == (RecordMetadata(TOPIC, 0, -1, -1, "", single_replica=False), caught.value)
     assert [metadata.partition for metadata, _ in ends] == [0, -1, -1]
 
 
@@ -331,6 +335,6 @@ def test_what_cannot_be_closed_is_told_when_everything_is_closed(caplog: pytest.
 
 
 def test_without_plug_ins_a_producer_has_no_detour() -> None:
-    assert FrontWorld(1).plugged is None
-    assert FrontWorld(1, partitioner=Choosing()).plugged is None
-    assert world_of().plugged is not None
+    assert FrontWorld(1).plugin_pipeline is None
+    assert FrontWorld(1, partitioner=Choosing()).plugin_pipeline is None
+    assert world_of().plugin_pipeline is not None

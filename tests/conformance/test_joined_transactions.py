@@ -1,20 +1,20 @@
 """Rows about records in transactions: what is sent when, what an abort leaves out, and what makes a transaction fail."""
 
 import pytest
-from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
 from penstock.producer.transactions.requests import (
     AddPartitions,
-    CodeTold,
     CommitOffsets,
     CoordinatorKind,
     EndTxn,
+    ErrorCodeResult,
     FindCoordinator,
     GroupMetadata,
     InitProducerId,
     OffsetToCommit,
-    PartsTold,
+    PartitionErrorsResult,
 )
-from penstock.producer.transactions.states import FailedTransactionError, State
+from penstock.producer.transactions.states import FailedTransactionError, TransactionManagerState
 
 from .joined_rig import (
     INVALID_REQUEST,
@@ -85,7 +85,7 @@ def test_an_abort_fails_what_was_never_sent_and_leaves_alone_what_was(version: i
     rig.run()
     assert set(rig.failed(0)) == set(unsent[0])
     assert set(rig.failed(1)) == set(unsent[1])
-    assert {failure.kind for failure in rig.failed(0).values()} == {Kind.ABORTED}
+    assert {failure.kind for failure in rig.failed(0).values()} == {DeliveryFailureKind.ABORTED}
     assert [one.first for one in rig.on_wire(0)] == [sent]
     assert not abort.done
     assert ended(rig) == []
@@ -118,10 +118,10 @@ def test_a_record_that_expires_makes_its_transaction_abortable_and_never_fatal(v
     second = rig.append(0)
     rig.pass_ms(1500)
     rig.run()
-    assert rig.state is State.ABORTABLE_ERROR
-    assert rig.failed(0)[first].kind is Kind.EXPIRED
-    assert rig.failed(0)[second].kind is Kind.EXPIRED
-    assert rig.failed(1)[other].kind is Kind.EXPIRED
+    assert rig.state is TransactionManagerState.ABORTABLE_ERROR
+    assert rig.failed(0)[first].kind is DeliveryFailureKind.EXPIRED
+    assert rig.failed(0)[second].kind is DeliveryFailureKind.EXPIRED
+    assert rig.failed(1)[other].kind is DeliveryFailureKind.EXPIRED
     assert "transaction can only be aborted" in rig.failed(0)[first].message
     assert rig.ghosts(0) == []
 
@@ -169,7 +169,7 @@ def test_a_broker_that_forgot_the_producer_ends_the_transaction_and_no_sequence_
     sent = rig.on_wire(0)
     rig.refuse(UNKNOWN_PRODUCER_ID, partition=0, log_start=1010)
     rig.run()
-    assert rig.state is State.ABORTABLE_ERROR
+    assert rig.state is TransactionManagerState.ABORTABLE_ERROR
     assert list(rig.delivered(0)) == [first]
     assert set(rig.failed(0)) == {first + 1, first + 2}
     assert rig.on_wire(0) == []
@@ -185,9 +185,9 @@ def test_a_fenced_producer_fails_everything_and_what_comes_later_changes_nothing
     rig.run()
     late = rig.request_of(2)
     rig.refuse(PRODUCER_FENCED, partition=0)
-    assert rig.state is State.FATAL_ERROR
-    assert rig.failed(0)[here].kind is Kind.FENCED
-    assert rig.failed(2)[there].kind is Kind.FENCED
+    assert rig.state is TransactionManagerState.FATAL_ERROR
+    assert rig.failed(0)[here].kind is DeliveryFailureKind.FENCED
+    assert rig.failed(2)[there].kind is DeliveryFailureKind.FENCED
     rig.answer(late, {2: ok(7)})
     rig.run()
     assert rig.delivered(2) == {}
@@ -247,10 +247,10 @@ def test_an_abort_of_what_nobody_knows_of_asks_nothing_and_fails_its_records_as_
     rig.begin()
     record = rig.append(0)
     rig.finish(rig.abort())
-    assert rig.failed(0)[record].kind is Kind.ABORTED
+    assert rig.failed(0)[record].kind is DeliveryFailureKind.ABORTED
     assert rig.asks == []
     assert rig.requests == 0
-    assert rig.state is State.READY
+    assert rig.state is TransactionManagerState.READY
 
 
 @pytest.mark.row("F60")
@@ -263,14 +263,14 @@ def test_an_answer_that_comes_after_the_record_expired_changes_nothing(version: 
     late = rig.request_of(0)
     rig.pass_ms(2000)
     rig.run()
-    assert rig.failed(0)[record].kind is Kind.EXPIRED
-    assert rig.state is State.ABORTABLE_ERROR
+    assert rig.failed(0)[record].kind is DeliveryFailureKind.EXPIRED
+    assert rig.state is TransactionManagerState.ABORTABLE_ERROR
     rig.refuse(INVALID_TXN_STATE, partition=0, request=late)
     rig.run()
-    assert rig.state is State.ABORTABLE_ERROR
+    assert rig.state is TransactionManagerState.ABORTABLE_ERROR
     assert len(rig.failed(0)) == 1
     rig.finish(rig.abort())
-    assert rig.state is State.READY
+    assert rig.state is TransactionManagerState.READY
 
 
 @pytest.mark.row("F61")
@@ -283,14 +283,14 @@ def test_answers_about_the_transactions_state_fail_the_record_and_leave_an_abort
     rig.run()
     rig.refuse(code, partition=0)
     assert rig.failed(0)[record].code == code
-    assert rig.state is State.ABORTABLE_ERROR
+    assert rig.state is TransactionManagerState.ABORTABLE_ERROR
     with pytest.raises(FailedTransactionError):
         _ = rig.commit()
     before = rig.identity
     rig.finish(rig.abort())
     assert rig.identity.epoch == before.epoch + 1
     rig.begin()
-    assert rig.state is State.IN_TRANSACTION
+    assert rig.state is TransactionManagerState.IN_TRANSACTION
 
 
 @pytest.mark.row("F69")
@@ -336,9 +336,9 @@ def test_in_version_one_nothing_goes_out_before_its_partition_is_added_and_added
     rig.run()
     assert rig.on_wire(1) == []
     rig.refuse(NOT_LEADER, partition=0)
-    rig.manager.failed(TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", "no rights")
+    rig.manager.batch_failed(TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", "no rights")
     rig.run()
-    assert rig.state is State.ABORTABLE_ERROR
+    assert rig.state is TransactionManagerState.ABORTABLE_ERROR
     assert [one.first for one in rig.on_wire(0)] == [early]
     assert rig.on_wire(1) == []
 
@@ -365,7 +365,7 @@ def test_records_that_come_while_the_addition_is_answered_keep_their_order() -> 
     rig.run()
     ask = rig.open_ask
     assert isinstance(ask, AddPartitions)
-    rig.manager.answered(ask, PartsTold({rig.place(0): 0}), now=rig.now, chance=0.5)
+    rig.manager.answered(ask, PartitionErrorsResult({rig.place(0): 0}), now=rig.now, chance=0.5)
     rig.open_ask = None
     second = rig.append(0)
     rig.go_on()
@@ -395,7 +395,7 @@ def test_after_an_error_an_abort_ends_what_was_begun_and_the_next_transaction_wo
         if begun:
             rig.run()
             rig.answer()
-        rig.manager.failed(TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", "no rights")
+        rig.manager.batch_failed(TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", "no rights")
         second = rig.append(0)
         rig.run()
         assert set(rig.failed(0)) == ({second} if begun else {first, second})
@@ -415,7 +415,7 @@ def test_a_batch_that_is_being_retried_is_sent_on_after_an_error_and_its_records
     record = rig.append(0)
     rig.run()
     rig.refuse(LEADER_NOT_AVAILABLE, partition=0)
-    rig.manager.failed(TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", "no rights")
+    rig.manager.batch_failed(TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", "no rights")
     abort = rig.abort()
     rig.run()
     assert [one.first for one in rig.on_wire(0)] == [record]
@@ -449,12 +449,12 @@ def test_an_addition_that_is_being_retried_ends_before_the_abort() -> None:
     rig = JoinedTransactionRig(version=1)
     rig.begin()
     record = rig.append(0)
-    rig.told(AddPartitions, CodeTold(14))
+    rig.told(AddPartitions, ErrorCodeResult(14))
     rig.run()
     abort = rig.abort()
     rig.finish(abort)
     assert [type(ask) for ask in rig.asks][:3] == [AddPartitions, AddPartitions, EndTxn]
-    assert rig.failed(0)[record].kind is Kind.ABORTED
+    assert rig.failed(0)[record].kind is DeliveryFailureKind.ABORTED
 
 
 @pytest.mark.row("G53")
@@ -467,8 +467,8 @@ def test_a_retried_batch_that_expires_leaves_an_abort_because_every_broker_used_
     rig.refuse(LEADER_NOT_AVAILABLE, partition=0)
     rig.pass_ms(1500)
     rig.run()
-    assert rig.state is State.ABORTABLE_ERROR
-    assert rig.failed(0)[record].kind is Kind.EXPIRED
+    assert rig.state is TransactionManagerState.ABORTABLE_ERROR
+    assert rig.failed(0)[record].kind is DeliveryFailureKind.EXPIRED
     rig.finish(rig.abort())
 
 
@@ -516,7 +516,7 @@ def test_parts_of_a_split_batch_that_fail_end_their_transaction_and_nothing_stay
     rig.run()
     assert set(rig.failed(0)) == set(range(first, first + 4))
     assert rig.joined.idle
-    assert rig.state is State.ABORTABLE_ERROR
+    assert rig.state is TransactionManagerState.ABORTABLE_ERROR
 
 
 @pytest.mark.row("G58")
@@ -559,8 +559,8 @@ def test_everything_of_a_partition_behind_a_refused_batch_fails_and_other_partit
     assert len(rig.on_wire(0)) == 2
     rig.refuse(INVALID_REQUEST, partition=0)
     rig.run()
-    assert rig.failed(0)[first].kind is Kind.REFUSED
-    assert rig.failed(0)[second].kind is Kind.ABORTED
+    assert rig.failed(0)[first].kind is DeliveryFailureKind.REFUSED
+    assert rig.failed(0)[second].kind is DeliveryFailureKind.ABORTED
     rig.answer(rig.request_of(2))
     rig.run()
     assert list(rig.delivered(2)) == [other]
@@ -600,7 +600,7 @@ def test_a_topic_made_again_in_a_transaction_leaves_an_abort() -> None:
     rig.topic_id = b"\x08" * 16
     rig.metadata()
     rig.run()
-    assert rig.state is State.ABORTABLE_ERROR
+    assert rig.state is TransactionManagerState.ABORTABLE_ERROR
     assert record in rig.failed(0)
     rig.finish(rig.abort())
     rig.begin()
@@ -613,9 +613,9 @@ def test_a_refused_addition_fails_the_records_of_all_its_partitions() -> None:
     rig = JoinedTransactionRig(version=1)
     rig.begin()
     records = rig.append(0), rig.append(1)
-    rig.told(AddPartitions, PartsTold({rig.place(0): TOPIC_AUTHORIZATION_FAILED, rig.place(1): 55}))
+    rig.told(AddPartitions, PartitionErrorsResult({rig.place(0): TOPIC_AUTHORIZATION_FAILED, rig.place(1): 55}))
     rig.run()
-    assert rig.state is State.ABORTABLE_ERROR
-    assert rig.failed(0)[records[0]].kind is Kind.ABORTED
-    assert rig.failed(1)[records[1]].kind is Kind.ABORTED
+    assert rig.state is TransactionManagerState.ABORTABLE_ERROR
+    assert rig.failed(0)[records[0]].kind is DeliveryFailureKind.ABORTED
+    assert rig.failed(1)[records[1]].kind is DeliveryFailureKind.ABORTED
     assert "TOPIC_AUTHORIZATION_FAILED" in rig.failed(0)[records[0]].message

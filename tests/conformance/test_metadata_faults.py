@@ -1,9 +1,9 @@
 """Faults of other clients' metadata, which must not be ours: stale or torn maps, hot loops, and no way back to the cluster."""
 
 import pytest
-from penstock.producer.metadata.cache import Merged, Rejected, SentBack
+from penstock.producer.metadata.cache import MetadataMerged, MetadataRejected, RebootstrapRequested
 from penstock.producer.metadata.cluster import BrokerAddress
-from penstock.producer.metadata.refresh import BOOTSTRAP, Target
+from penstock.producer.metadata.refresh import BOOTSTRAP, BrokerTarget
 
 from tests.conformance.metadata_world import ONE, SEED, TWO, World, missing, told
 
@@ -73,7 +73,7 @@ def test_brokers_that_point_at_each_other_with_an_old_epoch_make_no_hot_loop() -
     _ = world.ask_and_answer(told("t", (1, 5)))
     asked = 0
     for turn in range(10_000):
-        assert not world.cache.hint("t", 0, 1 + turn % 2, 5, None, world.now)
+        assert not world.cache.apply_leader_hint("t", 0, 1 + turn % 2, 5, None, world.now)
         world.pass_ms(1)
         if world.asks() is not None:
             _ = world.answer(told("t", (1, 5)))
@@ -102,7 +102,7 @@ def test_a_broker_that_drops_us_at_every_question_is_not_asked_in_a_loop() -> No
     while world.now < began + 30:
         _ = world.wait_ms()
         world.lose()
-        world.plan.failed(world.now, world.chance)
+        world.plan.connection_failed(world.now, world.chance)
         asked += 1
     assert asked < 45
 
@@ -110,14 +110,14 @@ def test_a_broker_that_drops_us_at_every_question_is_not_asked_in_a_loop() -> No
 # --- back to the bootstrap addresses ---------------------------------------------------------------------------------
 
 
-def fail_until(world: World, end: float) -> list[Target]:
+def fail_until(world: World, end: float) -> list[BrokerTarget]:
     """No connection comes to be. Who was tried."""
-    tried: list[Target] = []
+    tried: list[BrokerTarget] = []
     while world.now < end:
         target = world.connect()
         if target is not None:
             tried.append(target)
-            world.plan.failed(world.now, world.chance)
+            world.plan.connection_failed(world.now, world.chance)
         else:
             at = world.plan.next_deadline(connected=False)
             assert at is not None
@@ -131,7 +131,7 @@ def test_when_every_known_node_is_dead_the_bootstrap_addresses_are_tried_again()
     world = World()
     tried = fail_until(world, world.now + 10)
     assert {target.node for target in tried[:3]} == {1, 2, 3}
-    assert Target(BOOTSTRAP, *SEED) in tried
+    assert BrokerTarget(BOOTSTRAP, *SEED) in tried
     assert len(tried) < 4 * 20
 
 
@@ -153,23 +153,23 @@ def test_after_five_minutes_without_an_answer_only_the_bootstrap_addresses_count
         if world.ask is not None:
             world.pass_ms(10_000)
             world.lose()
-            world.plan.failed(world.now, world.chance)
+            world.plan.connection_failed(world.now, world.chance)
         _ = world.wait_ms()
     assert 300 < world.now - began < 312
     tried_after = [world.plan.current]
     world.lose()
-    world.plan.failed(world.now, world.chance)
+    world.plan.connection_failed(world.now, world.chance)
     tried_after += fail_until(world, world.now + 20)
     assert {target.node for target in tried_after} == {BOOTSTRAP}, "the nodes known before are none any more"
     _ = world.wait_ms()
     taken = world.answer(brokers=[TWO])
-    assert isinstance(taken, Merged)
-    assert taken.leave
-    assert world.connect() == Target(2, TWO.host, TWO.port)
+    assert isinstance(taken, MetadataMerged)
+    assert taken.reconnect
+    assert world.connect() == BrokerTarget(2, TWO.host, TWO.port)
 
 
 @pytest.mark.row("I27")
-@pytest.mark.parametrize(("rebootstrap_ms", "expected"), [(300_000, SentBack), (None, Rejected)])
+@pytest.mark.parametrize(("rebootstrap_ms", "expected"), [(300_000, RebootstrapRequested), (None, MetadataRejected)])
 def test_a_broker_may_send_us_back_to_the_bootstrap_addresses_unless_the_settings_forbid_it(
     rebootstrap_ms: int | None, expected: type
 ) -> None:
@@ -179,10 +179,10 @@ def test_a_broker_may_send_us_back_to_the_bootstrap_addresses_unless_the_setting
     world.plan.refresh(world.now)
     _ = world.wait_ms()
     assert isinstance(world.answer(code=SENT_BACK), expected)
-    assert (world.plan.current is None) is (expected is SentBack)
-    if expected is SentBack:
+    assert (world.plan.current is None) is (expected is RebootstrapRequested)
+    if expected is RebootstrapRequested:
         assert world.wait_ms() == 100, "not in a loop, though the broker would say it again"
-        assert world.plan.current == Target(BOOTSTRAP, *SEED)
+        assert world.plan.current == BrokerTarget(BOOTSTRAP, *SEED)
         assert world.ask is not None
         assert world.ask.topics == ("t",), "what was wanted stays wanted"
         assert world.leader() == (1, 5), "and what was known stays known"
@@ -196,7 +196,7 @@ def test_the_node_left_alone_longest_is_tried_first_among_those_that_failed_as_o
         target = world.connect()
         assert target is not None
         tried.append(target.node)
-        world.plan.failed(world.now, world.chance)
+        world.plan.connection_failed(world.now, world.chance)
         world.pass_ms(2_000)
     assert set(tried[:3]) == {1, 2, 3}
     assert tried == tried[:3] * 10

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 from kafka.protocol.metadata import MetadataResponse
-from penstock.producer.metadata.cache import Merged
+from penstock.producer.metadata.cache import MetadataMerged
 from penstock.producer.metadata.cluster import BrokerAddress, Cluster, TopicReplaced, read_metadata
-from penstock.producer.metadata.topic_waits import known_in
+from penstock.producer.metadata.topic_waits import topic_snapshot
 
 from tests.conformance.metadata_world import (
     ID_A,
@@ -43,7 +43,7 @@ def test_only_a_newer_epoch_tells_that_something_is_stale() -> None:
     world = knowing((1, 0))
     newer: list[bool] = []
     for at, epoch in enumerate([42, 42, 41, 41, 42, 43, 43, 42, 41, 44]):
-        newer.append(bool(world.cache.hint("t", 0, 1 + at % 3, epoch, None, world.now)))
+        newer.append(bool(world.cache.apply_leader_hint("t", 0, 1 + at % 3, epoch, None, world.now)))
     assert newer == [True, False, False, False, False, True, False, False, False, True]
     assert world.leader() == (1, 44)
     assert world.wait_ms() == 100, "a newer leader is asked for"
@@ -55,11 +55,11 @@ def test_only_a_newer_epoch_tells_that_something_is_stale() -> None:
 def test_the_last_epoch_seen_only_grows_whoever_tells_it() -> None:
     world = World()
     world.cache.want("t", world.now)
-    assert not world.cache.hint("t", 0, 1, 0, None, world.now), "nothing is known of the topic"
+    assert not world.cache.apply_leader_hint("t", 0, 1, 0, None, world.now), "nothing is known of the topic"
     assert refreshed(world, (1, 10)) == (1, 10)
-    assert not world.cache.hint("t", 0, 2, 1, None, world.now)
+    assert not world.cache.apply_leader_hint("t", 0, 2, 1, None, world.now)
     assert refreshed(world, (1, 10)) == (1, 10)
-    assert world.cache.hint("t", 0, 2, 12, None, world.now)
+    assert world.cache.apply_leader_hint("t", 0, 2, 12, None, world.now)
     assert world.leader() == (2, 12)
     assert refreshed(world, (2, 12)) == (2, 12)
     assert refreshed(world, (1, 11)) == (2, 12)
@@ -93,7 +93,7 @@ def test_metadata_of_an_older_epoch_is_rejected_also_when_the_topic_was_dropped_
 @pytest.mark.row("J11")
 def test_a_hint_holds_against_an_older_answer_until_metadata_has_caught_up() -> None:
     world = knowing((1, 100))
-    assert world.cache.hint("t", 0, 2, 101, None, world.now)
+    assert world.cache.apply_leader_hint("t", 0, 2, 101, None, world.now)
     assert world.leader() == (2, 101)
     assert refreshed(world, (1, 100)) == (2, 101)
     assert refreshed(world, (2, 101)) == (2, 101)
@@ -106,7 +106,7 @@ def test_a_topic_made_again_begins_with_its_own_epochs_and_one_that_is_back_with
     world.plan.refresh(world.now)
     _ = world.ask_and_answer(missing("t"))
     assert world.leader() == (1, 10)
-    assert known_in(world.cache.cluster, "t").partition_count == 0, "nobody can send to it"
+    assert topic_snapshot(world.cache.cluster, "t").partition_count == 0, "nobody can send to it"
     assert refreshed(world, (2, 9)) == (1, 10)
     assert refreshed(world, (2, 5), topic_id=ID_B) == (2, 5)
 
@@ -132,7 +132,7 @@ def test_ids_that_a_topic_had_stay_known_while_it_is_dropped() -> None:
     assert world.cache.topic("t") is None
     _ = world.wait_ms()
     taken = world.answer(told("t", (2, 0), topic_id=ID_C))
-    assert isinstance(taken, Merged)
+    assert isinstance(taken, MetadataMerged)
     assert taken.change.topics_replaced == (TopicReplaced("t", ID_B, ID_C),)
     assert world.leader() == (2, 0)
 
@@ -247,8 +247,8 @@ def test_who_listens_is_told_what_changed_and_nothing_where_nothing_did() -> Non
     world.plan.refresh(world.now)
     _ = world.wait_ms()
     moved = world.answer(told("t", (2, 6)), brokers=[ONE, TWO])
-    assert isinstance(same, Merged)
-    assert isinstance(moved, Merged)
+    assert isinstance(same, MetadataMerged)
+    assert isinstance(moved, MetadataMerged)
     assert not same.change
     assert (moved.change.leaders, moved.change.nodes_gone) == ((("t", 0),), (3,))
 
@@ -260,12 +260,12 @@ def test_a_hint_moves_its_partition_alone_and_adds_the_nodes_it_names() -> None:
     _ = world.wait_ms()
     _ = world.answer(told("t", (1, 3), (1, 2)), brokers=[ONE])
     before = world.cache.cluster.partition("t", 0)
-    change = world.cache.hint("t", 1, 2, 3, TWO, world.now)
+    change = world.cache.apply_leader_hint("t", 1, 2, 3, TWO, world.now)
     assert (change.leaders, change.nodes_added) == ((("t", 1),), (2,))
     assert world.cache.cluster.partition("t", 0) == before
     assert [world.leader("t", index) for index in range(2)] == [(1, 3), (2, 3)]
-    assert known_in(world.cache.cluster, "t").partition_count == 2
-    assert not world.cache.hint("t", 1, 7, 9, None, world.now), "nobody knows where node 7 is"
+    assert topic_snapshot(world.cache.cluster, "t").partition_count == 2
+    assert not world.cache.apply_leader_hint("t", 1, 7, 9, None, world.now), "nobody knows where node 7 is"
 
 
 @pytest.mark.row("J18")
@@ -326,8 +326,8 @@ def test_a_recorded_epoch_holds_against_hints_too() -> None:
     world.cache.seed("t", ID_A, {0: 7})
     world.cache.want("t", world.now)
     _ = world.ask_and_answer(told("t", (1, 6)))
-    assert not world.cache.hint("t", 0, 1, 7, None, world.now)
-    assert world.cache.hint("t", 0, 1, 8, None, world.now)
+    assert not world.cache.apply_leader_hint("t", 0, 1, 7, None, world.now)
+    assert world.cache.apply_leader_hint("t", 0, 1, 8, None, world.now)
     assert world.leader() == (1, 8)
 
 

@@ -1,7 +1,7 @@
 """Rows of metadata: when it is asked for, what of it, and what is not asked for any more."""
 
 import pytest
-from penstock.producer.metadata.cache import Merged
+from penstock.producer.metadata.cache import MetadataMerged
 
 from tests.conformance.metadata_world import World, missing, told
 
@@ -41,7 +41,7 @@ def test_an_answer_without_brokers_is_a_failure() -> None:
     world = World()
     world.plan.refresh(world.now)
     before = world.wait_ms()
-    assert not isinstance(world.answer(brokers=[]), Merged)
+    assert not isinstance(world.answer(brokers=[]), MetadataMerged)
     assert (before, world.wait_ms()) == (100, 100)
 
 
@@ -130,7 +130,7 @@ def test_a_topic_that_nobody_uses_is_dropped_by_the_next_answer() -> None:
     assert world.ask_and_answer(told("t", (1, 1))) == 30_000
     assert world.wait_ms() == 30_000
     taken = world.answer(told("t", (1, 1)))
-    assert isinstance(taken, Merged)
+    assert isinstance(taken, MetadataMerged)
     assert taken.change.topics_dropped == ("t",)
     assert world.cache.topic("t") is None
     assert world.ask_and_answer() == 30_000

@@ -157,7 +157,7 @@ def test_a_topic_we_may_not_write_to_is_said_once_for_each_answer_that_says_so()
     assert (first.outcome, both.outcome) == (expected, expected)
     second = world.begin("t")
     assert second.outcome is None, "that was said; the permission may have been given since"
-    assert world.waits.updated(world.now) == [], "it was no answer to this wait"
+    assert world.waits.metadata_updated(world.now) == [], "it was no answer to this wait"
     world.brokers["t"] = told("t", (1, 1))
     assert world.update() == [second]
     assert second.outcome == 1
@@ -175,7 +175,7 @@ def test_an_answer_about_other_topics_says_nothing_of_an_earlier_refusal() -> No
     assert world.wait_ms() == 0
     assert world.ask is not None
     _ = world.answer(told("u", (1, 1)))
-    assert world.waits.updated(world.now) == [other]
+    assert world.waits.metadata_updated(world.now) == [other]
     assert second.outcome is None
 
 

@@ -1,9 +1,9 @@
 """Rows of group I about names and their addresses: whose turn it is, and when a name is looked up again."""
 
 import pytest
-from penstock.producer.network.addresses import Address, AddressTurns
-from penstock.producer.network.connection import Connection
-from penstock.producer.network.connection_state import ConnectionLimits, State
+from penstock.producer.network.addresses import Address, AddressRotation
+from penstock.producer.network.connection import KafkaConnection
+from penstock.producer.network.connection_state import ConnectionLimits, ConnectionState
 from penstock.producer.protocol.backoff import Backoff
 
 from tests.fakes.fake_net import FakeClient, FakeNet
@@ -17,12 +17,12 @@ def addresses(hosts: list[str]) -> list[Address]:
     return [Address(2, (host, 9092)) for host in hosts]
 
 
-def taken(turns: AddressTurns) -> str | None:
-    address = turns.take()
+def taken(turns: AddressRotation) -> str | None:
+    address = turns.next_address()
     return None if address is None else str(address.sockaddr[0])
 
 
-def attempt(client: FakeClient, connection: Connection[str]) -> None:
+def attempt(client: FakeClient, connection: KafkaConnection[str]) -> None:
     """Begin the next connection, as soon as the backoff allows."""
     connection.connect()
     client.net.now = max(client.net.now, connection.next_deadline() or 0.0)
@@ -31,7 +31,7 @@ def attempt(client: FakeClient, connection: Connection[str]) -> None:
 
 @pytest.mark.row("I9")
 def test_a_single_address_is_taken_again_after_the_name_was_looked_up_again() -> None:
-    turns = AddressTurns()
+    turns = AddressRotation()
     turns.resolved(addresses(INITIAL[:1]))
     assert [taken(turns), taken(turns)] == [INITIAL[0], None]
     turns.resolved(addresses(INITIAL[:1]))
@@ -76,7 +76,7 @@ def test_a_node_that_moved_to_another_host_begins_anew() -> None:
 
 @pytest.mark.row("I9")
 def test_the_address_tried_last_is_left_out_when_it_would_be_the_next_again() -> None:
-    turns = AddressTurns()
+    turns = AddressRotation()
     turns.resolved(addresses(INITIAL))
     assert taken(turns) == INITIAL[0]
     turns.connected()
@@ -95,7 +95,7 @@ def test_a_name_that_cannot_be_resolved_ends_the_attempt_like_any_other_failure(
     client = FakeClient(net)
     connection = client.open("no-such-host.invalid", LIMITS)
     assert not connection.ready
-    assert connection.state is State.DISCONNECTED
+    assert connection.state is ConnectionState.DISCONNECTED
     assert client.lost == [([], "cannot resolve no-such-host.invalid: unknown name")]
     assert net.connects == []
     connection.connect()

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 import pytest
-from penstock.producer.network.connection_state import ConnectionCore, ConnectionLimits, Due
-from penstock.producer.network.least_loaded import Choice, Standing, least_loaded
+from penstock.producer.network.connection_state import ConnectionLimits, ConnectionStateMachine, Due
+from penstock.producer.network.least_loaded import ConnectionReadiness, NodeChoice, least_loaded
 from penstock.producer.protocol.backoff import Backoff
 
 from tests.fakes.metadata_net import metadata_net
@@ -14,42 +14,42 @@ CHANCES = [0.0, 0.34, 0.67, 0.999]
 MIDDLE = 0.5
 
 
-def chosen(cores: Mapping[str, ConnectionCore[str]], now: float, chance: float = 0.0) -> Choice[str]:
-    return least_loaded([(name, core.standing(now)) for name, core in cores.items()], chance)
+def chosen(cores: Mapping[str, ConnectionStateMachine[str]], now: float, chance: float = 0.0) -> NodeChoice[str]:
+    return least_loaded([(name, core.readiness(now)) for name, core in cores.items()], chance)
 
 
-def begin(core: ConnectionCore[str], now: float) -> None:
-    core.want()
+def begin(core: ConnectionStateMachine[str], now: float) -> None:
+    core.request_connect()
     assert core.due(now, MIDDLE) is Due.CONNECT
     core.connecting(now)
 
 
-def ready(now: float = 0.0) -> ConnectionCore[str]:
-    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+def ready(now: float = 0.0) -> ConnectionStateMachine[str]:
+    core: ConnectionStateMachine[str] = ConnectionStateMachine(LIMITS)
     begin(core, now)
     core.established()
-    core.agreed({}, now)
+    core.versions_received({}, now)
     return core
 
 
-def send(core: ConnectionCore[str], now: float = 0.0) -> None:
+def send(core: ConnectionStateMachine[str], now: float = 0.0) -> None:
     core.sent(core.next_correlation_id(), "r", 10, now)
 
 
 @pytest.mark.row("I16")
 def test_a_single_node_is_chosen_while_it_is_connected_with_and_not_while_it_backs_off() -> None:
-    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    core: ConnectionStateMachine[str] = ConnectionStateMachine(LIMITS)
     nodes = {"one": core}
-    assert chosen(nodes, 0.0) == Choice("one", connected=False)
+    assert chosen(nodes, 0.0) == NodeChoice("one", connected=False)
     begin(core, 0.0)
-    assert chosen(nodes, 0.0) == Choice("one", connected=False)
+    assert chosen(nodes, 0.0) == NodeChoice("one", connected=False)
     core.established()
-    core.agreed({}, 0.0)
-    assert chosen(nodes, 0.0) == Choice("one", connected=True)
+    core.versions_received({}, 0.0)
+    assert chosen(nodes, 0.0) == NodeChoice("one", connected=True)
     _ = core.ended(1.0, MIDDLE, "gone")
-    assert chosen(nodes, 1.0) == Choice(None, connected=False)
-    assert chosen(nodes, 10.999) == Choice(None, connected=False)
-    assert chosen(nodes, 11.0) == Choice("one", connected=False)
+    assert chosen(nodes, 1.0) == NodeChoice(None, connected=False)
+    assert chosen(nodes, 10.999) == NodeChoice(None, connected=False)
+    assert chosen(nodes, 11.0) == NodeChoice("one", connected=False)
 
 
 @pytest.mark.row("I16")
@@ -57,9 +57,9 @@ def test_a_single_node_is_chosen_while_it_is_connected_with_and_not_while_it_bac
 def test_a_throttled_node_is_not_chosen(chance: float) -> None:
     core = ready()
     core.throttle(100, 0.0)
-    assert chosen({"one": core}, 0.05, chance) == Choice(None, connected=False)
-    assert chosen({"one": core, "two": ready()}, 0.05, chance) == Choice("two", connected=True)
-    assert chosen({"one": core}, 0.1, chance) == Choice("one", connected=True)
+    assert chosen({"one": core}, 0.05, chance) == NodeChoice(None, connected=False)
+    assert chosen({"one": core, "two": ready()}, 0.05, chance) == NodeChoice("two", connected=True)
+    assert chosen({"one": core}, 0.1, chance) == NodeChoice("one", connected=True)
 
 
 @pytest.mark.row("I16")
@@ -67,12 +67,14 @@ def test_a_node_whose_connection_is_full_is_not_chosen_but_known_to_be_connected
     core = ready()
     send(core)
     send(core)
-    assert chosen({"one": core}, 0.0) == Choice(None, connected=True)
+    assert chosen({"one": core}, 0.0) == NodeChoice(None, connected=True)
 
 
 @pytest.mark.row("I16")
 def test_nodes_that_fail_take_turns_by_their_last_attempt() -> None:
-    cores: dict[str, ConnectionCore[str]] = {name: ConnectionCore(LIMITS) for name in ("one", "two", "three")}
+    cores: dict[str, ConnectionStateMachine[str]] = {
+        name: ConnectionStateMachine(LIMITS) for name in ("one", "two", "three")
+    }
     now = 0.0
     for turn in range(10):
         tried: list[str] = []
@@ -90,16 +92,16 @@ def test_nodes_that_fail_take_turns_by_their_last_attempt() -> None:
 @pytest.mark.row("I16")
 @pytest.mark.parametrize("chance", CHANCES)
 def test_an_idle_node_comes_first_then_a_busy_one_then_one_on_its_way_then_one_left_alone(chance: float) -> None:
-    idle, busy, busier = ready(), ready(), ConnectionCore[str](LIMITS._replace(in_flight_max=3))
+    idle, busy, busier = ready(), ready(), ConnectionStateMachine[str](LIMITS._replace(in_flight_max=3))
     begin(busier, 0.0)
     busier.established()
-    busier.agreed({}, 0.0)
+    busier.versions_received({}, 0.0)
     send(busy)
     send(busier)
     send(busier)
-    connecting: ConnectionCore[str] = ConnectionCore(LIMITS)
+    connecting: ConnectionStateMachine[str] = ConnectionStateMachine(LIMITS)
     begin(connecting, 0.0)
-    untried: ConnectionCore[str] = ConnectionCore(LIMITS)
+    untried: ConnectionStateMachine[str] = ConnectionStateMachine(LIMITS)
     ended = ready()
     _ = ended.ended(0.0, MIDDLE, "gone")
     left = {
@@ -116,7 +118,7 @@ def test_an_idle_node_comes_first_then_a_busy_one_then_one_on_its_way_then_one_l
 
 @pytest.mark.row("I16")
 def test_chance_decides_between_equals() -> None:
-    equals = [(name, Standing(usable=True, connected=True)) for name in ("one", "two", "three")]
+    equals = [(name, ConnectionReadiness(usable=True, connected=True)) for name in ("one", "two", "three")]
     assert [least_loaded(equals, chance).node for chance in CHANCES] == ["one", "two", "three", "three"]
 
 

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from penstock.wire.messages import Hint
+from penstock.wire.messages import NewLeaderHint
 
 from tests.fakes.link_world import link_world
 from tests.fakes.scripted_broker import RANGES, versions_body
@@ -39,24 +39,24 @@ def test_a_node_is_waited_for_from_when_something_could_not_be_sent_until_it_can
     with link_world() as world:
         world.bench.grant(0)
         world.warm([0])
-        times = world.link().times
+        times = world.link().latency_stats
         start = world.net.now
         world.bench.put(0, 1)
         world.send(start + 1.0)
-        assert (times.wanted_at, times.sent_at) == (start + 1.0, start + 1.0)
+        assert (times.ready_at, times.drained_at) == (start + 1.0, start + 1.0)
         world.link().connection.throttle(0, 12, 100, world.net.now)
         # Nothing to send: nothing moves.
         world.send(start + 1.010)
-        assert (times.wanted_at, times.sent_at) == (start + 1.0, start + 1.0)
+        assert (times.ready_at, times.drained_at) == (start + 1.0, start + 1.0)
         # Something to send, and the node takes nothing.
         world.bench.put(0, 1)
         world.send(start + 1.020)
-        assert (times.wanted_at, times.sent_at) == (start + 1.020, start + 1.0)
+        assert (times.ready_at, times.drained_at) == (start + 1.020, start + 1.0)
         (load,) = world.links.loads(world.net.now)
         assert load.wanting_ms == 20
         # It takes again.
         world.send(start + 1.120)
-        assert (times.wanted_at, times.sent_at) == (start + 1.120, start + 1.120)
+        assert (times.ready_at, times.drained_at) == (start + 1.120, start + 1.120)
         assert world.link().connection.in_flight == 2
         (load,) = world.links.loads(world.net.now)
         assert load.wanting_ms == 0
@@ -90,7 +90,7 @@ def test_a_throttle_in_a_produce_answer_is_kept_from_the_version_on_that_asks_fo
         world.send()
         world.connect(ranges={0: (3, greatest)})
         assert world.answer([0], throttle_ms=100).version == greatest
-        assert world.link().connection.has_room(world.net.now) is not throttled
+        assert world.link().connection.can_send(world.net.now) is not throttled
 
 
 @pytest.mark.parametrize("acks", [-1, 0, 1])
@@ -148,8 +148,8 @@ def test_a_broker_that_does_not_answer_in_time_makes_who_serves_it_ask_for_new_l
         world.send(world.net.now + 1.0)
         assert world.bench.said == []
         world.send(world.net.now + 0.001)
-        assert world.bench.said == [Hint(0, world.bench.generation[0], -1, -1)]
-        assert "did not answer within 1 s" in world.bench.table.leases[0].last_error
+        assert world.bench.said == [NewLeaderHint(0, world.bench.generation[0], -1, -1)]
+        assert "did not answer within 1 s" in world.bench.table.partitions[0].last_error
 
 
 @pytest.mark.row("I4")
@@ -161,7 +161,7 @@ def test_a_node_that_was_removed_comes_back_without_its_past() -> None:
             world.send(world.net.now + seconds)
             world.socket().refuse()
         world.send()
-        assert not world.link().connection.standing(world.net.now).may_connect
+        assert not world.link().connection.readiness(world.net.now).may_connect
         assert world.net.connects == ["10.0.0.1"] * 3
         world.place(2)
         world.place(1, 2)

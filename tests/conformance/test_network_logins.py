@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from penstock.producer.metadata.topic_waits import TopicKnown, TopicWaits, WaitFailure, WaitReason
-from penstock.producer.network.connection_state import ConnectionLimits, State
+from penstock.producer.metadata.topic_waits import TopicSnapshot, TopicWaits, WaitFailure, WaitReason
+from penstock.producer.network.connection_state import ConnectionLimits, ConnectionState
 from penstock.producer.network.socket_options import Security
 from penstock.producer.protocol.backoff import Backoff
 
@@ -38,8 +38,8 @@ def test_the_answer_of_one_node_is_used_although_another_one_has_refused_us_mean
         _ = refusing.greet(SASL_RANGES)
         refusing.answer(refusing.read(), handshake_body())
         refusing.answer(refusing.read(), authenticate_body(2, code=REFUSED, text="not you"))
-        assert links.refused
-        assert links.state is State.DISCONNECTED
+        assert links.authentication_failed
+        assert links.state is ConnectionState.DISCONNECTED
         assert client.lost == [([], "10.0.0.2:9092: authentication failed: not you")]
         asked = first.read()
         assert asked.api_key == 3
@@ -149,26 +149,26 @@ def test_a_password_that_was_replaced_is_what_the_next_login_says(world: Metadat
 # --- who waits -------------------------------------------------------------------------------------------------------
 
 
-def unknown(_topic: str) -> TopicKnown:
-    return TopicKnown(0, 0, 0)
+def unknown(_topic: str) -> TopicSnapshot:
+    return TopicSnapshot(0, 0, 0)
 
 
 def test_who_waits_is_released_by_a_refusal_and_who_comes_later_by_the_next_one() -> None:
     waits = TopicWaits(unknown)
     first = waits.begin("t", None, max_block_ms=60_000, now=0.0)
     second = waits.begin("u", 3, max_block_ms=60_000, now=0.0)
-    assert waits.refused("not you") == [first, second]
+    assert waits.authentication_failed("not you") == [first, second]
     assert first.outcome == second.outcome == WaitFailure(WaitReason.UNAUTHENTICATED, "not you", None)
     third = waits.begin("t", None, max_block_ms=60_000, now=1.0)
     assert third.outcome is None
-    assert waits.refused("still not you") == [third]
-    assert waits.refused("still not you") == []
+    assert waits.authentication_failed("still not you") == [third]
+    assert waits.authentication_failed("still not you") == []
 
 
 def test_a_wait_in_vain_tells_why_no_broker_could_be_asked_unless_one_answered_since() -> None:
     waits = TopicWaits(unknown)
     before = waits.begin("t", None, max_block_ms=1_000, now=0.0)
-    waits.troubled("10.0.0.1:9092: Connection refused")
+    waits.connection_failed("10.0.0.1:9092: Connection refused")
     assert waits.expire(1.0) == [before]
     assert isinstance(before.outcome, WaitFailure)
     assert before.outcome.cause == "10.0.0.1:9092: Connection refused"
@@ -176,7 +176,7 @@ def test_a_wait_in_vain_tells_why_no_broker_could_be_asked_unless_one_answered_s
         text="Topic t not present in metadata after 0 ms."
     )
     after = waits.begin("t", None, max_block_ms=1_000, now=1.0)
-    assert waits.updated(1.5) == []
+    assert waits.metadata_updated(1.5) == []
     assert waits.expire(2.0) == [after]
     assert isinstance(after.outcome, WaitFailure)
     assert after.outcome.cause is None

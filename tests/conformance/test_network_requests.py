@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
-from penstock.producer.network.connection_state import ConnectionLimits, State
+from penstock.producer.network.connection_state import ConnectionLimits, ConnectionState
 from penstock.producer.protocol.backoff import Backoff
 
 from tests.fakes.fake_net import FakeClient, FakeNet
@@ -81,7 +81,7 @@ def test_a_broker_that_does_not_know_the_version_is_asked_again_in_one_it_knows(
 def test_a_broker_that_refuses_the_greeting_for_another_reason_is_left(net: FakeNet) -> None:
     client, connection = opened(net)
     net.last.answer(net.last.read(), versions_body(0, {}, code=INVALID_REQUEST))
-    assert connection.state is State.DISCONNECTED
+    assert connection.state is ConnectionState.DISCONNECTED
     assert client.readies == 0
     assert "error 42" in connection.last_error
 
@@ -121,17 +121,19 @@ def test_a_request_later_than_its_time_ends_the_connection(net: FakeNet, timeout
     net.now += 0.001
     connection.tick(net.now)
     assert client.lost == [(["slow"], f"10.0.0.1:9092 did not answer within {timeout_s:g} s")]
-    assert connection.state is State.DISCONNECTED
+    assert connection.state is ConnectionState.DISCONNECTED
     assert net.last.closed
 
 
 @pytest.mark.row("I14")
-@pytest.mark.parametrize("stuck_in", [State.CONNECTING, State.CHECKING_VERSIONS])
-def test_brokers_that_do_not_let_a_connection_become_ready_are_given_up(net: FakeNet, stuck_in: State) -> None:
+@pytest.mark.parametrize("stuck_in", [ConnectionState.CONNECTING, ConnectionState.CHECKING_VERSIONS])
+def test_brokers_that_do_not_let_a_connection_become_ready_are_given_up(
+    net: FakeNet, stuck_in: ConnectionState
+) -> None:
     client = FakeClient(net)
     net.names.known.update({"one": ["10.0.0.1"], "two": ["10.0.0.2"]})
     connections = [client.open("one", LIMITS), client.open("two", LIMITS)]
-    if stuck_in is State.CHECKING_VERSIONS:
+    if stuck_in is ConnectionState.CHECKING_VERSIONS:
         for sock in net.sockets:
             sock.accept()
     assert {connection.state for connection in connections} == {stuck_in}

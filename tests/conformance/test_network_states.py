@@ -4,7 +4,13 @@ import math
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest
-from penstock.producer.network.connection_state import CORRELATION_IDS, ConnectionCore, ConnectionLimits, Due, State
+from penstock.producer.network.connection_state import (
+    CORRELATION_IDS,
+    ConnectionLimits,
+    ConnectionState,
+    ConnectionStateMachine,
+    Due,
+)
 from penstock.producer.protocol.backoff import Backoff
 from penstock.producer.protocol.framing import StreamError
 
@@ -23,35 +29,35 @@ MIDDLE = 0.5
 INT_MAX = 2**31 - 1
 
 
-def begun(core: ConnectionCore[str], now: float, chance: float = MIDDLE) -> float:
+def begun(core: ConnectionStateMachine[str], now: float, chance: float = MIDDLE) -> float:
     """Begin a connection. Returns how long setting it up may take."""
-    core.want()
+    core.request_connect()
     assert core.due(now, chance) is Due.CONNECT
     core.connecting(now)
     return (core.next_deadline() or 0.0) - now
 
 
-def ready(now: float = 0.0, limits: ConnectionLimits = LIMITS) -> ConnectionCore[str]:
-    core: ConnectionCore[str] = ConnectionCore(limits)
+def ready(now: float = 0.0, limits: ConnectionLimits = LIMITS) -> ConnectionStateMachine[str]:
+    core: ConnectionStateMachine[str] = ConnectionStateMachine(limits)
     make_ready(core, now)
     return core
 
 
-def make_ready(core: ConnectionCore[str], now: float) -> None:
+def make_ready(core: ConnectionStateMachine[str], now: float) -> None:
     _ = begun(core, now)
     core.established()
-    core.agreed({0: (3, 13)}, now)
+    core.versions_received({0: (3, 13)}, now)
 
 
-def send(core: ConnectionCore[str], tag: str, now: float, timeout_s: float | None = None) -> int:
+def send(core: ConnectionStateMachine[str], tag: str, now: float, timeout_s: float | None = None) -> int:
     correlation_id = core.next_correlation_id()
     core.sent(correlation_id, tag, 100, now, timeout_s=timeout_s)
     return correlation_id
 
 
-def wait_after(core: ConnectionCore[str], now: float) -> float:
+def wait_after(core: ConnectionStateMachine[str], now: float) -> float:
     """How long a connection that has ended must not be made again."""
-    core.want()
+    core.request_connect()
     return (core.next_deadline() or 0.0) - now
 
 
@@ -90,42 +96,42 @@ def test_answers_complete_the_oldest_request_and_the_end_completes_all_in_the_or
 @pytest.mark.row("I3")
 @pytest.mark.parametrize("chance", CHANCES)
 def test_what_a_connection_waits_for_follows_from_its_state(chance: float) -> None:
-    core: ConnectionCore[str] = ConnectionCore(LIMITS)
-    assert core.standing(0.0).may_connect
+    core: ConnectionStateMachine[str] = ConnectionStateMachine(LIMITS)
+    assert core.readiness(0.0).may_connect
     assert wait_after(core, 0.0) == 0.0
     assert begun(core, 0.0, chance) == pytest.approx(10.0, rel=0.2)
-    assert core.standing(0.0).connecting
+    assert core.readiness(0.0).connecting
     core.established()
-    core.agreed({}, 0.0)
+    core.versions_received({}, 0.0)
     assert core.next_deadline() == math.inf
-    assert core.room(0.0)
+    assert core.can_send(0.0)
     _ = core.ended(5.0, chance, "gone")
     assert core.next_deadline() is None
     wait_s = wait_after(core, 5.0)
     assert wait_s == pytest.approx(10.0, rel=0.2)
-    assert not core.standing(5.0 + wait_s - 0.001).may_connect
-    assert core.standing(5.0 + wait_s).may_connect
+    assert not core.readiness(5.0 + wait_s - 0.001).may_connect
+    assert core.readiness(5.0 + wait_s).may_connect
 
 
 @pytest.mark.row("I4")
 def test_nodes_stand_for_themselves() -> None:
     one, two = ready(), ready()
     _ = one.ended(0.0, MIDDLE, "gone")
-    assert one.state is State.DISCONNECTED
-    assert two.room(0.0)
+    assert one.state is ConnectionState.DISCONNECTED
+    assert two.can_send(0.0)
     two.throttle(500, 0.0)
     assert one.throttled_until == 0.0
 
 
 @pytest.mark.row("I4")
 def test_why_a_connection_failed_is_kept_until_the_next_one_is_ready() -> None:
-    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    core: ConnectionStateMachine[str] = ConnectionStateMachine(LIMITS)
     _ = begun(core, 0.0)
     _ = core.ended(0.0, MIDDLE, "not admitted")
     _ = begun(core, 100.0)
     core.established()
     assert core.last_error == "not admitted"
-    core.agreed({}, 100.0)
+    core.versions_received({}, 100.0)
     assert core.last_error == ""
 
 
@@ -138,14 +144,14 @@ def test_a_throttle_runs_out_with_the_clock() -> None:
         _ = core.due(now, MIDDLE)
         left.append(max(0.0, core.throttled_until - now))
     assert left == pytest.approx([0.100, 0.050, 0.0])
-    assert core.room(0.100)
+    assert core.can_send(0.100)
 
 
 @pytest.mark.row("I5")
 @pytest.mark.parametrize("chance", CHANCES)
 @pytest.mark.parametrize("reaches_checking", [False, True])
 def test_the_wait_before_the_next_connection_doubles_with_every_end(chance: float, reaches_checking: bool) -> None:
-    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    core: ConnectionStateMachine[str] = ConnectionStateMachine(LIMITS)
     now = 0.0
     for count in range(10):
         _ = begun(core, now)
@@ -164,7 +170,7 @@ def test_the_wait_before_the_next_connection_doubles_with_every_end(chance: floa
 @pytest.mark.row("I6")
 @pytest.mark.parametrize("chance", CHANCES)
 def test_the_wait_never_exceeds_its_greatest_value(chance: float) -> None:
-    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    core: ConnectionStateMachine[str] = ConnectionStateMachine(LIMITS)
     now = 0.0
     for _ in range(100):
         _ = begun(core, now)
@@ -176,7 +182,7 @@ def test_the_wait_never_exceeds_its_greatest_value(chance: float) -> None:
 
 @pytest.mark.row("I7")
 def test_the_time_to_set_up_doubles_with_failures_to_connect_and_with_nothing_else() -> None:
-    core: ConnectionCore[str] = ConnectionCore(LIMITS)
+    core: ConnectionStateMachine[str] = ConnectionStateMachine(LIMITS)
     now = 0.0
     times: list[float] = []
     for _ in range(6):
@@ -195,12 +201,12 @@ def test_the_time_to_set_up_doubles_with_failures_to_connect_and_with_nothing_el
 
 @pytest.mark.row("I8")
 def test_connections_that_take_too_long_are_given_up_each_at_its_own_time() -> None:
-    cores = {number: ConnectionCore[str](LIMITS) for number in (1, 2, 3)}
+    cores = {number: ConnectionStateMachine[str](LIMITS) for number in (1, 2, 3)}
     _ = begun(cores[1], 0.0), begun(cores[2], 0.0)
     _ = begun(cores[3], 5.0)
 
     def given_up(now: float) -> list[int]:
-        found = [number for number, core in cores.items() if core.due(now, MIDDLE) is Due.GIVE_UP]
+        found = [number for number, core in cores.items() if core.due(now, MIDDLE) is Due.SETUP_TIMED_OUT]
         for number in found:
             _ = cores[number].ended(now, MIDDLE, "took too long")
         return found
@@ -216,7 +222,7 @@ def test_sending_to_a_node_that_is_not_ready_is_a_bug_and_sends_nothing() -> Non
     client = FakeClient(net)
     net.names.known["one"] = ["10.0.0.1"]
     connection = client.open("one", LIMITS)
-    assert not connection.has_room(net.now)
+    assert not connection.can_send(net.now)
     with pytest.raises(AssertionError):
         client.send(connection, "too early")
     with pytest.raises(AssertionError):
@@ -228,11 +234,11 @@ def test_sending_to_a_node_that_is_not_ready_is_a_bug_and_sends_nothing() -> Non
 @pytest.mark.row("I17")
 @pytest.mark.parametrize("chance", CHANCES)
 def test_the_wait_for_a_connection_is_nothing_at_first_and_doubles_when_it_ends_again(chance: float) -> None:
-    core: ConnectionCore[str] = ConnectionCore(LIMITS._replace(reconnect=Backoff(10.0, 100.0)))
+    core: ConnectionStateMachine[str] = ConnectionStateMachine(LIMITS._replace(reconnect=Backoff(10.0, 100.0)))
     assert wait_after(core, 0.0) == 0.0
     _ = begun(core, 0.0)
     core.established()
-    core.agreed({}, 0.0)
+    core.versions_received({}, 0.0)
     assert core.next_deadline() == math.inf
     _ = core.ended(0.0, chance, "gone")
     first = wait_after(core, 0.0)
@@ -277,7 +283,7 @@ def test_closing_never_loses_the_outcome_of_a_request(connecting: bool) -> None:
         client.send(connection, "b")
     assert connection.close() == ([] if connecting else ["a", "b"])
     assert net.last.closed
-    assert connection.state is State.CLOSED
+    assert connection.state is ConnectionState.CLOSED
 
 
 @pytest.mark.row("I21")

@@ -15,7 +15,7 @@ from penstock.api.errors import (
     WaitTimeoutError,
 )
 from penstock.api.metadata import OffsetRun, RecordMetadata
-from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Kind, Released
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailure, DeliveryFailureKind, Failed, Released
 
 from tests.fakes.front_world import NOW_MS, TOPIC, FrontWorld
 
@@ -27,9 +27,9 @@ def test_a_record_that_was_given_up_is_told_once_and_later_answers_change_nothin
     world, told = FrontWorld(), list[Told]()
     future = world.send(TOPIC, b"value", on_ack=lambda metadata, error: told.append((metadata, error)))
     _ = world.take()
-    world.settle(Failed(0, 0, 1, Failure(Kind.CLOSED, -1, "CLOSED", "given up"), released=False))
+    world.settle(Failed(0, 0, 1, DeliveryFailure(DeliveryFailureKind.CLOSED, -1, "CLOSED", "given up"), released=False))
     world.settle(Delivered(0, 0, 1, 500, 10))
-    world.fail(Kind.REFUSED)
+    world.fail(DeliveryFailureKind.REFUSED)
     ((metadata, error),) = told
     assert metadata is None
     assert isinstance(error, ClosedError)
@@ -46,8 +46,8 @@ def test_records_are_delivered_once_with_the_offset_and_the_time_of_the_log() ->
     ghosts = world.send(TOPIC, b"other")
     _ = world.take()
     world.settle(Delivered(0, 0, 1, 500, 10))
-    assert future.result(0) == RecordMetadata(TOPIC, 0, 500, 10, "delivered", weak=False)
-    chunk = world._rows.unsettled[1]
+    assert future.result(0) == RecordMetadata(TOPIC, 0, 500, 10, "delivered", single_replica=False)
+    chunk = world._accumulator.unsettled[1]
     assert chunk.resolve(0, 1, 501, 10, None)
     with pytest.raises(AssertionError):
         _ = chunk.resolve(0, 1, 501, 10, None)
@@ -100,7 +100,7 @@ def test_each_record_fails_with_its_own_error_and_the_rest_with_the_batchs() -> 
         (3, 1, "THREE"),
         (4, 1, "INVALID_RECORD"),
     ):
-        world.fail(Kind.REFUSED, code=87, name=name, first=first, count=count)
+        world.fail(DeliveryFailureKind.REFUSED, code=87, name=name, first=first, count=count)
     errors = [future.exception(0) for future in futures]
     assert all(isinstance(error, BrokerError) and error.number == 87 for error in errors)
     names = [error.code for error in errors if isinstance(error, BrokerError)]
@@ -126,7 +126,7 @@ def test_a_timed_wait_counts_in_seconds_and_a_failed_record_raises_its_cause() -
         future.result(1)
     assert world.now == began + 1
     _ = world.take()
-    world.at(0.5, lambda: world.fail(Kind.EXPIRED))
+    world.at(0.5, lambda: world.fail(DeliveryFailureKind.EXPIRED))
     with pytest.raises(ExpiredError, match="because"):
         future.result(1)
     assert world.now == began + 1.5
@@ -210,7 +210,15 @@ def test_a_chunk_is_resolved_piece_by_piece_and_its_memory_goes_back_with_the_la
     world.settle(Delivered(0, 0, 2, 100, -1))
     assert [future.done() for future in futures] == [True, True, False, False]
     # A ghost fails before its turn, and keeps its memory.
-    world.settle(Failed(0, 3, 1, Failure(Kind.MAY_BE_WRITTEN, -1, "DELIVERY_TIMEOUT", "in flight"), released=False))
+    world.settle(
+        Failed(
+            0,
+            3,
+            1,
+            DeliveryFailure(DeliveryFailureKind.MAY_BE_WRITTEN, -1, "DELIVERY_TIMEOUT", "in flight"),
+            released=False,
+        )
+    )
     assert [future.done() for future in futures] == [True, True, False, True]
     with pytest.raises(ExpiredMayBeWrittenError) as caught:
         futures[3].result(0)
@@ -236,7 +244,7 @@ def test_columns_are_told_where_each_record_went_and_which_were_refused() -> Non
     half = world.send_many(TOPIC, [b"a", b"b", b"c", b"d"], partitions=[0, 1, 0, 1])
     _ = world.take()
     world.settle(Delivered(1, 2, 2, 22, -1))
-    world.fail(Kind.REFUSED, code=10, name="MESSAGE_TOO_LARGE", first=2, count=2)
+    world.fail(DeliveryFailureKind.REFUSED, code=10, name="MESSAGE_TOO_LARGE", first=2, count=2)
     with pytest.raises(RefusedError) as caught:
         half.result(0)
     assert [(one.first, one.count) for one in caught.value.refused] == [(0, 1), (2, 1)]
@@ -256,7 +264,7 @@ def test_a_row_has_its_own_timestamp_and_the_slice_the_layout_that_shards_read()
     world = FrontWorld()
     _ = world.send(TOPIC, None, b"key", headers=[("h", b"x"), ("n", None)], timestamp_ms=5)
     (sealed,) = world.take()
-    data = world._rows.arena.read(sealed.segment, 0, sealed.length)
+    data = world._accumulator.arena.read(sealed.segment, 0, sealed.length)
     assert not isinstance(data, str)
     body = b"\x06key" + b"\x01" + b"\x04" + b"\x02h\x02x" + b"\x02n\x01"
     assert bytes(data[48:]) == struct.pack("<qI", 5, len(body)) + body

@@ -1,7 +1,7 @@
 """Rows of group F: partitions that get a new epoch or producer id. Only after a gap was confirmed, and for one partition alone."""
 
 import pytest
-from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
 from penstock.producer.records.sequence_ranges import EPOCH_MAX
 
 from tests.conformance.joined_rig import (
@@ -63,7 +63,7 @@ def test_the_next_batch_out_of_order_gets_a_new_epoch_after_two_refused_passes_a
     confirmed_gap(rig)
 
     assert stamps(rig.on_wire(0)) == [(1, 0)]
-    assert [notice.event for notice in rig.notices] == ["gap", "gap_confirmed"]
+    assert [notice.alarm for notice in rig.notices] == ["gap", "gap_confirmed"]
     rig.answer()
     assert rig.delivered(0)[third] == 3
 
@@ -147,8 +147,8 @@ def test_closing_while_a_producer_id_is_asked_for_drains_or_fails_everything_and
     if forced:
         rig.joined.close(rig.now, now=rig.now)
         rig.run()
-        assert rig.failed(0)[first].kind is Kind.CLOSED
-        assert rig.failed(1)[other].kind is Kind.MAY_BE_WRITTEN
+        assert rig.failed(0)[first].kind is DeliveryFailureKind.CLOSED
+        assert rig.failed(1)[other].kind is DeliveryFailureKind.MAY_BE_WRITTEN
     else:
         rig.joined.close(rig.now + 60, now=rig.now)
         rig.joined.producer_id_known(PRODUCER_ID + 1, 0, now=rig.now)
@@ -214,7 +214,7 @@ def test_an_unknown_producer_whose_records_are_still_there_goes_on_with_an_alarm
     confirmed_gap(rig, code=UNKNOWN_PRODUCER_ID, log_start=10)
 
     assert stamps(rig.on_wire(0)) == [(1, 0)]
-    assert "gap_confirmed" in [notice.event for notice in rig.notices]
+    assert "gap_confirmed" in [notice.alarm for notice in rig.notices]
     rig.answer(answers={0: ok(1001)})
     assert rig.delivered(0)[first] == 1001
     assert rig.failed(0) == {}
@@ -288,7 +288,7 @@ def test_a_replica_that_does_not_answer_keeps_the_gap_unconfirmed_until_the_reco
 
     rig.pass_ms(120_000)
     rig.run()
-    assert rig.failed(0)[first].kind is Kind.MAY_BE_WRITTEN
+    assert rig.failed(0)[first].kind is DeliveryFailureKind.MAY_BE_WRITTEN
     assert "OUT_OF_ORDER_SEQUENCE_NUMBER" in rig.failed(0)[first].message
     assert "a gap that is not confirmed yet" in rig.failed(0)[first].message
     assert rig.released(0) == [first]

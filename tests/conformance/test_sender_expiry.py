@@ -1,7 +1,7 @@
 """Rows of group F: records whose delivery takes too long. With idempotence what may be written stays a ghost (XPY-3)."""
 
 import pytest
-from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
 
 from tests.conformance.joined_rig import (
     MESSAGE_TOO_LARGE,
@@ -42,7 +42,7 @@ def test_unsent_records_that_expire_leave_a_hole_without_a_bump() -> None:
     rig.run()
 
     failure = rig.failed(0)[first]
-    assert failure.kind is Kind.EXPIRED
+    assert failure.kind is DeliveryFailureKind.EXPIRED
     assert "never sent; no connection to node 0 (unplugged)" in failure.message
     assert rig.ghosts(0) == []
     assert rig.joined.idle
@@ -73,7 +73,7 @@ def test_a_sent_record_that_expires_stays_first_and_the_success_behind_it_resolv
     rig.run()
 
     failure = rig.failed(0)[ghost]
-    assert failure.kind is Kind.MAY_BE_WRITTEN
+    assert failure.kind is DeliveryFailureKind.MAY_BE_WRITTEN
     assert "REQUEST_TIMED_OUT" in failure.message
     assert "1 attempt" in failure.message
     assert rig.ghosts(0) == [ghost]
@@ -127,7 +127,7 @@ def test_a_sent_record_without_successors_is_tried_on_as_a_ghost_without_a_bump(
     rig.pass_ms(15_000)
     rig.run()
     assert list(rig.failed(0)) == [ghost]
-    assert rig.failed(0)[ghost].kind is Kind.MAY_BE_WRITTEN
+    assert rig.failed(0)[ghost].kind is DeliveryFailureKind.MAY_BE_WRITTEN
 
     rig.down.clear()
     rig.run()
@@ -173,7 +173,7 @@ def test_a_record_that_expires_before_its_answer_is_read_has_failed() -> None:
     rig.run()
     rig.pass_ms(1500)
     rig.run()
-    assert rig.failed(0)[first].kind is Kind.MAY_BE_WRITTEN
+    assert rig.failed(0)[first].kind is DeliveryFailureKind.MAY_BE_WRITTEN
 
     rig.answer()
     assert rig.delivered(0) == {}
@@ -263,8 +263,8 @@ def test_records_of_several_partitions_expire_together() -> None:
     rig.pass_ms(1500)
     rig.run()
 
-    assert rig.failed(0)[1].kind is Kind.MAY_BE_WRITTEN
-    assert rig.failed(1)[1].kind is Kind.EXPIRED
+    assert rig.failed(0)[1].kind is DeliveryFailureKind.MAY_BE_WRITTEN
+    assert rig.failed(1)[1].kind is DeliveryFailureKind.EXPIRED
 
 
 @pytest.mark.row("F67")
@@ -276,5 +276,5 @@ def test_what_expires_in_an_iteration_is_not_sent_in_it() -> None:
     rig.pass_ms(1500)
 
     assert rig.run() == []
-    assert rig.failed(0)[first].kind is Kind.EXPIRED
+    assert rig.failed(0)[first].kind is DeliveryFailureKind.EXPIRED
     assert rig.requests == requests

@@ -1,7 +1,7 @@
 """Rows of group F that hold without idempotence: retry limits, muting, the documented change of places."""
 
 import pytest
-from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
 
 from tests.conformance.joined_rig import (
     INVALID_RECORD,
@@ -40,7 +40,7 @@ def test_a_batch_is_sent_again_as_often_as_retries_allow_and_then_fails_with_a_n
     rig.run()
     rig.lose(0)
     assert rig.failed(0)[second].name == "NETWORK_EXCEPTION"
-    assert rig.failed(0)[second].kind is Kind.MAY_BE_WRITTEN
+    assert rig.failed(0)[second].kind is DeliveryFailureKind.MAY_BE_WRITTEN
     assert not rig.wire
     assert rig.run() == []
     assert rig.joined.idle
@@ -86,7 +86,7 @@ def test_a_refusal_of_permission_fails_at_once() -> None:
     rig.refuse(TOPIC_AUTHORIZATION_FAILED, partition=0)
 
     assert rig.failed(0)[first].name == "TOPIC_AUTHORIZATION_FAILED"
-    assert rig.failed(0)[first].kind is Kind.REFUSED
+    assert rig.failed(0)[first].kind is DeliveryFailureKind.REFUSED
     assert rig.run() == []
 
 
@@ -233,7 +233,7 @@ def test_what_was_never_sent_expires_as_such_and_what_comes_later_goes_on() -> N
     rig.run()
 
     assert {ordinal: failure.kind for ordinal, failure in rig.failed(0).items()} == {
-        0: Kind.MAY_BE_WRITTEN, waiting: Kind.EXPIRED, waiting + 1: Kind.EXPIRED, waiting + 2: Kind.EXPIRED,
+        0: DeliveryFailureKind.MAY_BE_WRITTEN, waiting: DeliveryFailureKind.EXPIRED, waiting + 1: DeliveryFailureKind.EXPIRED, waiting + 2: DeliveryFailureKind.EXPIRED,
     }  # fmt: skip
     taken(rig, request)
     rig.run()

@@ -3,14 +3,20 @@
 import itertools
 
 import pytest
-from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
 from penstock.producer.metadata.cluster import BrokerAddress
-from penstock.producer.metadata.refresh import AskBrokerSettings, AskProducerId, AskTopics, MetadataPlan, PlanLimits
+from penstock.producer.metadata.refresh import (
+    BrokerConfigQuery,
+    MetadataUpdater,
+    MetadataUpdaterLimits,
+    ProducerIdQuery,
+    TopicMetadataQuery,
+)
 from penstock.producer.protocol.backoff import Backoff
 
 from tests.conformance.joined_rig import CLUSTER_AUTHORIZATION_FAILED, PRODUCER_ID, JoinedRig
 
-LIMITS = PlanLimits(Backoff(0.05, 0.05), Backoff(0.05, 1.0), Backoff(1.0, 30.0), 300.0, 300.0, None)
+LIMITS = MetadataUpdaterLimits(Backoff(0.05, 0.05), Backoff(0.05, 1.0), Backoff(1.0, 30.0), 300.0, 300.0, None)
 
 
 @pytest.mark.row("F10")
@@ -36,7 +42,7 @@ def test_a_record_that_expires_without_a_producer_id_says_so() -> None:
     first = rig.append(0)
     rig.pass_ms(1500)
     rig.run()
-    assert rig.failed(0)[first].kind is Kind.EXPIRED
+    assert rig.failed(0)[first].kind is DeliveryFailureKind.EXPIRED
     assert "waiting for a producer id" in rig.failed(0)[first].message
 
     later = rig.append(0)
@@ -47,12 +53,12 @@ def test_a_record_that_expires_without_a_producer_id_says_so() -> None:
 
 @pytest.mark.row("F10")
 def test_a_question_for_metadata_without_answer_holds_up_none_for_a_producer_id() -> None:
-    plan = MetadataPlan(LIMITS, [("h", 1)], now=100.0)
-    _ = plan.nodes_known({0: BrokerAddress(0, "h", 1, "")})
+    plan = MetadataUpdater(LIMITS, [("h", 1)], now=100.0)
+    _ = plan.update_nodes({0: BrokerAddress(0, "h", 1, "")})
     assert plan.target(100.0, 0.5) is not None
-    assert [type(ask) for ask in plan.asks(100.0)] == [AskTopics, AskBrokerSettings]
+    assert [type(ask) for ask in plan.due_queries(100.0)] == [TopicMetadataQuery, BrokerConfigQuery]
     plan.request_producer_id(100.0)
-    assert plan.asks(100.0) == [AskProducerId()]
+    assert plan.due_queries(100.0) == [ProducerIdQuery()]
 
 
 @pytest.mark.row("F11", "H20")
@@ -74,33 +80,33 @@ def test_without_permission_for_an_id_what_waits_fails_and_later_records_are_sen
 
 @pytest.mark.row("F11")
 def test_without_permission_for_an_id_it_is_asked_for_again_less_and_less_often() -> None:
-    plan = MetadataPlan(LIMITS, [("h", 1)], now=100.0)
+    plan = MetadataUpdater(LIMITS, [("h", 1)], now=100.0)
     plan.request_producer_id(100.0)
-    _ = plan.nodes_known({0: BrokerAddress(0, "h", 1, "")})
+    _ = plan.update_nodes({0: BrokerAddress(0, "h", 1, "")})
     assert plan.target(100.0, 0.5) is not None
     now, waits = 100.0, list[float]()
-    assert AskProducerId() in plan.asks(now)
+    assert ProducerIdQuery() in plan.due_queries(now)
     for _ in range(7):
         plan.refused_producer_id(forbidden=True, now=now, chance=0.5)
         due = plan.next_deadline(connected=True)
         assert due is not None
         waits.append(due - now)
-        assert plan.asks(due - 0.001) == []
+        assert plan.due_queries(due - 0.001) == []
         now = due
-        assert plan.asks(now) == [AskProducerId()]
+        assert plan.due_queries(now) == [ProducerIdQuery()]
     assert waits == pytest.approx([1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0])
 
 
 @pytest.mark.row("F59")
 def test_a_retriable_answer_to_init_producer_id_is_asked_for_again_after_the_backoff() -> None:
-    plan = MetadataPlan(LIMITS, [("h", 1)], now=100.0)
+    plan = MetadataUpdater(LIMITS, [("h", 1)], now=100.0)
     plan.request_producer_id(100.0)
-    _ = plan.nodes_known({0: BrokerAddress(0, "h", 1, "")})
+    _ = plan.update_nodes({0: BrokerAddress(0, "h", 1, "")})
     assert plan.target(100.0, 0.5) is not None
     asked: list[float] = []
     for now in (100.0 + ms / 1000 for ms in range(200)):
-        asks = plan.asks(now)
-        if AskProducerId() in asks:
+        asks = plan.due_queries(now)
+        if ProducerIdQuery() in asks:
             asked.append(now)
             plan.refused_producer_id(forbidden=False, now=now, chance=0.5)
     assert asked[0] == 100.0

@@ -1,7 +1,7 @@
 """Rows of group F: refusals. The direct producer fails what a daemon would park; what is left goes on under a new epoch."""
 
 import pytest
-from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
 
 from tests.conformance.joined_rig import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -27,7 +27,7 @@ def test_a_refused_first_batch_fails_and_the_next_goes_out_as_sequence_0_of_a_ne
     rig.run()
     rig.refuse(MESSAGE_TOO_LARGE, partition=0)
     assert rig.failed(0)[refused].name == "MESSAGE_TOO_LARGE"
-    assert rig.failed(0)[refused].kind is Kind.REFUSED
+    assert rig.failed(0)[refused].kind is DeliveryFailureKind.REFUSED
     rig.refuse(OUT_OF_ORDER, partition=0, log_start=0)
 
     rig.run()
@@ -44,11 +44,11 @@ def test_without_permission_for_the_cluster_everything_fails_and_so_does_what_co
     rig.run()
     rig.refuse(CLUSTER_AUTHORIZATION_FAILED, partition=0)
 
-    assert rig.failed(0)[first].kind is Kind.FATAL
+    assert rig.failed(0)[first].kind is DeliveryFailureKind.FATAL
     assert rig.failed(0)[first].name == "CLUSTER_AUTHORIZATION_FAILED"
     assert list(rig.failed(1)) + list(rig.delivered(1)) == [first]
     later = rig.append(0)
-    assert rig.failed(0)[later].kind is Kind.FATAL
+    assert rig.failed(0)[later].kind is DeliveryFailureKind.FATAL
     assert rig.run() == []
     assert rig.joined.failure is not None
 
@@ -68,7 +68,7 @@ def test_a_refused_batch_fails_with_the_brokers_text_or_the_default_and_the_rest
     rig.refuse(code, partition=0, message=message)
 
     failure = rig.failed(0)[refused]
-    assert (failure.kind, failure.code, failure.name) == (Kind.REFUSED, code, name)
+    assert (failure.kind, failure.code, failure.name) == (DeliveryFailureKind.REFUSED, code, name)
     assert (message or name) in failure.message
     assert rig.joined.failure is None
     later = rig.append(0)
@@ -83,7 +83,7 @@ def test_an_unsupported_version_of_produce_is_fatal() -> None:
     rig.run()
     rig.refuse(UNSUPPORTED_VERSION, partition=0)
 
-    assert rig.failed(0)[first].kind is Kind.FATAL
+    assert rig.failed(0)[first].kind is DeliveryFailureKind.FATAL
     assert rig.joined.failure is not None
     assert rig.joined.failure.name == "UNSUPPORTED_VERSION"
 

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 
 import crc32c
 import msgpack
-from penstock.daemon.ledger.audit_counts import Books
-from penstock.daemon.ledger.client_sequences import Sessions
-from penstock.daemon.ledger.counters import Counts
+from penstock.daemon.ledger.audit_counts import AuditCounts
+from penstock.daemon.ledger.client_sequences import ClientStates
+from penstock.daemon.ledger.counters import RouterCounters
 from penstock.daemon.ledger.entries import ControlEntry, FrameEntry, Lsn, lsn
 from penstock.daemon.ledger.partition_state import Ledger
-from penstock.daemon.ledger.slices import FramePlace, NoSpaceError, PendingSlice, SliceEnded, SpoolFullError
-from penstock.daemon.sessions.acks import Answers, SyncProof, WriteProof
-from penstock.daemon.sessions.flow_control import Credit
-from penstock.daemon.sessions.intake import Intake
-from penstock.daemon.sessions.ports import Clock, IntakeLimits
+from penstock.daemon.ledger.slices import FrameLocation, NoSpaceError, PendingSlice, SliceEnded, SpoolFullError
+from penstock.daemon.sessions.acks import SessionResponses, SyncProof, WriteProof
+from penstock.daemon.sessions.flow_control import SessionCredit
+from penstock.daemon.sessions.intake import FrameIntake
+from penstock.daemon.sessions.ports import ClockReading, IntakeLimits
 from penstock.daemon.sessions.routing import Routing, TopicFacts
-from penstock.daemon.sessions.session import Peer, Session
-from penstock.producer.accumulator.partitioners import Keyless, Leader, Sticky
+from penstock.daemon.sessions.session import PeerCredentials, RouterSession
+from penstock.producer.accumulator.partitioners import KeylessPartitioner, LedPartition, StickyPartitioner
 from penstock.wire import frames
 from penstock.wire.frames import Ack, PartitionInfo, Run
 
@@ -38,7 +38,7 @@ class FakeStore:
         self.at += 64
         return lsn(1, self.at - 64)
 
-    def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FramePlace:
+    def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FrameLocation:
         if self.refusal is not None:
             raise self.refusal
         self.entries.append(entry)
@@ -48,7 +48,7 @@ class FakeStore:
         for payload in payloads:
             offsets.append(self.at)
             self.at += len(payload)
-        return FramePlace(lsn(1, place), 1, offsets)
+        return FrameLocation(lsn(1, place), 1, offsets)
 
     def has_room(self, nbytes: int) -> bool:
         return nbytes > 0 and self.refusal is None
@@ -79,7 +79,7 @@ class FakeTopics:
     def invalid(self, topic: str) -> str | None:
         return self.invalids.get(topic)
 
-    def trouble(self, topic: str) -> str | None:
+    def problem(self, topic: str) -> str | None:
         return None
 
     def partitions(self, topic: str) -> list[PartitionInfo] | None:
@@ -100,7 +100,7 @@ class FakeDelivery:
 
 
 def facts(topic: str = "t", partitions: int = 3, *, replicas: int = 3, in_sync: int | None = 2) -> TopicFacts:
-    leaders = tuple(Leader(partition, partition) for partition in range(partitions))
+    leaders = tuple(LedPartition(partition, partition) for partition in range(partitions))
     return TopicFacts(topic, b"", partitions, leaders, replicas, None, in_sync)
 
 
@@ -113,20 +113,20 @@ class World:
         reject: bool = False,
         max_block_s: float = 60.0,
         bytes_max: int = 1 << 20,
-        keyless: Callable[[], Keyless] = lambda: Sticky(1_000, lambda: 0),
+        keyless: Callable[[], KeylessPartitioner] = lambda: StickyPartitioner(1_000, lambda: 0),
         ignore_keys: bool = False,
         audited: frozenset[str] = frozenset(),
-        books: Books | None = None,
+        books: AuditCounts | None = None,
     ) -> None:
         """`audited`: the topics whose records carry an id."""
         self.now = 100.0
         self.store = FakeStore()
         self.topics = FakeTopics()
         self.delivery = FakeDelivery()
-        self.counts = Counts()
+        self.counts = RouterCounters()
         self.ledger = Ledger(books)
-        self.sessions = Sessions()
-        self.answers = Answers(self.counts)
+        self.sessions = ClientStates()
+        self.answers = SessionResponses(self.counts)
         self.bytes_max = bytes_max
         self.routing = Routing(
             self.ledger,
@@ -136,7 +136,7 @@ class World:
             record_bytes_max=10_000,
             ids_of=audited.__contains__,
         )
-        self.intake = Intake(
+        self.intake = FrameIntake(
             sessions=self.sessions,
             ledger=self.ledger,
             routing=self.routing,
@@ -155,18 +155,18 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
-        self.intake.clock = Clock(1_700_000_000_000 + int(self.now * 1_000), int(self.now * 1_000))
+        self.intake.clock = ClockReading(1_700_000_000_000 + int(self.now * 1_000), int(self.now * 1_000))
 
     def connect(
         self, client_id: str | None = None, *, greet: bool = True, uid: int = UID, **options: object
-    ) -> Session:
+    ) -> RouterSession:
         self.numbers += 1
-        session = Session(self.numbers, Peer(1, uid, uid), Credit(self.bytes_max, 1_000_000))
+        session = RouterSession(self.numbers, PeerCredentials(1, uid, uid), SessionCredit(self.bytes_max, 1_000_000))
         if greet:
             assert self.offer(session, [1, 1, client_id, options])
         return session
 
-    def offer(self, session: Session, message: Sequence[object] | bytes) -> bool:
+    def offer(self, session: RouterSession, message: Sequence[object] | bytes) -> bool:
         body = message if isinstance(message, bytes) else msgpack.packb(message)
         padded = bytearray(b"\0\0\0\0" + body)
         return self.intake.message(session, padded, 4, len(padded), self.now)
@@ -191,10 +191,10 @@ class World:
         ended = SliceEnded(pending, runs, list(parked))
         over = self.answers.slice_ended(ended, index, weak=weak, now_ms=self.intake.clock.mono_ms)
         if over:
-            self.sessions.ended(pending.frame)
+            self.sessions.complete(pending.frame)
         return over
 
-    def told(self, session: Session) -> list[frames.DaemonMessage | Ack]:
+    def told(self, session: RouterSession) -> list[frames.DaemonMessage | Ack]:
         """What the session was told since the last look, acks first."""
         found: list[frames.DaemonMessage | Ack] = []
         if session.welcome:

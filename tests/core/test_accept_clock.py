@@ -69,7 +69,7 @@ def test_frames_are_taken_at_its_time_and_records_without_one_are_stamped_by_the
     taken: list[int] = []
     stamps: list[int] = []
     for seq, wall_ms in enumerate((T, T - 60_000, T - 30_000, T - 2 * HOUR, T - HOUR)):
-        w.intake.tell_time(100.0 + seq, wall_ms)
+        w.intake.set_clock(100.0 + seq, wall_ms)
         assert w.offer(session, send(seq))
         (frame,) = [entry for entry in w.store.entries if isinstance(entry, FrameEntry)][seq:]
         taken.append(frame.wall_ms)

@@ -1,10 +1,10 @@
 """How slices become batches: order of reading, linger, memory, room, and what is given back."""
 
 import pytest
-from penstock.producer.accumulator.buffer_pool import Tag
+from penstock.producer.accumulator.buffer_pool import BufferOwner
 from penstock.producer.accumulator.partition_queue import CLOSED_MAX
 from penstock.producer.accumulator.slice_accumulator import RUN_BYTES_MAX
-from penstock.wire.messages import Flush, Row
+from penstock.wire.messages import FlushPartitions, StampRow
 
 from tests.fakes.shard_bench import BATCH_BYTES, PRODUCER_ID, TOPIC, ShardBench, value_of
 
@@ -17,7 +17,7 @@ def bench() -> ShardBench:
 
 
 def fill(bench: ShardBench) -> None:
-    while bench.table.accumulator.has_line:
+    while bench.table.accumulator.has_unread:
         before = bench.source.reads
         bench.table.fill(now=bench.now)
         if bench.source.reads == before:
@@ -41,7 +41,7 @@ def test_a_part_full_batch_waits_for_linger_from_when_the_router_took_its_first_
     second = bench.ref(0, [value_of(1)])
     bench.hand(first, second)
     assert bench.send() == []
-    assert bench.table.sender.next_deadline() == pytest.approx(1000.050)
+    assert bench.table.ready_partitions.next_deadline() == pytest.approx(1000.050)
     bench.now = 1000.050
     (wire,) = bench.send()
     assert wire.copies[0][1:3] == (0, 2)
@@ -60,7 +60,7 @@ def test_a_flush_ends_linger_for_what_was_handed_out_up_to_there() -> None:
     settled(bench)
     bench.put(0, 3)
     assert bench.send() == []
-    bench.table.apply(Flush([(0, 2)]), now=bench.now)
+    bench.table.apply(FlushPartitions([(0, 2)]), now=bench.now)
     (wire,) = bench.send()
     assert wire.copies[0][2] == 3
     bench.answer()
@@ -110,13 +110,13 @@ def test_the_estimate_follows_what_batches_compress_to(codec: str) -> None:
     settled(bench)
     bench.put(0, 400, size=50)
     fill(bench)
-    lease = bench.table.leases[0]
+    lease = bench.table.partitions[0]
     before = lease.queue.estimated_bytes()
     closed = lease.queue.close_next()
     assert closed is not None
-    from penstock.producer.accumulator.batch import Batch
+    from penstock.producer.accumulator.batch import ProducerBatch
 
-    batch = Batch(0, closed.builder.count, PRODUCER_ID, 0, 0)
+    batch = ProducerBatch(0, closed.builder.count, PRODUCER_ID, 0, 0)
     lease.queue.seal(closed, batch)
     assert batch.data is not None
     assert batch.size == len(batch.data)
@@ -127,7 +127,7 @@ def test_the_estimate_follows_what_batches_compress_to(codec: str) -> None:
 
 
 def test_a_hole_inside_a_slice_is_left_out(bench: ShardBench) -> None:
-    bench.grant(rows=[Row(PRODUCER_ID, 0, 0, 0), Row(PRODUCER_ID, 1, 6, 6)])
+    bench.grant(rows=[StampRow(PRODUCER_ID, 0, 0, 0), StampRow(PRODUCER_ID, 1, 6, 6)])
     bench.put(0, 10)
     bench.run()
     assert bench.log().batches == [6, 4]
@@ -172,7 +172,7 @@ def test_a_partition_that_cannot_send_holds_no_more_than_its_share_and_goes_on_l
     for _ in range(30):
         bench.put(0, FULL, size=50)
     fill(bench)
-    assert bench.table.leases[0].queue.closed_count == CLOSED_MAX
+    assert bench.table.partitions[0].queue.closed_count == CLOSED_MAX
     assert bench.pool.lent_bytes == CLOSED_MAX * BATCH_BYTES
     bench.put(1, 5)
     fill(bench)
@@ -201,7 +201,7 @@ def test_who_found_no_memory_goes_on_when_a_buffer_comes_back() -> None:
 
 
 def test_credit_counts_what_is_encoded_dropped_or_in_cuts_already(bench: ShardBench) -> None:
-    consumed = bench.table.accumulator.consumed
+    consumed = bench.table.accumulator.consumed_bytes
     settled(bench)
     refs = [bench.ref(0, [value_of(10 * n + i) for i in range(10)]) for n in range(3)]
     bench.hand(refs[0])
@@ -233,7 +233,7 @@ def test_a_move_pays_back_what_was_charged_to_the_old_node(bench: ShardBench) ->
     bench.move(2, 1)
     bench.tell()
     bench.run()
-    assert bench.table.accumulator.consumed == {1: ref.length, 2: 0}
+    assert bench.table.accumulator.consumed_bytes == {1: ref.length, 2: 0}
 
 
 def test_a_batch_that_compresses_well_takes_more_records_and_gives_the_memory_back_when_it_is_packed() -> None:
@@ -243,7 +243,7 @@ def test_a_batch_that_compresses_well_takes_more_records_and_gives_the_memory_ba
     bench.put(0, 150, size=50)
     fill(bench)
     assert bench.pool.lent_bytes > 4 * BATCH_BYTES, "one batch, still as long as its records"
-    bench.table.apply(Flush([(0, 149)]), now=bench.now)
+    bench.table.apply(FlushPartitions([(0, 149)]), now=bench.now)
     (wire,) = bench.send()
     assert wire.copies[0][2] == 150
     assert bench.pool.lent_bytes == BATCH_BYTES
@@ -264,7 +264,7 @@ def test_a_batch_grows_only_while_there_is_room_for_others() -> None:
     bench.grant(1)
     bench.tell()
     bench.put(1, 1)
-    bench.table.apply(Flush([(0, 399), (1, 0)]), now=bench.now)
+    bench.table.apply(FlushPartitions([(0, 399), (1, 0)]), now=bench.now)
     bench.run()
     assert bench.ordinals() == list(range(400))
     assert bench.ordinals(1) == [0]
@@ -280,11 +280,11 @@ def test_a_batch_that_was_begun_before_a_move_grows_by_the_room_of_the_node_it_w
     bench.tell()
     for node in (1, 2):
         bench.pool.set_budget(node, 11 * BATCH_BYTES)
-    others = [bench.pool.take(1, BATCH_BYTES, Tag(9, 1, 0)) for _ in range(10)]
+    others = [bench.pool.allocate(1, BATCH_BYTES, BufferOwner(9, 1, 0)) for _ in range(10)]
     assert None not in others
-    assert bench.pool.room(1) == 0 < bench.pool.room(2)
+    assert bench.pool.available_for(1) == 0 < bench.pool.available_for(2)
     bench.put(0, 150, size=50)
     fill(bench)
-    bench.table.apply(Flush([(0, 152)]), now=bench.now)
+    bench.table.apply(FlushPartitions([(0, 152)]), now=bench.now)
     bench.run()
     assert bench.ordinals() == list(range(153))

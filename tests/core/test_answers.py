@@ -4,13 +4,13 @@ from array import array
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.leases.backlog import Backlog, Piece, Proof
-from penstock.daemon.ledger.counters import Counts
+from penstock.daemon.leases.backlog import Backlog, BatchAck, DeadLetterRange
+from penstock.daemon.ledger.counters import RouterCounters
 from penstock.daemon.ledger.entries import Lsn
 from penstock.daemon.ledger.slices import PendingFrame, PendingSlice
-from penstock.daemon.sessions.acks import Answers
-from penstock.daemon.sessions.flow_control import Credit
-from penstock.daemon.sessions.session import Peer, Session
+from penstock.daemon.sessions.acks import SessionResponses
+from penstock.daemon.sessions.flow_control import SessionCredit
+from penstock.daemon.sessions.session import PeerCredentials, RouterSession
 from penstock.wire.frames import Ack, Code, Level, RefusedRecords, Run
 
 LETTER = "INVALID_RECORD: bad"
@@ -26,10 +26,13 @@ def a_slice(frame: PendingFrame, count: int, partition: int = 0) -> PendingSlice
     return PendingSlice(partition, 0, count, 1, 0, 100, 0, 0, Lsn(1), frame)
 
 
-def answer(frame: PendingFrame, *backlogs: Backlog, proofs: list[Proof]) -> Ack:
+def answer(frame: PendingFrame, *backlogs: Backlog, proofs: list[BatchAck]) -> Ack:
     """The frame is sent again, and the rest of each of its slices is acknowledged."""
-    answers, session = Answers(Counts()), Session(1, Peer(1, 0, 0), Credit(1 << 20, 1_000))
-    answers.owe(session, frame, now_ms=0)
+    answers, session = (
+        SessionResponses(RouterCounters()),
+        RouterSession(1, PeerCredentials(1, 0, 0), SessionCredit(1 << 20, 1_000)),
+    )
+    answers.track(session, frame, now_ms=0)
     for backlog, proof in zip(backlogs, proofs, strict=True):
         for ended in backlog.advance(proof.first + proof.count, proof):
             _ = answers.slice_ended(ended, backlog.index, weak=False, now_ms=0)
@@ -52,7 +55,7 @@ def test_offsets_after_parked_records_below_the_mark_of_a_restart_are_right_or_n
     frame.refused = [RefusedRecords(0, 10, Code.PARKED, LETTER)]
     backlog.push(a_slice(frame, 100))
 
-    ack = answer(frame, backlog, proofs=[Proof(10, 90, 1_000, -1)])
+    ack = answer(frame, backlog, proofs=[BatchAck(10, 90, 1_000, -1)])
 
     assert told(ack, 100) == [-2] * 10 + [-1] * 90
     assert ack.level == Level.DELIVERED
@@ -65,7 +68,7 @@ def test_offsets_of_another_partition_of_the_frame_are_told_all_the_same() -> No
     broken.push(a_slice(frame, 3))
     whole.push(a_slice(frame, 3, partition=1))
 
-    ack = answer(frame, broken, whole, proofs=[Proof(1, 2, 500, -1), Proof(0, 3, 70, -1)])
+    ack = answer(frame, broken, whole, proofs=[BatchAck(1, 2, 500, -1), BatchAck(0, 3, 70, -1)])
 
     assert ack.runs == [Run(0, -1, 2, -1), Run(1, 70, 3, -1)]
 
@@ -74,9 +77,9 @@ def test_a_frame_of_which_half_was_parked_before_a_restart_reached_its_level() -
     frame, backlog = a_frame(10), Backlog(0, 0)
     frame.refused = [RefusedRecords(2, 2, Code.PARKED, LETTER), RefusedRecords(4, 3, Code.PARKED, "too old")]
     backlog.push(a_slice(frame, 10))
-    backlog.park([Piece(2, 5, BEFORE)])
+    backlog.add_dead_lettered([DeadLetterRange(2, 5, BEFORE)])
 
-    ack = answer(frame, backlog, proofs=[Proof(7, 3, 102, -1)])
+    ack = answer(frame, backlog, proofs=[BatchAck(7, 3, 102, -1)])
 
     assert ack.level == Level.DELIVERED
     assert ack.refused == [(2, 2, Code.PARKED, LETTER), (4, 3, Code.PARKED, "too old")]
@@ -87,9 +90,9 @@ def test_words_that_no_letter_has_any_more_are_told_beside_those_of_a_letter() -
     frame, backlog = a_frame(4), Backlog(0, 0)
     frame.refused = [RefusedRecords(1, 1, Code.PARKED, LETTER)]
     backlog.push(a_slice(frame, 4))
-    backlog.park([Piece(0, 4, BEFORE)])
+    backlog.add_dead_lettered([DeadLetterRange(0, 4, BEFORE)])
 
-    ack = answer(frame, backlog, proofs=[Proof(4, 0, -1, -1)])
+    ack = answer(frame, backlog, proofs=[BatchAck(4, 0, -1, -1)])
 
     assert ack.refused == [(0, 1, Code.PARKED, BEFORE), (1, 1, Code.PARKED, LETTER), (2, 2, Code.PARKED, BEFORE)]
     assert (ack.level, ack.runs) == (None, [])
@@ -100,7 +103,7 @@ def test_a_letter_about_a_record_that_arrived_after_all_does_not_deny_it() -> No
     frame.refused = [RefusedRecords(0, 2, Code.PARKED, LETTER)]
     backlog.push(a_slice(frame, 2))
 
-    assert answer(frame, backlog, proofs=[Proof(0, 2, 9, -1)]).level == Level.DELIVERED
+    assert answer(frame, backlog, proofs=[BatchAck(0, 2, 9, -1)]).level == Level.DELIVERED
 
 
 @given(st.data())
@@ -112,11 +115,11 @@ def test_after_a_restart_every_told_offset_is_the_records_own(data: st.DataObjec
     frame, backlog = a_frame(count), Backlog(0, mark)
     if not lost_letters:
         frame.refused = [RefusedRecords(place, 1, Code.PARKED, LETTER) for place in sorted(parked)]
-    backlog.park([Piece(place, 1, BEFORE) for place in parked if place >= mark])
+    backlog.add_dead_lettered([DeadLetterRange(place, 1, BEFORE) for place in parked if place >= mark])
     backlog.push(a_slice(frame, count))
     last = max((place for place in range(count) if place not in parked), default=None)
-    proof = Proof(last, 1, 1_000 + last, -1) if last is not None and last >= mark else Proof(count, 0, -1, -1)
-    rest = [Proof(count, 0, -1, -1)] if proof.first + proof.count < count else []
+    proof = BatchAck(last, 1, 1_000 + last, -1) if last is not None and last >= mark else BatchAck(count, 0, -1, -1)
+    rest = [BatchAck(count, 0, -1, -1)] if proof.first + proof.count < count else []
 
     ack = answer(frame, *[backlog] * (1 + len(rest)), proofs=[proof, *rest])
 

@@ -9,12 +9,12 @@ from penstock.wire.audit_records import (
     CLOSED,
     HOLE_REASONS,
     RUNNING,
+    AuditHeartbeat,
+    AuditHole,
+    AuditIntake,
+    AuditOutcome,
+    AuditRange,
     AuditRecord,
-    Heartbeat,
-    Hole,
-    Intake,
-    Outcome,
-    Range,
     decode,
 )
 from penstock.wire.errors import FrameError
@@ -32,21 +32,25 @@ COMMON = {
 
 
 @st.composite
-def ranges(draw: st.DrawFn) -> Range:
+def ranges(draw: st.DrawFn) -> AuditRange:
     first = draw(COUNTS)
     end = first + draw(st.integers(1, 1 << 40))
-    return Range(draw(st.integers(0, 9)), first, end, draw(st.integers(first, end)), draw(st.integers(-1, 1 << 60)))
+    return AuditRange(
+        draw(st.integers(0, 9)), first, end, draw(st.integers(first, end)), draw(st.integers(-1, 1 << 60))
+    )
 
 
 @st.composite
-def holes(draw: st.DrawFn) -> Hole:
+def holes(draw: st.DrawFn) -> AuditHole:
     first = draw(COUNTS)
-    return Hole(draw(st.integers(0, 9)), first, first + draw(st.integers(1, 99)), draw(st.sampled_from(HOLE_REASONS)))
+    return AuditHole(
+        draw(st.integers(0, 9)), first, first + draw(st.integers(1, 99)), draw(st.sampled_from(HOLE_REASONS))
+    )
 
 
 RECORDS: st.SearchStrategy[AuditRecord] = st.one_of(
     st.builds(
-        Intake,
+        AuditIntake,
         **COMMON,
         topic=TOPICS,
         minute=COUNTS,
@@ -58,7 +62,7 @@ RECORDS: st.SearchStrategy[AuditRecord] = st.one_of(
         holes=st.lists(holes(), max_size=3).map(tuple),
     ),
     st.builds(
-        Outcome,
+        AuditOutcome,
         **COMMON,
         shard=st.integers(0, 63),
         topic=TOPICS,
@@ -69,7 +73,7 @@ RECORDS: st.SearchStrategy[AuditRecord] = st.one_of(
         resent=COUNTS,
     ),
     st.builds(
-        Heartbeat,
+        AuditHeartbeat,
         **COMMON,
         closed_before=COUNTS,
         settled_before=COUNTS,
@@ -77,9 +81,9 @@ RECORDS: st.SearchStrategy[AuditRecord] = st.one_of(
         interval_s=st.floats(0, 1e6),
     ),
 )
-INTAKE = Intake(
+INTAKE = AuditIntake(
     INCARNATION, "web1", 7, 1, "clicks", 29_000_000, 0, ids=True, accepted=5, bytes=500, refused={"too_large": 2},
-    ranges=(Range(0, 10, 14, 12, 99), Range(3, 0, 1, 1, 1)), holes=(Hole(0, 11, 12, "parked"),),
+    ranges=(AuditRange(0, 10, 14, 12, 99), AuditRange(3, 0, 1, 1, 1)), holes=(AuditHole(0, 11, 12, "parked"),),
 )  # fmt: skip
 
 
@@ -108,15 +112,15 @@ def test_keys_and_values_are_those_that_readers_elsewhere_rely_on() -> None:
         "ranges": [[0, 10, 14, 12, 99], [3, 0, 1, 1, 1]],
         "holes": [[0, 11, 12, "parked"]],
     }
-    outcome = Outcome(INCARNATION, "web1", 8, 1, 2, "clicks", 29_000_000, 1, 4, 400, 1, 0)
+    outcome = AuditOutcome(INCARNATION, "web1", 8, 1, 2, "clicks", 29_000_000, 1, 4, 400, 1, 0)
     assert outcome.key() == b"00c0ffee0001|2|clicks|29000000|1"
-    heartbeat = Heartbeat(INCARNATION, "web1", 9, 1, 4, 60_000, 0, CLOSED, 10.0)
+    heartbeat = AuditHeartbeat(INCARNATION, "web1", 9, 1, 4, 60_000, 0, CLOSED, 10.0)
     assert heartbeat.key() == b"00c0ffee0001|-1||"
 
 
 def test_a_record_is_settled_when_all_of_its_ranges_are() -> None:
     assert not INTAKE.settled
-    assert Intake(INCARNATION, "h", 1, 1, "t", 1, 0, True, 0, 0, {}, (Range(0, 1, 2, 2, -1),), ()).settled
+    assert AuditIntake(INCARNATION, "h", 1, 1, "t", 1, 0, True, 0, 0, {}, (AuditRange(0, 1, 2, 2, -1),), ()).settled
 
 
 def test_a_newer_version_is_named() -> None:
@@ -189,6 +193,6 @@ def test_nothing_but_the_one_error_comes_of_other_bytes(value: bytes | None) -> 
     "change", [{"state": "asleep"}, {"interval_s": "10"}, {"interval_s": float("inf")}, {"era": -1}]
 )
 def test_a_heartbeat_says_nothing_else(change: dict[str, object]) -> None:
-    heartbeat = Heartbeat(INCARNATION, "web1", 9, 1, 0, 60_000, 0, RUNNING, 10.0)
+    heartbeat = AuditHeartbeat(INCARNATION, "web1", 9, 1, 0, 60_000, 0, RUNNING, 10.0)
     with pytest.raises(FrameError):
         decode(heartbeat.key(), json.dumps({**json.loads(heartbeat.encode()), **change}).encode())

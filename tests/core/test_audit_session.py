@@ -3,9 +3,9 @@
 from typing import cast
 
 import pytest
-from penstock.config.model import Audit
-from penstock.daemon.audit.session import AuditSession, AuditState, Rooms
-from penstock.daemon.ledger.audit_counts import Books
+from penstock.config.model import AuditSettings
+from penstock.daemon.audit.session import AuditPorts, AuditSession, AuditState
+from penstock.daemon.ledger.audit_counts import AuditCounts
 from penstock.daemon.ledger.entries import (
     AckedEntry,
     FrameEntry,
@@ -16,9 +16,9 @@ from penstock.daemon.ledger.entries import (
 )
 from penstock.daemon.ledger.partition_state import Ledger
 from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
-from penstock.daemon.metadata.topics import KnownTopics
-from penstock.daemon.router.startup import new_books
-from penstock.daemon.spool.frame_store import FrameStore
+from penstock.daemon.metadata.topics import TopicMetadata
+from penstock.daemon.router.startup import new_audit_counts
+from penstock.daemon.spool.frame_store import SpoolFrameStore
 from penstock.daemon.spool.log import SpoolLimits
 from penstock.wire.messages import Anchor
 
@@ -31,12 +31,12 @@ class Telling:
     """A router that keeps books and tells them in a topic of its own."""
 
     def __init__(self) -> None:
-        self.books = Books(TOPIC, weight_max=1_000)
+        self.books = AuditCounts(TOPIC, weight_max=1_000)
         self.world = world = World(reject=True, books=self.books)
         world.ledger.apply(IncarnationEntry(7))
         world.topics.known = {"t": facts(), TOPIC: facts(TOPIC)}
-        rooms = Rooms(world.intake, cast("FrameStore", world.store), cast("KnownTopics", world.topics))
-        self.session = AuditSession(Audit(topic=TOPIC), self.books, rooms, starts=1)
+        rooms = AuditPorts(world.intake, cast("SpoolFrameStore", world.store), cast("TopicMetadata", world.topics))
+        self.session = AuditSession(AuditSettings(topic=TOPIC), self.books, rooms, starts=1)
         self.client = world.connect()
         self._seq = 0
 
@@ -59,7 +59,7 @@ class Telling:
 
     def waits(self, *, reachable: bool | None = True) -> bool:
         """Whether a stop waits for what is told of it."""
-        return self.session.closing(self.world.now, self.world.intake.clock.wall_ms, lambda _since: reachable)
+        return self.session.publish_closing(self.world.now, self.world.intake.clock.wall_ms, lambda _since: reachable)
 
     def deliver(self) -> None:
         """What was told so far is in Kafka."""
@@ -78,7 +78,7 @@ def test_while_there_is_no_room_nothing_is_written_of_what_is_refused(refusal: N
     telling.rounds(50)
     assert len(telling.world.store.entries) == before
     telling.world.store.refusal = None
-    telling.world.intake.full = False
+    telling.world.intake.spool_full = False
     telling.rounds(1)
     told = [entry for entry in telling.world.store.entries if isinstance(entry, RefusedEntry)]
     assert sum(count for entry in told for _, count in entry.refused) == 100
@@ -108,9 +108,9 @@ def test_a_stop_looks_once_more_for_brokers_that_were_away() -> None:
     def looking(since: float) -> None:
         asked_of.append(since)
 
-    assert telling.session.closing(telling.world.now, telling.world.intake.clock.wall_ms, looking)
+    assert telling.session.publish_closing(telling.world.now, telling.world.intake.clock.wall_ms, looking)
     telling.world.pass_time(2.0)
-    assert telling.session.closing(telling.world.now, telling.world.intake.clock.wall_ms, looking)
+    assert telling.session.publish_closing(telling.world.now, telling.world.intake.clock.wall_ms, looking)
     assert asked_of == [began, began], "what failed before the stop says nothing"
     # It found them.
     assert telling.waits()
@@ -126,15 +126,15 @@ def test_a_stop_does_not_wait_for_brokers_that_stay_away(reachable: bool | None)
     telling.end()
     if reachable is None:
         assert telling.waits(reachable=None)
-        telling.world.pass_time(Audit().stop_wait_ms / 1_000)
+        telling.world.pass_time(AuditSettings().stop_wait_ms / 1_000)
     assert not telling.waits(reachable=reachable)
     assert not telling.waits(), "given up is given up"
-    assert telling.session.state is AuditState.TELLING
+    assert telling.session.state is AuditState.PUBLISHING
 
 
 def test_books_that_wait_for_days_leave_small_segments_to_the_records() -> None:
     limits = SpoolLimits(segment_bytes=4 << 20)
-    books = new_books(Audit(topic=TOPIC), limits)
+    books = new_audit_counts(AuditSettings(topic=TOPIC), limits)
     assert books is not None
     ledger = Ledger(books)
     ledger.apply(IncarnationEntry(7))
@@ -143,4 +143,4 @@ def test_books_that_wait_for_days_leave_small_segments_to_the_records() -> None:
         piece = SliceEntry(0, ledger.by_number[0].next_ordinal, 1_000_000, 1, 0, 1_000_000)
         ledger.apply(FrameEntry(None, 7, 0, -1, 2, minute * 60_000, 1_000_000, None, [piece], 7, 0))
     assert books.dropped_minutes > 0
-    assert sum(len(packed) for packed in books.snapshot()) < limits.segment_bytes_used // 4
+    assert sum(len(packed) for packed in books.snapshot()) < limits.segment_bytes_effective // 4

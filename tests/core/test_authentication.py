@@ -13,13 +13,13 @@ from penstock.producer.security.sasl import (
     FIRST_CORRELATION_ID,
     TEXT_MAX,
     Authenticated,
-    Authentication,
-    Later,
+    AuthenticationFailed,
+    BlockingResult,
+    BlockingStep,
     Mechanism,
-    Refused,
-    Said,
-    Send,
-    Step,
+    SaslAuthentication,
+    SaslRequest,
+    SaslStep,
 )
 
 from tests.fakes.scripted_broker import RANGES
@@ -35,33 +35,33 @@ from tests.fakes.secure_broker import (
 FAILED: Final = 58
 
 
-def exchange(mechanism: Mechanism, ranges: dict[int, tuple[int, int]] = SASL_RANGES) -> Authentication:
-    return Authentication("WORDS", mechanism, ranges, "a-client")
+def exchange(mechanism: Mechanism, ranges: dict[int, tuple[int, int]] = SASL_RANGES) -> SaslAuthentication:
+    return SaslAuthentication("WORDS", mechanism, ranges, "a-client")
 
 
 class Broker:
     """The other side, as bytes."""
 
-    def __init__(self, authentication: Authentication) -> None:
+    def __init__(self, authentication: SaslAuthentication) -> None:
         self.authentication = authentication
         self.key, self.version, self.id = 0, 0, 0
 
-    def take(self, step: Step) -> bytes:
+    def take(self, step: SaslStep) -> bytes:
         """The request, without its fixed fields."""
-        assert isinstance(step, Send), step
+        assert isinstance(step, SaslRequest), step
         length, self.key, self.version, self.id = struct.unpack_from(">ihhi", step.framed)
         assert length == len(step.framed) - 4
         return step.framed[12:]
 
-    def answer(self, body: bytes) -> Step:
+    def answer(self, body: bytes) -> SaslStep:
         return self.authentication.answered(struct.pack(">i", self.id) + body)
 
-    def word(self, said: bytes = b"", *, code: int = 0, text: str | None = None, lifetime_ms: int = 0) -> Step:
+    def word(self, said: bytes = b"", *, code: int = 0, text: str | None = None, lifetime_ms: int = 0) -> SaslStep:
         body = authenticate_body(self.version, said, code=code, text=text, lifetime_ms=lifetime_ms)
         return self.answer(body)
 
 
-def begun(mechanism: Mechanism, ranges: dict[int, tuple[int, int]] = SASL_RANGES) -> tuple[Broker, Step]:
+def begun(mechanism: Mechanism, ranges: dict[int, tuple[int, int]] = SASL_RANGES) -> tuple[Broker, SaslStep]:
     """The mechanism was named and taken. The broker, and what comes next."""
     broker = Broker(exchange(mechanism, ranges))
     _ = broker.take(broker.authentication.begin())
@@ -111,13 +111,13 @@ def test_the_greatest_common_version_is_spoken(offered: tuple[int, int]) -> None
     ],
 )
 def test_a_broker_without_the_exchange_is_refused_before_anything_is_said(ranges: dict[int, tuple[int, int]]) -> None:
-    assert isinstance(exchange(Words(b"secret"), ranges).begin(), Refused)
+    assert isinstance(exchange(Words(b"secret"), ranges).begin(), AuthenticationFailed)
 
 
 def test_ids_are_of_the_range_that_is_kept_for_this_and_come_round() -> None:
     broker, step = begun(Words(*[b"word"] * 12))
     seen = [broker.id]
-    while isinstance(step, Send):
+    while isinstance(step, SaslRequest):
         _ = broker.take(step)
         seen.append(broker.id)
         step = broker.word()
@@ -142,14 +142,14 @@ def test_a_mechanism_that_is_not_taken_is_told_with_those_that_are(code: int, wo
     broker = Broker(exchange(Words(b"secret")))
     _ = broker.take(broker.authentication.begin())
     step = broker.answer(handshake_body(code, ("PLAIN", "SCRAM-SHA-256")))
-    assert isinstance(step, Refused)
+    assert isinstance(step, AuthenticationFailed)
     assert words in step.reason
 
 
 def test_the_brokers_own_words_are_the_reason() -> None:
     broker, step = begun(Words(b"wrong"))
     _ = broker.take(step)
-    assert broker.word(code=FAILED, text="Authentication failed: Invalid username or password") == Refused(
+    assert broker.word(code=FAILED, text="Authentication failed: Invalid username or password") == AuthenticationFailed(
         "Authentication failed: Invalid username or password"
     )
 
@@ -157,32 +157,32 @@ def test_the_brokers_own_words_are_the_reason() -> None:
 def test_a_refusal_without_words_is_told_by_its_name() -> None:
     broker, step = begun(Words(b"wrong"))
     _ = broker.take(step)
-    assert broker.word(code=FAILED) == Refused("SASL_AUTHENTICATION_FAILED")
+    assert broker.word(code=FAILED) == AuthenticationFailed("SASL_AUTHENTICATION_FAILED")
 
 
 def test_an_error_of_another_kind_is_named() -> None:
     broker, step = begun(Words(b"word"))
     _ = broker.take(step)
-    assert broker.word(code=34, text="out of turn") == Refused("ILLEGAL_SASL_STATE: out of turn")
+    assert broker.word(code=34, text="out of turn") == AuthenticationFailed("ILLEGAL_SASL_STATE: out of turn")
 
 
 def test_words_of_a_broker_are_one_line_of_bounded_length() -> None:
     broker, step = begun(Words(b"wrong"))
     _ = broker.take(step)
     step = broker.word(code=FAILED, text="\x1b[2J\n" + "x" * 30_000)
-    assert isinstance(step, Refused)
+    assert isinstance(step, AuthenticationFailed)
     assert step.reason == " [2J " + "x" * (TEXT_MAX - 5) + "…"
 
 
 def test_a_mechanism_that_disbelieves_the_broker_ends_the_exchange() -> None:
     broker, step = begun(Words(b"word", AuthenticationError("the broker's signature is wrong")))
     _ = broker.take(step)
-    assert broker.word(b"forged") == Refused("the broker's signature is wrong")
+    assert broker.word(b"forged") == AuthenticationFailed("the broker's signature is wrong")
 
 
 def test_a_mechanism_that_cannot_begin_ends_the_exchange_before_it_says_anything() -> None:
     _, step = begun(Words(AuthenticationError("there is no password")))
-    assert step == Refused("there is no password")
+    assert step == AuthenticationFailed("there is no password")
 
 
 class NeverDone:
@@ -193,10 +193,10 @@ class NeverDone:
     def __init__(self, answer: bytes | None) -> None:
         self._answer = answer
 
-    def first(self) -> bytes:
+    def initial_response(self) -> bytes:
         return b"word"
 
-    def next(self, challenge: bytes) -> bytes | None:
+    def evaluate_challenge(self, challenge: bytes) -> bytes | None:
         return self._answer
 
 
@@ -204,18 +204,18 @@ def test_a_broker_that_says_yes_too_early_is_not_believed() -> None:
     broker, step = begun(NeverDone(None))
     _ = broker.take(step)
     step = broker.word()
-    assert isinstance(step, Refused)
+    assert isinstance(step, AuthenticationFailed)
     assert "before WORDS was satisfied" in step.reason
 
 
 def test_an_exchange_does_not_go_on_for_ever() -> None:
     broker, step = begun(NeverDone(b"and"))
     words = 0
-    while isinstance(step, Send):
+    while isinstance(step, SaslRequest):
         _ = broker.take(step)
         words += 1
         step = broker.word(b"on")
-    assert isinstance(step, Refused)
+    assert isinstance(step, AuthenticationFailed)
     assert words == 16
 
 
@@ -268,7 +268,7 @@ def test_whatever_a_broker_says_is_judged_and_never_a_fault(body: bytes, naming:
         step = broker.answer(body)
     except StreamError:
         return
-    assert isinstance(step, Send | Refused | Authenticated)
+    assert isinstance(step, SaslRequest | AuthenticationFailed | Authenticated)
 
 
 @pytest.mark.parametrize(("told", "held"), [(-1, 0), (-(2**63), 0), (1, 1), (2**63 - 1, 2**63 - 1)])
@@ -282,29 +282,31 @@ def test_the_lifetime_of_a_session_is_what_the_broker_says_unless_it_is_no_time(
 
 
 def test_a_mechanism_may_put_off_what_it_says() -> None:
-    later = Later(lambda: b"a token")
+    later = BlockingStep(lambda: b"a token")
     broker, step = begun(Words(later, later))
     assert step is later
-    assert broker.take(broker.authentication.worked(Said(b"a token"))).endswith(b"a token\0")
+    assert broker.take(broker.authentication.blocking_step_done(BlockingResult(b"a token"))).endswith(b"a token\0")
     assert broker.word(b"challenge") is later
-    assert broker.take(broker.authentication.worked(Said(b"more"))).endswith(b"more\0")
+    assert broker.take(broker.authentication.blocking_step_done(BlockingResult(b"more"))).endswith(b"more\0")
     assert broker.word() == Authenticated(0)
 
 
 def test_work_that_ends_with_nothing_to_say_ends_the_exchange() -> None:
-    later = Later(lambda: None)
+    later = BlockingStep(lambda: None)
     broker, step = begun(Words(b"word", later))
     _ = broker.take(step)
     assert broker.word(lifetime_ms=7_000) is later
-    assert broker.authentication.worked(Said(None)) == Authenticated(7_000)
+    assert broker.authentication.blocking_step_done(BlockingResult(None)) == Authenticated(7_000)
 
 
 def test_work_that_failed_is_a_refusal() -> None:
-    broker, _ = begun(Words(Later(lambda: b"")))
-    assert broker.authentication.worked(Said(AuthenticationError("no ticket\n"))) == Refused("no ticket ")
+    broker, _ = begun(Words(BlockingStep(lambda: b"")))
+    assert broker.authentication.blocking_step_done(
+        BlockingResult(AuthenticationError("no ticket\n"))
+    ) == AuthenticationFailed("no ticket ")
 
 
 def test_an_answer_while_work_is_under_way_is_none() -> None:
-    broker, _ = begun(Words(Later(lambda: b"")))
+    broker, _ = begun(Words(BlockingStep(lambda: b"")))
     with pytest.raises(StreamError, match="nothing was asked"):
         _ = broker.answer(authenticate_body(2))

@@ -17,9 +17,9 @@ from penstock.producer.records.batch_builder import (
     BatchBuilder,
     SlowChecksumError,
     Stamp,
-    record_bytes,
     seal_header,
     self_check,
+    single_record_batch_size,
 )
 from penstock.producer.records.compression import ATTRIBUTES, Codec, Levels, make_compressor
 from penstock.runtime.clock import thread_seconds
@@ -171,7 +171,7 @@ def test_what_does_not_fit_goes_to_the_next_batch_and_nothing_is_lost() -> None:
         taken = builder.append(
             part.data, rest_position, len(part.data), left, own_timestamps=False, slice_ts=part.base_ts
         )
-        assert 0 <= builder.room < 1000
+        assert 0 <= builder.remaining_bytes < 1000
         batch = builder.close(STAMP, make_compressor("none", Levels()))
         assert len(batch) <= limit
         values += [row[3] for row in read(batch)[1]]
@@ -197,7 +197,7 @@ def test_rows_of_several_slices_share_a_batch_and_its_base_timestamp() -> None:
 
 def test_the_size_of_a_batch_for_one_record_is_known_before() -> None:
     (part,) = scatter_frame(frames, Columns(0, [b"k"], [b"v" * 9000], None, [7]).packed()).slices
-    size = record_bytes(part.data, 48, len(part.data), own_timestamps=True, slice_ts=0)
+    size = single_record_batch_size(part.data, 48, len(part.data), own_timestamps=True, slice_ts=0)
     for limit, records in ((size, 1), (size - 1, 0)):
         builder = BatchBuilder(bytearray(limit), 0, limit=limit)
         taken = builder.append(part.data, 48, len(part.data), 1, own_timestamps=True, slice_ts=0)
@@ -215,7 +215,7 @@ def test_what_comes_for_a_closed_batch_is_an_error_of_ours() -> None:
     none = make_compressor("none", Levels())
     builder, part, _ = fill(BIG)
     _ = builder.close(STAMP, none)
-    assert builder.room == 0
+    assert builder.remaining_bytes == 0
     with pytest.raises(AssertionError, match="closed once"):
         builder.close(STAMP, none)
     with pytest.raises(AssertionError, match="takes no records"):

@@ -1,7 +1,7 @@
 """The books, case by case: minutes, holes, shards, limits, what a checkpoint brings back."""
 
 import pytest
-from penstock.daemon.ledger.audit_counts import REFUSED_TOPICS_MAX, Books
+from penstock.daemon.ledger.audit_counts import REFUSED_TOPICS_MAX, AuditCounts
 from penstock.daemon.ledger.entries import (
     OWN_SEQ,
     AckedEntry,
@@ -24,13 +24,13 @@ class World:
     """A ledger with books, fed with entries."""
 
     def __init__(self, *, weight_max: int = 1_000) -> None:
-        self.ledger = Ledger(Books(OWN, weight_max=weight_max))
+        self.ledger = Ledger(AuditCounts(OWN, weight_max=weight_max))
         self.ledger.apply(IncarnationEntry(7))
 
     @property
-    def books(self) -> Books:
-        assert self.ledger.books is not None
-        return self.ledger.books
+    def books(self) -> AuditCounts:
+        assert self.ledger.audit_counts is not None
+        return self.ledger.audit_counts
 
     def partition(self, topic: str = "clicks", index: int = 0) -> int:
         entry = self.ledger.new_partition_entry(topic, b"", index)
@@ -53,7 +53,7 @@ class World:
         return [
             (minute.key.minute, span.first, span.end, span.settled, span.offset_end)
             for minute in self.books.minutes.values()
-            for span in minute.spans
+            for span in minute.ranges
         ]
 
 
@@ -110,7 +110,7 @@ def test_parked_records_are_holes_and_settle_with_the_mark_that_jumps_over_them(
     assert minute.pending == 10
     world.ack(number, 4)
     assert world.ranges()[0][3] == 8
-    assert [tuple(part) for part in minute.spans[0].lost] == [(4, 8, "parked")]
+    assert [tuple(part) for part in minute.ranges[0].lost] == [(4, 8, "parked")]
     assert minute.outcomes[0].delivered == 4
 
 
@@ -120,7 +120,7 @@ def test_a_minute_is_settled_only_when_it_is_over() -> None:
     world.frame(number, 3, 0)
     world.ack(number, 3)
     assert not world.books.settled
-    world.books.tick(MINUTE, 0)
+    world.books.advance_to(MINUTE, 0)
     assert len(world.books.settled) == 1
 
 
@@ -160,15 +160,15 @@ def test_a_new_incarnation_begins_empty_and_at_the_next_ordinal() -> None:
 @pytest.mark.parametrize("records", [1, 5])
 def test_refusals_are_counted_of_names_that_a_topic_may_have_and_of_so_many(records: int) -> None:
     world = World(weight_max=10_000)
-    world.books.refuse("clicks", "busy", records)
-    world.books.refuse("clicks", "busy", records)
-    world.books.refuse("a|b", "bad_topic", records)
-    world.books.refuse(OWN, "not_allowed", records)
+    world.books.count_refused("clicks", "busy", records)
+    world.books.count_refused("clicks", "busy", records)
+    world.books.count_refused("a|b", "bad_topic", records)
+    world.books.count_refused(OWN, "not_allowed", records)
     for number in range(REFUSED_TOPICS_MAX):
-        world.books.refuse(f"t{number}", "unknown_topic", records)
+        world.books.count_refused(f"t{number}", "unknown_topic", records)
     assert len(world.books.minutes) == REFUSED_TOPICS_MAX
     assert next(iter(world.books.minutes.values())).refused == {"busy": 2 * records}
-    assert world.books.refused_untold == 2 * records
+    assert world.books.refused_unpublished == 2 * records
 
 
 def test_beyond_the_limit_the_oldest_minute_is_forgotten_and_what_comes_later_is_counted_on() -> None:
@@ -177,7 +177,7 @@ def test_beyond_the_limit_the_oldest_minute_is_forgotten_and_what_comes_later_is
     for minute in range(5):
         world.frame(number, 2, minute * MINUTE)
     assert [found[0] for found in world.ranges()] == [2, 3, 4]
-    assert (world.books.dropped_minutes, world.books.weight) == (2, 6)
+    assert (world.books.dropped_minutes, world.books.entry_count) == (2, 6)
     world.ack(number, 10)
     assert [found[3] for found in world.ranges()] == [6, 8, 10]
 
@@ -196,20 +196,20 @@ def test_a_checkpoint_brings_everything_back_and_counting_goes_on_in_it() -> Non
     world.frame(other, 4, MINUTE)
     world.frame(number, 4, MINUTE)
     world.ack(number, 5, seat=1)
-    world.books.refuse("clicks", "busy", 3)
+    world.books.count_refused("clicks", "busy", 3)
     ledger = world.ledger
     again = World()
     again.ledger.apply(CheckpointEntry(ledger.snapshot(), [], 7, ledger.accept_ms, ledger.era, world.books.snapshot()))
     assert [row.snapshot() for row in again.books.minutes.values()] == [
         row.snapshot() for row in world.books.minutes.values()
     ]
-    assert again.books.weight == world.books.weight
+    assert again.books.entry_count == world.books.entry_count
     assert [minute.key.minute for minute in again.books.settled] == [0]
     for each in (world, again):
         each.frame(number, 2, MINUTE + 5)
         each.ack(number, 10)
         each.ack(other, 4)
-        each.books.tick(2 * MINUTE, 0)
+        each.books.advance_to(2 * MINUTE, 0)
     assert again.ranges() == world.ranges()
     assert {minute.key.minute for minute in again.books.settled} == {0, 1}
 

@@ -10,7 +10,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 from penstock.broker.cluster.faults import RULES_MAX, FailNext, Faults, TooManyRulesError
-from penstock.broker.cluster.node import Limits
+from penstock.broker.cluster.node import BrokerNodeLimits
 from penstock.broker.log.error_codes import ErrorCode
 from penstock.broker.requests.dispatch import APIS
 
@@ -25,9 +25,9 @@ def versions(api: int) -> range:
     return range(APIS[api].lowest, APIS[api].highest + 1)
 
 
-def spread(*, node: int = 0, limits: Limits | None = None) -> Bench:
+def spread(*, node: int = 0, limits: BrokerNodeLimits | None = None) -> Bench:
     """A node of three; of topic t it leads one partition."""
-    return Bench(peers=PEERS, node_id=node, limits=limits or Limits())
+    return Bench(peers=PEERS, node_id=node, limits=limits or BrokerNodeLimits())
 
 
 # Committed offsets
@@ -86,7 +86,7 @@ def test_offsets_are_told_in_every_version(version: int) -> None:
 
 
 def test_offsets_are_refused_where_they_have_no_place() -> None:
-    bench = Bench(limits=Limits(offsets_max=0))
+    bench = Bench(limits=BrokerNodeLimits(offsets_max=0))
     assert commit(bench, 5, version=8) == ErrorCode.KAFKA_STORAGE_ERROR
     assert commit(bench, 5, version=8, name="u") == UNKNOWN
     assert commit(bench, 5, version=8, generation=3) == ErrorCode.ILLEGAL_GENERATION
@@ -111,7 +111,7 @@ def setting(name: str, value: str | None) -> CreateTopicsRequest.CreatableTopic.
 
 
 def test_a_topic_is_made_with_the_partitions_asked_for_or_the_default() -> None:
-    bench = Bench(limits=Limits(default_partitions=5))
+    bench = Bench(limits=BrokerNodeLimits(default_partitions=5))
     assert create(bench) == (0, 2)
     assert create(bench, name="v", num_partitions=-1, replication_factor=-1) == (0, 5)
     assert [(topic.name, topic.partitions) for topic in bench.node.topics()] == [("t", 3), ("u", 2), ("v", 5)]
@@ -159,7 +159,7 @@ def test_checking_only_makes_nothing() -> None:
 
 @pytest.mark.parametrize("version", versions(20))
 def test_a_deleted_topic_is_gone_with_its_records(version: int) -> None:
-    bench = Bench(limits=Limits(log_bytes_max=len(batch())))
+    bench = Bench(limits=BrokerNodeLimits(log_bytes_max=len(batch())))
     assert bench.produce(batch()).error_code == 0
     topic = bench.node.topic("t")
     assert topic is not None
@@ -189,7 +189,7 @@ def configs(bench: Bench, kind: int, name: str, *keys: str, version: int = 4) ->
 
 @pytest.mark.parametrize("version", versions(32))
 def test_the_settings_that_a_producer_asks_for_are_told(version: int) -> None:
-    bench = Bench(settings=(("max.message.bytes", "500"),), limits=Limits(producer_id_expiration_ms=77))
+    bench = Bench(settings=(("max.message.bytes", "500"),), limits=BrokerNodeLimits(producer_id_expiration_ms=77))
     error, told = configs(bench, 2, "t", version=version)
     assert error == 0
     assert told["max.message.bytes"] == "500"

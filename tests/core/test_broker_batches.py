@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest
-from penstock.broker.cluster.node import Limits
-from penstock.broker.log.batches import Head as BatchHead
-from penstock.broker.log.batches import Verify, check, unfold
-from penstock.broker.log.error_codes import ErrorCode, Refusal
+from penstock.broker.cluster.node import BrokerNodeLimits
+from penstock.broker.log.batches import BatchHeader as BatchHead
+from penstock.broker.log.batches import Verify, decode_batch, validate_batch
+from penstock.broker.log.error_codes import AppendRejection, ErrorCode
 from penstock.broker.log.topics import TopicRules
 
 from tests.harness.batches import NOW_MS, Head, Rec, batch, numbered, plain, record, sized, xerial, zigzag
@@ -315,7 +315,7 @@ def test_a_compacted_topic_wants_keys_and_names_every_record_without() -> None:
 
 
 def test_checking_batches_only_lets_records_through_but_not_a_wrong_checksum() -> None:
-    bench = Bench(limits=Limits(verify=Verify.BATCHES))
+    bench = Bench(limits=BrokerNodeLimits(verify=Verify.BATCHES))
     assert bench.produce(with_payload(b"not records")).error_code == 0
     assert bench.produce(broken_head(crc=1)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert bench.produce(broken_head(count=3)).error_code == INVALID
@@ -339,7 +339,7 @@ def test_other_acks_than_minus_one_none_and_one_are_refused(acks: int) -> None:
 
 def test_a_node_that_holds_as_much_as_it_may_refuses_and_keeps_what_it_has() -> None:
     data = batch(TWO)
-    bench = Bench(limits=Limits(log_bytes_max=2 * len(data)))
+    bench = Bench(limits=BrokerNodeLimits(log_bytes_max=2 * len(data)))
     assert [bench.produce(data).error_code for _ in range(3)] == [0, 0, ErrorCode.KAFKA_STORAGE_ERROR]
     assert bench.end() == 4
 
@@ -390,10 +390,10 @@ def test_a_batch_damaged_in_any_way_is_judged_and_nothing_else_happens(
     del damaged[max(61, len(damaged) - cut) :]
     damaged[8:12] = (len(damaged) - 12).to_bytes(4, "big")
     damaged[17:21] = crc32c.crc32c(bytes(damaged[21:])).to_bytes(4, "big")
-    verdict = check(bytes(damaged), TopicRules(), verify=Verify.RECORDS, wall_ms=NOW_MS, zstd=zstd)
-    assert isinstance(verdict, BatchHead | Refusal)
+    verdict = validate_batch(bytes(damaged), TopicRules(), verify=Verify.RECORDS, wall_ms=NOW_MS, zstd=zstd)
+    assert isinstance(verdict, BatchHead | AppendRejection)
     if isinstance(verdict, BatchHead):
-        assert len(unfold(bytes(damaged))) == verdict.records
+        assert len(decode_batch(bytes(damaged))) == verdict.record_count
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ from kafka.protocol.producer import (
     ProduceRequest,
     TxnOffsetCommitRequest,
 )
-from penstock.broker.cluster.responses import Wait
-from penstock.broker.requests.dispatch import APIS, Reply, RequestError, apply, decode
+from penstock.broker.cluster.responses import DelayedResponse
+from penstock.broker.requests.dispatch import APIS, RequestError, RequestReply, apply, decode
 
 from tests.harness.batches import batch
 from tests.harness.broker_calls import Bench
@@ -157,10 +157,10 @@ def test_bytes_changed_anywhere_do_no_harm(key: int, version: int, data: bytes) 
             request = decode(bytes(damaged), arrived=0.0)
         except RequestError:
             continue
-        assert isinstance(apply(bench.node, request, bench.clock.moment), Reply | Wait)
+        assert isinstance(apply(bench.node, request, bench.clock.moment), RequestReply | DelayedResponse)
         answered += 1
     assert answered > 0
-    assert isinstance(apply(bench.node, decode(data, arrived=0.0), bench.clock.moment), Reply)
+    assert isinstance(apply(bench.node, decode(data, arrived=0.0), bench.clock.moment), RequestReply)
 
 
 @settings(max_examples=300, deadline=None)
@@ -171,4 +171,4 @@ def test_any_end_of_a_request_does_no_harm(which: tuple[int, int, bytes], rest: 
         request = decode(which[2][:keep] + rest, arrived=0.0)
     except RequestError:
         return
-    assert isinstance(apply(bench.node, request, bench.clock.moment), Reply | Wait)
+    assert isinstance(apply(bench.node, request, bench.clock.moment), RequestReply | DelayedResponse)

@@ -12,10 +12,10 @@ from kafka.protocol.consumer import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from penstock.broker.cluster.node import Limits
-from penstock.broker.cluster.responses import Wait
+from penstock.broker.cluster.node import BrokerNodeLimits
+from penstock.broker.cluster.responses import DelayedResponse
 from penstock.broker.log.error_codes import ErrorCode as E
-from penstock.broker.requests.dispatch import Request, again, apply, decode
+from penstock.broker.requests.dispatch import ReceivedRequest, apply, decode, with_pending
 from penstock.broker.requests.periodic_tasks import next_deadline, upkeep
 
 from tests.harness.batches import batch
@@ -28,7 +28,7 @@ GROUP = "t-group"
 class Asked:
     """A request of one consumer, answered or not."""
 
-    request: Request
+    request: ReceivedRequest
     kind: type[ApiMessage]
     version: int
 
@@ -52,8 +52,8 @@ class Members:
     def go_on(self, asked: ApiMessage | Asked) -> ApiMessage | Asked:
         assert isinstance(asked, Asked)
         outcome = apply(self.talk.bench.node, asked.request, self.talk.bench.clock.moment)
-        if isinstance(outcome, Wait):
-            return Asked(again(asked.request, outcome), asked.kind, asked.version)
+        if isinstance(outcome, DelayedResponse):
+            return Asked(with_pending(asked.request, outcome), asked.kind, asked.version)
         return asked.kind.decode(outcome.data, version=asked.version, header=True, framed=True)
 
     def join(
@@ -224,7 +224,7 @@ def test_members_of_the_present_generation_commit_and_nobody_else() -> None:
 
 
 def expiring() -> Members:
-    group = Members(OneTalk(Limits(offsets_retention_ms=60_000)))
+    group = Members(OneTalk(BrokerNodeLimits(offsets_retention_ms=60_000)))
     group.talk.pass_ms(0)
     return group
 

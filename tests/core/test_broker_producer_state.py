@@ -2,7 +2,7 @@
 
 import pytest
 from kafka.protocol.admin.transactions import DescribeProducersRequest
-from penstock.broker.cluster.node import Limits
+from penstock.broker.cluster.node import BrokerNodeLimits
 from penstock.broker.log.error_codes import ErrorCode
 
 from tests.harness.batches import NOW_MS, Head, Rec, batch, numbered
@@ -154,7 +154,7 @@ def test_after_a_restart_without_its_log_a_node_takes_anything() -> None:
     assert send(bench, 1, 77) == (OK, 0)
 
 
-LIMITS = Limits(producer_id_expiration_ms=10_000, producer_id_check_interval_s=2.0)
+LIMITS = BrokerNodeLimits(producer_id_expiration_ms=10_000, producer_id_check_interval_s=2.0)
 
 
 def upkeep(bench: Bench) -> None:

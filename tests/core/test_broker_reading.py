@@ -9,8 +9,8 @@ from kafka.protocol.consumer import (
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
 )
-from penstock.broker.cluster.node import Limits
-from penstock.broker.cluster.responses import Wait
+from penstock.broker.cluster.node import BrokerNodeLimits
+from penstock.broker.cluster.responses import DelayedResponse
 from penstock.broker.log.error_codes import ErrorCode
 from penstock.broker.log.topics import leader_index
 from penstock.broker.requests.dispatch import APIS, RequestError, decode
@@ -25,9 +25,9 @@ def versions(api: int) -> range:
     return range(APIS[api].lowest, APIS[api].highest + 1)
 
 
-def spread(*, node: int = 0, limits: Limits | None = None) -> Bench:
+def spread(*, node: int = 0, limits: BrokerNodeLimits | None = None) -> Bench:
     """A node of three; of topic t it leads one partition."""
-    return Bench(peers=PEERS, node_id=node, limits=limits or Limits())
+    return Bench(peers=PEERS, node_id=node, limits=limits or BrokerNodeLimits())
 
 
 # Fetch
@@ -103,9 +103,9 @@ def test_a_fetch_outside_of_the_log_is_out_of_range_and_at_its_end_empty() -> No
 def test_a_fetch_waits_until_its_deadline_or_until_there_is_enough() -> None:
     bench = Bench()
     request = fetch_request(bench, 0, wait_ms=500, min_bytes=100)
-    assert bench.exchange(request, 11) == Wait(100.5)
+    assert bench.exchange(request, 11) == DelayedResponse(100.5)
     assert bench.produce(batch()).error_code == 0
-    assert bench.exchange(request, 11) == Wait(100.5)
+    assert bench.exchange(request, 11) == DelayedResponse(100.5)
     assert bench.produce(batch()).error_code == 0
     assert fetched(bench, request) == [(0, 2, 2 * len(batch()))]
 

@@ -2,7 +2,7 @@
 
 import pytest
 from kafka.protocol.admin.topics import DeleteRecordsRequest
-from penstock.broker.cluster.node import Limits
+from penstock.broker.cluster.node import BrokerNodeLimits
 from penstock.broker.log.error_codes import ErrorCode
 
 from tests.harness.batches import NOW_MS, numbered
@@ -43,7 +43,7 @@ def delete(bench: ClusterBench, offset: int = -1) -> None:
     request = DeleteRecordsRequest(topics=[kind(name="t", partitions=[part])], timeout_ms=1000)
     (told,) = bench.ask(bench.leader, request, 2).topics[0].partitions
     assert told.error_code == OK
-    bench.cluster.settle(bench.clock.moment)
+    bench.cluster.run_until_stable(bench.clock.moment)
 
 
 def restart(bench: ClusterBench, node: int, *, clean: bool = True) -> None:
@@ -85,12 +85,12 @@ def test_a_replica_that_truncated_a_tail_knows_the_last_five() -> None:
     write(bench, EIGHT)
     bench.cluster.pause(1, bench.clock.moment)
     bench.pass_s(10)
-    bench.cluster.delay_news(1, 0.3)
+    bench.cluster.delay_metadata(1, 0.3)
     bench.cluster.pause(1, bench.clock.moment, paused=False)
     assert bench.send(80, count=10, node=1, acks=1) == (OK, 80)
     bench.pass_s(0.5)
     assert bench.log_end(1) == 80
-    bench.cluster.delay_news(1, 0.0)
+    bench.cluster.delay_metadata(1, 0.0)
     assert recognised(bench, node=1) == [3, 4, 5, 6, 7]
 
 
@@ -216,7 +216,7 @@ def test_a_follower_that_was_down_while_batches_were_written_and_deleted_does_no
 
 
 def test_every_replica_forgets_at_its_own_check_by_the_records_own_time() -> None:
-    limits = Limits(default_replicas=3, producer_id_expiration_ms=10_000, producer_id_check_interval_s=2.0)
+    limits = BrokerNodeLimits(default_replicas=3, producer_id_expiration_ms=10_000, producer_id_check_interval_s=2.0)
     bench = ClusterBench(limits=limits)
     old = numbered(7, 0, 0, 1, NOW_MS - 3_600_000)
     assert bench.offer(old).error_code == OK  # type: ignore[union-attr]
@@ -227,7 +227,7 @@ def test_every_replica_forgets_at_its_own_check_by_the_records_own_time() -> Non
 
 
 def test_an_expired_id_is_not_loaded_by_a_restart() -> None:
-    limits = Limits(default_replicas=3, producer_id_expiration_ms=10_000)
+    limits = BrokerNodeLimits(default_replicas=3, producer_id_expiration_ms=10_000)
     bench = ClusterBench(limits=limits, settings=())
     assert bench.offer(numbered(7, 0, 0, 1, NOW_MS - 3_600_000)).error_code == OK  # type: ignore[union-attr]
     restart(bench, 2)
@@ -236,7 +236,7 @@ def test_an_expired_id_is_not_loaded_by_a_restart() -> None:
 
 
 def test_a_replica_whose_clock_is_ahead_forgets_earlier_than_the_others() -> None:
-    bench = ClusterBench(limits=Limits(default_replicas=3, producer_id_check_interval_s=2.0))
+    bench = ClusterBench(limits=BrokerNodeLimits(default_replicas=3, producer_id_check_interval_s=2.0))
     write(bench, range(1))
     bench.cluster.set_clock(2, 86_400_000)
     bench.pass_s(2.5)
@@ -245,7 +245,7 @@ def test_a_replica_whose_clock_is_ahead_forgets_earlier_than_the_others() -> Non
 
 
 def test_the_time_after_which_producers_are_forgotten_may_change_while_nodes_run() -> None:
-    bench = ClusterBench(limits=Limits(default_replicas=3, producer_id_check_interval_s=2.0))
+    bench = ClusterBench(limits=BrokerNodeLimits(default_replicas=3, producer_id_check_interval_s=2.0))
     write(bench, range(1))
     bench.pass_s(2.5)
     assert bench.told(1) == [(7, 0, 9)]
@@ -272,7 +272,7 @@ def test_a_topic_made_again_has_another_id_a_first_epoch_and_no_memory() -> None
 
 def test_a_request_that_waits_while_its_topic_is_made_again_is_not_answered_for_the_new_one() -> None:
     bench = ClusterBench()
-    bench.cluster.hold(2, bench.clock.moment)
+    bench.cluster.pause_replication(2, bench.clock.moment)
     waiting = bench.offer(numbered(7, 0, 0, 1, bench.clock.wall_ms))
     bench.cluster.recreate("t", bench.clock.moment)
     assert bench.finish(waiting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

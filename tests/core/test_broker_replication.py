@@ -45,7 +45,7 @@ def test_an_acknowledged_batch_is_on_all_replicas_and_seen_by_readers() -> None:
 def test_a_batch_waits_for_a_slow_replica_until_its_time_is_up_and_tells_its_offset() -> None:
     bench = ClusterBench()
     batches(bench, 1)
-    bench.cluster.hold(2, bench.clock.moment)
+    bench.cluster.pause_replication(2, bench.clock.moment)
     waiting = bench.offer(tenth(bench, 1))
     assert isinstance(waiting, Waiting)
     assert waiting.until == bench.clock.now + 2
@@ -63,7 +63,7 @@ def test_a_batch_waits_for_a_slow_replica_until_its_time_is_up_and_tells_its_off
 def test_a_duplicate_waits_for_the_original_too_unless_it_is_committed_or_asked_for_with_one_ack() -> None:
     bench = ClusterBench()
     batches(bench, 1)
-    bench.cluster.hold(2, bench.clock.moment)
+    bench.cluster.pause_replication(2, bench.clock.moment)
     first = bench.offer(tenth(bench, 1))
     again = bench.offer(tenth(bench, 1))
     assert isinstance(first, Waiting)
@@ -71,7 +71,7 @@ def test_a_duplicate_waits_for_the_original_too_unless_it_is_committed_or_asked_
     assert answered(bench.offer(tenth(bench, 1), acks=1)) == (OK, 10)
     assert answered(bench.offer(tenth(bench, 0))) == (OK, 0)
     assert answered(bench.offer(numbered(7, 0, 10, 5))) == (OOO, -1)
-    bench.cluster.hold(2, bench.clock.moment, held=False)
+    bench.cluster.pause_replication(2, bench.clock.moment, held=False)
     assert answered(bench.finish(first)) == (OK, 10)
     assert answered(bench.finish(again)) == (OK, 10)
     assert bench.log_end(1) == 20
@@ -81,31 +81,31 @@ def test_readers_do_not_see_what_is_not_on_all_in_sync_replicas() -> None:
     bench = ClusterBench()
     batches(bench, 1)
     before = bench.fetched(1)
-    bench.cluster.hold(3, bench.clock.moment)
+    bench.cluster.pause_replication(3, bench.clock.moment)
     assert bench.send(10, count=10, acks=1) == (OK, 10)
     assert bench.fetched(1) == before
     assert bench.latest(1) == (OK, 10)
-    bench.cluster.hold(3, bench.clock.moment, held=False)
+    bench.cluster.pause_replication(3, bench.clock.moment, held=False)
     assert len(bench.fetched(1)) == 2 * len(before)
 
 
 def test_a_replica_that_lags_is_expelled_and_taken_in_again_when_it_is_level() -> None:
     bench = ClusterBench()
-    bench.cluster.hold(3, bench.clock.moment)
+    bench.cluster.pause_replication(3, bench.clock.moment)
     waiting = bench.offer(tenth(bench, 0), timeout_ms=60_000)
     bench.pass_s(30)
     assert bench.in_sync == {1, 2, 3}
     bench.pass_s(1)
     assert bench.in_sync == {1, 2}
     assert answered(bench.finish(waiting)) == (OK, 0)
-    bench.cluster.hold(3, bench.clock.moment, held=False)
+    bench.cluster.pause_replication(3, bench.clock.moment, held=False)
     assert bench.in_sync == {1, 2, 3}
     assert bench.log_end(3) == 10
 
 
 def test_a_follower_that_is_held_but_level_stays_in_sync_only_as_long_as_nothing_is_written() -> None:
     bench = ClusterBench()
-    bench.cluster.hold(3, bench.clock.moment)
+    bench.cluster.pause_replication(3, bench.clock.moment)
     bench.pass_s(100)
     assert bench.in_sync == {1, 2, 3}
 
@@ -145,10 +145,10 @@ def test_replicas_lost_after_they_had_the_batch_are_told_with_the_offset() -> No
     bench = ClusterBench()
     batches(bench, 1)
     for node in (2, 3):
-        bench.cluster.hold(node, bench.clock.moment)
+        bench.cluster.pause_replication(node, bench.clock.moment)
     waiting = bench.offer(tenth(bench, 1), timeout_ms=60_000)
     for node in (2, 3):
-        bench.cluster.hold(node, bench.clock.moment, held=False)
+        bench.cluster.pause_replication(node, bench.clock.moment, held=False)
     bench.pass_s(1)
     for node in (2, 3):
         bench.cluster.kill(node, bench.clock.moment)
@@ -203,7 +203,7 @@ def test_epochs_are_checked_where_clients_name_them() -> None:
 
 def test_a_new_leader_that_hears_late_sends_clients_back_to_the_old_one() -> None:
     bench = ClusterBench()
-    bench.cluster.delay_news(2, 1.0)
+    bench.cluster.delay_metadata(2, 1.0)
     bench.cluster.elect("t", 0, 2, bench.clock.moment)
     assert bench.metadata(1)[1] == bench.metadata(3)[1] == 2
     part = bench.offer(tenth(bench, 0), node=2)
@@ -253,7 +253,7 @@ def test_a_deposed_leader_answers_from_its_own_log_until_it_hears_of_it_and_its_
     bench.pass_s(9)
     assert bench.leader == 2
     batches(bench, 1, first=2)
-    bench.cluster.delay_news(1, 0.3)
+    bench.cluster.delay_metadata(1, 0.3)
     bench.cluster.pause(1, bench.clock.moment, paused=False)
     assert bench.send(70, node=1) == (OOO, -1)
     assert bench.send(10, count=10, node=1) == (OK, 10)
@@ -277,10 +277,10 @@ def test_a_leader_cut_off_from_the_controller_goes_on_without_end_and_completes_
     bench = ClusterBench()
     batches(bench, 2)
     epoch = bench.epoch
-    bench.cluster.cut(1, CONTROLLER, bench.clock.moment)
+    bench.cluster.cut_link(1, CONTROLLER, bench.clock.moment)
     if followers_too:
-        bench.cluster.cut(1, 2, bench.clock.moment)
-        bench.cluster.cut(1, 3, bench.clock.moment)
+        bench.cluster.cut_link(1, 2, bench.clock.moment)
+        bench.cluster.cut_link(1, 3, bench.clock.moment)
     else:
         assert bench.send(20, count=10) == (OK, 20)
         batches(bench, 1, first=3)
@@ -309,8 +309,8 @@ def test_a_lonely_leader_with_a_minimum_of_one_goes_on_acknowledging_what_is_los
         bench.cluster.kill(node, bench.clock.moment)
     bench.pass_s(10)
     batches(bench, 1)
-    bench.cluster.cut(1, CONTROLLER, bench.clock.moment)
-    bench.cluster.cut(1, 2, bench.clock.moment)
+    bench.cluster.cut_link(1, CONTROLLER, bench.clock.moment)
+    bench.cluster.cut_link(1, 2, bench.clock.moment)
     bench.cluster.start(2, bench.clock.moment)
     bench.pass_s(10)
     bench.cluster.elect("t", 0, 2, bench.clock.moment, unclean=True)
@@ -322,7 +322,7 @@ def test_a_lonely_leader_with_a_minimum_of_one_goes_on_acknowledging_what_is_los
 
 def test_what_must_go_to_the_controller_waits_as_long_as_it_is_out_of_reach() -> None:
     bench = ClusterBench()
-    bench.cluster.cut(1, CONTROLLER, bench.clock.moment)
+    bench.cluster.cut_link(1, CONTROLLER, bench.clock.moment)
     topic = CreateTopicsRequest.CreatableTopic(
         name="u", num_partitions=1, replication_factor=3, assignments=[], configs=[]
     )
@@ -343,7 +343,7 @@ def test_what_must_go_to_the_controller_waits_as_long_as_it_is_out_of_reach() ->
 def lost_by_two(bench: ClusterBench) -> None:
     """Node 2 leads without the batches that node 1 alone had acknowledged: 2 to 6 of ten records each."""
     batches(bench, 2)
-    bench.cluster.hold(2, bench.clock.moment)
+    bench.cluster.pause_replication(2, bench.clock.moment)
     bench.cluster.kill(3, bench.clock.moment)
     bench.pass_s(31)
     for number in range(2, 7):
@@ -352,7 +352,7 @@ def lost_by_two(bench: ClusterBench) -> None:
     assert bench.in_sync == {1}
     bench.cluster.kill(1, bench.clock.moment)
     bench.pass_s(10)
-    bench.cluster.hold(2, bench.clock.moment, held=False)
+    bench.cluster.pause_replication(2, bench.clock.moment, held=False)
     bench.cluster.elect("t", 0, 2, bench.clock.moment, unclean=True)
 
 

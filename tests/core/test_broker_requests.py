@@ -7,7 +7,7 @@ from kafka.protocol.metadata.api_versions import ApiVersionsRequest
 from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest
-from penstock.broker.cluster.node import PRODUCER_ID_BLOCK, Limits
+from penstock.broker.cluster.node import PRODUCER_ID_BLOCK, BrokerNodeLimits
 from penstock.broker.log.error_codes import ErrorCode
 from penstock.broker.log.topics import leader_index
 from penstock.broker.requests.dispatch import APIS
@@ -23,9 +23,9 @@ def versions(api: int) -> range:
     return range(APIS[api].lowest, APIS[api].highest + 1)
 
 
-def spread(*, node: int = 0, limits: Limits | None = None) -> Bench:
+def spread(*, node: int = 0, limits: BrokerNodeLimits | None = None) -> Bench:
     """A node of three; of topic t it leads one partition."""
-    return Bench(peers=PEERS, node_id=node, limits=limits or Limits())
+    return Bench(peers=PEERS, node_id=node, limits=limits or BrokerNodeLimits())
 
 
 def led_by(bench: Bench, node: int) -> int:
@@ -87,7 +87,7 @@ def test_no_topics_asked_means_none_and_in_version_zero_all() -> None:
 
 
 def test_metadata_makes_a_topic_where_the_broker_and_the_request_allow_it() -> None:
-    bench = Bench(limits=Limits(auto_create_topics=True, default_partitions=4))
+    bench = Bench(limits=BrokerNodeLimits(auto_create_topics=True, default_partitions=4))
     asked = MetadataRequest.MetadataRequestTopic(name="u")
     answer = bench.ask(MetadataRequest(topics=[asked], allow_auto_topic_creation=False), 9)
     assert answer.topics[0].error_code == UNKNOWN

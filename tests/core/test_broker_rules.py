@@ -13,14 +13,14 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest
-from penstock.broker.cluster.acls import Grant, Operation, Resource
+from penstock.broker.cluster.acls import AclBinding, AclOperation, AclResourceType
 from penstock.broker.cluster.controller import CONTROLLER
 from penstock.broker.cluster.faults import DelayAnswer, RepeatAnswer
-from penstock.broker.cluster.responses import Wait
+from penstock.broker.cluster.responses import DelayedResponse
 from penstock.broker.log.error_codes import ErrorCode
-from penstock.broker.log.topics import Topic
-from penstock.broker.requests.dispatch import Reply, again, apply, decode
-from penstock.broker.storage import FolderLogs
+from penstock.broker.log.topics import BrokerTopic
+from penstock.broker.requests.dispatch import RequestReply, apply, decode, with_pending
+from penstock.broker.storage import FolderLogStore
 
 from tests.harness.batches import batch, numbered
 from tests.harness.broker_calls import CORRELATION, Bench
@@ -57,7 +57,7 @@ def shrink(bench: ClusterBench) -> None:
 
 
 def hold(bench: ClusterBench) -> None:
-    bench.cluster.hold(2, bench.clock.moment)
+    bench.cluster.pause_replication(2, bench.clock.moment)
 
 
 def move(bench: ClusterBench) -> None:
@@ -65,7 +65,7 @@ def move(bench: ClusterBench) -> None:
 
 
 def forbid(bench: ClusterBench) -> None:
-    bench.cluster.node(1).permissions.add(Grant(ME, Operation.READ, Resource.TOPIC))
+    bench.cluster.node(1).authorizer.add(AclBinding(ME, AclOperation.READ, AclResourceType.TOPIC))
 
 
 def lower(bench: ClusterBench) -> None:
@@ -79,7 +79,7 @@ def delete(bench: ClusterBench) -> None:
 
 def cut_off(bench: ClusterBench) -> None:
     for other in (CONTROLLER, 2, 3):
-        bench.cluster.cut(1, other, bench.clock.moment)
+        bench.cluster.cut_link(1, other, bench.clock.moment)
 
 
 NEXT = (0, 10, 10)
@@ -113,7 +113,7 @@ def test_a_batch_with_one_rule_of_its_partition_broken(what: str) -> None:
     bench = ClusterBench()
     good(bench)
     change(bench)
-    bench.cluster.settle(bench.clock.moment)
+    bench.cluster.run_until_stable(bench.clock.moment)
     if what == "no topic":
         request = Bench().produce_request({0: [numbered(7, epoch, first, count)]})
         (part,) = bench.ask(1, request, 9).responses[0].partition_responses
@@ -166,22 +166,37 @@ def ask_everything(bench: Bench) -> dict[str, int]:
 
 
 NO_ID = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-RIGHTS: dict[str, tuple[list[Grant], set[str]]] = {
-    "write": ([Grant(ME, Operation.WRITE, Resource.TOPIC, "t")], {"produce", "metadata", "offsets", "epochs", "id"}),
-    "read": ([Grant(ME, Operation.READ, Resource.TOPIC, "t")], {"metadata", "offsets", "epochs", "fetch", "producers"}),
-    "describe": ([Grant(ME, Operation.DESCRIBE, Resource.TOPIC, "t")], {"metadata", "offsets", "epochs"}),
-    "write elsewhere, to what is not there": ([Grant(ME, Operation.WRITE, Resource.TOPIC, "x", prefix=True)], {"id"}),
+RIGHTS: dict[str, tuple[list[AclBinding], set[str]]] = {
+    "write": (
+        [AclBinding(ME, AclOperation.WRITE, AclResourceType.TOPIC, "t")],
+        {"produce", "metadata", "offsets", "epochs", "id"},
+    ),
+    "read": (
+        [AclBinding(ME, AclOperation.READ, AclResourceType.TOPIC, "t")],
+        {"metadata", "offsets", "epochs", "fetch", "producers"},
+    ),
+    "describe": (
+        [AclBinding(ME, AclOperation.DESCRIBE, AclResourceType.TOPIC, "t")],
+        {"metadata", "offsets", "epochs"},
+    ),
+    "write elsewhere, to what is not there": (
+        [AclBinding(ME, AclOperation.WRITE, AclResourceType.TOPIC, "x", prefix=True)],
+        {"id"},
+    ),
     "write, and denied the same": (
         [
-            Grant(ME, Operation.WRITE, Resource.TOPIC, "t"),
-            Grant("*", Operation.WRITE, Resource.TOPIC, "t", deny=True),
+            AclBinding(ME, AclOperation.WRITE, AclResourceType.TOPIC, "t"),
+            AclBinding("*", AclOperation.WRITE, AclResourceType.TOPIC, "t", deny=True),
         ],
         {"metadata", "offsets", "epochs"},
     ),
-    "idempotent write": ([Grant(ME, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, "kafka-cluster")], {"id"}),
-    "for another client": ([Grant("other", Operation.WRITE, Resource.TOPIC)], set()),
+    "idempotent write": (
+        [AclBinding(ME, AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, "kafka-cluster")],
+        {"id"},
+    ),
+    "for another client": ([AclBinding("other", AclOperation.WRITE, AclResourceType.TOPIC)], set()),
     "everything, for everybody": (
-        [Grant("*", one, Resource.TOPIC) for one in (Operation.READ, Operation.WRITE)],
+        [AclBinding("*", one, AclResourceType.TOPIC) for one in (AclOperation.READ, AclOperation.WRITE)],
         {"produce", "metadata", "offsets", "epochs", "fetch", "producers", "id"},
     ),
 }
@@ -193,7 +208,7 @@ def test_each_right_opens_what_it_names_and_nothing_else(what: str) -> None:
     bench = Bench()
     assert set(ask_everything(bench).values()) == {ErrorCode.NONE}
     for grant in grants:
-        bench.node.permissions.add(grant)
+        bench.node.authorizer.add(grant)
     told = ask_everything(bench)
     assert {name for name, code in told.items() if code == 0} == opened
     assert {code for name, code in told.items() if name not in opened | {"id"}} <= {FORBIDDEN}
@@ -202,7 +217,7 @@ def test_each_right_opens_what_it_names_and_nothing_else(what: str) -> None:
 
 def test_without_rights_a_topic_that_is_deleted_looks_like_one_that_is_forbidden() -> None:
     bench = Bench()
-    bench.node.permissions.add(Grant("other", Operation.WRITE, Resource.TOPIC))
+    bench.node.authorizer.add(AclBinding("other", AclOperation.WRITE, AclResourceType.TOPIC))
     before = ask_everything(bench)
     topic = bench.node.topic("t")
     assert topic is not None
@@ -217,12 +232,12 @@ def test_without_rights_a_topic_that_is_deleted_looks_like_one_that_is_forbidden
 
 def test_a_right_that_is_taken_away_hides_what_is_in_the_log() -> None:
     bench = Bench()
-    write = Grant(ME, Operation.WRITE, Resource.TOPIC, "t")
-    bench.node.permissions.add(write)
+    write = AclBinding(ME, AclOperation.WRITE, AclResourceType.TOPIC, "t")
+    bench.node.authorizer.add(write)
     assert bench.produce(numbered(7, 0, 0)).error_code == 0
-    bench.node.permissions.remove(write)
+    bench.node.authorizer.remove(write)
     assert bench.produce(numbered(7, 0, 0)).error_code == FORBIDDEN
-    bench.node.permissions.clear()
+    bench.node.authorizer.clear()
     assert bench.produce(numbered(7, 0, 0)).base_offset == 0
 
 
@@ -238,7 +253,7 @@ def trim(bench: Bench, offset: int) -> tuple[int, int]:
 
 
 def test_deleted_records_stay_deleted_and_their_producer_is_forgotten_by_a_restart(tmp_path: Path) -> None:
-    logs = FolderLogs(tmp_path)
+    logs = FolderLogStore(tmp_path)
     bench = Bench(logs=logs)
     for number in range(3):
         assert bench.produce(numbered(7, 0, number)).base_offset == number
@@ -252,7 +267,7 @@ def test_deleted_records_stay_deleted_and_their_producer_is_forgotten_by_a_resta
     assert bench.produce(numbered(7, 0, 900)).base_offset == 3
     bench.restart()
     assert bench.produce(numbered(7, 0, 900)).base_offset == 3
-    assert logs.start_offset(Topic("other", 0, 1), 0) == 0
+    assert logs.start_offset(BrokerTopic("other", 0, 1), 0) == 0
     logs.close()
 
 
@@ -286,14 +301,14 @@ def test_an_answer_may_come_late_after_the_work_was_done() -> None:
     request.with_header(CORRELATION, ME)
     asked = decode(request.encode(header=True), arrived=bench.clock.now)
     waiting = apply(bench.node, asked, bench.clock.moment)
-    assert isinstance(waiting, Wait)
+    assert isinstance(waiting, DelayedResponse)
     assert waiting.deadline == bench.clock.now + 2
     assert bench.end() == 1
     bench.clock.pass_ms(1000)
-    assert isinstance(apply(bench.node, again(asked, waiting), bench.clock.moment), Wait)
+    assert isinstance(apply(bench.node, with_pending(asked, waiting), bench.clock.moment), DelayedResponse)
     bench.clock.pass_ms(1000)
-    reply = apply(bench.node, again(asked, waiting), bench.clock.moment)
-    assert isinstance(reply, Reply)
+    reply = apply(bench.node, with_pending(asked, waiting), bench.clock.moment)
+    assert isinstance(reply, RequestReply)
     assert reply.data
     assert bench.end() == 1
 

@@ -7,12 +7,12 @@ import pytest
 from penstock.broker.catalogue import FolderCatalogue, MemoryCatalogue
 from penstock.broker.log.partition_log import stored_bytes
 from penstock.broker.log.ports import TopicStore
-from penstock.broker.log.topics import Topic
-from penstock.broker.storage import FolderInUseError, FolderLogs, whole_batches
+from penstock.broker.log.topics import BrokerTopic
+from penstock.broker.storage import FolderInUseError, FolderLogStore, whole_batches
 
 from tests.harness.batches import Rec, batch
 
-TOPIC = Topic("t", 0, 2)
+TOPIC = BrokerTopic("t", 0, 2)
 LOG = [stored_bytes(batch((Rec(b"one"),)), 0, None), stored_bytes(batch((Rec(), Rec())), 1, None)]
 LOG.append(stored_bytes(batch((Rec(b"last" * 20),)), 3, None))
 
@@ -41,13 +41,13 @@ def test_zeros_behind_the_log_are_cut_off() -> None:
 
 
 def test_what_was_appended_comes_back_and_a_torn_tail_is_cut_off_the_file(tmp_path: Path) -> None:
-    logs = FolderLogs(tmp_path)
+    logs = FolderLogStore(tmp_path)
     for data in LOG:
         logs.append(TOPIC, 1, data)
     logs.close()
     path = tmp_path / TOPIC.id.hex / "1.log"
     _ = path.write_bytes(path.read_bytes()[:-1])
-    again = FolderLogs(tmp_path)
+    again = FolderLogStore(tmp_path)
     assert again.load(TOPIC, 1) == LOG[:2]
     assert again.load(TOPIC, 0) == []
     again.append(TOPIC, 1, LOG[2])
@@ -56,25 +56,25 @@ def test_what_was_appended_comes_back_and_a_torn_tail_is_cut_off_the_file(tmp_pa
 
 
 def test_a_folder_belongs_to_one_broker_at_a_time(tmp_path: Path) -> None:
-    logs = FolderLogs(tmp_path)
+    logs = FolderLogStore(tmp_path)
     with pytest.raises(FolderInUseError, match="in use"):
-        _ = FolderLogs(tmp_path)
+        _ = FolderLogStore(tmp_path)
     logs.close()
-    FolderLogs(tmp_path).close()
+    FolderLogStore(tmp_path).close()
 
 
 def test_every_start_gets_another_number(tmp_path: Path) -> None:
     numbers = []
     for _ in range(3):
-        logs = FolderLogs(tmp_path)
+        logs = FolderLogStore(tmp_path)
         numbers.append(logs.next_start())
         logs.close()
     assert numbers == [0, 1, 2]
 
 
 def test_more_partitions_than_open_files_are_written(tmp_path: Path) -> None:
-    logs = FolderLogs(tmp_path)
-    wide = Topic("wide", 0, 600)
+    logs = FolderLogStore(tmp_path)
+    wide = BrokerTopic("wide", 0, 600)
     for data in LOG:
         for index in range(600):
             logs.append(wide, index, data)
@@ -91,11 +91,11 @@ def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> TopicStore:
 
 def test_a_topic_is_made_once_changed_and_deleted(catalogue: TopicStore) -> None:
     made = catalogue.create("t.x", 3, (("max.message.bytes", "100"),))
-    assert made == Topic("t.x", 0, 3, (("max.message.bytes", "100"),))
+    assert made == BrokerTopic("t.x", 0, 3, (("max.message.bytes", "100"),))
     assert catalogue.create("t.x", 3, ()) is None
     assert list(catalogue.all()) == [made]
     assert catalogue.alter(made, ())
-    assert list(catalogue.all()) == [Topic("t.x", 0, 3)]
+    assert list(catalogue.all()) == [BrokerTopic("t.x", 0, 3)]
     assert catalogue.delete(made)
     assert not catalogue.delete(made)
     assert not catalogue.alter(made, ())

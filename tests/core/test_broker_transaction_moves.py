@@ -1,10 +1,10 @@
 """Transactions in a cluster with replicas: coordinators move, markers come late or never, and what was decided stays decided."""
 
 import pytest
-from penstock.broker.cluster.faults import MarkerRule, Marking
-from penstock.broker.cluster.node import Limits
+from penstock.broker.cluster.faults import MarkerFault, MarkerRule
+from penstock.broker.cluster.node import BrokerNodeLimits
 from penstock.broker.log.error_codes import ErrorCode as E
-from penstock.broker.log.internal_topics import TRANSACTIONS, partition_of
+from penstock.broker.log.internal_topics import TRANSACTIONS, internal_partition_of
 
 from tests.harness.transaction_cluster import ClusterTalk, WaitsError
 
@@ -50,7 +50,7 @@ def test_an_open_transaction_goes_on_under_the_next_coordinator() -> None:
 
 def test_the_next_coordinator_writes_the_markers_that_the_last_one_owed() -> None:
     talk = begun()
-    talk.cluster.marker_rules.add(MarkerRule(Marking.HOLD))
+    talk.cluster.marker_rules.add(MarkerRule(MarkerFault.HOLD))
     assert talk.put(V2, 0, 0)[0] == 0
     assert talk.do("end", epoch=0, commit=True, version=5)["error"] == 0
     assert talk.do("state")["state"] == "PrepareCommit"
@@ -65,7 +65,7 @@ def test_the_next_coordinator_writes_the_markers_that_the_last_one_owed() -> Non
 
 def test_until_its_marker_is_written_a_late_batch_falls_into_the_ended_transaction_and_the_next_epoch_waits() -> None:
     talk = begun()
-    talk.cluster.marker_rules.add(MarkerRule(Marking.HOLD, topic="t"))
+    talk.cluster.marker_rules.add(MarkerRule(MarkerFault.HOLD, topic="t"))
     assert talk.put(V2, 0, 0)[0] == 0
     assert talk.do("end", epoch=0, commit=True, version=5) == {"error": 0, "id": 0, "epoch": 1}
     assert talk.put(V2, 0, 1)[0] == 0
@@ -83,7 +83,7 @@ def test_until_its_marker_is_written_a_late_batch_falls_into_the_ended_transacti
 
 def test_a_lost_marker_leaves_a_transaction_that_its_coordinator_thinks_is_complete() -> None:
     talk = begun()
-    talk.cluster.marker_rules.add(MarkerRule(Marking.LOSE, topic="t"))
+    talk.cluster.marker_rules.add(MarkerRule(MarkerFault.LOSE, topic="t"))
     assert talk.put(V2, 0, 0)[0] == 0
     assert talk.do("end", epoch=0, commit=True, version=5)["error"] == 0
     assert talk.do("state")["state"] == "CompleteCommit"
@@ -93,7 +93,7 @@ def test_a_lost_marker_leaves_a_transaction_that_its_coordinator_thinks_is_compl
 
 
 def test_markers_may_be_late_by_so_much() -> None:
-    talk = ClusterTalk(Limits(default_replicas=3, marker_delay_ms=2_000))
+    talk = ClusterTalk(BrokerNodeLimits(default_replicas=3, marker_delay_ms=2_000))
     assert talk.do("init")["error"] == 0
     assert talk.put(V2, 0, 0)[0] == 0
     assert talk.do("end", epoch=0, commit=False, version=5)["error"] == 0
@@ -108,7 +108,7 @@ def test_an_end_is_not_told_before_the_replicas_know_it() -> None:
     assert talk.put(V2, 0, 0)[0] == 0
     home = talk.coordinator()
     for node in others(talk, home):
-        talk.cluster.hold(node, talk.bench.clock.moment)
+        talk.cluster.pause_replication(node, talk.bench.clock.moment)
     with pytest.raises(WaitsError):
         _ = talk.do("end", epoch=0, commit=True, version=5)
     assert talk.do("init")["error"] == E.CONCURRENT_TRANSACTIONS
@@ -116,7 +116,7 @@ def test_an_end_is_not_told_before_the_replicas_know_it() -> None:
     talk.cluster.kill(home, talk.bench.clock.moment)
     talk.bench.pass_s(6)
     for node in others(talk, home):
-        talk.cluster.hold(node, talk.bench.clock.moment, held=False)
+        talk.cluster.pause_replication(node, talk.bench.clock.moment, held=False)
     assert talk.do("state")["state"] == "Ongoing"
     assert talk.do("end", epoch=0, commit=False, version=5)["error"] == 0
     assert talk.do("read")["aborted"] == [[0, 0]]
@@ -125,7 +125,7 @@ def test_an_end_is_not_told_before_the_replicas_know_it() -> None:
 def test_nothing_is_appended_to_a_transaction_that_only_its_coordinator_knows_of() -> None:
     talk = begun()
     for node in others(talk, talk.coordinator()):
-        talk.cluster.hold(node, talk.bench.clock.moment)
+        talk.cluster.pause_replication(node, talk.bench.clock.moment)
     with pytest.raises(WaitsError):
         _ = talk.put(V2, 0, 0)
     waiting = talk.waiting
@@ -154,7 +154,7 @@ def test_a_coordinator_that_is_cut_off_promises_nothing_and_hears_of_its_success
     old = talk.coordinator()
     moment = talk.bench.clock.moment
     for other in (-1, *others(talk, old)):
-        talk.cluster.cut(old, other, moment)
+        talk.cluster.cut_link(old, other, moment)
     with pytest.raises(WaitsError):
         _ = talk.do("end", epoch=0, commit=True, version=5, node=old)
     talk.bench.pass_s(6)
@@ -168,12 +168,12 @@ def test_a_coordinator_that_is_cut_off_promises_nothing_and_hears_of_its_success
 
 
 def test_a_new_coordinator_may_take_a_while_to_read_its_log() -> None:
-    talk = ClusterTalk(Limits(default_replicas=3, coordinator_load_ms=8_000))
+    talk = ClusterTalk(BrokerNodeLimits(default_replicas=3, coordinator_load_ms=8_000))
     assert talk.do("init")["error"] == E.COORDINATOR_LOAD_IN_PROGRESS
     talk.bench.pass_s(8)
     assert talk.do("init")["error"] == 0
     assert talk.put(V2, 0, 0)[0] == 0
-    index = partition_of("t-a")
+    index = internal_partition_of("t-a")
     node = next(one for one in others(talk, talk.coordinator()))
     talk.cluster.elect(TRANSACTIONS, index, node, talk.bench.clock.moment)
     for what in ("init", "state"):
@@ -186,7 +186,7 @@ def test_a_new_coordinator_may_take_a_while_to_read_its_log() -> None:
 def test_a_transaction_is_committed_in_all_its_partitions_though_a_leader_dies_meanwhile() -> None:
     talk = begun()
     assert talk.put(V2, 0, 0)[0] == 0
-    talk.cluster.marker_rules.add(MarkerRule(Marking.HOLD))
+    talk.cluster.marker_rules.add(MarkerRule(MarkerFault.HOLD))
     assert talk.do("end", epoch=0, commit=True, version=5)["error"] == 0
     dead = talk.bench.leader
     talk.cluster.kill(dead, talk.bench.clock.moment)
@@ -200,12 +200,12 @@ def test_a_marker_that_is_lost_with_its_leader_is_written_again() -> None:
     talk = begun()
     leader, moment = talk.bench.leader, talk.bench.clock.moment
     followers = others(talk, leader)
-    talk.cluster.elect(TRANSACTIONS, partition_of("t-a"), followers[0], moment)
+    talk.cluster.elect(TRANSACTIONS, internal_partition_of("t-a"), followers[0], moment)
     assert talk.put(V2, 0, 0)[0] == 0
-    talk.cluster.marker_rules.add(MarkerRule(Marking.HOLD))
+    talk.cluster.marker_rules.add(MarkerRule(MarkerFault.HOLD))
     assert talk.do("end", epoch=0, commit=True, version=5)["error"] == 0
     for node in followers:
-        talk.cluster.hold(node, moment)
+        talk.cluster.pause_replication(node, moment)
     talk.cluster.marker_rules.clear()
     talk.bench.pass_s(0.5)
     assert (talk.bench.log_end(leader), talk.bench.high_watermark(leader)) == (2, 1)
@@ -213,7 +213,7 @@ def test_a_marker_that_is_lost_with_its_leader_is_written_again() -> None:
     assert talk.do("state")["state"] == "PrepareCommit"
     talk.cluster.kill(leader, moment)
     for node in followers:
-        talk.cluster.hold(node, talk.bench.clock.moment, held=False)
+        talk.cluster.pause_replication(node, talk.bench.clock.moment, held=False)
     talk.bench.pass_s(6)
     assert talk.do("state")["state"] == "CompleteCommit"
     assert talk.do("read")["batches"] == [[0, 1, "transactional"], [1, 1, "commit"]]

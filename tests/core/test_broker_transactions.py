@@ -2,10 +2,10 @@
 
 import pytest
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest
-from penstock.broker.cluster.acls import Grant, Operation, Resource
-from penstock.broker.cluster.node import Limits
+from penstock.broker.cluster.acls import AclBinding, AclOperation, AclResourceType
+from penstock.broker.cluster.node import BrokerNodeLimits
 from penstock.broker.log.error_codes import ErrorCode as E
-from penstock.broker.log.internal_topics import TRANSACTIONS, partition_of
+from penstock.broker.log.internal_topics import TRANSACTIONS, internal_partition_of
 
 from tests.harness.batches import batch
 from tests.harness.broker_calls import KeptLogs
@@ -101,7 +101,7 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
 def test_the_feature_tells_which_version_is_finalised_and_old_brokers_offer_less() -> None:
     found: dict[int, tuple[list[tuple[str, int]], int, int]] = {}
     for level in (0, 1, 2):
-        bench = OneTalk(Limits(transaction_version=level)).bench
+        bench = OneTalk(BrokerNodeLimits(transaction_version=level)).bench
         answer = bench.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
         told = [(one.name, one.max_version_level) for one in answer.finalized_features]
         assert [one.name for one in answer.supported_features] == [name for name, _ in told]
@@ -115,7 +115,7 @@ def test_the_feature_tells_which_version_is_finalised_and_old_brokers_offer_less
 
 
 def test_a_broker_of_old_closes_the_connection_of_a_client_that_asks_too_much() -> None:
-    talk = OneTalk(Limits(transaction_version=0))
+    talk = OneTalk(BrokerNodeLimits(transaction_version=0))
     request = talk.bench.produce_request({0: [batch()]})
     assert talk.bench.reply(request, 12).close
     assert not talk.bench.reply(request, 11).close
@@ -147,7 +147,7 @@ def test_a_log_that_says_most_things_more_than_once_is_written_anew() -> None:
     epoch = talk.do("state")["epoch"]
     topic = talk.bench.node.topic(TRANSACTIONS)
     assert topic is not None
-    partition = talk.bench.node.partition(topic, partition_of("t-a"))
+    partition = talk.bench.node.partition(topic, internal_partition_of("t-a"))
     assert not isinstance(partition, int)
     talk.pass_ms(10_000)
     assert partition.log.end_offset - partition.log.start_offset == 1
@@ -182,8 +182,8 @@ def test_of_many_transactions_only_the_aborted_ones_are_kept_in_mind() -> None:
     assert topic is not None
     partition = talk.bench.node.partition(topic, 0)
     assert not isinstance(partition, int)
-    assert len(partition.log.aborted(0, 1 << 40)) == 600
-    assert len(partition.log._ended) <= 800
+    assert len(partition.log.aborted_transactions(0, 1 << 40)) == 600
+    assert len(partition.log._completed_txns) <= 800
     assert partition.log.last_stable_offset == partition.log.end_offset == 2400
 
 
@@ -225,10 +225,10 @@ def test_every_request_needs_its_rights(what: str) -> None:
     for kind in (0, 1):
         assert talk.do("find", kind=kind) == {"error": 0}
     assert talk.do("init") == {"error": 0, "id": 0, "epoch": 0}
-    rules = talk.bench.node.permissions
-    rules.add(Grant("nobody", Operation.READ, Resource.TOPIC))
+    rules = talk.bench.node.authorizer
+    rules.add(AclBinding("nobody", AclOperation.READ, AclResourceType.TOPIC))
     for operation, resource in granted:
-        rules.add(Grant("test", Operation[operation], Resource[resource]))
+        rules.add(AclBinding("test", AclOperation[operation], AclResourceType[resource]))
     steps = {
         "find": {},
         "add": {"epoch": 0},

@@ -5,20 +5,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from penstock.api.errors import BufferExhaustedError
-from penstock.producer.accumulator.buffer_pool import Buffer, BufferPool, Tag, Ticket
+from penstock.producer.accumulator.buffer_pool import Buffer, BufferOwner, BufferPool, MemoryWaiter
 
-TAG = Tag(1, 1, 0)
+TAG = BufferOwner(1, 1, 0)
 
 
 def test_a_buffer_comes_back_and_is_lent_again_under_another_tag() -> None:
     pool = BufferPool(1000, 100)
-    buffer = pool.take(1, 50, TAG)
+    buffer = pool.allocate(1, 50, TAG)
     assert buffer is not None
     assert len(buffer.data) == 100
     assert buffer.belongs_to(TAG, 1)
-    pool.give(buffer)
+    pool.deallocate(buffer)
     assert not buffer.belongs_to(TAG, 1)
-    again = pool.take(1, 100, TAG)
+    again = pool.allocate(1, 100, TAG)
     assert again is buffer
     assert not buffer.belongs_to(TAG, 1)
     assert buffer.belongs_to(TAG, 2)
@@ -26,11 +26,11 @@ def test_a_buffer_comes_back_and_is_lent_again_under_another_tag() -> None:
 
 def test_a_second_return_is_an_error_of_ours() -> None:
     pool = BufferPool(1000, 100)
-    buffer = pool.take(1, 50, TAG)
+    buffer = pool.allocate(1, 50, TAG)
     assert buffer is not None
-    pool.give(buffer)
+    pool.deallocate(buffer)
     with pytest.raises(AssertionError, match="twice"):
-        pool.give(buffer)
+        pool.deallocate(buffer)
 
 
 @pytest.mark.fault("K17")
@@ -38,17 +38,17 @@ def test_a_node_gets_its_budget_and_then_what_the_reserve_has() -> None:
     pool = BufferPool(1000, 100)
     pool.set_budget(1, 300)
     pool.set_budget(2, 500)
-    taken = [pool.take(1, 100, TAG) for _ in range(6)]
+    taken = [pool.allocate(1, 100, TAG) for _ in range(6)]
     assert [buffer is not None for buffer in taken] == [True] * 5 + [False]
     assert pool.starved(1)
     assert not pool.starved(2)
-    assert all(pool.take(2, 100, TAG) for _ in range(5))
-    assert pool.take(2, 100, TAG) is None
+    assert all(pool.allocate(2, 100, TAG) for _ in range(5))
+    assert pool.allocate(2, 100, TAG) is None
     assert pool.lent_bytes == 1000
     assert pool.exhausted_count == 2
     assert taken[0] is not None
-    pool.give(taken[0])
-    assert pool.take(1, 100, TAG) is not None
+    pool.deallocate(taken[0])
+    assert pool.allocate(1, 100, TAG) is not None
     assert not pool.starved(1)
 
 
@@ -57,14 +57,14 @@ def test_a_node_that_holds_nothing_gets_one_buffer_whatever_its_budget() -> None
     pool = BufferPool(1000, 100)
     pool.set_budget(1, 990)
     pool.set_budget(2, 10)
-    assert pool.take(2, 400, TAG) is not None
-    assert pool.take(2, 100, TAG) is None
+    assert pool.allocate(2, 400, TAG) is not None
+    assert pool.allocate(2, 100, TAG) is None
 
 
 def test_more_than_the_whole_pool_is_refused_at_once() -> None:
     pool = BufferPool(1000, 100)
     with pytest.raises(ValueError, match="1001"):
-        pool.take(1, 1001, TAG)
+        pool.allocate(1, 1001, TAG)
     with pytest.raises(ValueError, match="cannot hold"):
         BufferPool(99, 100)
 
@@ -72,15 +72,15 @@ def test_more_than_the_whole_pool_is_refused_at_once() -> None:
 def test_a_large_buffer_makes_free_ones_go_and_is_not_kept() -> None:
     pool = BufferPool(1000, 100)
     pool.set_budget(1, 1000)
-    small = [pool.take(1, 100, TAG) for _ in range(10)]
+    small = [pool.allocate(1, 100, TAG) for _ in range(10)]
     for buffer in small:
         assert buffer is not None
-        pool.give(buffer)
+        pool.deallocate(buffer)
     assert pool.free_bytes == 1000
-    large = pool.take(1, 750, TAG)
+    large = pool.allocate(1, 750, TAG)
     assert large is not None
     assert (pool.lent_bytes, pool.free_bytes) == (750, 200)
-    pool.give(large)
+    pool.deallocate(large)
     assert (pool.lent_bytes, pool.free_bytes) == (0, 200)
 
 
@@ -88,7 +88,7 @@ def test_sizes_above_32_bits_add_up() -> None:
     pool = BufferPool(20_000_000_000, 1 << 20)
     pool.set_budget(1, 20_000_000_000)
     assert pool.reserve_bytes() == 0
-    assert pool.take(1, 1 << 20, TAG) is not None
+    assert pool.allocate(1, 1 << 20, TAG) is not None
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -101,7 +101,7 @@ class PoolMachine(RuleBasedStateMachine):
         for node, budget in self.budgets.items():
             self.pool.set_budget(node, budget)
         self.out: list[Buffer] = []
-        self.tickets: list[Ticket] = []
+        self.tickets: list[MemoryWaiter] = []
         """Granted ones and those that wait, in the order in which they were asked for."""
         self.woken = 0
         self.now = 0.0
@@ -109,7 +109,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(node=st.sampled_from([1, 2, 3]), size=st.integers(1, 400))
     def take(self, node: int, size: int) -> None:
         first = self.pool.lent_to(node) == 0
-        buffer = self.pool.take(node, size, Tag(node, 1, len(self.out)))
+        buffer = self.pool.allocate(node, size, BufferOwner(node, 1, len(self.out)))
         if buffer is None:
             assert not first
             assert self.pool.lent_to(node) + max(size, 100) > self.budgets[node]
@@ -120,13 +120,13 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.out)
     @rule(data=st.data())
     def give(self, data: st.DataObject) -> None:
-        self.pool.give(self.out.pop(data.draw(st.integers(0, len(self.out) - 1))))
+        self.pool.deallocate(self.out.pop(data.draw(st.integers(0, len(self.out) - 1))))
 
     @precondition(lambda self: self.out)
     @rule(data=st.data(), more=st.integers(1, 300))
     def grow_and_shrink(self, data: st.DataObject, more: int) -> None:
         buffer = data.draw(st.sampled_from(self.out))
-        if more <= self.pool.room(buffer.node):
+        if more <= self.pool.available_for(buffer.node):
             self.pool.grow(buffer, more)
         else:
             del buffer.data[max(100, len(buffer.data) - more) :]
@@ -137,7 +137,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(size=st.integers(1, 700), wait_s=st.integers(0, 3))
     def reserve(self, size: int, wait_s: int) -> None:
-        overtakes = self.pool.waiting > 0
+        overtakes = self.pool.queued > 0
         ticket = self.pool.reserve(size, now=self.now, max_wait_s=wait_s, wake=self.wake)
         assert not (overtakes and ticket.granted)
         self.tickets.append(ticket)
@@ -167,7 +167,7 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def tickets_are_served_in_order_and_get_all_there_is(self) -> None:
         waiting = [ticket for ticket in self.tickets if not ticket.granted]
-        assert self.pool.waiting == len(waiting)
+        assert self.pool.queued == len(waiting)
         assert self.pool.reserved_bytes == sum(ticket.gathered for ticket in self.tickets)
         if waiting:
             assert self.pool.reserve_bytes() <= 0

@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from penstock.api.errors import BufferExhaustedError
-from penstock.producer.accumulator.budgets import node_budget, shares
-from penstock.producer.accumulator.buffer_pool import ANY_NODE, BufferPool, Ticket
+from penstock.producer.accumulator.budgets import budgets_by_node, node_budget
+from penstock.producer.accumulator.buffer_pool import ANY_NODE, BufferPool, MemoryWaiter
 
 TOTAL = 1200
 LARGEST = 300
@@ -16,26 +16,26 @@ STOPPED, HEALTHY, OTHER = 1, 2, 3
 def shared_pool() -> BufferPool:
     """Three nodes have 200 bytes each, the reserve is 600."""
     pool = BufferPool(TOTAL, 100)
-    pool.share_out(shares(TOTAL, LARGEST, [STOPPED, HEALTHY, OTHER]))
+    pool.share_out(budgets_by_node(TOTAL, LARGEST, [STOPPED, HEALTHY, OTHER]))
     return pool
 
 
-def ticket(pool: BufferPool, size: int, node: int, max_wait_s: float = 60.0) -> Ticket:
+def ticket(pool: BufferPool, size: int, node: int, max_wait_s: float = 60.0) -> MemoryWaiter:
     return pool.reserve(size, node, now=0.0, max_wait_s=max_wait_s)
 
 
 def test_half_is_shared_out_evenly_and_half_is_common() -> None:
-    assert shares(1200, 300, [1, 2, 3]) == {1: 200, 2: 200, 3: 200}
+    assert budgets_by_node(1200, 300, [1, 2, 3]) == {1: 200, 2: 200, 3: 200}
 
 
 @pytest.mark.parametrize("nodes", [[], [7]])
 def test_one_node_or_none_has_everything_in_common(nodes: list[int]) -> None:
-    assert shares(1200, 300, nodes) == {}
+    assert budgets_by_node(1200, 300, nodes) == {}
 
 
 def test_budgets_leave_room_for_the_largest_record_in_the_reserve() -> None:
-    assert shares(1200, 1000, [1, 2]) == {1: 100, 2: 100}
-    assert shares(1200, 1200, [1, 2]) == {}
+    assert budgets_by_node(1200, 1000, [1, 2]) == {1: 100, 2: 100}
+    assert budgets_by_node(1200, 1200, [1, 2]) == {}
 
 
 def test_a_node_that_gives_nothing_back_takes_its_budget_and_the_reserve_and_no_more() -> None:
@@ -46,7 +46,7 @@ def test_a_node_that_gives_nothing_back_takes_its_budget_and_the_reserve_and_no_
     assert held == pool.reserved_for(STOPPED) == 800
     waiting = ticket(pool, 50, STOPPED)
     assert not waiting.granted
-    assert pool.wanting == {STOPPED}
+    assert pool.waiting_nodes == {STOPPED}
     assert pool.try_reserve(200, HEALTHY)
     assert ticket(pool, 200, OTHER).granted
     assert not pool.try_reserve(1, HEALTHY)
@@ -87,7 +87,7 @@ def test_the_reserve_goes_to_the_first_who_waits_whichever_its_node() -> None:
 def test_what_a_node_held_when_budgets_moved_is_given_back_to_it_and_the_total_holds() -> None:
     pool = shared_pool()
     assert pool.try_reserve(800, STOPPED)
-    pool.share_out(shares(TOTAL, LARGEST, [HEALTHY, OTHER]))
+    pool.share_out(budgets_by_node(TOTAL, LARGEST, [HEALTHY, OTHER]))
     assert pool.reserve_bytes() == -200
     waiting = [ticket(pool, 300, node) for node in (HEALTHY, OTHER)]
     assert [one.gathered for one in waiting] == [300, 100]
@@ -103,21 +103,21 @@ class RecordMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = shared_pool()
-        self.tickets: list[Ticket] = []
+        self.tickets: list[MemoryWaiter] = []
         self.now = 0.0
         self.overdrawn = 0
 
-    def _waiting(self) -> list[Ticket]:
+    def _waiting(self) -> list[MemoryWaiter]:
         return [one for one in self.tickets if not one.granted]
 
     @rule(nodes=st.sets(st.integers(1, 4)))
     def leaders_move(self, nodes: set[int]) -> None:
-        self.pool.share_out(shares(TOTAL, LARGEST, nodes))
+        self.pool.share_out(budgets_by_node(TOTAL, LARGEST, nodes))
         self.overdrawn = max(0, -self.pool.reserve_bytes())
 
     @rule(node=st.integers(ANY_NODE, 4), size=st.integers(1, LARGEST), wait_s=st.integers(0, 3))
     def reserve(self, node: int, size: int, wait_s: int) -> None:
-        waiting, spare, reserve = self._waiting(), self.pool.spare(node), self.pool.reserve_bytes()
+        waiting, spare, reserve = self._waiting(), self.pool.reservable_for(node), self.pool.reserve_bytes()
         asked = self.pool.reserve(size, node, now=self.now, max_wait_s=wait_s)
         self.tickets.append(asked)
         assert asked.granted == (size <= spare)
@@ -128,7 +128,7 @@ class RecordMachine(RuleBasedStateMachine):
 
     @rule(node=st.integers(ANY_NODE, 4), size=st.integers(1, LARGEST))
     def try_reserve(self, node: int, size: int) -> None:
-        fits = size <= self.pool.spare(node)
+        fits = size <= self.pool.reservable_for(node)
         assert self.pool.try_reserve(size, node) == fits
         if fits:
             self.pool.release(size, node)
@@ -168,10 +168,10 @@ class RecordMachine(RuleBasedStateMachine):
     @invariant()
     def who_waits_has_taken_what_there_is_in_order(self) -> None:
         waiting = self._waiting()
-        assert self.pool.waiting == len(waiting)
-        assert self.pool.wanting == {one.node for one in waiting}
+        assert self.pool.queued == len(waiting)
+        assert self.pool.waiting_nodes == {one.node for one in waiting}
         for one in waiting:
-            assert self.pool.spare(one.node) == 0
+            assert self.pool.reservable_for(one.node) == 0
 
     def teardown(self) -> None:
         """Whoever has memory gives it back: then all that wait are served, each once."""
@@ -181,7 +181,7 @@ class RecordMachine(RuleBasedStateMachine):
             self.tickets = self._waiting()
             for one in granted:
                 self.pool.release(one.size, one.node)
-        assert (self.pool.waiting, self.pool.reserved_bytes) == (0, 0)
+        assert (self.pool.queued, self.pool.reserved_bytes) == (0, 0)
 
 
 TestRecords = RecordMachine.TestCase

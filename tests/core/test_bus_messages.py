@@ -10,28 +10,28 @@ from hypothesis import strategies as st
 from penstock.wire.errors import FrameError
 from penstock.wire.messages import (
     VERSION,
+    BatchBounds,
+    BatchesDone,
+    BatchRefused,
     Credit,
-    Cut,
-    Done,
-    DoneItem,
+    DoneBatch,
     Envelope,
-    Gap,
     Grant,
-    Halt,
-    Hello,
-    Hint,
-    Load,
+    NewLeaderHint,
     NodeLoad,
     Pace,
+    PartitionHalted,
     PartitionLoad,
+    ProbeRefused,
     RecordError,
-    Refused,
     Revoked,
-    Row,
+    ShardHello,
+    ShardLoad,
     ShardMessage,
     SliceRef,
     Slices,
-    Unreadable,
+    SliceUnreadable,
+    StampRow,
     decode,
     encode,
 )
@@ -50,18 +50,18 @@ ANY = st.recursive(
 )
 PARTITION = st.integers(0, 2)
 GENERATION = st.integers(0, 2)
-CUTS = st.lists(st.builds(Cut, SMALL, SMALL, st.integers(-1, 2)), max_size=4)
+CUTS = st.lists(st.builds(BatchBounds, SMALL, SMALL, st.integers(-1, 2)), max_size=4)
 MESSAGES = st.one_of(
     st.builds(Credit, SMALL, NUMBERS),
     st.builds(
-        Done,
+        BatchesDone,
         st.lists(
-            st.builds(DoneItem, PARTITION, GENERATION, SMALL, SMALL, NUMBERS, NUMBERS, NUMBERS, NUMBERS, SMALL, SMALL),
+            st.builds(DoneBatch, PARTITION, GENERATION, SMALL, SMALL, NUMBERS, NUMBERS, NUMBERS, NUMBERS, SMALL, SMALL),
             max_size=3,
         ),
     ),
     st.builds(
-        Refused,
+        BatchRefused,
         PARTITION,
         GENERATION,
         SMALL,
@@ -71,11 +71,11 @@ MESSAGES = st.one_of(
         st.lists(st.builds(RecordError, SMALL, st.text(max_size=2)), max_size=3),
         st.booleans(),
     ),
-    st.builds(Hint, PARTITION, GENERATION, SMALL, SMALL),
+    st.builds(NewLeaderHint, PARTITION, GENERATION, SMALL, SMALL),
     st.builds(Revoked, PARTITION, GENERATION, CUTS),
-    st.builds(Gap, PARTITION, GENERATION, SMALL, st.text(max_size=3)),
-    st.builds(Halt, PARTITION, GENERATION, st.integers(-2, 130), st.text(max_size=3)),
-    st.builds(Unreadable, PARTITION, GENERATION, NUMBERS, NUMBERS, SMALL, SMALL, st.text(max_size=3)),
+    st.builds(ProbeRefused, PARTITION, GENERATION, SMALL, st.text(max_size=3)),
+    st.builds(PartitionHalted, PARTITION, GENERATION, st.integers(-2, 130), st.text(max_size=3)),
+    st.builds(SliceUnreadable, PARTITION, GENERATION, NUMBERS, NUMBERS, SMALL, SMALL, st.text(max_size=3)),
 )
 ENVELOPE = Envelope(1, 2, 3, 4)
 
@@ -83,14 +83,30 @@ ENVELOPE = Envelope(1, 2, 3, 4)
 @pytest.mark.parametrize(
     "message",
     [
-        Hello(1, 2, "journal", "digest"),
+        ShardHello(1, 2, "journal", "digest"),
         Credit(1, 1 << 40),
-        Done([DoneItem(1, 2, 3, 4, 5, 6, -1, 8, 9, 10)]),
-        Refused(1, 2, 3, 4, 87, "why", [RecordError(3, "no key")], ambiguous=True),
-        Revoked(1, 2, [Cut(3, 4, 5)]),
-        Load([NodeLoad(1, "ready", 0, 0, 0, 0, "", 0)], [PartitionLoad(1, 0, False, "running", 0, "")], {"a": 1}),
+        BatchesDone([DoneBatch(1, 2, 3, 4, 5, 6, -1, 8, 9, 10)]),
+        BatchRefused(1, 2, 3, 4, 87, "why", [RecordError(3, "no key")], ambiguous=True),
+        Revoked(1, 2, [BatchBounds(3, 4, 5)]),
+        ShardLoad([NodeLoad(1, "ready", 0, 0, 0, 0, "", 0)], [PartitionLoad(1, 0, False, "running", 0, "")], {"a": 1}),
         Slices([SliceRef(1, 2, 3, 4, 5, 6, 7, 8, 9)]),
-        Grant(1, "t", None, 0, 1, 1, 1, [Row(1, 0, 0, 0)], 0, [Cut(0, 1, 0)], "first", None, -1, 5, [IdRow(0, 7)]),
+        Grant(
+            1,
+            "t",
+            None,
+            0,
+            1,
+            1,
+            1,
+            [StampRow(1, 0, 0, 0)],
+            0,
+            [BatchBounds(0, 1, 0)],
+            "first",
+            None,
+            -1,
+            5,
+            [IdRow(0, 7)],
+        ),
         Pace(1, 2, "open", None, -1),
     ],
 )
@@ -136,14 +152,14 @@ def test_whatever_shards_report_the_table_stands_and_never_has_two_holders(
     for seat, message in reports:
         desk.say(seat, message)
         desk.settle()
-        dead = {seat for seat, _ in desk.leases.kill}
+        dead = {seat for seat, _ in desk.leases.shards_to_kill}
         for seat_killed in dead:
             desk.dead(seat_killed)
-        desk.leases.kill.clear()
+        desk.leases.shards_to_kill.clear()
         for seat_killed in dead:
             desk.shard(seat_killed)
         desk.settle()
         for state in desk.ledger.by_number.values():
-            state.check()
+            state.assert_consistent()
     ended = sum(one.slice.count for one in desk.ended)
     assert desk.leases.pushed_records == ended + desk.leases.pending_records

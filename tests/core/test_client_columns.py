@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.api.errors import OutcomeUnknownError, RefusedError, RefusedRange, WaitTimeoutError
-from penstock.api.futures import Answer, FrameFuture, Outcome, RecordFuture
+from penstock.api.futures import Answer, FrameFuture, FrameOutcome, RecordFuture
 from penstock.api.metadata import OffsetRun
 from penstock.client.core.columns import (
     FRAME_OVERHEAD_BYTES,
@@ -16,8 +16,8 @@ from penstock.client.core.columns import (
     check_topic,
     flat_bytes,
     flatten,
-    head,
     new_packer,
+    pack_head,
     pack_many,
 )
 from penstock.producer.kernel import frames
@@ -42,9 +42,9 @@ def test_the_kernel_reads_what_was_appended(records: list[tuple[object, ...]], s
         columns.append_full(key, value, partition, flat, stamp)  # type: ignore[arg-type]
         size += RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + flat_bytes(flat)  # type: ignore[arg-type]
     rest = columns.pack(new_packer(), "orders")
-    body = (head(rest, seq, level) + rest)[4:]
+    body = (pack_head(rest, seq, level) + rest)[4:]
     assert len(body) <= size
-    assert int.from_bytes(head(rest, seq, level)[:4], "big") == len(body) == len(rest) + HEAD_BYTES
+    assert int.from_bytes(pack_head(rest, seq, level)[:4], "big") == len(body) == len(rest) + HEAD_BYTES
     assert frames.read_head(body, 0, len(body))[:3] == (seq, level, "orders")
     scattered = scatter_frame(frames, body)
     rows = [row for part in scattered.slices for row in read_rows(bytes(part.data), own=bool(part.flags))]
@@ -61,7 +61,7 @@ def test_columns_cut_into_frames_are_whole_and_none_is_too_large(sizes: list[int
     assert sum(count for count, _ in parts) == len(values)
     seen: list[tuple[bytes | None, int | None]] = []
     for count, rest in parts:
-        body = (head(rest, 1, 2) + rest)[4:]
+        body = (pack_head(rest, 1, 2) + rest)[4:]
         assert len(body) <= 4000
         (part,) = scatter_frame(frames, body).slices
         assert (part.index, part.count) == (5, count)
@@ -93,8 +93,8 @@ def test_what_is_no_topic_is_said_before_it_is_sent(topic: str) -> None:
 GATE = threading.Condition(threading.Lock())
 
 
-def outcome(count: int, answer: Answer | None, error: Exception | None = None) -> Outcome:
-    made = Outcome("orders", GATE)
+def outcome(count: int, answer: Answer | None, error: Exception | None = None) -> FrameOutcome:
+    made = FrameOutcome("orders", GATE)
     made.count = count
     _ = made.settle(answer, error)  # type: ignore[arg-type]
     return made
@@ -102,31 +102,33 @@ def outcome(count: int, answer: Answer | None, error: Exception | None = None) -
 
 def test_offsets_follow_from_walking_each_partitions_runs() -> None:
     runs = [OffsetRun(1, 10, 2, -1), OffsetRun(0, 5, 1, -1), OffsetRun(1, 90, 1, 77), OffsetRun(0, -1, 1, -1)]
-    one = outcome(5, Answer("delivered", runs, [1, 0, 1, 1, 0], (), weak=False))
+    one = outcome(5, Answer("delivered", runs, [1, 0, 1, 1, 0], (), single_replica=False))
     places = [RecordFuture(one, i).result() for i in range(5)]
     assert [place[1:4] for place in places] == [(1, 10, -1), (0, 5, -1), (1, 11, -1), (1, 90, 77), (0, -1, -1)]
 
 
 def test_without_the_records_partitions_only_a_single_partition_tells_offsets() -> None:
-    one = outcome(2, Answer("delivered", [OffsetRun(3, 10, 2, -1)], None, (), weak=False))
+    one = outcome(2, Answer("delivered", [OffsetRun(3, 10, 2, -1)], None, (), single_replica=False))
     assert RecordFuture(one, 1).result()[1:3] == (3, 11)
-    two = outcome(2, Answer("delivered", [OffsetRun(3, 10, 1, -1), OffsetRun(4, 1, 1, -1)], None, (), weak=False))
+    two = outcome(
+        2, Answer("delivered", [OffsetRun(3, 10, 1, -1), OffsetRun(4, 1, 1, -1)], None, (), single_replica=False)
+    )
     assert RecordFuture(two, 1).result()[1:3] == (-1, -1)
-    spooled = outcome(2, Answer("spooled", [], None, (), weak=False))
+    spooled = outcome(2, Answer("spooled", [], None, (), single_replica=False))
     assert RecordFuture(spooled, 1).result()[1:5] == (-1, -1, -1, "spooled")
 
 
 def test_refused_records_take_no_offset_from_those_after_them() -> None:
     refused = [RefusedRange(0, 2, "parked", "too old")]
-    one = outcome(4, Answer("delivered", [OffsetRun(0, 7, 2, -1)], [0, 0, 0, 0], refused, weak=False))
+    one = outcome(4, Answer("delivered", [OffsetRun(0, 7, 2, -1)], [0, 0, 0, 0], refused, single_replica=False))
     assert [RecordFuture(one, i).result().offset for i in (2, 3)] == [7, 8]
     with pytest.raises(RefusedError, match="parked: too old"):
         _ = RecordFuture(one, 1).result()
 
 
 def test_refusals_of_several_frames_are_named_by_the_record() -> None:
-    fine = outcome(3, Answer("delivered", [], None, (), weak=False))
-    parked = outcome(2, Answer("delivered", [], None, [RefusedRange(1, 1, "parked", "no")], weak=False))
+    fine = outcome(3, Answer("delivered", [], None, (), single_replica=False))
+    parked = outcome(2, Answer("delivered", [], None, [RefusedRange(1, 1, "parked", "no")], single_replica=False))
     gone = outcome(4, None, RefusedError("no_space", "the disk is full", retry_ms=9))
     with pytest.raises(RefusedError) as caught:
         _ = FrameFuture([fine, parked, gone]).result()
@@ -137,7 +139,7 @@ def test_refusals_of_several_frames_are_named_by_the_record() -> None:
 
 
 def test_a_callback_added_late_is_called_at_once_and_an_early_one_when_all_is_known() -> None:
-    early, late = Outcome("orders", GATE), outcome(1, Answer("accepted", [], None, (), weak=False))
+    early, late = FrameOutcome("orders", GATE), outcome(1, Answer("accepted", [], None, (), single_replica=False))
     early.count = 1
     called: list[str] = []
     both = FrameFuture([late, early])
@@ -146,7 +148,7 @@ def test_a_callback_added_late_is_called_at_once_and_an_early_one_when_all_is_kn
     assert called == ["late"]
     with pytest.raises(WaitTimeoutError):
         _ = both.result(0)
-    for watcher in early.settle(Answer("accepted", [], None, (), weak=False), None):
+    for watcher in early.settle(Answer("accepted", [], None, (), single_replica=False), None):
         watcher()
     assert called == ["late", "both"]
     assert both.result(0).count == 2

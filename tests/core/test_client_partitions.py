@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 from penstock.api.metadata import PartitionMetadata
-from penstock.api.partitioning import chosen
+from penstock.api.partitioning import choose_partition
 from penstock.client.core.partitions import PartitionCache
-from penstock.client.partitions import Choice, Learn
+from penstock.client.partitions import OnPartitions, PartitionSelector
 
 TWO = (PartitionMetadata(0, 1, [1], [1]), PartitionMetadata(1, 2, [2], [2]))
 
@@ -18,7 +18,7 @@ def answering(answer: object) -> int | None:
         assert (topic, key, value, partitions) == ("t", b"k", b"v", TWO)
         return answer  # type: ignore[return-value]
 
-    return chosen(partitioner, "t", b"k", b"v", TWO)
+    return choose_partition(partitioner, "t", b"k", b"v", TWO)
 
 
 def test_a_partitioner_may_choose_any_partition_or_none() -> None:
@@ -65,13 +65,13 @@ class Telling:
 
     def __init__(self) -> None:
         self.waited: list[str] = []
-        self.asked: list[tuple[str, Learn]] = []
+        self.asked: list[tuple[str, OnPartitions]] = []
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
         self.waited.append(topic)
         return [TWO[0]]
 
-    def ask_partitions(self, topic: str, learn: Learn) -> None:
+    def ask_partitions(self, topic: str, learn: OnPartitions) -> None:
         self.asked.append((topic, learn))
 
 
@@ -82,14 +82,14 @@ def the_last(
 
 
 def test_partitions_are_waited_for_once_and_a_topic_that_grows_is_noticed_without_waiting() -> None:
-    source, choice = Telling(), Choice(the_last, max_age_s=0.0)
-    assert choice.one(source, "t", None, b"v") == 0
+    source, choice = Telling(), PartitionSelector(the_last, max_age_s=0.0)
+    assert choice.select(source, "t", None, b"v") == 0
     assert (source.waited, source.asked) == (["t"], [])
-    assert choice.one(source, "t", None, b"v") == 0
+    assert choice.select(source, "t", None, b"v") == 0
     ((topic, learn),) = source.asked
     assert topic == "t"
     learn(TWO)
-    assert choice.one(source, "t", None, b"v") == 1
+    assert choice.select(source, "t", None, b"v") == 1
     assert source.waited == ["t"]
 
 
@@ -102,10 +102,10 @@ def test_of_columns_only_those_without_a_partition_are_asked_about_and_keys_are_
         seen.append((key, value))
         return None if key is None else 0
 
-    source, choice = Telling(), Choice(partitioner)
+    source, choice = Telling(), PartitionSelector(partitioner)
     columns = ([None, 7, None], [bytearray(b"k"), b"k", None], [b"a", b"b", memoryview(b"c")], None, None)
-    assert choice.many(source, "t", columns, 3) == [0, 7, None]
+    assert choice.select_many(source, "t", columns, 3) == [0, 7, None]
     assert seen == [(b"k", b"a"), (None, b"c")]
-    assert choice.many(source, "t", (5, None, [b"a"], None, None), 1) == 5
+    assert choice.select_many(source, "t", (5, None, [b"a"], None, None), 1) == 5
     with pytest.raises(TypeError, match="bytes or None, not str"):
-        _ = choice.many(source, "t", (None, None, ["text"], None, None), 1)
+        _ = choice.select_many(source, "t", (None, None, ["text"], None, None), 1)

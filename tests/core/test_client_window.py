@@ -3,7 +3,7 @@
 import threading
 
 import msgpack
-from penstock.client.core.window import Ask, Window, WindowLimits
+from penstock.client.core.window import PartitionsRequest, Window, WindowLimits
 from penstock.wire import frames
 from penstock.wire.frames import Type
 
@@ -27,7 +27,7 @@ def test_questions_and_flushes_leave_no_gap_between_the_frames() -> None:
     window.welcome(frames.Welcome(1, 41, {}, "daemon"))
     found: list[tuple[int, int]] = []
     for _ in range(3):
-        window.ask(Ask("t", lambda _partitions, _error: None))
+        window.request_partitions(PartitionsRequest("t", lambda _partitions, _error: None))
         _ = window.add("t", 2, None, None, b"v", None, None, 100, 0.0)
         _ = window.flush()
         found += written(window)

@@ -177,7 +177,7 @@ def test_a_forgotten_topic_is_gone() -> None:
 
 def test_a_newer_hint_moves_the_leader() -> None:
     cluster, _ = merged(answer(topic([part(0, 1, 4)])))
-    cluster, change = cluster.hint("t", 0, 2, 5)
+    cluster, change = cluster.apply_leader_hint("t", 0, 2, 5)
     assert leader(cluster) == (2, 5)
     assert change == ClusterChange(leaders=(("t", 0),))
 
@@ -189,16 +189,16 @@ def test_a_newer_hint_moves_the_leader() -> None:
 )
 def test_other_hints_change_nothing(index: int, node: int, epoch: int) -> None:
     before, _ = merged(answer(topic([part(0, 1, 4)])))
-    after, change = before.hint("t", index, node, epoch)
+    after, change = before.apply_leader_hint("t", index, node, epoch)
     assert after is before
     assert not change
-    assert before.hint("unknown", 0, 2, 9) == (before, change)
+    assert before.apply_leader_hint("unknown", 0, 2, 9) == (before, change)
 
 
 def test_a_hint_may_bring_the_address_of_its_node() -> None:
     cluster, _ = merged(answer(topic([part(0, 1, 4)])))
     fourth = BrokerAddress(4, "broker-4", 9092, "")
-    cluster, change = cluster.hint("t", 0, 4, 5, fourth)
+    cluster, change = cluster.apply_leader_hint("t", 0, 4, 5, fourth)
     assert cluster.leader("t", 0) == fourth
     assert change.nodes_added == (4,)
 
@@ -211,7 +211,7 @@ def test_a_leader_older_than_what_was_recorded_is_none() -> None:
     cluster, _ = cluster.merge(answer(topic([part(0, 1, 6), part(1, 1, 6)])))
     assert leader(cluster) == (-1, 7)
     assert leader(cluster, 1) == (1, 6)
-    cluster, change = cluster.hint("t", 0, 2, 7)
+    cluster, change = cluster.apply_leader_hint("t", 0, 2, 7)
     assert not change
     cluster, _ = cluster.merge(answer(topic([part(0, 2, 7)])))
     assert leader(cluster) == (2, 7)
@@ -252,7 +252,7 @@ def test_epochs_never_go_back_within_a_topic_id_and_no_id_ever_returns(
         if isinstance(event, MetadataAnswer):
             cluster, change = cluster.merge(event)
         else:
-            cluster, change = cluster.hint("t", *event)
+            cluster, change = cluster.apply_leader_hint("t", *event)
         after = cluster.topic("t")
         if after is None:
             continue

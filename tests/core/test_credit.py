@@ -2,11 +2,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.sessions.flow_control import Credit
+from penstock.daemon.sessions.flow_control import SessionCredit
 
 
 def test_the_limit_stops_and_three_quarters_start_again() -> None:
-    credit = Credit(100, 1_000)
+    credit = SessionCredit(100, 1_000)
     credit.take(99, 1)
     assert not credit.exhausted
     credit.take(1, 1)
@@ -18,14 +18,14 @@ def test_the_limit_stops_and_three_quarters_start_again() -> None:
 
 
 def test_records_count_as_much_as_bytes() -> None:
-    credit = Credit(1_000_000, 4)
+    credit = SessionCredit(1_000_000, 4)
     credit.take(1, 4)
     assert credit.exhausted
     assert credit.give(1, 1)
 
 
 def test_one_frame_may_lie_over_the_limit() -> None:
-    credit = Credit(100, 1_000)
+    credit = SessionCredit(100, 1_000)
     credit.take(5_000, 1)
     assert credit.exhausted
     assert credit.give(5_000, 1)
@@ -35,7 +35,7 @@ def test_one_frame_may_lie_over_the_limit() -> None:
 def test_it_is_exhausted_exactly_between_reaching_the_limit_and_falling_to_three_quarters(
     frames: list[tuple[int, int]], chance: object
 ) -> None:
-    credit = Credit(100, 10)
+    credit = SessionCredit(100, 10)
     held: list[tuple[int, int]] = []
     stopped = False
     for nbytes, records in frames:

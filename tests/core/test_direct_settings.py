@@ -170,20 +170,20 @@ def test_a_first_reconnect_wait_alone_is_the_longest_one_too() -> None:
 
 
 def test_a_first_wait_beyond_the_longest_is_cautioned() -> None:
-    (retry,) = made(retry_backoff_ms=2_000).cautions()
+    (retry,) = made(retry_backoff_ms=2_000).warnings()
     assert retry == "retry.backoff.ms = 2000 exceeds retry.backoff.max.ms = 1000: it is 1000 ms every time"
-    (setup,) = made(socket_connection_setup_timeout_ms=40_000).cautions()
+    (setup,) = made(socket_connection_setup_timeout_ms=40_000).warnings()
     assert setup.startswith("socket.connection.setup.timeout.ms = 40000 exceeds")
-    assert made().cautions() == ()
+    assert made().warnings() == ()
 
 
 def test_the_default_delivery_time_out_makes_room_with_a_caution() -> None:
     settings = made(request_timeout_ms=130_000)
     assert settings.delivery_timeout_ms == 130_005
-    (caution,) = settings.cautions()
+    (caution,) = settings.warnings()
     assert caution.startswith("delivery.timeout.ms is raised from its default to 130005")
     explicit = made(request_timeout_ms=130_000, delivery_timeout_ms=130_005)
-    assert (explicit.delivery_timeout_ms, explicit.cautions()) == (130_005, ())
+    assert (explicit.delivery_timeout_ms, explicit.warnings()) == (130_005, ())
 
 
 def test_producers_without_a_name_are_numbered() -> None:

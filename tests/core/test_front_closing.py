@@ -2,7 +2,7 @@
 
 import pytest
 from penstock.api.errors import ClosedError, ExpiredMayBeWrittenError, FatalError, MetadataTimeoutError
-from penstock.producer.delivery.outcomes import Delivered, Failure, Kind
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailure, DeliveryFailureKind
 
 from tests.fakes.front_world import TOPIC, FrontWorld
 
@@ -15,7 +15,7 @@ def test_a_keyless_record_that_meets_the_close_is_refused_where_nodes_have_budge
 
     world = FrontWorld(4, nodes=2, partitioner=closes)
     rounds = 0
-    evade = world.front._evade
+    evade = world.front._leave_full_node
 
     def counted(*given: object) -> bool:
         nonlocal rounds
@@ -23,7 +23,7 @@ def test_a_keyless_record_that_meets_the_close_is_refused_where_nodes_have_budge
         assert rounds < 10, "it goes round for ever under the lock"
         return evade(*given)
 
-    world.front._evade = counted
+    world.front._leave_full_node = counted
     with pytest.raises(ClosedError):
         world.send(TOPIC, b"v")
 
@@ -50,7 +50,7 @@ def test_what_was_sealed_when_the_thread_ended_by_a_fault_may_be_written_and_the
     sealed = world.send(TOPIC, b"v")
     world.take()
     held = world.send(TOPIC, b"v")
-    world.end(Failure(Kind.FATAL, -1, "SENDER_FAILED", "a fault"))
+    world.end(DeliveryFailure(DeliveryFailureKind.FATAL, -1, "SENDER_FAILED", "a fault"))
     assert isinstance(sealed.exception(), ExpiredMayBeWrittenError)
     assert isinstance(held.exception(), FatalError)
 

@@ -14,8 +14,8 @@ class Rounds(FrontWorld):
 
     def go_round(self) -> int:
         """Returns how many chunks were sealed."""
-        sealed = self.front.take_due(self.now, all_chunks=False)
-        self.due = self.front.next_due(self.now)
+        sealed = self.front.drain(self.now, all_chunks=False)
+        self.due = self.front.next_deadline(self.now)
         return len(sealed)
 
     def sends(self) -> bool:

@@ -1,8 +1,8 @@
 """Topics of the router that nobody sends to: when they are in use all the same, and what becomes of their route."""
 
-from penstock.config.model import Kafka
+from penstock.config.model import KafkaSettings
 from penstock.daemon.metadata.cluster_follower import ClusterFollower
-from penstock.daemon.metadata.topics import KnownTopics
+from penstock.daemon.metadata.topics import TopicMetadata
 from penstock.producer.metadata.cluster import ClusterChange
 from penstock.wire.messages import Grant
 
@@ -32,9 +32,9 @@ def test_a_dropped_topic_keeps_its_route_and_is_asked_for_again_with_the_next_fr
     session = w.connect("app")
     assert w.offer(session, send(1))
     with MetadataClient("127.0.0.1:1") as client:
-        kafka = Kafka.model_validate({"bootstrap.servers": "127.0.0.1:1"})
+        kafka = KafkaSettings.model_validate({"bootstrap.servers": "127.0.0.1:1"})
         follower = ClusterFollower(
-            client.metadata, KnownTopics(client.metadata), w.routing, desk.leases, changes, kafka=kafka
+            client.metadata, TopicMetadata(client.metadata), w.routing, desk.leases, changes, kafka=kafka
         )
         changes.append(ClusterChange(topics_dropped=("t", "never sent to")))
         assert follower.apply(w.now)

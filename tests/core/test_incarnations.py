@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.daemon.ledger.client_sequences import Sessions
+from penstock.daemon.ledger.client_sequences import ClientStates
 from penstock.daemon.ledger.entries import (
     AckedEntry,
     CheckpointEntry,
@@ -21,7 +21,7 @@ from penstock.daemon.ledger.partition_state import Ledger
 from penstock.daemon.ledger.replay import Replay
 from penstock.wire import slices
 from penstock.wire.frames import Code, Refused
-from penstock.wire.messages import FIRST, Anchor, Cut, Row
+from penstock.wire.messages import FIRST, Anchor, BatchBounds, StampRow
 from penstock.wire.record_ids import ADDED_BYTES_MAX, HEADER, IdRow, RecordId
 
 from tests.fakes.segments import NOW_MS
@@ -40,7 +40,11 @@ def frame(first: int, count: int, incarnation: int, *, wall_ms: int = 900, era: 
 
 
 def begun(incarnation: int = OLD) -> list[Any]:
-    return [IncarnationEntry(incarnation), PartitionEntry(0, "t", b"", 0), StampRowEntry(0, Row(9, 0, 0, 0), "new")]
+    return [
+        IncarnationEntry(incarnation),
+        PartitionEntry(0, "t", b"", 0),
+        StampRowEntry(0, StampRow(9, 0, 0, 0), "new"),
+    ]
 
 
 def fold(*entries: Any) -> Ledger:
@@ -98,9 +102,9 @@ def test_a_frame_under_another_incarnation_than_the_one_in_force_is_a_fault() ->
 
 
 def replayed(*segments: list[Any], continuous: bool = True) -> Replay:
-    replay = Replay(Sessions(), now_ms=1_000, wall_ms=1_000)
+    replay = Replay(ClientStates(), now_ms=1_000, wall_ms=1_000)
     for number, entries in enumerate(segments):
-        replay.segment(continuous=continuous and number > 0)
+        replay.begin_segment(continuous=continuous and number > 0)
         for place, entry in enumerate(entries):
             replay.add(lsn(number + 1, 64 * (place + 1)), entry, 20)
     return replay
@@ -117,13 +121,13 @@ def test_recovery_knows_the_incarnation_of_every_pending_record() -> None:
         ledger = replay.ledger
         assert ledger.by_number[0].id_rows == [IdRow(0, OLD), IdRow(5, NEW)]
         assert (ledger.incarnation, ledger.accept_ms, ledger.era) == (NEW, 950, 1)
-        assert replay.mended == 0
+        assert replay.repaired == 0
 
 
 def test_where_the_entry_is_lost_its_frames_tell_the_incarnation() -> None:
     replay = replayed([*begun(), frame(0, 5, OLD)], [frame(5, 2, NEW)])
     assert replay.ledger.by_number[0].id_rows == [IdRow(0, OLD), IdRow(5, NEW)]
-    assert (replay.ledger.incarnation, replay.mended) == (NEW, 1)
+    assert (replay.ledger.incarnation, replay.repaired) == (NEW, 1)
 
 
 def test_frames_written_again_behind_a_newer_incarnation_keep_their_own() -> None:
@@ -131,11 +135,11 @@ def test_frames_written_again_behind_a_newer_incarnation_keep_their_own() -> Non
     again = [checkpoint_of(*log), frame(0, 5, OLD), IncarnationEntry(NEW), frame(5, 1, NEW), frame(0, 5, OLD)]
     replay = replayed(log, again)
     assert replay.ledger.by_number[0].id_rows == [IdRow(0, OLD), IdRow(5, NEW)]
-    assert (replay.ledger.incarnation, replay.mended, replay.differences) == (NEW, 0, 0)
+    assert (replay.ledger.incarnation, replay.repaired, replay.checkpoint_mismatches) == (NEW, 0, 0)
 
 
 def test_a_spool_older_than_incarnations_gets_one_for_the_ordinals_that_follow() -> None:
-    old = [PartitionEntry(0, "t", b"", 0), StampRowEntry(0, Row(9, 0, 0, 0), "new"), frame(0, 5, 0)]
+    old = [PartitionEntry(0, "t", b"", 0), StampRowEntry(0, StampRow(9, 0, 0, 0), "new"), frame(0, 5, 0)]
     ledger = replayed(old).ledger
     assert (ledger.incarnation, ledger.by_number[0].id_rows) == (0, [])
     ledger.apply(IncarnationEntry(NEW))
@@ -223,7 +227,7 @@ def test_a_smaller_limit_that_brokers_tell_leaves_room_too() -> None:
     w = audited_world()
     session = w.connect("app")
     for topic, room in (("t", 5_000 - ADDED_BYTES_MAX), ("plain", 5_000)):
-        route = w.routing.learn(facts(topic)._replace(message_bytes_max=5_000))
+        route = w.routing.update_topic(facts(topic)._replace(message_bytes_max=5_000))
         assert route.record_bytes_max == room
     assert session.hold is None
 
@@ -276,7 +280,7 @@ def test_a_cut_sent_again_by_another_shard_has_the_same_bytes(compress: Any) -> 
     (one,) = bench.send()
     ((_, first, count, data),) = one.copies
     other = ShardBench(codec=compress, source=bench.source)
-    other.grant(id_rows=rows, cuts=[Cut(first, count, 0)])
+    other.grant(id_rows=rows, cuts=[BatchBounds(first, count, 0)])
     other.hand(*refs)
     (again,) = other.send()
     assert again.copies == one.copies

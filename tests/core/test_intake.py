@@ -4,7 +4,7 @@ import crc32c
 import pytest
 from penstock.daemon.ledger.entries import FrameEntry, PartitionEntry
 from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
-from penstock.daemon.sessions.session import SessionState, Wait
+from penstock.daemon.sessions.session import HoldReason, RouterSessionState
 from penstock.wire import slices
 from penstock.wire.frames import Ack, Code, Done, Level, Refused, Run, Welcome
 
@@ -26,7 +26,7 @@ def refusal(w: World, session: object) -> Refused:
 def test_a_session_opens_with_hello_and_is_told_the_limits() -> None:
     w = world()
     session = w.connect("app")
-    assert session.state is SessionState.OPEN
+    assert session.state is RouterSessionState.OPEN
     assert w.told(session) == [Welcome(1, -1, {"frame_bytes_max": 1 << 20}, "penstock")]
 
 
@@ -34,7 +34,7 @@ def test_nothing_but_hello_may_come_first() -> None:
     w = world()
     session = w.connect(greet=False)
     assert not w.offer(session, send(1))
-    assert session.state is SessionState.CLOSED
+    assert session.state is RouterSessionState.CLOSED
     told = refusal(w, session)
     assert (told.seq, told.code, told.text) == (None, Code.PROTOCOL, "HELLO comes first")
 
@@ -109,7 +109,7 @@ def test_a_delivered_frame_is_answered_when_its_last_slice_ended() -> None:
     assert w.told(session) == []
     assert w.deliver(low, 9)
     assert w.told(session) == [Ack(5, Level.DELIVERED, [Run(0, 9, 1, -1), Run(1, 70, 2, -1)], [1, 0, 1])]
-    assert (w.counts.taken, w.counts.delivered) == (3, 3)
+    assert (w.counts.accepted, w.counts.delivered) == (3, 3)
 
 
 def test_a_resend_of_a_pending_frame_is_not_taken_twice_and_answered_on_the_new_connection() -> None:
@@ -117,7 +117,7 @@ def test_a_resend_of_a_pending_frame_is_not_taken_twice_and_answered_on_the_new_
     first = w.connect("app")
     assert w.offer(first, send(1))
     second = w.connect("app")
-    assert first.state is SessionState.CLOSED
+    assert first.state is RouterSessionState.CLOSED
     welcome = w.told(second)[0]
     assert isinstance(welcome, Welcome)
     assert welcome.high == 1
@@ -125,7 +125,7 @@ def test_a_resend_of_a_pending_frame_is_not_taken_twice_and_answered_on_the_new_
     assert len(w.delivery.pushed) == 1
     assert w.deliver(w.delivery.pushed[0])
     assert [ack.seq for ack in w.told(second) if isinstance(ack, Ack)] == [1]
-    assert (w.counts.taken, w.counts.resent) == (2, 2)
+    assert (w.counts.accepted, w.counts.resent) == (2, 2)
 
 
 def test_a_resend_of_a_delivered_frame_is_answered_with_its_level_and_no_slices() -> None:
@@ -174,11 +174,11 @@ def test_a_frame_of_an_unknown_topic_is_held_until_metadata_comes() -> None:
     w.told(session)
     assert not w.offer(session, send(1))
     assert session.hold is not None
-    assert session.hold.why is Wait.TOPIC
+    assert session.hold.reason is HoldReason.TOPIC
     assert w.topics.wanted == ["t"]
-    assert w.intake.due(w.now, topics_changed=False, room=True) == []
+    assert w.intake.resumable_sessions(w.now, topics_changed=False, room=True) == []
     w.topics.known["t"] = facts()
-    assert w.intake.due(w.now, topics_changed=True, room=True) == [session]
+    assert w.intake.resumable_sessions(w.now, topics_changed=True, room=True) == [session]
     assert w.offer(session, send(1))
     assert session.hold is None
     assert not w.intake.held
@@ -193,7 +193,7 @@ def test_a_frame_of_an_unknown_topic_is_refused_after_max_block() -> None:
     w.pass_time(59.9)
     assert not w.offer(session, send(1))
     w.pass_time(0.1)
-    assert w.intake.due(w.now, topics_changed=False, room=True) == [session]
+    assert w.intake.resumable_sessions(w.now, topics_changed=False, room=True) == [session]
     assert w.offer(session, send(1))
     assert refusal(w, session).code == Code.NO_METADATA
     assert w.counts.refused[Code.NO_METADATA] == 2
@@ -220,9 +220,9 @@ def test_a_full_spool_holds_the_session_or_refuses_as_the_policy_says() -> None:
             assert refusal(w, session).code == Code.BUSY
         else:
             w.store.refusal = None
-            assert w.intake.due(w.now, topics_changed=False, room=False) == []
-            assert w.intake.due(w.now, topics_changed=False, room=True) == [session]
-            w.intake.full = False
+            assert w.intake.resumable_sessions(w.now, topics_changed=False, room=False) == []
+            assert w.intake.resumable_sessions(w.now, topics_changed=False, room=True) == [session]
+            w.intake.spool_full = False
             assert w.offer(session, send(1))
 
 
@@ -233,8 +233,8 @@ def test_a_full_spool_is_not_asked_again_for_every_session_that_waits() -> None:
     assert not w.offer(first, send(1))
     w.store.refusal = None
     assert not w.offer(second, send(1))
-    assert w.intake.due(w.now, topics_changed=False, room=True) == [first, second]
-    w.intake.full = False
+    assert w.intake.resumable_sessions(w.now, topics_changed=False, room=True) == [first, second]
+    w.intake.spool_full = False
     assert w.offer(first, send(1))
     assert w.offer(second, send(1))
 
@@ -258,16 +258,16 @@ def test_a_session_at_its_limit_is_not_read_until_three_quarters() -> None:
     while w.offer(session, send(seq, n=1)):
         seq += 1
     assert session.hold is not None
-    assert session.hold.why is Wait.CREDIT
+    assert session.hold.reason is HoldReason.CREDIT
     before = session.credit.nbytes
     assert before >= 200
     for pending in w.delivery.pushed:
-        assert w.intake.due(w.now, topics_changed=False, room=True) == []
+        assert w.intake.resumable_sessions(w.now, topics_changed=False, room=True) == []
         w.deliver(pending)
         if session.credit.nbytes <= 150:
             break
-    assert w.intake.due(w.now, topics_changed=False, room=True) == [session]
-    assert w.answers.readable == [session]
+    assert w.intake.resumable_sessions(w.now, topics_changed=False, room=True) == [session]
+    assert w.answers.sessions_to_resume == [session]
 
 
 def test_flush_is_answered_when_everything_sent_before_it_has_ended() -> None:
@@ -324,7 +324,7 @@ def test_frames_are_refused_while_draining_and_held_ones_too() -> None:
     w.told(session)
     assert not w.offer(session, send(1))
     w.intake.draining = True
-    assert w.intake.due(w.now, topics_changed=False, room=False) == [session]
+    assert w.intake.resumable_sessions(w.now, topics_changed=False, room=False) == [session]
     assert w.offer(session, send(1))
     assert refusal(w, session).code == Code.DRAINING
 
@@ -335,18 +335,18 @@ def test_bye_leaves_what_is_open_to_be_answered() -> None:
     assert w.offer(session, send(1))
     w.told(session)
     assert not w.offer(session, [6])
-    assert session.state is SessionState.LEAVING
-    assert not session.owes_nothing
+    assert session.state is RouterSessionState.LEAVING
+    assert not session.all_answered
     w.deliver(w.delivery.pushed[0])
     assert [ack.seq for ack in w.told(session) if isinstance(ack, Ack)] == [1]
-    assert session.owes_nothing
+    assert session.all_answered
 
 
 def test_a_frame_whose_session_is_gone_ends_all_the_same() -> None:
     w = world()
     session = w.connect("app")
     assert w.offer(session, send(1))
-    w.intake.gone(session)
+    w.intake.connection_closed(session)
     assert w.deliver(w.delivery.pushed[0])
     assert w.counts.delivered == 2
     assert w.sessions.by_id["app"].pending == {}
@@ -420,7 +420,7 @@ def test_what_was_received_is_refused_or_pending_or_at_its_end() -> None:
     w.deliver(w.delivery.pushed[0])
     w.deliver(w.delivery.pushed[1], parked=((0, 1, "INVALID_RECORD"),))
     in_flight = w.delivery.pushed[2].count
-    assert w.counts.received == sum(w.counts.refused.values()) + w.counts.ended + in_flight == 12
+    assert w.counts.received == sum(w.counts.refused.values()) + w.counts.completed + in_flight == 12
 
 
 @pytest.mark.row("H17")

@@ -1,6 +1,6 @@
 """A refusal of a batch that may be in the log already: what lies behind it tells (ERR-2)."""
 
-from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
 
 from tests.conformance.joined_rig import INVALID_RECORD, MESSAGE_TOO_LARGE, OUT_OF_ORDER, JoinedRig
 
@@ -47,7 +47,7 @@ def test_a_refused_record_that_is_not_in_the_log_fails_after_two_passes_and_the_
     assert [sent.first for sent in rig.on_wire(0)] == [2]
     rig.answer()
 
-    assert rig.failed(0)[1].kind is Kind.REFUSED
+    assert rig.failed(0)[1].kind is DeliveryFailureKind.REFUSED
     rig.run()
     assert [(sent.first, sent.epoch, sent.sequence) for sent in rig.on_wire(0)] == [(2, 1, 0)]
     rig.answer()
@@ -97,7 +97,7 @@ def test_where_neighbours_are_refused_for_their_content_nothing_is_claimed() -> 
 
     rig.pass_ms(120_000)
     rig.run()
-    assert {failure.kind for failure in rig.failed(0).values()} == {Kind.MAY_BE_WRITTEN}
+    assert {failure.kind for failure in rig.failed(0).values()} == {DeliveryFailureKind.MAY_BE_WRITTEN}
 
 
 def test_before_the_first_acknowledgement_nothing_can_tell_and_it_is_said_so() -> None:
@@ -107,7 +107,7 @@ def test_before_the_first_acknowledgement_nothing_can_tell_and_it_is_said_so() -
     rig.lose(0)
     rig.run()
     rig.refuse(INVALID_RECORD, partition=0)
-    assert rig.failed(0)[0].kind is Kind.MAY_BE_WRITTEN
+    assert rig.failed(0)[0].kind is DeliveryFailureKind.MAY_BE_WRITTEN
 
     rig.append(0)
     rig.run()
@@ -126,4 +126,4 @@ def test_a_refused_record_that_is_out_of_order_when_tried_again_is_an_ordinary_g
         rig.run()
         if not rig.on_wire(0):
             break
-    assert [notice.event for notice in rig.notices] == ["gap"]
+    assert [notice.alarm for notice in rig.notices] == ["gap"]

@@ -1,8 +1,8 @@
 """What is told of a partition in one round, in whatever order its parts come: nothing of it is lost or told twice."""
 
-from penstock.producer.delivery.outcomes import Delivered, Kind
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailureKind
 from penstock.producer.metadata.cluster import PartitionView
-from penstock.producer.protocol.produce_request import ProduceOutcome
+from penstock.producer.protocol.produce_request import PartitionProduceResponse
 
 from tests.conformance.joined_rig import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -19,11 +19,11 @@ INVALID_PRODUCER_EPOCH = 47
 
 def hear(rig: JoinedRig, request: Request, answer: Answer | None = None) -> None:
     """An answer comes, and the round goes on with other events."""
-    outcomes: list[ProduceOutcome] = [
+    outcomes: list[PartitionProduceResponse] = [
         outcome(sent.partition, answer or rig.log(sent.partition).produce(sent.data)) for sent in request.sent
     ]
     rig.wire.remove(request)
-    rig.joined.table.answered(request.flight, outcomes, now=rig.now, chance=0.5)
+    rig.joined.table.request_answered(request.flight, outcomes, now=rig.now, chance=0.5)
 
 
 def node_gone(rig: JoinedRig, partition: int, node: int) -> None:
@@ -90,7 +90,7 @@ def test_a_run_of_refused_records_over_several_slices_leaves_a_hole() -> None:
     rig.refuse(INVALID_RECORD, partition=0, errors=[(place, "no key") for place in bad])
     rig.until_idle()
     assert sorted(rig.failed(0)) == [1 + place for place in bad]
-    assert {failure.kind for failure in rig.failed(0).values()} == {Kind.REFUSED}
+    assert {failure.kind for failure in rig.failed(0).values()} == {DeliveryFailureKind.REFUSED}
     assert sorted(rig.delivered(0)) == [1 + place for place in range(30) if place not in bad]
 
 
@@ -103,7 +103,7 @@ def test_closing_does_not_wait_for_ghosts() -> None:
     rig.joined.close(float("inf"), now=rig.now)
     rig.pass_ms(1500)
     rig.run()
-    assert [failure.kind for failure in rig.failed(0).values()] == [Kind.MAY_BE_WRITTEN]
+    assert [failure.kind for failure in rig.failed(0).values()] == [DeliveryFailureKind.MAY_BE_WRITTEN]
     assert rig.joined.idle
     assert rig.ghosts(0) == []
 

@@ -1,8 +1,8 @@
 """A topic that is deleted and made again while a batch is on its way: nobody is told more than is known."""
 
 import pytest
-from penstock.producer.delivery.in_process import Failure
-from penstock.producer.delivery.outcomes import Kind
+from penstock.producer.delivery.in_process import DeliveryFailure
+from penstock.producer.delivery.outcomes import DeliveryFailureKind
 
 from tests.conformance.joined_rig import JoinedRig
 
@@ -24,10 +24,16 @@ def rig() -> JoinedRig:
 def test_what_was_sent_to_the_old_one_expires_as_perhaps_written(rig: JoinedRig) -> None:
     rig.pass_ms(10_001)
     _ = rig.run()
-    assert [failure.kind for failure in rig.failed(0).values()] == [Kind.MAY_BE_WRITTEN, Kind.EXPIRED]
+    assert [failure.kind for failure in rig.failed(0).values()] == [
+        DeliveryFailureKind.MAY_BE_WRITTEN,
+        DeliveryFailureKind.EXPIRED,
+    ]
 
 
 def test_a_forced_close_tells_the_same(rig: JoinedRig) -> None:
-    rig.joined.abort(Failure(Kind.CLOSED, -1, "CLOSED", "closed"), now=rig.now)
+    rig.joined.abort(DeliveryFailure(DeliveryFailureKind.CLOSED, -1, "CLOSED", "closed"), now=rig.now)
     _ = rig.run()
-    assert [failure.kind for failure in rig.failed(0).values()] == [Kind.MAY_BE_WRITTEN, Kind.CLOSED]
+    assert [failure.kind for failure in rig.failed(0).values()] == [
+        DeliveryFailureKind.MAY_BE_WRITTEN,
+        DeliveryFailureKind.CLOSED,
+    ]

@@ -52,6 +52,6 @@ def test_the_address_of_a_leader_that_nobody_knew_comes_with_its_hint_and_is_tol
     world = World()
     world.cache.want("t", world.now)
     _ = world.ask_and_answer(told("t", (1, 8)))
-    assert not world.cache.hint("t", 0, 7, 9, None, world.now), "nobody knows where it is"
-    assert world.cache.hint("t", 0, 7, 9, endpoints[7], world.now)
+    assert not world.cache.apply_leader_hint("t", 0, 7, 9, None, world.now), "nobody knows where it is"
+    assert world.cache.apply_leader_hint("t", 0, 7, 9, endpoints[7], world.now)
     assert world.cache.cluster.leader("t", 0) == SEVEN

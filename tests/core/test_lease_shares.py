@@ -11,7 +11,7 @@ def desk() -> Desk:
     made = Desk(seats=1)
     for index in range(3):
         made.partition(index)
-    made.leases.producer_id_known(7)
+    made.leases.set_producer_id(7)
     made.cluster((0, 1, 5), (1, 1, 5), (2, 1, 5), nodes=(1,))
     made.shard(0, credit=2_000_000)
     return made

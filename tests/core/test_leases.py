@@ -1,29 +1,36 @@
 """The lease table, row by row (17.1)."""
 
 import pytest
-from penstock.daemon.leases.states import HOLDING, NEXT, NEXT_SEAT, BlockedBy, LeaseState, SeatState
-from penstock.daemon.ledger.entries import AckedEntry, CutsEntry, GrantedEntry, Lsn, StampRowEntry
+from penstock.daemon.leases.states import (
+    LEASE_TRANSITIONS,
+    POSSIBLY_HELD,
+    SHARD_SLOT_TRANSITIONS,
+    BlockReason,
+    LeaseState,
+    ShardSlotState,
+)
+from penstock.daemon.ledger.entries import AckedEntry, BatchBoundsEntry, GrantedEntry, Lsn, StampRowEntry
 from penstock.wire.messages import (
     FIRST,
     OPEN,
-    Broken,
-    Cut,
-    Done,
-    Flush,
-    Gap,
+    BatchBounds,
+    BatchesDone,
+    FlushPartitions,
     Grant,
-    Halt,
-    Hint,
-    Load,
     Move,
+    NewLeaderHint,
     Node,
     Nodes,
     Pace,
+    PartitionHalted,
+    ProbeRefused,
     Revoke,
     Revoked,
-    Row,
+    ShardFailed,
+    ShardLoad,
+    SliceUnreadable,
+    StampRow,
     Stop,
-    Unreadable,
 )
 
 from tests.fakes.lease_desk import Desk, done_item, of_kind, refs
@@ -49,9 +56,9 @@ def state(desk: Desk, number: int = 0) -> str:
 
 
 def test_every_state_has_a_row_and_leads_only_to_states() -> None:
-    assert set(NEXT) == set(LeaseState)
-    assert set(NEXT_SEAT) == set(SeatState)
-    assert LeaseState.HELD not in set().union(*(NEXT[held] for held in HOLDING))
+    assert set(LEASE_TRANSITIONS) == set(LeaseState)
+    assert set(SHARD_SLOT_TRANSITIONS) == set(ShardSlotState)
+    assert LeaseState.HELD not in set().union(*(LEASE_TRANSITIONS[held] for held in POSSIBLY_HELD))
 
 
 def test_a_slice_goes_from_push_to_its_end(desk: Desk) -> None:
@@ -88,12 +95,12 @@ def test_nothing_is_granted_without_a_producer_id() -> None:
     desk.shard(0)
     desk.push(0, 1)
     assert of_kind(desk.settle(), Grant) == []
-    assert desk.leases.wants_producer_id
+    assert desk.leases.needs_producer_id
 
-    desk.leases.producer_id_known(7)
+    desk.leases.set_producer_id(7)
 
-    assert of_kind(desk.settle(), Grant)[0].rows == [Row(7, 0, 0, 0)]
-    assert not desk.leases.wants_producer_id
+    assert of_kind(desk.settle(), Grant)[0].rows == [StampRow(7, 0, 0, 0)]
+    assert not desk.leases.needs_producer_id
 
 
 def test_nothing_is_granted_before_its_stamp_row_is_synced(desk: Desk) -> None:
@@ -101,7 +108,7 @@ def test_nothing_is_granted_before_its_stamp_row_is_synced(desk: Desk) -> None:
     place = desk.log.place
 
     assert of_kind(desk.round(sync=False), Grant) == []
-    assert desk.leases.wants_sync
+    assert desk.leases.needs_sync
     desk.leases.synced(Lsn(place))
     assert of_kind(desk.round(sync=False), Grant) == []
     desk.leases.synced(Lsn(place + 1))
@@ -111,9 +118,9 @@ def test_nothing_is_granted_before_its_stamp_row_is_synced(desk: Desk) -> None:
 def test_nothing_is_granted_to_a_shard_without_its_journal() -> None:
     desk = Desk()
     desk.partition(0)
-    desk.leases.producer_id_known(7)
+    desk.leases.set_producer_id(7)
     desk.cluster((0, 1, 5))
-    desk.leases.shard_greeted(0, desk.now)
+    desk.leases.shard_connected(0, desk.now)
     desk.push(0, 1)
     assert of_kind(desk.settle(), Grant) == []
 
@@ -154,14 +161,14 @@ def test_a_slice_is_handed_out_only_when_it_is_synced(desk: Desk) -> None:
     desk.push(0, 5)
 
     assert refs(desk.round(sync=False)) == []
-    assert desk.leases.wants_sync
+    assert desk.leases.needs_sync
     assert [ref.first for ref in refs(desk.round())] == [1]
 
 
 def test_credit_is_a_running_total_and_never_exceeded() -> None:
     desk = Desk()
     desk.partition(0)
-    desk.leases.producer_id_known(7)
+    desk.leases.set_producer_id(7)
     desk.cluster((0, 1, 5))
     desk.shard(0, credit=250)
     for _ in range(5):
@@ -178,7 +185,7 @@ def test_partitions_of_one_node_share_its_credit_in_turns() -> None:
     desk = Desk(seats=1)
     desk.partition(0)
     desk.partition(1)
-    desk.leases.producer_id_known(7)
+    desk.leases.set_producer_id(7)
     desk.cluster((0, 1, 5), (1, 1, 5), nodes=(1,))
     desk.shard(0, credit=0)
     for _ in range(8_000):
@@ -208,10 +215,10 @@ def test_a_flush_is_told_once_everything_it_covers_is_handed_out(desk: Desk) -> 
     desk.granted(0, 5)
     desk.push(0, 5)
     desk.leases.flush([(0, 9)])
-    assert of_kind(desk.round(sync=False), Flush) == []
+    assert of_kind(desk.round(sync=False), FlushPartitions) == []
 
-    assert of_kind(desk.settle(), Flush) == [Flush([(0, 9)])]
-    assert of_kind(desk.settle(), Flush) == []
+    assert of_kind(desk.settle(), FlushPartitions) == [FlushPartitions([(0, 9)])]
+    assert of_kind(desk.settle(), FlushPartitions) == []
 
 
 # --- HELD: acknowledged ----------------------------------------------------------------------------------------------
@@ -246,7 +253,7 @@ def test_several_batches_of_a_partition_in_one_message_make_one_entry(desk: Desk
     grant = desk.opened(0)
     before = len(desk.log.entries)
 
-    desk.say(0, Done([done_item(grant, 1, 4), done_item(grant, 5, 5)]))
+    desk.say(0, BatchesDone([done_item(grant, 1, 4), done_item(grant, 5, 5)]))
 
     written = desk.log.entries[before:]
     assert [type(entry) for entry in written] == [AckedEntry]
@@ -266,7 +273,7 @@ def test_a_slice_that_spans_batches_tells_every_run(desk: Desk) -> None:
 def test_an_acknowledgement_of_an_older_generation_is_dropped_and_counted(desk: Desk) -> None:
     grant = desk.opened(0)
 
-    desk.say(0, Done([done_item(grant._replace(generation=0), 1, 9)]))
+    desk.say(0, BatchesDone([done_item(grant._replace(generation=0), 1, 9)]))
 
     assert desk.ledger.by_number[0].mark == 1
     assert desk.leases.counters["stale_messages"] == 1
@@ -275,7 +282,7 @@ def test_an_acknowledgement_of_an_older_generation_is_dropped_and_counted(desk: 
 def test_an_acknowledgement_from_a_shard_that_does_not_hold_it_is_dropped(desk: Desk) -> None:
     grant = desk.opened(0)
 
-    desk.say(1, Done([done_item(grant, 1, 9)]))
+    desk.say(1, BatchesDone([done_item(grant, 1, 9)]))
 
     assert desk.ledger.by_number[0].mark == 1
 
@@ -285,7 +292,7 @@ def test_an_acknowledgement_of_what_was_never_handed_out_kills_the_shard(desk: D
 
     desk.done(grant, 1, 10)
 
-    assert [seat for seat, _ in desk.leases.kill] == [0]
+    assert [seat for seat, _ in desk.leases.shards_to_kill] == [0]
     assert state(desk) == "dying"
     assert desk.ledger.by_number[0].mark == 1
 
@@ -302,8 +309,8 @@ def test_a_success_below_the_anchors_offset_is_not_believed(desk: Desk) -> None:
     desk.revoked(grant)
     desk.settle()
     assert state(desk) == "blocked"
-    assert desk.leases.alarms[0].why is BlockedBy.OFFSET
-    assert desk.ledger.by_number[0].cuts == [Cut(1, 9, 0)]
+    assert desk.leases.alarms[0].why is BlockReason.OFFSET
+    assert desk.ledger.by_number[0].batch_bounds == [BatchBounds(1, 9, 0)]
     assert desk.leases.stale_topics == {"orders"}
 
 
@@ -344,11 +351,11 @@ def test_a_newer_leader_at_another_shard_is_revoke_then_grant_with_the_cuts(desk
     assert of_kind(said, Revoke) == [Revoke(0, grant.generation)]
     assert of_kind(said, Grant) == []
 
-    desk.revoked(grant, Cut(1, 4, 0), Cut(5, 5, 0))
+    desk.revoked(grant, BatchBounds(1, 4, 0), BatchBounds(5, 5, 0))
 
     again = of_kind(desk.settle(), Grant)[0]
     assert (again.generation, again.node, again.next_ordinal) == (2, 2, 1)
-    assert again.cuts == [Cut(1, 4, 0), Cut(5, 5, 0)]
+    assert again.cuts == [BatchBounds(1, 4, 0), BatchBounds(5, 5, 0)]
     assert desk.seat_of(0) == 1
     assert [ref.generation for ref in refs(desk.said) if ref.partition == 0] == [1, 2]
 
@@ -357,12 +364,12 @@ def test_cuts_are_in_the_log_before_the_next_grant(desk: Desk) -> None:
     grant = desk.opened(0)
     desk.cluster((0, 2, 6))
     desk.settle()
-    desk.revoked(grant, Cut(1, 4, 0))
+    desk.revoked(grant, BatchBounds(1, 4, 0))
     desk.settle()
 
     kinds = [type(entry) for entry in desk.log.entries]
 
-    assert kinds[-2:] == [CutsEntry, GrantedEntry]
+    assert kinds[-2:] == [BatchBoundsEntry, GrantedEntry]
 
 
 def test_an_older_or_equal_leader_changes_nothing(desk: Desk) -> None:
@@ -390,7 +397,7 @@ def test_a_node_that_leaves_the_cluster_takes_its_leases_with_it(desk: Desk) -> 
     said = desk.settle()
     assert len(of_kind(said, Revoke)) == 1
 
-    desk.revoked(grant, Cut(1, 9, 0))
+    desk.revoked(grant, BatchBounds(1, 9, 0))
 
     assert of_kind(desk.settle(), Grant) == []
     assert state(desk) == "unplaced"
@@ -399,7 +406,7 @@ def test_a_node_that_leaves_the_cluster_takes_its_leases_with_it(desk: Desk) -> 
 def test_a_hint_moves_a_lease_and_asks_for_metadata(desk: Desk) -> None:
     grant = desk.opened(0)
 
-    desk.say(0, Hint(0, grant.generation, 2, 6))
+    desk.say(0, NewLeaderHint(0, grant.generation, 2, 6))
 
     assert len(of_kind(desk.settle(), Revoke)) == 1
     assert desk.leases.stale_topics == {"orders"}
@@ -408,7 +415,7 @@ def test_a_hint_moves_a_lease_and_asks_for_metadata(desk: Desk) -> None:
 def test_an_equal_hint_only_asks_for_metadata(desk: Desk) -> None:
     grant = desk.opened(0)
 
-    desk.say(0, Hint(0, grant.generation, 2, 5))
+    desk.say(0, NewLeaderHint(0, grant.generation, 2, 5))
 
     assert desk.settle() == []
     assert desk.leases.stale_topics == {"orders"}
@@ -420,10 +427,10 @@ def test_an_acknowledgement_that_crosses_a_revoke_counts(desk: Desk) -> None:
     desk.settle()
 
     desk.done(grant, 1, 4)
-    desk.revoked(grant, Cut(5, 5, 0))
+    desk.revoked(grant, BatchBounds(5, 5, 0))
 
     again = of_kind(desk.settle(), Grant)[0]
-    assert (again.next_ordinal, again.cuts) == (5, [Cut(5, 5, 0)])
+    assert (again.next_ordinal, again.cuts) == (5, [BatchBounds(5, 5, 0)])
 
 
 def test_the_leader_moves_again_before_the_lease_is_back(desk: Desk) -> None:
@@ -443,12 +450,12 @@ def test_a_shard_that_gives_nothing_back_is_killed(desk: Desk) -> None:
     desk.opened(0)
     desk.cluster((0, 2, 6))
     desk.settle()
-    assert desk.leases.kill == []
+    assert desk.leases.shards_to_kill == []
 
     desk.now += 10.1
     desk.settle()
 
-    assert [seat for seat, _ in desk.leases.kill] == [0]
+    assert [seat for seat, _ in desk.leases.shards_to_kill] == [0]
     assert state(desk) == "dying"
 
 
@@ -457,9 +464,9 @@ def test_cuts_that_were_never_handed_out_kill_the_shard(desk: Desk) -> None:
     desk.cluster((0, 2, 6))
     desk.settle()
 
-    desk.revoked(grant, Cut(5, 6, 0))
+    desk.revoked(grant, BatchBounds(5, 6, 0))
 
-    assert [seat for seat, _ in desk.leases.kill] == [0]
+    assert [seat for seat, _ in desk.leases.shards_to_kill] == [0]
     assert of_kind(desk.settle(), Grant) == []
 
 
@@ -475,7 +482,7 @@ def test_a_dead_shards_partitions_wait_for_its_return(desk: Desk) -> None:
     desk.shard(0)
 
     again = of_kind(desk.settle(), Grant)[0]
-    assert (again.generation, again.cuts) == (2, [Cut(1, 9, 0)])
+    assert (again.generation, again.cuts) == (2, [BatchBounds(1, 9, 0)])
     assert desk.seat_of(0) == 0
 
 
@@ -488,7 +495,7 @@ def test_after_the_wait_others_take_over_its_nodes(desk: Desk) -> None:
     desk.now += 3.0
 
     said = desk.settle()
-    assert of_kind(said, Grant)[0].cuts == [Cut(1, 9, 0)]
+    assert of_kind(said, Grant)[0].cuts == [BatchBounds(1, 9, 0)]
     assert desk.seat_of(0) == 1
     assert [node.node for node in of_kind(said, Nodes)[0].nodes] == [1, 2]
 
@@ -511,7 +518,7 @@ def test_a_shard_that_returns_late_gets_its_share_of_nodes_back(desk: Desk) -> N
 
 def test_nothing_is_granted_while_the_holder_is_not_reaped(desk: Desk) -> None:
     desk.opened(0)
-    desk.leases.shard_failing(0, desk.now)
+    desk.leases.shard_dying(0, desk.now)
     desk.cluster((0, 2, 6))
     desk.now += 60.0
 
@@ -535,9 +542,9 @@ def test_what_a_dead_shard_was_told_does_not_reach_its_successor(desk: Desk) -> 
 def test_a_shard_that_says_it_is_broken_is_killed(desk: Desk) -> None:
     desk.opened(0)
 
-    desk.say(0, Broken("a tag"))
+    desk.say(0, ShardFailed("a tag"))
 
-    assert desk.leases.kill == [(0, "it broke: a tag")]
+    assert desk.leases.shards_to_kill == [(0, "it broke: a tag")]
 
 
 def test_a_shard_that_dies_before_it_gives_back_counts_with_its_journal(desk: Desk) -> None:
@@ -548,7 +555,7 @@ def test_a_shard_that_dies_before_it_gives_back_counts_with_its_journal(desk: De
     desk.dead(0, desk.slot(grant, 1, 4))
 
     again = of_kind(desk.settle(), Grant)[0]
-    assert again.cuts == [Cut(1, 4, 0)]
+    assert again.cuts == [BatchBounds(1, 4, 0)]
     assert desk.seat_of(0) == 1
 
 
@@ -560,7 +567,7 @@ def test_without_a_journal_the_end_of_the_log_is_searched_for(desk: Desk) -> Non
 
     again = of_kind(desk.settle(), Grant)[0]
     assert desk.ledger.by_number[0].unknown_through == 9
-    assert (again.generation, again.next_ordinal, again.cuts) == (grant.generation + 1, 1, [Cut(1, 1, 0)])
+    assert (again.generation, again.next_ordinal, again.cuts) == (grant.generation + 1, 1, [BatchBounds(1, 1, 0)])
 
 
 def test_without_a_journal_and_without_a_sure_memory_of_the_broker_the_partition_waits_for_people(desk: Desk) -> None:
@@ -573,7 +580,7 @@ def test_without_a_journal_and_without_a_sure_memory_of_the_broker_the_partition
 
     assert state(desk) == "blocked"
     alarm = desk.leases.alarms[0]
-    assert (alarm.why, alarm.first, alarm.end) == (BlockedBy.CUTS_UNKNOWN, 1, 10)
+    assert (alarm.why, alarm.first, alarm.end) == (BlockReason.BATCH_BOUNDS_UNKNOWN, 1, 10)
 
 
 def test_a_partition_that_was_never_acknowledged_goes_on_without_its_journal(desk: Desk) -> None:
@@ -583,7 +590,7 @@ def test_a_partition_that_was_never_acknowledged_goes_on_without_its_journal(des
     desk.shard(0)
 
     again = of_kind(desk.settle(), Grant)[0]
-    assert (again.pace, again.cuts) == (FIRST, [Cut(0, 1, 0)])
+    assert (again.pace, again.cuts) == (FIRST, [BatchBounds(0, 1, 0)])
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -593,15 +600,15 @@ def test_a_refused_record_is_parked_and_the_rest_goes_on_in_a_new_epoch(desk: De
     grant = desk.opened(0)
     desk.refused(grant, 1, 9, INVALID_RECORD, record_errors=[(2, "no key")])
     assert len(of_kind(desk.settle(), Revoke)) == 1
-    desk.revoked(grant, Cut(1, 9, 0))
+    desk.revoked(grant, BatchBounds(1, 9, 0))
     desk.settle()
-    request = desk.leases.park_requests.pop()
+    request = desk.leases.dead_letter_requests.pop()
     assert [(part.index, part.count, part.text) for part in request.parts] == [(3, 1, "INVALID_RECORD: no key")]
 
-    desk.leases.parked(request, "letter-1", desk.now)
+    desk.leases.dead_lettered(request, "letter-1", desk.now)
 
     again = of_kind(desk.settle(), Grant)[0]
-    assert again.rows == [Row(7, 1, 1, 1), Row(7, 1, 4, 2)]
+    assert again.rows == [StampRow(7, 1, 1, 1), StampRow(7, 1, 4, 2)]
     assert (again.cuts, again.next_ordinal, again.pace) == ([], 1, OPEN)
     desk.done(again, 1, 2)
     desk.done(again, 4, 6)
@@ -617,13 +624,13 @@ def test_a_refused_batch_without_a_list_is_parked_whole(desk: Desk) -> None:
     desk.push(0, 3)
     desk.settle()
     desk.refused(grant, 1, 9, TOO_LARGE, message="5 MB")
-    desk.revoked(grant, Cut(1, 9, 0), Cut(10, 3, 0))
+    desk.revoked(grant, BatchBounds(1, 9, 0), BatchBounds(10, 3, 0))
     desk.settle()
 
-    desk.leases.parked(desk.leases.park_requests.pop(), "letter", desk.now)
+    desk.leases.dead_lettered(desk.leases.dead_letter_requests.pop(), "letter", desk.now)
 
     again = of_kind(desk.settle(), Grant)[0]
-    assert (again.rows, again.next_ordinal, again.cuts) == ([Row(7, 1, 10, 10)], 10, [])
+    assert (again.rows, again.next_ordinal, again.cuts) == ([StampRow(7, 1, 10, 10)], 10, [])
     assert desk.ended[0].parked == [(1, 9, "MESSAGE_TOO_LARGE: 5 MB")]
 
 
@@ -633,10 +640,10 @@ def test_rows_of_a_new_epoch_are_synced_before_the_grant(desk: Desk) -> None:
     desk.revoked(grant)
     desk.push(0, 1)
     desk.settle()
-    desk.leases.parked(desk.leases.park_requests.pop(), "letter", desk.now)
+    desk.leases.dead_lettered(desk.leases.dead_letter_requests.pop(), "letter", desk.now)
 
     assert of_kind(desk.round(sync=False), Grant) == []
-    assert desk.leases.wants_sync
+    assert desk.leases.needs_sync
     assert len(of_kind(desk.settle(), Grant)) == 1
 
 
@@ -645,39 +652,39 @@ def test_a_second_refusal_before_an_old_hole_renews_the_row_behind_that_hole(des
     desk.refused(grant, 1, 9, INVALID_RECORD, record_errors=[(5, "x")])
     desk.revoked(grant)
     desk.settle()
-    desk.leases.parked(desk.leases.park_requests.pop(), "one", desk.now)
+    desk.leases.dead_lettered(desk.leases.dead_letter_requests.pop(), "one", desk.now)
     desk.settle()
     again = desk.held(0)
 
     desk.refused(again, 1, 5, INVALID_RECORD, record_errors=[(1, "y")])
     desk.revoked(again)
     desk.settle()
-    desk.leases.parked(desk.leases.park_requests.pop(), "two", desk.now)
+    desk.leases.dead_lettered(desk.leases.dead_letter_requests.pop(), "two", desk.now)
 
-    assert of_kind(desk.settle(), Grant)[0].rows == [Row(7, 2, 1, 1), Row(7, 2, 3, 2), Row(7, 2, 7, 3)]
+    assert of_kind(desk.settle(), Grant)[0].rows == [StampRow(7, 2, 1, 1), StampRow(7, 2, 3, 2), StampRow(7, 2, 7, 3)]
 
 
 def test_an_ambiguous_refusal_blocks_and_keeps_everything(desk: Desk) -> None:
     grant = desk.opened(0)
     desk.refused(grant, 1, 9, TOO_LARGE, ambiguous=True)
-    desk.revoked(grant, Cut(1, 9, 0))
+    desk.revoked(grant, BatchBounds(1, 9, 0))
     desk.settle()
 
     assert state(desk) == "blocked"
-    assert desk.leases.alarms[0].why is BlockedBy.AMBIGUOUS
-    assert desk.leases.park_requests == []
+    assert desk.leases.alarms[0].why is BlockReason.AMBIGUOUS
+    assert desk.leases.dead_letter_requests == []
     assert desk.leases.pending_records == 10
 
 
 def test_an_ambiguous_refusal_at_pace_first_is_parked_as_may_be_written(desk: Desk) -> None:
     grant = desk.granted(0)
     desk.refused(grant, 0, 1, TOO_LARGE, ambiguous=True)
-    desk.revoked(grant, Cut(0, 1, 0))
+    desk.revoked(grant, BatchBounds(0, 1, 0))
     desk.settle()
 
-    request = desk.leases.park_requests.pop()
+    request = desk.leases.dead_letter_requests.pop()
 
-    assert request.unsure
+    assert request.may_be_written
     assert "may have written" in request.parts[0].text
 
 
@@ -686,7 +693,7 @@ def test_a_refusal_an_operator_can_lift_is_tried_again_with_backoff(desk: Desk) 
     waits = []
     for _ in range(3):
         desk.refused(grant, 1, 9, NOT_ALLOWED)
-        desk.revoked(grant, Cut(1, 9, 0))
+        desk.revoked(grant, BatchBounds(1, 9, 0))
         desk.settle()
         assert state(desk) == "blocked"
         retry = desk.leases.next_deadline()
@@ -696,7 +703,7 @@ def test_a_refusal_an_operator_can_lift_is_tried_again_with_backoff(desk: Desk) 
         desk.settle()
         assert state(desk) == "held"
         grant = desk.held(0)
-        assert grant.cuts == [Cut(1, 9, 0)]
+        assert grant.cuts == [BatchBounds(1, 9, 0)]
     assert waits == [1.0, 2.0, 4.0]
     assert desk.leases.alarms[0].since == 100.0
 
@@ -715,7 +722,7 @@ def test_a_refusal_an_operator_can_lift_is_parked_where_the_topic_says_so() -> N
     desk.revoked(grant)
     desk.settle()
 
-    assert desk.leases.park_requests[0].error == "TOPIC_AUTHORIZATION_FAILED"
+    assert desk.leases.dead_letter_requests[0].error == "TOPIC_AUTHORIZATION_FAILED"
 
 
 def test_a_refusal_that_crosses_a_revoke_is_not_forgotten(desk: Desk) -> None:
@@ -724,10 +731,10 @@ def test_a_refusal_that_crosses_a_revoke_is_not_forgotten(desk: Desk) -> None:
     desk.settle()
 
     desk.refused(grant, 1, 9, TOO_LARGE)
-    desk.revoked(grant, Cut(1, 9, 0))
+    desk.revoked(grant, BatchBounds(1, 9, 0))
     desk.settle()
 
-    assert len(desk.leases.park_requests) == 1
+    assert len(desk.leases.dead_letter_requests) == 1
 
 
 def test_a_refusal_of_what_is_not_the_oldest_kills_the_shard(desk: Desk) -> None:
@@ -735,7 +742,7 @@ def test_a_refusal_of_what_is_not_the_oldest_kills_the_shard(desk: Desk) -> None
 
     desk.refused(grant, 5, 5, TOO_LARGE)
 
-    assert [seat for seat, _ in desk.leases.kill] == [0]
+    assert [seat for seat, _ in desk.leases.shards_to_kill] == [0]
 
 
 def test_a_definite_refusal_outlives_the_shard_that_reported_it(desk: Desk) -> None:
@@ -745,25 +752,25 @@ def test_a_definite_refusal_outlives_the_shard_that_reported_it(desk: Desk) -> N
 
     desk.dead(0, desk.slot(grant, 1, 9))
 
-    assert len(desk.leases.park_requests) == 1
+    assert len(desk.leases.dead_letter_requests) == 1
     assert state(desk) == "settling"
 
 
 def test_the_last_epoch_is_followed_by_another_producer_id(desk: Desk) -> None:
-    desk.ledger.apply(StampRowEntry(0, Row(7, 32_767, 0, 0), "test"))
+    desk.ledger.apply(StampRowEntry(0, StampRow(7, 32_767, 0, 0), "test"))
     grant = desk.opened(0)
     desk.refused(grant, 1, 9, TOO_LARGE)
     desk.revoked(grant)
     desk.push(0, 1)
     desk.settle()
-    desk.leases.parked(desk.leases.park_requests.pop(), "letter", desk.now)
-    assert desk.leases.wants_producer_id
+    desk.leases.dead_lettered(desk.leases.dead_letter_requests.pop(), "letter", desk.now)
+    assert desk.leases.needs_producer_id
     assert of_kind(desk.settle(), Grant) == []
 
-    desk.leases.producer_id_known(8)
+    desk.leases.set_producer_id(8)
 
     again = of_kind(desk.settle(), Grant)[0]
-    assert (again.rows, again.pace) == ([Row(8, 0, 10, 10)], FIRST)
+    assert (again.rows, again.pace) == ([StampRow(8, 0, 10, 10)], FIRST)
 
 
 # --- stuck -----------------------------------------------------------------------------------------------------------
@@ -772,17 +779,19 @@ def test_the_last_epoch_is_followed_by_another_producer_id(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("report", "why"),
     [
-        (Gap(0, 1, 5, "OUT_OF_ORDER"), BlockedBy.GAP),
-        (Halt(0, 1, -1, "not anchored"), BlockedBy.HALTED),
-        (Halt(0, 1, 35, "too old"), BlockedBy.HALTED),
-        (Halt(0, 1, 47, "fenced"), BlockedBy.EPOCH),
-        (Unreadable(0, 1, 1, 0, 1, 9, "checksum"), BlockedBy.UNREADABLE),
+        (ProbeRefused(0, 1, 5, "OUT_OF_ORDER"), BlockReason.GAP),
+        (PartitionHalted(0, 1, -1, "not anchored"), BlockReason.HALTED),
+        (PartitionHalted(0, 1, 35, "too old"), BlockReason.HALTED),
+        (PartitionHalted(0, 1, 47, "fenced"), BlockReason.EPOCH),
+        (SliceUnreadable(0, 1, 1, 0, 1, 9, "checksum"), BlockReason.UNREADABLE),
     ],
 )
-def test_what_cannot_go_on_is_blocked_with_an_alarm_and_others_go_on(desk: Desk, report: Gap, why: BlockedBy) -> None:
+def test_what_cannot_go_on_is_blocked_with_an_alarm_and_others_go_on(
+    desk: Desk, report: ProbeRefused, why: BlockReason
+) -> None:
     grant = desk.opened(0)
     desk.say(0, report)
-    desk.revoked(grant, Cut(1, 9, 0))
+    desk.revoked(grant, BatchBounds(1, 9, 0))
     other = desk.opened(1)
     desk.done(other, 1, 9)
     desk.settle()
@@ -790,24 +799,24 @@ def test_what_cannot_go_on_is_blocked_with_an_alarm_and_others_go_on(desk: Desk,
     assert state(desk) == "blocked"
     assert desk.leases.alarms[0].why is why
     assert [one.slice.partition for one in desk.ended] == [1]
-    assert desk.ledger.by_number[0].cuts == [Cut(1, 9, 0)]
+    assert desk.ledger.by_number[0].batch_bounds == [BatchBounds(1, 9, 0)]
 
 
 def test_a_gap_is_tried_again_at_once_under_a_newer_leader(desk: Desk) -> None:
     grant = desk.opened(0)
-    desk.say(0, Gap(0, 1, 5, "OUT_OF_ORDER"))
-    desk.revoked(grant, Cut(1, 9, 0))
+    desk.say(0, ProbeRefused(0, 1, 5, "OUT_OF_ORDER"))
+    desk.revoked(grant, BatchBounds(1, 9, 0))
     desk.settle()
     assert state(desk) == "blocked"
 
     desk.cluster((0, 2, 6))
 
-    assert of_kind(desk.settle(), Grant)[0].cuts == [Cut(1, 9, 0)]
+    assert of_kind(desk.settle(), Grant)[0].cuts == [BatchBounds(1, 9, 0)]
 
 
 def test_a_partition_whose_producer_epoch_the_broker_disputes_waits_for_people(desk: Desk) -> None:
     grant = desk.opened(0)
-    desk.say(0, Halt(0, 1, 47, "fenced"))
+    desk.say(0, PartitionHalted(0, 1, 47, "fenced"))
     desk.revoked(grant)
     desk.settle()
     desk.cluster((0, 2, 6))
@@ -820,17 +829,17 @@ def test_a_partition_whose_producer_epoch_the_broker_disputes_waits_for_people(d
 
 def test_people_may_let_a_blocked_partition_go_on_under_a_new_id_counted(desk: Desk) -> None:
     grant = desk.opened(0)
-    desk.say(0, Halt(0, 1, 47, "fenced"))
+    desk.say(0, PartitionHalted(0, 1, 47, "fenced"))
     assert not desk.leases.resend("orders", 0, desk.now)
-    desk.revoked(grant, Cut(1, 4, 0))
+    desk.revoked(grant, BatchBounds(1, 4, 0))
     desk.settle()
 
     assert desk.leases.resend("orders", 0, desk.now)
-    assert desk.leases.wants_producer_id
-    desk.leases.producer_id_known(8)
+    assert desk.leases.needs_producer_id
+    desk.leases.set_producer_id(8)
 
     again = of_kind(desk.settle(), Grant)[0]
-    assert (again.rows, again.cuts, again.pace) == ([Row(8, 0, 1, 1)], [], FIRST)
+    assert (again.rows, again.cuts, again.pace) == ([StampRow(8, 0, 1, 1)], [], FIRST)
     assert desk.leases.counters["possible_duplicates"] == 9
     assert dict(desk.leases.alarms) == {}
 
@@ -843,15 +852,15 @@ def test_a_topic_made_again_gets_what_was_unresolved_under_a_new_id_counted(desk
     grant = desk.opened(0)
     desk.leases.leaders("orders", b"\x02" * 16, [(0, 2, 0)], desk.now)
     assert len(of_kind(desk.settle(), Revoke)) == 1
-    desk.revoked(grant, Cut(1, 9, 0))
+    desk.revoked(grant, BatchBounds(1, 9, 0))
     desk.settle()
-    assert desk.leases.wants_producer_id
+    assert desk.leases.needs_producer_id
 
-    desk.leases.producer_id_known(8)
+    desk.leases.set_producer_id(8)
 
     again = of_kind(desk.settle(), Grant)[0]
     assert (again.topic_id, again.leader_epoch, again.pace) == (b"\x02" * 16, 0, FIRST)
-    assert (again.rows, again.cuts, again.anchor) == ([Row(8, 0, 1, 1)], [], None)
+    assert (again.rows, again.cuts, again.anchor) == ([StampRow(8, 0, 1, 1)], [], None)
     assert desk.leases.counters["possible_duplicates"] == 9
 
 
@@ -865,7 +874,7 @@ def test_a_topic_made_again_with_nothing_unresolved_keeps_its_id_and_begins_at_p
 
     again = of_kind(desk.settle(), Grant)[0]
 
-    assert (again.rows, again.pace, again.anchor) == ([Row(7, 0, 0, 0)], FIRST, None)
+    assert (again.rows, again.pace, again.anchor) == ([StampRow(7, 0, 0, 0)], FIRST, None)
     assert desk.leases.counters["possible_duplicates"] == 0
 
 
@@ -874,7 +883,7 @@ def test_what_waits_for_a_topic_that_is_gone_has_an_alarm_until_the_topic_is_bac
     desk.leases.topic_gone("orders", desk.now)
     assert desk.settle() == []
     alarm = desk.leases.alarms[0]
-    assert (alarm.why, alarm.first, alarm.end, alarm.text) == (BlockedBy.REFUSED, 1, 10, "Kafka knows no such topic")
+    assert (alarm.why, alarm.first, alarm.end, alarm.text) == (BlockReason.REFUSED, 1, 10, "Kafka knows no such topic")
     assert list(desk.leases.alarms) == [0]
 
     desk.leases.leaders("orders", b"\x02" * 16, [(0, 1, 0)], desk.now)
@@ -944,9 +953,9 @@ def test_a_stop_takes_everything_back_with_its_cuts(desk: Desk) -> None:
 
     assert of_kind(desk.settle(), Stop) == [Stop(1_000), Stop(1_000)]
     assert not desk.leases.all_returned
-    desk.revoked(grant, Cut(1, 9, 0))
+    desk.revoked(grant, BatchBounds(1, 9, 0))
     assert desk.leases.all_returned
-    assert desk.ledger.by_number[0].cuts == [Cut(1, 9, 0)]
+    assert desk.ledger.by_number[0].batch_bounds == [BatchBounds(1, 9, 0)]
     desk.now += 60.0
     assert of_kind(desk.settle(), Grant) == []
 
@@ -954,20 +963,20 @@ def test_a_stop_takes_everything_back_with_its_cuts(desk: Desk) -> None:
 def test_a_shard_may_give_back_by_its_own_will(desk: Desk) -> None:
     grant = desk.opened(0)
 
-    desk.say(0, Revoked(0, grant.generation, [Cut(1, 9, 0)]))
+    desk.say(0, Revoked(0, grant.generation, [BatchBounds(1, 9, 0)]))
     desk.dead(0)
 
     desk.settle()
     assert state(desk) == "unplaced"
-    assert desk.ledger.by_number[0].cuts == [Cut(1, 9, 0)]
+    assert desk.ledger.by_number[0].batch_bounds == [BatchBounds(1, 9, 0)]
 
 
 def test_loads_are_kept_for_people_until_the_shard_dies(desk: Desk) -> None:
-    load = Load([], [], {"batches": 3})
+    load = ShardLoad([], [], {"batches": 3})
     desk.say(0, load)
     assert desk.leases.loads[0] is load
 
     desk.dead(0)
 
     assert 0 not in desk.leases.loads
-    assert desk.leases.past == load.counters
+    assert desk.leases.exited_shard_counters == load.counters

@@ -3,8 +3,8 @@
 import pytest
 from penstock.daemon.ledger.entries import (
     AckedEntry,
+    BatchBoundsEntry,
     CheckpointEntry,
-    CutsEntry,
     FrameEntry,
     GrantedEntry,
     ParkedEntry,
@@ -12,8 +12,8 @@ from penstock.daemon.ledger.entries import (
     SliceEntry,
     StampRowEntry,
 )
-from penstock.daemon.ledger.partition_state import Hole, Ledger, PartitionState
-from penstock.wire.messages import Anchor, Cut, Row
+from penstock.daemon.ledger.partition_state import Ledger, LedgerHole, LedgerPartition
+from penstock.wire.messages import Anchor, BatchBounds, StampRow
 
 ANCHOR = Anchor(100, 5, 6, 7)
 
@@ -24,10 +24,10 @@ def frame(*slices: tuple[int, int, int]) -> FrameEntry:
     return FrameEntry(None, 0, 0, -1, 2, 1, sum(part.count for part in parts), None, parts)
 
 
-def ledger_with(records: int) -> tuple[Ledger, PartitionState]:
+def ledger_with(records: int) -> tuple[Ledger, LedgerPartition]:
     ledger = Ledger()
     ledger.apply(ledger.new_partition_entry("topic", b"", 3))
-    ledger.apply(StampRowEntry(0, Row(9, 0, 0, 0), "new"))
+    ledger.apply(StampRowEntry(0, StampRow(9, 0, 0, 0), "new"))
     if records:
         ledger.apply(frame((0, 0, records)))
     return ledger, ledger.by_number[0]
@@ -37,8 +37,8 @@ def test_partitions_get_rising_numbers_and_are_found_by_place() -> None:
     ledger = Ledger()
     for index in (4, 2):
         ledger.apply(ledger.new_partition_entry("topic", b"id", index))
-    assert ledger.by_place["topic", 4].number == 0
-    assert ledger.by_place["topic", 2].number == 1
+    assert ledger.by_topic_partition["topic", 4].number == 0
+    assert ledger.by_topic_partition["topic", 2].number == 1
     with pytest.raises(AssertionError, match="has a number"):
         ledger.new_partition_entry("topic", b"id", 2)
 
@@ -83,9 +83,9 @@ def test_parked_ordinals_at_the_mark_move_it() -> None:
 def test_parked_ordinals_beyond_the_mark_are_a_hole_that_the_mark_jumps_over() -> None:
     ledger, state = ledger_with(10)
     ledger.apply(ParkedEntry(0, [(4, 2), (8, 1)], 10, "too large", "letter"))
-    assert (state.mark, state.holes, state.pending) == (0, [Hole(4, 2), Hole(8, 1)], 7)
+    assert (state.mark, state.holes, state.pending) == (0, [LedgerHole(4, 2), LedgerHole(8, 1)], 7)
     ledger.apply(AckedEntry(0, 4, ANCHOR, 0))
-    assert (state.mark, state.holes, state.pending) == (6, [Hole(8, 1)], 3)
+    assert (state.mark, state.holes, state.pending) == (6, [LedgerHole(8, 1)], 3)
     ledger.apply(AckedEntry(0, 10, ANCHOR, 0))
     assert (state.mark, state.holes, state.pending) == (10, [], 0)
 
@@ -94,7 +94,7 @@ def test_neighbouring_holes_become_one() -> None:
     ledger, state = ledger_with(10)
     for first in (7, 3, 5):
         ledger.apply(ParkedEntry(0, [(first, 2)], 10, "too large", "letter"))
-    assert state.holes == [Hole(3, 6)]
+    assert state.holes == [LedgerHole(3, 6)]
 
 
 @pytest.mark.parametrize(("first", "count"), [(3, 2), (9, 2), (5, 0)])
@@ -107,59 +107,59 @@ def test_only_pending_ordinals_are_parked(first: int, count: int) -> None:
 
 def test_cuts_replace_each_other_and_go_when_the_mark_has_passed_them() -> None:
     ledger, state = ledger_with(10)
-    ledger.apply(CutsEntry(0, [Cut(4, 3, 0), Cut(0, 4, 0)], facts=True, unknown_through=None))
-    assert state.cuts == [Cut(0, 4, 0), Cut(4, 3, 0)]
+    ledger.apply(BatchBoundsEntry(0, [BatchBounds(4, 3, 0), BatchBounds(0, 4, 0)], facts=True, unknown_through=None))
+    assert state.batch_bounds == [BatchBounds(0, 4, 0), BatchBounds(4, 3, 0)]
     ledger.apply(AckedEntry(0, 4, ANCHOR, 0))
-    assert state.cuts == [Cut(4, 3, 0)]
-    ledger.apply(CutsEntry(0, [], facts=False, unknown_through=8))
-    assert (state.cuts, state.cuts_are_facts, state.unknown_through) == ([], False, 8)
+    assert state.batch_bounds == [BatchBounds(4, 3, 0)]
+    ledger.apply(BatchBoundsEntry(0, [], facts=False, unknown_through=8))
+    assert (state.batch_bounds, state.batch_bounds_are_facts, state.unknown_through) == ([], False, 8)
     ledger.apply(AckedEntry(0, 9, ANCHOR, 0))
     assert state.unknown_through is None
 
 
-@pytest.mark.parametrize("cuts", [[Cut(0, 4, 0), Cut(3, 2, 0)], [Cut(8, 3, 0)]])
-def test_cuts_do_not_overlap_and_end_with_the_last_ordinal(cuts: list[Cut]) -> None:
+@pytest.mark.parametrize("cuts", [[BatchBounds(0, 4, 0), BatchBounds(3, 2, 0)], [BatchBounds(8, 3, 0)]])
+def test_cuts_do_not_overlap_and_end_with_the_last_ordinal(cuts: list[BatchBounds]) -> None:
     ledger, _ = ledger_with(10)
     with pytest.raises(AssertionError):
-        ledger.apply(CutsEntry(0, cuts, facts=True, unknown_through=None))
+        ledger.apply(BatchBoundsEntry(0, cuts, facts=True, unknown_through=None))
 
 
 def test_the_row_in_force_is_the_last_that_begins_at_or_below_the_ordinal() -> None:
     ledger, state = ledger_with(10)
-    ledger.apply(StampRowEntry(0, Row(9, 1, 4, 4), "bump"))
-    assert ledger.row_at(state, 3).epoch == 0
-    assert ledger.row_at(state, 4).epoch == 1
+    ledger.apply(StampRowEntry(0, StampRow(9, 1, 4, 4), "bump"))
+    assert ledger.stamp_row_at(state, 3).epoch == 0
+    assert ledger.stamp_row_at(state, 4).epoch == 1
     ledger.apply(AckedEntry(0, 4, ANCHOR, 0))
     assert [row.epoch for row in state.rows] == [1]
 
 
 def test_a_row_replaces_those_that_begin_at_it_or_later() -> None:
     ledger, state = ledger_with(10)
-    ledger.apply(StampRowEntry(0, Row(9, 0, 6, 8), "hole"))
-    ledger.apply(StampRowEntry(0, Row(9, 1, 2, 2), "bump"))
-    assert state.rows == [Row(9, 0, 0, 0), Row(9, 1, 2, 2)]
+    ledger.apply(StampRowEntry(0, StampRow(9, 0, 6, 8), "hole"))
+    ledger.apply(StampRowEntry(0, StampRow(9, 1, 2, 2), "bump"))
+    assert state.rows == [StampRow(9, 0, 0, 0), StampRow(9, 1, 2, 2)]
 
 
 def test_without_a_row_nothing_can_be_stamped() -> None:
     ledger = Ledger()
     ledger.apply(ledger.new_partition_entry("topic", b"", 0))
     with pytest.raises(AssertionError, match="no stamp row"):
-        ledger.row_at(ledger.by_number[0], 0)
+        ledger.stamp_row_at(ledger.by_number[0], 0)
 
 
 def test_a_row_below_the_mark_is_refused() -> None:
     ledger, _ = ledger_with(10)
     ledger.apply(AckedEntry(0, 4, ANCHOR, 0))
     with pytest.raises(AssertionError, match="below the mark"):
-        ledger.apply(StampRowEntry(0, Row(9, 1, 3, 3), "bump"))
+        ledger.apply(StampRowEntry(0, StampRow(9, 1, 3, 3), "bump"))
 
 
 def test_another_producer_id_has_no_anchor_and_a_bump_keeps_it() -> None:
     ledger, state = ledger_with(10)
     ledger.apply(AckedEntry(0, 4, ANCHOR, 0))
-    ledger.apply(StampRowEntry(0, Row(9, 1, 4, 4), "bump"))
+    ledger.apply(StampRowEntry(0, StampRow(9, 1, 4, 4), "bump"))
     assert state.anchor == ANCHOR
-    ledger.apply(StampRowEntry(0, Row(10, 0, 4, 4), "new identity"))
+    ledger.apply(StampRowEntry(0, StampRow(10, 0, 4, 4), "new identity"))
     assert state.anchor is None
 
 
@@ -179,7 +179,7 @@ def test_leader_epochs_do_not_go_back_unless_the_topic_is_another() -> None:
 def test_a_checkpoint_gives_all_tables_back_and_shares_nothing_with_them() -> None:
     ledger, state = ledger_with(10)
     ledger.apply(ParkedEntry(0, [(5, 2)], 10, "too large", "letter"))
-    ledger.apply(CutsEntry(0, [Cut(0, 4, 0)], facts=False, unknown_through=9))
+    ledger.apply(BatchBoundsEntry(0, [BatchBounds(0, 4, 0)], facts=False, unknown_through=9))
     ledger.apply(AckedEntry(0, 2, ANCHOR, 1))
     restored = Ledger()
     checkpoint = CheckpointEntry(ledger.snapshot(), [])

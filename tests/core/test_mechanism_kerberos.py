@@ -4,10 +4,10 @@ from typing import Final, NamedTuple
 
 import pytest
 from penstock.api.errors import AuthenticationError
-from penstock.producer.security.gssapi import Context, Identity, Kerberos
-from penstock.producer.security.sasl import Later
+from penstock.producer.security.gssapi import GssapiMechanism, GssContext, KerberosIdentity
+from penstock.producer.security.sasl import BlockingStep
 
-WHO: Final = Identity("kafka", None, "")
+WHO: Final = KerberosIdentity("kafka", None, "")
 
 
 class ContextError(Exception):
@@ -51,14 +51,14 @@ class Scripted:
         return Message(self._offer)
 
 
-def begun(context: Scripted) -> Kerberos:
-    def new(identity: Identity, host: str) -> tuple[Context, tuple[type[Exception], ...]]:
+def begun(context: Scripted) -> GssapiMechanism:
+    def new(identity: KerberosIdentity, host: str) -> tuple[GssContext, tuple[type[Exception], ...]]:
         assert (identity, host) == (WHO, "broker-1")
         return context, (ContextError,)
 
-    mechanism = Kerberos(WHO, "broker-1", new)
-    first = mechanism.first()
-    assert isinstance(first, Later), "tickets are asked for off the loop"
+    mechanism = GssapiMechanism(WHO, "broker-1", new)
+    first = mechanism.initial_response()
+    assert isinstance(first, BlockingStep), "tickets are asked for off the loop"
     assert first.work() == b"ticket"
     return mechanism
 
@@ -66,39 +66,39 @@ def begun(context: Scripted) -> Kerberos:
 def test_both_sides_are_known_before_a_layer_is_chosen_and_the_layer_is_none() -> None:
     context = Scripted(tokens=2)
     mechanism = begun(context)
-    assert mechanism.next(b"theirs") == b"more"
-    assert mechanism.next(b"theirs again") == b""
+    assert mechanism.evaluate_challenge(b"theirs") == b"more"
+    assert mechanism.evaluate_challenge(b"theirs again") == b""
     assert not mechanism.done
-    assert mechanism.next(b"offer") == b"wrapped"
+    assert mechanism.evaluate_challenge(b"offer") == b"wrapped"
     assert context.wrapped == b"\x01\x00\x00\x00", "no layer, no size, the ticket's own name"
     assert not mechanism.done, "the broker has not said that it agrees"
-    assert mechanism.next(b"") is None
+    assert mechanism.evaluate_challenge(b"") is None
     assert mechanism.done
 
 
 @pytest.mark.parametrize("offer", [b"", b"\x01", b"\x01\x00\x00\x00\x00", b"\x06\x00\xff\xff", b"\x00\x00\x00\x00"])
 def test_an_offer_without_what_we_speak_is_refused(offer: bytes) -> None:
     mechanism = begun(Scripted(offer=offer))
-    assert mechanism.next(b"theirs") == b""
+    assert mechanism.evaluate_challenge(b"theirs") == b""
     with pytest.raises(AuthenticationError):
-        _ = mechanism.next(b"offer")
+        _ = mechanism.evaluate_challenge(b"offer")
     assert not mechanism.done
 
 
 def test_what_the_library_does_not_believe_ends_the_exchange_with_its_words() -> None:
     with pytest.raises(AuthenticationError, match="a token of somebody else"):
-        _ = begun(Scripted()).next(b"bad")
+        _ = begun(Scripted()).evaluate_challenge(b"bad")
     mechanism = begun(Scripted())
-    _ = mechanism.next(b"theirs")
+    _ = mechanism.evaluate_challenge(b"theirs")
     with pytest.raises(AuthenticationError, match="a message of somebody else"):
-        _ = mechanism.next(b"bad")
+        _ = mechanism.evaluate_challenge(b"bad")
 
 
 def test_a_message_after_the_last_one_is_refused() -> None:
     mechanism = begun(Scripted())
-    _ = mechanism.next(b"theirs"), mechanism.next(b"offer")
+    _ = mechanism.evaluate_challenge(b"theirs"), mechanism.evaluate_challenge(b"offer")
     with pytest.raises(AuthenticationError, match="too many"):
-        _ = mechanism.next(b"and another thing")
+        _ = mechanism.evaluate_challenge(b"and another thing")
 
 
 def test_a_keytab_that_is_none_is_refused_by_the_real_library(tmp_path: object) -> None:
@@ -108,6 +108,6 @@ def test_a_keytab_that_is_none_is_refused_by_the_real_library(tmp_path: object) 
 
     keytab = Path(str(tmp_path)) / "keytab"
     _ = keytab.write_bytes(b"no keytab")
-    first = Kerberos(Identity("kafka", keytab, "me@EXAMPLE.TEST"), "localhost").first()
+    first = GssapiMechanism(KerberosIdentity("kafka", keytab, "me@EXAMPLE.TEST"), "localhost").initial_response()
     with pytest.raises(AuthenticationError, match="Kerberos"):
         _ = first.work()

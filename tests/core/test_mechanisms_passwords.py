@@ -11,8 +11,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as some
 from penstock.api.errors import AuthenticationError
-from penstock.producer.security.sasl import Later
-from penstock.producer.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, Credentials, Plain, Scram, saslname
+from penstock.producer.security.sasl import BlockingStep
+from penstock.producer.security.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    Credentials,
+    PlainMechanism,
+    ScramMechanism,
+    saslname,
+)
 
 NONCE: Final = b"rOprNGfwEbeRWgbNEkqO"
 SERVER_NONCE: Final = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
@@ -69,47 +76,47 @@ class Server:
         return hmac.new(key, message, self._hash).digest()
 
 
-def exchange(mechanism: Scram, server: Server) -> None:
-    answer = server.answer(mechanism.first())
-    said = mechanism.next(answer)
-    proof = said.work() if isinstance(said, Later) else said
+def exchange(mechanism: ScramMechanism, server: Server) -> None:
+    answer = server.answer(mechanism.initial_response())
+    said = mechanism.evaluate_challenge(answer)
+    proof = said.work() if isinstance(said, BlockingStep) else said
     assert proof is not None
-    assert mechanism.next(server.judge(proof)) is None
+    assert mechanism.evaluate_challenge(server.judge(proof)) is None
 
 
-def begun() -> Scram:
-    mechanism = Scram("SCRAM-SHA-256", PENCIL, nonce=NONCE)
-    _ = mechanism.first()
+def begun() -> ScramMechanism:
+    mechanism = ScramMechanism("SCRAM-SHA-256", PENCIL, nonce=NONCE)
+    _ = mechanism.initial_response()
     return mechanism
 
 
 def test_plain_is_name_name_and_password() -> None:
-    mechanism = Plain(PENCIL)
-    assert mechanism.first() == b"user\0user\0pencil"
+    mechanism = PlainMechanism(PENCIL)
+    assert mechanism.initial_response() == b"user\0user\0pencil"
     assert not mechanism.done
-    mechanism.next(b"")
+    mechanism.evaluate_challenge(b"")
     assert mechanism.done
 
 
 def test_plain_carries_letters_beyond_ascii_as_utf_8() -> None:
-    assert Plain(Credentials("jürgen", "пѧѩѫ")).first() == "jürgen\0jürgen\0пѧѩѫ".encode()
+    assert PlainMechanism(Credentials("jürgen", "пѧѩѫ")).initial_response() == "jürgen\0jürgen\0пѧѩѫ".encode()
 
 
 @pytest.mark.parametrize("credentials", [Credentials("a\0b", "c"), Credentials("a", "b\0c")])
 def test_plain_refuses_what_would_be_taken_for_its_divider(credentials: Credentials) -> None:
     with pytest.raises(AuthenticationError, match="NUL"):
-        _ = Plain(credentials)
+        _ = PlainMechanism(credentials)
 
 
 def test_a_broker_that_answers_plain_with_more_than_nothing_is_not_believed() -> None:
-    mechanism = Plain(PENCIL)
-    _ = mechanism.first()
+    mechanism = PlainMechanism(PENCIL)
+    _ = mechanism.initial_response()
     with pytest.raises(AuthenticationError):
-        mechanism.next(b"well done")
+        mechanism.evaluate_challenge(b"well done")
     assert not mechanism.done
 
 
-@pytest.mark.parametrize("make", [Plain, lambda credentials: Scram("SCRAM-SHA-256", credentials)])
+@pytest.mark.parametrize("make", [PlainMechanism, lambda credentials: ScramMechanism("SCRAM-SHA-256", credentials)])
 @pytest.mark.parametrize("credentials", [Credentials("", "secret"), Credentials("user", "")])
 def test_user_and_password_are_wanted(make: Callable[[Credentials], object], credentials: Credentials) -> None:
     with pytest.raises(AuthenticationError, match=r"sasl\."):
@@ -121,19 +128,19 @@ def test_a_password_is_not_shown() -> None:
 
 
 def test_scram_sha_256_says_the_bytes_of_rfc_7677() -> None:
-    mechanism = Scram("SCRAM-SHA-256", PENCIL, nonce=NONCE)
-    assert mechanism.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    proof = mechanism.next(f"r={SERVER_NONCE},s={SALT},i=4096".encode())
+    mechanism = ScramMechanism("SCRAM-SHA-256", PENCIL, nonce=NONCE)
+    assert mechanism.initial_response() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    proof = mechanism.evaluate_challenge(f"r={SERVER_NONCE},s={SALT},i=4096".encode())
     assert proof == f"c=biws,r={SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
     assert not mechanism.done
-    assert mechanism.next(FINAL) is None
+    assert mechanism.evaluate_challenge(FINAL) is None
     assert mechanism.done
 
 
 @pytest.mark.parametrize(("name", "hash_name"), [("SCRAM-SHA-256", "sha256"), ("SCRAM-SHA-512", "sha512")])
 @pytest.mark.parametrize("user", ["user", "a,b=c", "=2C", "jürgen", "n=,r="])
 def test_both_sides_agree_whatever_the_user_is_called(name: str, hash_name: str, user: str) -> None:
-    mechanism = Scram(name, Credentials(user, "пѧѩѫ, geheim="))
+    mechanism = ScramMechanism(name, Credentials(user, "пѧѩѫ, geheim="))
     server = Server(hash_name, "пѧѩѫ, geheim=")
     exchange(mechanism, server)
     assert mechanism.done
@@ -145,7 +152,10 @@ def test_names_are_escaped_as_rfc_5802_has_it() -> None:
 
 
 def test_a_nonce_is_never_used_again() -> None:
-    assert Scram("SCRAM-SHA-256", PENCIL).first() != Scram("SCRAM-SHA-256", PENCIL).first()
+    assert (
+        ScramMechanism("SCRAM-SHA-256", PENCIL).initial_response()
+        != ScramMechanism("SCRAM-SHA-256", PENCIL).initial_response()
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,7 +166,7 @@ def test_iterations_that_are_too_few_or_too_many_are_refused_before_anything_is_
     mechanism = begun()
     before = time.process_time()
     with pytest.raises(AuthenticationError):
-        _ = mechanism.next(f"r={SERVER_NONCE},s={SALT},i={iterations}".encode())
+        _ = mechanism.evaluate_challenge(f"r={SERVER_NONCE},s={SALT},i={iterations}".encode())
     # One iteration takes about a microsecond: hashing would show.
     assert time.process_time() - before < 0.1
     assert not mechanism.done
@@ -166,9 +176,9 @@ def test_iterations_that_are_too_few_or_too_many_are_refused_before_anything_is_
 def test_the_least_and_the_most_iterations_are_taken_and_much_work_is_not_done_on_the_loop(
     iterations: int, at_once: bool
 ) -> None:
-    said = begun().next(f"r={SERVER_NONCE},s={SALT},i={iterations}".encode())
+    said = begun().evaluate_challenge(f"r={SERVER_NONCE},s={SALT},i={iterations}".encode())
     assert isinstance(said, bytes) == at_once
-    if isinstance(said, Later):
+    if isinstance(said, BlockingStep):
         assert cast("bytes", said.work()).startswith(b"c=biws,r=")
 
 
@@ -192,17 +202,17 @@ def test_the_least_and_the_most_iterations_are_taken_and_much_work_is_not_done_o
 def test_a_first_message_that_is_wrong_ends_the_exchange(first: str) -> None:
     mechanism = begun()
     with pytest.raises(AuthenticationError):
-        _ = mechanism.next(first.encode())
+        _ = mechanism.evaluate_challenge(first.encode())
     assert not mechanism.done
 
 
 def test_bytes_that_are_no_text_end_the_exchange() -> None:
     with pytest.raises(AuthenticationError):
-        _ = begun().next(b"\xff\xfe")
+        _ = begun().evaluate_challenge(b"\xff\xfe")
 
 
 def test_an_extension_that_need_not_be_known_is_let_pass() -> None:
-    assert begun().next(f"r={SERVER_NONCE},s={SALT},i=4096,x=y".encode()) is not None
+    assert begun().evaluate_challenge(f"r={SERVER_NONCE},s={SALT},i=4096,x=y".encode()) is not None
 
 
 @pytest.mark.parametrize(
@@ -218,25 +228,25 @@ def test_an_extension_that_need_not_be_known_is_let_pass() -> None:
 )
 def test_a_broker_that_does_not_prove_itself_is_not_believed(final: bytes, reason: str) -> None:
     mechanism = begun()
-    assert mechanism.next(f"r={SERVER_NONCE},s={SALT},i=4096".encode()) is not None
+    assert mechanism.evaluate_challenge(f"r={SERVER_NONCE},s={SALT},i=4096".encode()) is not None
     with pytest.raises(AuthenticationError, match=reason):
-        _ = mechanism.next(final)
+        _ = mechanism.evaluate_challenge(final)
     assert not mechanism.done
 
 
 def test_a_broker_that_knows_another_password_is_found_out_by_both_sides() -> None:
-    mechanism, server = Scram("SCRAM-SHA-512", PENCIL), Server("sha512", "crayon")
-    proof = mechanism.next(server.answer(mechanism.first()))
+    mechanism, server = ScramMechanism("SCRAM-SHA-512", PENCIL), Server("sha512", "crayon")
+    proof = mechanism.evaluate_challenge(server.answer(mechanism.initial_response()))
     assert isinstance(proof, bytes)
     with pytest.raises(AuthenticationError, match="invalid-proof"):
-        _ = mechanism.next(server.judge(proof))
+        _ = mechanism.evaluate_challenge(server.judge(proof))
 
 
 def test_a_message_after_the_last_one_is_refused() -> None:
-    mechanism = Scram("SCRAM-SHA-256", PENCIL)
+    mechanism = ScramMechanism("SCRAM-SHA-256", PENCIL)
     exchange(mechanism, Server("sha256", "pencil"))
     with pytest.raises(AuthenticationError, match="too many"):
-        _ = mechanism.next(b"v=AAAA")
+        _ = mechanism.evaluate_challenge(b"v=AAAA")
 
 
 @given(
@@ -248,11 +258,11 @@ def test_whatever_a_broker_sends_is_an_answer_or_an_authentication_error(
 ) -> None:
     mechanism = begun()
     if after_the_first:
-        _ = mechanism.next(f"r={SERVER_NONCE},s={SALT},i=4096".encode())
+        _ = mechanism.evaluate_challenge(f"r={SERVER_NONCE},s={SALT},i=4096".encode())
     message = b"".join(pieces)
     assume(not message.startswith(FINAL))
     try:
-        said = mechanism.next(message)
+        said = mechanism.evaluate_challenge(message)
     except AuthenticationError:
         pass
     else:

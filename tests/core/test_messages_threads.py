@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from penstock.producer.protocol.framing import StreamError
-from penstock.producer.protocol.responses import decode_answer, expected_answer
+from penstock.producer.protocol.responses import decode_response, expected_response
 
 
 def request(version: int) -> Any:
@@ -35,7 +35,7 @@ def test_an_answer_is_read_also_when_two_threads_made_its_class_at_once_and_the_
     _ = gc.collect()
     with pytest.raises(ReferenceError):
         _ = request(4).header.get_response_class()
-    read: Any = decode_answer(expected_answer(request(4)), answer(4))
+    read: Any = decode_response(expected_response(request(4)), answer(4))
     assert (type(read), read.version, read.throttle_time_ms) == (DescribeConfigsResponse, 4, 7)
 
 
@@ -45,9 +45,9 @@ def test_threads_that_read_a_version_for_the_first_time_at_once_all_read_it() ->
 
     def read(version: int, begin: threading.Barrier) -> None:
         try:
-            expected = expected_answer(request(version))
+            expected = expected_response(request(version))
             _ = begin.wait(10)
-            found: Any = decode_answer(expected, answer(version))
+            found: Any = decode_response(expected, answer(version))
             assert (type(found), found.version) == (DescribeConfigsResponse, version)
         except (StreamError, ReferenceError, AssertionError, TypeError) as failure:
             failures.append(failure)

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from penstock.producer.network.connection_state import State
+from penstock.producer.network.connection_state import ConnectionState
 
 from tests.fakes.link_world import link_world
 
@@ -43,10 +43,10 @@ def test_one_late_answer_ends_the_connection_and_everything_on_it_is_sent_again_
             world.bench.put(part, 1)
             world.send()
         first = [world.socket().read() for _ in range(2)]
-        stamps = {part: lease.unresolved[0].first for part, lease in world.bench.table.leases.items()}
+        stamps = {part: lease.unresolved[0].first for part, lease in world.bench.table.partitions.items()}
         world.send(world.net.now + 1.001)
-        assert world.link().connection.state is State.DISCONNECTED
-        assert [lease.unresolved[0].first for lease in world.bench.table.leases.values()] == list(stamps.values())
+        assert world.link().connection.state is ConnectionState.DISCONNECTED
+        assert [lease.unresolved[0].first for lease in world.bench.table.partitions.values()] == list(stamps.values())
         world.send(world.net.now + 10.0)
         world.connect()
         again = world.socket().read()
@@ -70,7 +70,7 @@ def test_a_broker_that_cannot_be_reached_does_not_keep_the_others_waiting() -> N
         _ = world.socket(2).greet({0: (3, 12), 3: (0, 12), 18: (0, 4)})
         world.send()
         _ = world.answer([1], node=2)
-        assert world.link(1).connection.state is State.CONNECTING
+        assert world.link(1).connection.state is ConnectionState.CONNECTING
         assert [item.partition for item in world.bench.done] == [1]
 
 

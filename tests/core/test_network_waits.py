@@ -7,8 +7,8 @@ def test_a_question_for_a_node_without_a_connection_keeps_nobody_awake() -> None
     with link_world() as world:
         lease = world.bench.grant(0)
         world.links.tick(world.net.now)
-        assert lease.questions
-        assert not lease.asked
+        assert lease.pending_checks
+        assert not lease.checks_in_flight
         deadline = world.links.next_deadline(world.net.now)
         assert deadline is not None
         assert deadline > world.net.now

@@ -7,30 +7,30 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Metric,
     MetricsData,
 )
-from penstock.producer.telemetry.catalogue import CLIENT, TOPIC, Level
-from penstock.producer.telemetry.otlp import Encoded, Moment, encode
+from penstock.producer.telemetry.catalogue import CLIENT, TOPIC, RecordingLevel
+from penstock.producer.telemetry.otlp import EncodedMetrics, ExportTime, encode
 from penstock.producer.telemetry.sensors import Sensors
-from penstock.producer.telemetry.subscription import Told
-from penstock.producer.telemetry.windows import Windows
+from penstock.producer.telemetry.subscription import ReportedTotals
+from penstock.producer.telemetry.windows import SampleWindows
 
 PREFIX = "org.apache.kafka.producer."
 SECOND_NS = 1_000_000_000
 
 
 def sensors() -> Sensors:
-    made = Sensors("me", Windows(30.0, 2), Level.INFO, now=100.0)
+    made = Sensors("me", SampleWindows(30.0, 2), RecordingLevel.INFO, now=100.0)
     made.of(CLIENT, now=100.0)["record-send"].add(5, 100.0)
     made.of(TOPIC, "a", now=104.0)["record-send"].add(3, 104.0)
     made.of(TOPIC, "b", now=104.0)["record-send"].add(2, 104.0)
     return made
 
 
-def encoded(made: Sensors, since: Told | None, *, now: float = 110.0, prefix: str = PREFIX) -> Encoded:
-    at = Moment(now, round(now * SECOND_NS))
-    return encode(made.figures(now), lambda name: name.startswith(prefix), {"client_rack": "here"}, at, since)
+def encoded(made: Sensors, since: ReportedTotals | None, *, now: float = 110.0, prefix: str = PREFIX) -> EncodedMetrics:
+    at = ExportTime(now, round(now * SECOND_NS))
+    return encode(made.metric_values(now), lambda name: name.startswith(prefix), {"client_rack": "here"}, at, since)
 
 
-def metrics(found: Encoded) -> dict[str, Metric]:
+def metrics(found: EncodedMetrics) -> dict[str, Metric]:
     (resource,) = MetricsData.FromString(found.data).resource_metrics
     assert [(pair.key, pair.value.string_value) for pair in resource.resource.attributes] == [("client_rack", "here")]
     (scope,) = resource.scope_metrics
@@ -59,12 +59,12 @@ def test_a_metric_has_a_point_for_each_of_its_tags_without_what_the_broker_knows
 
 def test_increments_count_from_the_push_before() -> None:
     made = sensors()
-    first = encoded(made, Told({}, 0))
+    first = encoded(made, ReportedTotals({}, 0))
     (point,) = metrics(first)[PREFIX + "record.send.total"].sum.data_points
     assert (point.as_double, point.start_time_unix_nano) == (5, 100 * SECOND_NS)
     made.of(CLIENT, now=112.0)["record-send"].add(7, 112.0)
     made.of(TOPIC, "c", now=112.0)["record-send"].add(7, 112.0)
-    second = encoded(made, first.told, now=120.0)
+    second = encoded(made, first.reported, now=120.0)
     total = metrics(second)[PREFIX + "record.send.total"].sum
     assert total.aggregation_temporality == AGGREGATION_TEMPORALITY_DELTA
     assert (total.data_points[0].as_double, total.data_points[0].start_time_unix_nano) == (7, 110 * SECOND_NS)

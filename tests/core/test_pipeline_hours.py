@@ -19,9 +19,9 @@ def test_what_is_no_hour_is_refused_in_a_sentence(text: str) -> None:
 def test_both_ends_of_a_range_belong_to_it_and_either_may_be_open() -> None:
     hours = ["2026-01-01-01", "2026-01-01-02", "2026-01-01-03"]
     assert HourRange.parse(None, None) is None
-    assert HourRange("2026-01-01-02", "2026-01-01-02").chosen(hours) == ["2026-01-01-02"]
-    assert HourRange("2026-01-01-02").chosen(reversed(hours)) == hours[1:]
-    assert HourRange(None, "2026-01-01-02").chosen(hours) == hours[:2]
+    assert HourRange("2026-01-01-02", "2026-01-01-02").select(hours) == ["2026-01-01-02"]
+    assert HourRange("2026-01-01-02").select(reversed(hours)) == hours[1:]
+    assert HourRange(None, "2026-01-01-02").select(hours) == hours[:2]
 
 
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:

@@ -7,26 +7,26 @@ from penstock.api.metrics import MetricName
 from penstock.producer.telemetry.catalogue import (
     BY_GROUP,
     CLIENT,
-    DROPPED,
     GAUGES,
     METRICS,
+    OMITTED_KAFKA_METRICS,
     PARTITION,
     SENSORS,
     TOPIC,
-    Level,
-    Metric,
+    MetricTemplate,
+    RecordingLevel,
 )
 from penstock.producer.telemetry.exported_names import prometheus_name
 from penstock.producer.telemetry.sensors import Sensors
-from penstock.producer.telemetry.windows import Windows
+from penstock.producer.telemetry.windows import SampleWindows
 
 
-def made(level: Level = Level.INFO) -> Sensors:
-    return Sensors("me", Windows(30.0, 2), level, now=100.0)
+def made(level: RecordingLevel = RecordingLevel.INFO) -> Sensors:
+    return Sensors("me", SampleWindows(30.0, 2), level, now=100.0)
 
 
 def values(sensors: Sensors, now: float) -> dict[MetricName, float]:
-    return {figure.name: figure.value for figure in sensors.figures(now)}
+    return {figure.name: figure.value for figure in sensors.metric_values(now)}
 
 
 def test_one_sensor_has_a_mean_a_maximum_a_rate_and_a_total() -> None:
@@ -60,13 +60,13 @@ def test_metrics_of_topics_come_with_their_first_record() -> None:
     assert told[MetricName("kafka-metrics-count", "count", (("client-id", "me"),))] == len(told)
 
 
-@pytest.mark.parametrize("level", list(Level), ids=lambda level: level.name)
-def test_metrics_above_the_recording_level_are_not_there(level: Level) -> None:
+@pytest.mark.parametrize("level", list(RecordingLevel), ids=lambda level: level.name)
+def test_metrics_above_the_recording_level_are_not_there(level: RecordingLevel) -> None:
     sensors = made(level)
     sensors.of(PARTITION, "a", "0", now=100.0)
-    shown = {(figure.metric.group, figure.metric.name) for figure in sensors.figures(100.0)}
+    shown = {(figure.metric.group, figure.metric.name) for figure in sensors.metric_values(100.0)}
     assert shown >= {(metric.group, metric.name) for metric in BY_GROUP[CLIENT]}
-    assert any(group == PARTITION for group, _ in shown) == (level >= Level.DEBUG)
+    assert any(group == PARTITION for group, _ in shown) == (level >= RecordingLevel.DEBUG)
 
 
 def test_what_is_not_declared_cannot_be_recorded() -> None:
@@ -96,13 +96,13 @@ def test_names_are_declared_once_in_every_form() -> None:
 
 
 def test_every_name_of_kafkas_producer_is_there_or_listed_as_dropped() -> None:
-    dropped = " ".join(names for names, _ in DROPPED)
+    dropped = " ".join(names for names, _ in OMITTED_KAFKA_METRICS)
     for stem in KAFKAS.split():
         found = [metric for metric in METRICS if fits(metric, stem)]
         assert found or stem in dropped, stem
 
 
-def fits(metric: Metric, name: str) -> bool:
+def fits(metric: MetricTemplate, name: str) -> bool:
     group = {"topic:": TOPIC.name, "node:": "producer-node-metrics"}
     prefix, _, rest = name.rpartition(":")
     return (metric.group.name, metric.name) == (group.get(f"{prefix}:", CLIENT.name), rest)

@@ -3,27 +3,27 @@
 import math
 
 import pytest
-from penstock.producer.telemetry.windows import Sampled, Windows
+from penstock.producer.telemetry.windows import SampledSensor, SampleWindows
 
-TWO = Windows(30.0, 2)
+TWO = SampleWindows(30.0, 2)
 
 
 def test_before_the_first_value_there_is_no_mean_and_no_maximum_and_rates_are_0() -> None:
-    sampled = Sampled(TWO)
+    sampled = SampledSensor(TWO)
     assert math.isnan(sampled.average(100.0))
     assert math.isnan(sampled.largest(100.0))
     assert (sampled.rate(100.0), sampled.frequency(100.0), sampled.total, sampled.count) == (0.0, 0.0, 0.0, 0)
 
 
 def test_mean_and_maximum_are_those_of_the_values() -> None:
-    sampled = Sampled(TWO)
+    sampled = SampledSensor(TWO)
     for value in (400, 100, 200, 300):
         sampled.add(value, 100.0)
     assert (sampled.average(100.0), sampled.largest(100.0)) == (250.0, 400.0)
 
 
 def test_the_first_values_count_as_if_the_windows_before_had_been_empty() -> None:
-    sampled = Sampled(TWO)
+    sampled = SampledSensor(TWO)
     sampled.add(60, 100.0)
     assert sampled.rate(100.0) == 60 / 30
     assert sampled.rate(110.0) == 60 / 40
@@ -31,7 +31,7 @@ def test_the_first_values_count_as_if_the_windows_before_had_been_empty() -> Non
 
 
 def test_a_rate_is_over_the_time_since_the_oldest_sample_began() -> None:
-    sampled = Sampled(TWO)
+    sampled = SampledSensor(TWO)
     for second in range(0, 60, 10):
         sampled.add(10, 100.0 + second)
     assert sampled.rate(160.0) == 60 / 60
@@ -39,7 +39,7 @@ def test_a_rate_is_over_the_time_since_the_oldest_sample_began() -> None:
 
 
 def test_a_sample_stays_as_long_as_its_last_value_lies_in_the_windows() -> None:
-    sampled = Sampled(TWO)
+    sampled = SampledSensor(TWO)
     sampled.add(5, 100.0)
     sampled.add(7, 129.0)
     sampled.add(1, 131.0)
@@ -53,21 +53,21 @@ def test_a_sample_stays_as_long_as_its_last_value_lies_in_the_windows() -> None:
 
 
 def test_after_silence_a_value_is_no_burst() -> None:
-    sampled = Sampled(TWO)
+    sampled = SampledSensor(TWO)
     sampled.add(1, 100.0)
     sampled.add(3, 1000.0)
     assert sampled.rate(1001.0) == 3 / 31
 
 
 def test_one_window_alone_has_a_rate_at_once() -> None:
-    sampled = Sampled(Windows(1.0, 1))
+    sampled = SampledSensor(SampleWindows(1.0, 1))
     sampled.add(4, 100.0)
     assert sampled.rate(100.5) == 8.0
     assert sampled.rate(100.0) == 4 / 0.001
 
 
 def test_samples_beyond_the_windows_are_forgotten() -> None:
-    sampled = Sampled(Windows(1.0, 3))
+    sampled = SampledSensor(SampleWindows(1.0, 3))
     for second in range(100):
         sampled.add(second, 100.0 + second)
     assert sampled.average(199.5) == pytest.approx((97 + 98 + 99) / 3)
@@ -75,7 +75,7 @@ def test_samples_beyond_the_windows_are_forgotten() -> None:
 
 
 def test_one_sample_more_than_there_are_windows_is_kept_as_part_of_it_may_lie_in_them() -> None:
-    sampled = Sampled(TWO)
+    sampled = SampledSensor(TWO)
     for value, at in ((3, 100.0), (7, 129.0), (1, 131.0), (2, 162.0)):
         sampled.add(value, at)
     assert sampled.largest(165.0) == 7
@@ -83,7 +83,7 @@ def test_one_sample_more_than_there_are_windows_is_kept_as_part_of_it_may_lie_in
 
 
 def test_a_window_begins_with_its_first_value_after_silence_too() -> None:
-    sampled = Sampled(TWO)
+    sampled = SampledSensor(TWO)
     for value, at in ((5, 100.0), (9, 1000.0), (1, 1029.0)):
         sampled.add(value, at)
     assert sampled.largest(1070.0) == 9

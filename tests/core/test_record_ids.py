@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from penstock.producer.kernel import records as kernel_records
-from penstock.producer.records.batch_builder import HEADER_BYTES, BatchBuilder, Stamp, record_bytes
+from penstock.producer.records.batch_builder import HEADER_BYTES, BatchBuilder, Stamp, single_record_batch_size
 from penstock.producer.records.compression import Levels, make_compressor
 from penstock.wire import record_ids
 from penstock.wire.errors import FrameError
@@ -242,7 +242,7 @@ def test_a_batch_numbers_the_records_of_several_slices_on_from_its_first() -> No
 def test_a_batch_stays_within_its_limit_with_ids_by_any_estimate(frame: Columns, growth: float, limit: int) -> None:
     (part, *_) = scatter_frame(compiled, frame.packed()).slices
     rows, own = bytes(part.data), bool(part.flags)
-    alone = record_bytes(rows, 48, len(rows), own_timestamps=own, slice_ts=part.base_ts, with_id=True)
+    alone = single_record_batch_size(rows, 48, len(rows), own_timestamps=own, slice_ts=part.base_ts, with_id=True)
     assert alone == HEADER_BYTES + len(expected(part, FIRST)[0])
     builder = BatchBuilder(bytearray(200_000), FIRST.ordinal, limit=limit, growth=growth)
     took = builder.append(

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penstock.pipeline.report.charts import level, ticks
 from penstock.pipeline.report.data import MinutePoint, Status
-from penstock.pipeline.report.time_axis import lay, make_axis, total
+from penstock.pipeline.report.time_axis import make_axis, sum_by_column, total
 
 FAR = 10**9
 """Minutes; some 1,900 years."""
@@ -26,7 +26,7 @@ def test_every_minute_is_in_one_column_and_counted_once(given_points: list[Minut
     axis = make_axis([point.minute for point in given_points], columns_max=columns_max)
     assert len(axis.starts) <= columns_max + 2
     assert list(axis.starts) == sorted(set(axis.starts))
-    laid = lay(given_points, axis)
+    laid = sum_by_column(given_points, axis)
     assert not set(laid) & axis.breaks
     whole = total(laid)
     assert whole.expected == sum(point.expected for point in given_points)
@@ -73,7 +73,9 @@ def test_labels_stand_apart_and_in_order(hours: list[int]) -> None:
 def test_the_worst_of_a_column_is_its_status() -> None:
     axis = make_axis([60], columns_max=10)
     assert axis.step >= 6
-    laid = lay([MinutePoint(60, 9, 9), MinutePoint(61, 9, 8, late=1), MinutePoint(62, 9, 9, duplicated=2)], axis)
+    laid = sum_by_column(
+        [MinutePoint(60, 9, 9), MinutePoint(61, 9, 8, late=1), MinutePoint(62, 9, 9, duplicated=2)], axis
+    )
     assert laid[0].status is Status.DUPLICATED
     assert laid[0].expected == 27
 

@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 from penstock.pipeline.exits import PipelineExit
-from penstock.pipeline.report.charts import laid_hosts, latency, latency_hours
+from penstock.pipeline.report.charts import host_series, latency, latency_hours
 from penstock.pipeline.report.data import LeftOut, ReportData, Status, worst
 from penstock.pipeline.report.tables import tables
 from penstock.pipeline.report.time_axis import make_axis
-from penstock.pipeline.report.verdict import books, judge
-from penstock.pipeline.report.view import BAR_WIDTH, Limits, segments, view
+from penstock.pipeline.report.verdict import judge, report_totals
+from penstock.pipeline.report.view import BAR_WIDTH, ReportLimits, segments, view
 
 from tests.harness import report_samples as samples
 
@@ -51,7 +51,7 @@ def test_an_hour_is_complete_when_all_its_hosts_are() -> None:
     both = (row(host=0), row(host=1, lost=1), row(hour=1))
     complete = judge(of(*both)).findings[-1]
     assert complete.title == "1 of 2 topic hours complete"
-    assert complete.told == ("500,000 records accepted, settled and in the tables, each once.",)
+    assert complete.sentences == ("500,000 records accepted, settled and in the tables, each once.",)
 
 
 def test_the_status_of_a_run_is_its_worst_row_and_has_the_exit_code() -> None:
@@ -76,7 +76,7 @@ def test_records_without_ids_are_counted_apart_and_never_called_missing() -> Non
         "1 topic hour complete",
         "90 records only counted in plain",
     ]
-    sums = books([row(), only])
+    sums = report_totals([row(), only])
     assert (sums.expected, sums.distinct, sums.counted, sums.foreign) == (500_000, 500_000, 90, 88)
     assert judge(of(only)).headline == "Counted only: these records carry no ids"
     shown = next(table for table in tables(of(only), 9) if table.id == "hours").rows[0]
@@ -84,14 +84,14 @@ def test_records_without_ids_are_counted_apart_and_never_called_missing() -> Non
 
 
 def test_the_books_add_everything_up() -> None:
-    sums = books(samples.troubled().rows)
+    sums = report_totals(samples.troubled().rows)
     assert sums.accepted - sums.holes == sums.expected
     assert sums.expected == sums.distinct + sums.lost + sums.late + sums.pending
     assert (sums.lost, sums.duplicated, sums.recovered, sums.foreign) == (7, 11, 2, 240)
 
 
 def test_one_lost_record_among_millions_is_seen_in_the_bar() -> None:
-    parts = segments(books([row(accepted=50_000_000, lost=1)]))
+    parts = segments(report_totals([row(accepted=50_000_000, lost=1)]))
     assert [part.label for part in parts] == ["arrived", "lost"]
     assert parts[1].width > 5
     assert sum(part.width for part in parts) == pytest.approx(BAR_WIDTH, abs=0.1)
@@ -109,7 +109,7 @@ def test_tables_are_cut_with_the_worst_first_and_say_so() -> None:
 
 def test_what_the_audit_and_the_page_left_out_is_told() -> None:
     data = dataclasses.replace(samples.troubled(), left_out=(LeftOut("holes", 10, 5_000),))
-    told = view(data, Limits(topics=1, hosts=2, latencies=1)).left_out
+    told = view(data, ReportLimits(topics=1, hosts=2, latencies=1)).left_out
     assert told[0] == "Shown: 10 of 5,000 holes."
     assert any("of 3" in text for text in told)
     assert "Latency: the 1 slowest topics of 3." in told
@@ -118,7 +118,7 @@ def test_what_the_audit_and_the_page_left_out_is_told() -> None:
 def test_hosts_beyond_the_limit_share_a_row_and_none_is_lost() -> None:
     hosts = samples.troubled().hosts
     axis = make_axis([point.minute for host in hosts for point in host.points], columns_max=240)
-    laid = laid_hosts(hosts, axis, 2)
+    laid = host_series(hosts, axis, 2)
     assert [host.name for host in laid] == ["edge-01.example", "3 more hosts"]
     assert sum(host.whole.expected for host in laid) == sum(p.expected for host in hosts for p in host.points)
 

@@ -57,9 +57,9 @@ def test_one_id_is_written_whole_and_a_range_by_its_ends() -> None:
 
 
 def test_lists_end_with_how_many_more() -> None:
-    assert words.listed(["a"]) == "a"
-    assert words.listed(["a", "b", "c"]) == "a, b and c"
-    assert words.listed(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert words.join_names(["a"]) == "a"
+    assert words.join_names(["a", "b", "c"]) == "a, b and c"
+    assert words.join_names(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
     assert words.distinct(["b", "", "a", "b"]) == ["a", "b"]
 
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from penstock.producer.protocol.framing import StreamError
 from penstock.producer.protocol.produce_request import (
-    Endpoint,
     LeaderHint,
+    NodeEndpoint,
     PartitionData,
-    ProduceOutcome,
+    PartitionProduceResponse,
     TopicData,
-    frame_produce,
-    read_produce,
+    decode_produce_response,
+    encode_produce_request,
 )
 
 VERSIONS: Final = range(3, 14)
@@ -50,7 +50,9 @@ def ours(version: int, correlation_id: int, client_id: str, shape: Shape, transa
         TopicData(name, uuid.uuid5(_ID, name).bytes, [PartitionData(i, [d[:7], d[7:]], len(d)) for i, d in rows])
         for name, rows in shape
     ]
-    framed = frame_produce(version, correlation_id, client_id, -1, 30_000, topics, transactional_id=transactional_id)
+    framed = encode_produce_request(
+        version, correlation_id, client_id, -1, 30_000, topics, transactional_id=transactional_id
+    )
     joined = b"".join(framed.buffers)
     assert len(joined) == framed.size
     return joined
@@ -97,13 +99,13 @@ def test_any_request_is_byte_for_byte_the_librarys(version: int, correlation: in
 def test_the_payload_is_referred_to_and_never_copied() -> None:
     payload = bytearray(b"z" * 1000)
     view = memoryview(payload)
-    framed = frame_produce(9, 1, "c", -1, 1000, [TopicData("t", None, [PartitionData(0, [view], 1000)])])
+    framed = encode_produce_request(9, 1, "c", -1, 1000, [TopicData("t", None, [PartitionData(0, [view], 1000)])])
     assert any(buffer is view for buffer in framed.buffers)
 
 
 def test_a_topic_without_id_cannot_go_by_id() -> None:
     with pytest.raises(AssertionError):
-        _ = frame_produce(13, 1, "c", -1, 1000, [TopicData("t", None, [PartitionData(0, [b"x"], 1)])])
+        _ = encode_produce_request(13, 1, "c", -1, 1000, [TopicData("t", None, [PartitionData(0, [b"x"], 1)])])
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -130,9 +132,11 @@ def topic(
     return _TOPIC(name=name, topic_id=uuid.uuid5(_ID, name), partition_responses=rows)
 
 
-def expected(version: int, name: str, index: int, code: int, offset: int, append_ms: int, start: int) -> ProduceOutcome:
+def expected(
+    version: int, name: str, index: int, code: int, offset: int, append_ms: int, start: int
+) -> PartitionProduceResponse:
     by_id = version >= 13
-    return ProduceOutcome(
+    return PartitionProduceResponse(
         "" if by_id else name,
         uuid.uuid5(_ID, name).bytes if by_id else None,
         index,
@@ -152,7 +156,9 @@ def test_a_usual_answer_is_read_partition_by_partition(version: int) -> None:
         _ROW(index=i, error_code=code, base_offset=10**12 + i, log_append_time_ms=5, log_start_offset=3)
         for i, code in enumerate([0, 6, 45])
     ]
-    answer = read_produce(version, encode(version, [topic("a", rows), topic("b", rows[:1])], throttle_ms=250))
+    answer = decode_produce_response(
+        version, encode(version, [topic("a", rows), topic("b", rows[:1])], throttle_ms=250)
+    )
     assert answer.throttle_ms == 250
     assert answer.endpoints == []
     assert answer.outcomes == [
@@ -176,7 +182,7 @@ def test_record_errors_and_messages_are_read(version: int) -> None:
         record_errors=errors,
         error_message="one or more records were rejected",
     )
-    (outcome,) = read_produce(version, encode(version, [topic("a", [row])])).outcomes
+    (outcome,) = decode_produce_response(version, encode(version, [topic("a", [row])])).outcomes
     assert outcome.code == 87
     assert outcome.record_errors == [(3, "no key"), (9, "")]
     assert outcome.message == "one or more records were rejected"
@@ -189,9 +195,9 @@ def test_a_leader_hint_comes_with_the_address_of_its_node(version: int) -> None:
     row = _ROW(index=0, error_code=6, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1, current_leader=leader)
     fine = _ROW(index=1, error_code=0, base_offset=8, log_append_time_ms=-1, log_start_offset=0)
     node = ProduceResponse.NodeEndpoint(node_id=2, host="broker-2", port=9092, rack=None)
-    answer = read_produce(version, encode(version, [topic("a", [row, fine])], nodes=[node]))
+    answer = decode_produce_response(version, encode(version, [topic("a", [row, fine])], nodes=[node]))
     assert [outcome.leader_hint for outcome in answer.outcomes] == [LeaderHint(2, 11), None]
-    assert answer.endpoints == [Endpoint(2, "broker-2", 9092, "")]
+    assert answer.endpoints == [NodeEndpoint(2, "broker-2", 9092, "")]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -200,14 +206,14 @@ def test_every_truncation_of_an_answer_is_an_error_and_never_a_wrong_answer(vers
     whole = encode(version, [topic("a", rows)])
     for end in range(len(whole)):
         with pytest.raises(StreamError):
-            _ = read_produce(version, whole[:end])
+            _ = decode_produce_response(version, whole[:end])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_bytes_behind_an_answer_are_an_error(version: int) -> None:
     row = _ROW(index=0, error_code=0, base_offset=1, log_append_time_ms=-1, log_start_offset=0)
     with pytest.raises(StreamError, match="3 bytes behind"):
-        _ = read_produce(version, encode(version, [topic("a", [row])]) + b"abc")
+        _ = decode_produce_response(version, encode(version, [topic("a", [row])]) + b"abc")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -216,7 +222,7 @@ def test_random_bytes_are_an_answer_or_an_error_but_never_a_crash(version: int) 
     for _ in range(300):
         noise = chance.randbytes(chance.randrange(0, 120))
         try:
-            _ = read_produce(version, noise)
+            _ = decode_produce_response(version, noise)
         except StreamError:
             continue
 
@@ -225,4 +231,4 @@ def test_random_bytes_are_an_answer_or_an_error_but_never_a_crash(version: int) 
 def test_a_count_that_promises_billions_costs_nothing(version: int) -> None:
     bomb = struct.pack(">i", 2**31 - 1) if version < 9 else b"\x00\xff\xff\xff\xff\x07"
     with pytest.raises(StreamError):
-        _ = read_produce(version, bomb)
+        _ = decode_produce_response(version, bomb)

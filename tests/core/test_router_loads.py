@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 import crc32c
-from penstock.daemon.metadata.partition_load import FRESH_S, Loads
-from penstock.daemon.sessions.routing import Route, Routing, TopicFacts, Waiting
-from penstock.producer.accumulator.partitioners import Leader, Sticky
-from penstock.wire.messages import Load, NodeLoad, PartitionLoad
+from penstock.daemon.metadata.partition_load import LOAD_MAX_AGE_S, PartitionLoads
+from penstock.daemon.sessions.routing import PartitionQueueStats, Route, Routing, TopicFacts
+from penstock.producer.accumulator.partitioners import LedPartition, StickyPartitioner
+from penstock.wire.messages import NodeLoad, PartitionLoad, ShardLoad
 
 from tests.fakes.lease_desk import TOPIC, TOPIC_ID, Desk
 
@@ -34,17 +34,17 @@ class Setting:
         desk = self.desk
         self.states = [desk.partition(0), desk.partition(1)]
         desk.up()
-        self.loads = Loads(desk.leases, batch_bytes=BATCH_BYTES, availability_timeout_ms=TIMEOUT_MS)
+        self.loads = PartitionLoads(desk.leases, batch_bytes=BATCH_BYTES, availability_timeout_ms=TIMEOUT_MS)
         routing = Routing(
             desk.ledger,
             desk.log,  # type: ignore[arg-type]
             checksum=crc32c.crc32c,
-            keyless=lambda: Sticky(BATCH_BYTES, self.draw),
+            keyless=lambda: StickyPartitioner(BATCH_BYTES, self.draw),
             record_bytes_max=1_000,
             ids_of=lambda _topic: False,
         )
-        leaders = (Leader(0, 1), Leader(1, 2))
-        self.route: Route = routing.learn(TopicFacts(TOPIC, TOPIC_ID, 2, leaders, 1, None, None))
+        leaders = (LedPartition(0, 1), LedPartition(1, 2))
+        self.route: Route = routing.update_topic(TopicFacts(TOPIC, TOPIC_ID, 2, leaders, 1, None, None))
         for state in self.states:
             desk.push(state.number, 1)
         desk.settle()
@@ -54,20 +54,20 @@ class Setting:
         return self.draws
 
     def tell(self, seat: int, node: NodeLoad, *parts: PartitionLoad) -> None:
-        self.desk.say(seat, Load([node], list(parts), {}))
+        self.desk.say(seat, ShardLoad([node], list(parts), {}))
 
-    def waiting(self) -> list[Waiting]:
-        self.loads.look(self.desk.now)
-        return self.loads.waiting(self.route.leaders, self.route.states)
+    def waiting(self) -> list[PartitionQueueStats]:
+        self.loads.refresh(self.desk.now)
+        return self.loads.queued_batches(self.route.leaders, self.route.states)
 
     def frames(self, count: int) -> list[int]:
         """How many of so many keyless frames, each worth two batches, go to either partition, by the loads of now."""
-        self.route.loads(self.waiting(), adaptive=True)
-        self.route.keyless(10 * BATCH_BYTES)
+        self.route.set_load(self.waiting(), adaptive=True)
+        self.route.count_keyless(10 * BATCH_BYTES)
         counts = [0, 0]
         for _ in range(count):
             counts[self.route.sticky.partition] += 1
-            self.route.keyless(10 * BATCH_BYTES)
+            self.route.count_keyless(10 * BATCH_BYTES)
         return counts
 
 
@@ -90,9 +90,9 @@ def test_they_leave_it_altogether_when_it_could_not_be_sent_to_for_too_long() ->
 
 def test_a_node_is_never_too_late_without_a_timeout() -> None:
     world = Setting()
-    world.loads = Loads(world.desk.leases, batch_bytes=BATCH_BYTES, availability_timeout_ms=0)
+    world.loads = PartitionLoads(world.desk.leases, batch_bytes=BATCH_BYTES, availability_timeout_ms=0)
     world.tell(1, node_load(2, wanting_ms=60_000))
-    assert [each.late for each in world.waiting()] == [False, False]
+    assert [each.node_unavailable for each in world.waiting()] == [False, False]
 
 
 def test_what_was_not_handed_out_counts_in_batches_on_top_of_what_the_shard_told() -> None:
@@ -122,15 +122,15 @@ def test_a_partition_is_full_when_its_shard_told_of_no_open_batch_with_room() ->
 def test_what_a_shard_told_says_nothing_any_more_when_it_is_old() -> None:
     world = Setting()
     world.tell(1, node_load(2, wanting_ms=9_000), part_load(world.states[1].number, 7))
-    assert world.waiting()[1] == Waiting(1, 7, late=True, full=True)
-    world.desk.now += FRESH_S
-    assert world.waiting()[1] == Waiting(1, 7, late=True, full=True)
+    assert world.waiting()[1] == PartitionQueueStats(1, 7, node_unavailable=True, full=True)
+    world.desk.now += LOAD_MAX_AGE_S
+    assert world.waiting()[1] == PartitionQueueStats(1, 7, node_unavailable=True, full=True)
     world.desk.now += 0.1
     for _ in range(2):
-        assert world.waiting()[1] == Waiting(1, 1, late=False, full=False)
+        assert world.waiting()[1] == PartitionQueueStats(1, 1, node_unavailable=False, full=False)
     # The same words again are news.
     world.tell(1, node_load(2, wanting_ms=9_000), part_load(world.states[1].number, 7))
-    assert world.waiting()[1] == Waiting(1, 7, late=True, full=True)
+    assert world.waiting()[1] == PartitionQueueStats(1, 7, node_unavailable=True, full=True)
 
 
 def test_a_dead_shards_word_is_forgotten_and_its_backlog_is_not() -> None:
@@ -141,7 +141,7 @@ def test_a_dead_shards_word_is_forgotten_and_its_backlog_is_not() -> None:
     world.tell(1, node_load(2, wanting_ms=9_000), part_load(world.states[1].number, 1))
     _ = world.waiting()
     world.desk.leases.shard_dead(1, [], world.desk.now, facts=True)
-    assert world.waiting()[1] == Waiting(1, 2, late=False, full=False)
+    assert world.waiting()[1] == PartitionQueueStats(1, 2, node_unavailable=False, full=False)
 
 
 def test_a_sticky_partition_is_left_at_once_when_its_node_is_too_late() -> None:
@@ -149,5 +149,5 @@ def test_a_sticky_partition_is_left_at_once_when_its_node_is_too_late() -> None:
     assert world.route.sticky.partition == 0
     world.tell(0, node_load(1, wanting_ms=TIMEOUT_MS + 1))
     world.tell(1, node_load(2))
-    world.route.loads(world.waiting(), adaptive=True)
+    world.route.set_load(world.waiting(), adaptive=True)
     assert world.route.sticky.partition == 1

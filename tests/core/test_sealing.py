@@ -6,14 +6,14 @@ import pytest
 from penstock.pipeline.hours import HOUR_MS, start_ms
 from penstock.pipeline.report.data import Status
 from penstock.pipeline.seal.decisions import (
-    Audited,
     AuditRow,
     Decision,
-    Heartbeat,
-    Hour,
-    Reopen,
-    Seal,
-    SealIt,
+    HourAudit,
+    HourSeal,
+    HourState,
+    ReopenHour,
+    SealHeartbeat,
+    SealHour,
     SealStatus,
     decide,
     newest_seals,
@@ -23,7 +23,7 @@ HOUR: Final = "2026-11-22-03"
 END: Final = start_ms(HOUR) + HOUR_MS
 GRACE: Final = 24 * HOUR_MS
 DAEMON: Final = "0123456789ab"
-PAST: Final = Heartbeat(DAEMON, closed=False, closed_before=END)
+PAST: Final = SealHeartbeat(DAEMON, closed=False, closed_before=END)
 
 
 def row(status: Status = Status.COMPLETE, incarnation: str = DAEMON, **more: Any) -> AuditRow:
@@ -41,11 +41,13 @@ def row(status: Status = Status.COMPLETE, incarnation: str = DAEMON, **more: Any
     return AuditRow(incarnation, status, **({"settled": True, "doubted": False} | counts | more))
 
 
-def hour(*rows: AuditRow, count: int = 10, seal: Seal | None = None, audited: bool = True) -> Hour:
-    return Hour("orders", HOUR, count, Audited("run", rows) if audited else None, seal)
+def hour(*rows: AuditRow, count: int = 10, seal: HourSeal | None = None, audited: bool = True) -> HourState:
+    return HourState("orders", HOUR, count, HourAudit("run", rows) if audited else None, seal)
 
 
-def decided(*hours: Hour, beats: list[Heartbeat] | None = None, now: int = END, hours_max: int = 100) -> Decision:
+def decided(
+    *hours: HourState, beats: list[SealHeartbeat] | None = None, now: int = END, hours_max: int = 100
+) -> Decision:
     heartbeats = [PAST] if beats is None else beats
     return decide(hours, heartbeats, now_ms=now, grace_ms=GRACE, hours_max=hours_max)
 
@@ -56,7 +58,7 @@ def only_reason(decision: Decision) -> str:
     return wait.reason
 
 
-def only_seal(decision: Decision) -> SealIt:
+def only_seal(decision: Decision) -> SealHour:
     assert decision.wait == []
     [seal] = decision.seal
     return seal
@@ -81,13 +83,13 @@ def test_rows_that_came_after_the_audit_ask_for_another_audit_even_when_the_grac
 
 
 def test_a_daemon_that_has_not_passed_the_hour_holds_it_until_the_grace_is_over() -> None:
-    behind = [PAST, Heartbeat("ffffffffffff", closed=False, closed_before=END - 1)]
+    behind = [PAST, SealHeartbeat("ffffffffffff", closed=False, closed_before=END - 1)]
     assert "ffffffffffff" in only_reason(decided(hour(row()), beats=behind, now=END + GRACE - 1))
     assert only_seal(decided(hour(row()), beats=behind, now=END + GRACE)).status is SealStatus.WITH_GAPS
 
 
 def test_a_daemon_that_has_closed_holds_nothing() -> None:
-    closed = [Heartbeat(DAEMON, closed=True, closed_before=END - 1)]
+    closed = [SealHeartbeat(DAEMON, closed=True, closed_before=END - 1)]
     assert only_seal(decided(hour(row()), beats=closed)).status is SealStatus.SEALED
 
 
@@ -129,32 +131,32 @@ def test_records_that_can_only_be_counted_hold_nothing() -> None:
 
 @pytest.mark.parametrize("count", [11, 9])
 def test_a_sealed_hour_whose_rows_changed_is_reopened_as_the_next_generation(count: int) -> None:
-    decision = decided(hour(row(), count=count, seal=Seal(1, SealStatus.SEALED, 10)))
-    assert decision.reopen == [Reopen("orders", HOUR, 2)]
+    decision = decided(hour(row(), count=count, seal=HourSeal(1, SealStatus.SEALED, 10)))
+    assert decision.reopen == [ReopenHour("orders", HOUR, 2)]
     assert decision.seal == []
 
 
 def test_a_sealed_hour_that_is_as_it_was_is_left_alone() -> None:
-    assert decided(hour(row(), seal=Seal(3, SealStatus.WITH_GAPS, 10))) == Decision()
+    assert decided(hour(row(), seal=HourSeal(3, SealStatus.WITH_GAPS, 10))) == Decision()
 
 
 def test_a_reopened_hour_is_sealed_again_when_the_audit_agrees() -> None:
-    seal = only_seal(decided(hour(row(), seal=Seal(2, SealStatus.REOPENED, 9))))
+    seal = only_seal(decided(hour(row(), seal=HourSeal(2, SealStatus.REOPENED, 9))))
     assert (seal.generation, seal.status) == (2, SealStatus.SEALED)
 
 
 def test_a_run_seals_the_oldest_hours_first_and_not_more_than_it_may() -> None:
-    first = Hour("orders", "2026-11-22-01", 10, Audited("run", (row(),)))
+    first = HourState("orders", "2026-11-22-01", 10, HourAudit("run", (row(),)))
     decision = decided(hour(row()), first, hours_max=1)
     assert [seal.hour for seal in decision.seal] == ["2026-11-22-01"]
     assert [wait.hour for wait in decision.wait] == [HOUR]
 
 
 def test_a_partition_whose_name_is_no_hour_waits() -> None:
-    assert only_reason(decided(Hour("orders", "", 3))) == "its name is not an hour"
+    assert only_reason(decided(HourState("orders", "", 3))) == "its name is not an hour"
 
 
 def test_the_newest_generation_of_an_hour_counts_and_knows_how_many_rows_there_were() -> None:
     books = {"topic": "orders", "hour": HOUR, "landed": 21, "foreign": 4, "duplicates_removed": 11}
     rows = [books | {"generation": 2, "status": "sealed"}, books | {"generation": 1, "status": "sealed-with-gaps"}]
-    assert newest_seals(rows) == {("orders", HOUR): Seal(2, SealStatus.SEALED, 14)}
+    assert newest_seals(rows) == {("orders", HOUR): HourSeal(2, SealStatus.SEALED, 14)}

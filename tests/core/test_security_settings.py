@@ -15,7 +15,7 @@ from penstock.config.errors import ConfigError
 from penstock.config.load import validate
 from penstock.config.secret_files import SecretError, file_problems, read_certificates, read_password, read_secret
 from penstock.config.security import SecuritySettings, openssl_suite
-from penstock.config.security_names import ELSEWHERE, SECURITY_REFUSED
+from penstock.config.security_names import OTHER_CLIENTS_NAMES, SECURITY_REFUSED
 
 from tests.harness.requirements import need_root
 
@@ -67,16 +67,16 @@ def test_credentials_are_not_shown_to_who_listens_unless_that_is_written(tmp_pat
     (found,) = problems(given)
     assert "use SASL_SSL, or write sasl.allow_plaintext = true" in found
     allowed = made({**given, "sasl.allow_plaintext": "true"})
-    (caution,) = allowed.cautions()
+    (caution,) = allowed.warnings()
     assert (
         caution == f"sasl.allow_plaintext = true: the credentials of {mechanism} can be read on the way to the brokers"
     )
-    assert allowed.insecure() == (caution,)
+    assert allowed.insecure_settings() == (caution,)
 
 
 def test_kerberos_shows_nothing_in_the_clear_and_needs_no_leave() -> None:
     settings = made({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"})
-    assert settings.insecure() == settings.cautions() == ()
+    assert settings.insecure_settings() == settings.warnings() == ()
     assert settings.sasl_kerberos_service_name == "kafka"
 
 
@@ -97,7 +97,7 @@ def test_a_client_id_is_not_cut_short_by_a_colon_of_its_own(tmp_path: Path) -> N
     }
     (found,) = problems(given)
     assert "has a colon" in found
-    assert made({**given, "sasl.oauthbearer.header.urlencode": True}).cautions() == ()
+    assert made({**given, "sasl.oauthbearer.header.urlencode": True}).warnings() == ()
 
 
 def test_a_token_in_a_file_needs_nothing_else(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_token_in_a_file_needs_nothing_else(tmp_path: Path) -> None:
         }
     )
     assert settings.token_file == path
-    assert settings.cautions() == ()
+    assert settings.warnings() == ()
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_suites_of_tls_1_3_are_all_or_none() -> None:
     all_three = "TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256,TLS_AES_128_GCM_SHA256"
     (none_of_1_2,) = problems({"ssl.cipher.suites": all_three})
     assert "ssl.enabled.protocols = TLSv1.3" in none_of_1_2
-    assert made({"ssl.cipher.suites": all_three, "ssl.enabled.protocols": "TLSv1.3"}).cautions() != ()
+    assert made({"ssl.cipher.suites": all_three, "ssl.enabled.protocols": "TLSv1.3"}).warnings() != ()
     (unknown,) = problems({"ssl.cipher.suites": "TLS_NULL_WITH_MAGIC"})
     assert "no cipher suite" in unknown
 
@@ -212,13 +212,13 @@ def test_a_key_needs_its_certificate() -> None:
 )
 def test_what_takes_protection_away_is_said(given: dict[str, object], begins: str) -> None:
     settings = made({"security.protocol": "SSL", **given})
-    (caution,) = settings.cautions()
+    (caution,) = settings.warnings()
     assert caution.startswith(begins)
-    assert settings.insecure() == (caution,)
+    assert settings.insecure_settings() == (caution,)
 
 
 def test_tls_as_it_comes_has_nothing_to_be_said_of() -> None:
-    assert made({"security.protocol": "ssl"}).cautions() == ()
+    assert made({"security.protocol": "ssl"}).warnings() == ()
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_tls_as_it_comes_has_nothing_to_be_said_of() -> None:
     ],
 )
 def test_a_setting_that_does_nothing_is_said(given: dict[str, object], idle: str) -> None:
-    (caution,) = made(given).cautions()
+    (caution,) = made(given).warnings()
     assert caution.startswith(f"{idle} does nothing with security.protocol = ")
 
 
@@ -257,11 +257,11 @@ def test_what_an_endpoint_needs_does_nothing_beside_a_file(tmp_path: Path) -> No
             "sasl.oauthbearer.extensions": "a=b",
         }
     )
-    (caution,) = settings.cautions()
+    (caution,) = settings.warnings()
     assert caution.startswith("sasl.oauthbearer.scope does nothing")
 
 
-@pytest.mark.parametrize(("name", "reason"), [*SECURITY_REFUSED.items(), *ELSEWHERE.items()])
+@pytest.mark.parametrize(("name", "reason"), [*SECURITY_REFUSED.items(), *OTHER_CLIENTS_NAMES.items()])
 def test_what_is_not_kept_is_refused_with_what_to_write_instead_and_without_what_was_written(
     name: str, reason: str
 ) -> None:
@@ -291,7 +291,7 @@ def test_processes_of_the_daemon_are_handed_paths_and_no_secrets(tmp_path: Path)
     assert "hunter2" not in text
     assert handover.read(tmp_path / "settings.json") == settings
     # Everything is written there, which makes nothing of it a choice that was made.
-    assert handover.read(tmp_path / "settings.json").kafka.cautions() == ()
+    assert handover.read(tmp_path / "settings.json").kafka.warnings() == ()
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ def three_segments() -> Segments:
     segments = Segments()
     for number in (1, 2, 3):
         segments.added(number, 100)
-    segments.took(1, 2, 50)
+    segments.frame_added(1, 2, 50)
     for number in (1, 2):
         segments.sealed(number, 80)
     return segments
@@ -23,15 +23,15 @@ def piece(place: Lsn, offset: int) -> PendingSlice:
 
 def test_a_segment_with_pending_slices_stays() -> None:
     segments = three_segments()
-    segments.resolved(1, lsn(3, 64))
+    segments.slices_resolved(1, lsn(3, 64))
     assert segments.removable(lsn(9, 0)) == [2]
     assert segments.pending == 1
 
 
 def test_a_segment_goes_only_when_what_resolved_it_is_synced() -> None:
     segments = three_segments()
-    segments.resolved(1, lsn(3, 64))
-    segments.resolved(1, lsn(3, 128))
+    segments.slices_resolved(1, lsn(3, 64))
+    segments.slices_resolved(1, lsn(3, 128))
     assert segments.removable(lsn(3, 128)) == [2]
     assert segments.removable(Lsn(lsn(3, 128) + 1)) == [1, 2]
 
@@ -50,11 +50,11 @@ def test_the_active_segment_never_goes() -> None:
 
 def test_bytes_and_ages_follow_what_is_there() -> None:
     segments = three_segments()
-    segments.took(3, 1, 70)
+    segments.frame_added(3, 1, 70)
     assert (segments.nbytes, segments.sealed_count) == (260, 2)
     assert segments.oldest_ms() == 50
-    segments.resolved(1, lsn(3, 64))
-    segments.resolved(1, lsn(3, 64))
+    segments.slices_resolved(1, lsn(3, 64))
+    segments.slices_resolved(1, lsn(3, 64))
     segments.removed(1)
     assert segments.oldest_ms() == 70
     assert segments.nbytes == 180
@@ -63,7 +63,7 @@ def test_bytes_and_ages_follow_what_is_there() -> None:
 def test_slices_written_again_elsewhere_are_counted_there() -> None:
     segments = Segments()
     segments.added(1, 100)
-    segments.took(1, 2, 50)
+    segments.frame_added(1, 2, 50)
     segments.added(2, 100)
     segments.sealed(1, 64)
     old, new, other = lsn(1, 64), lsn(2, 200), lsn(1, 16)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 
 import pytest
-from penstock.producer.accumulator.batch import Batch
-from penstock.producer.protocol.produce_request import ProduceOutcome
-from penstock.producer.sender.ready_nodes import REQUEST_OVERHEAD_BYTES, Permit, Sender, match
+from penstock.producer.accumulator.batch import ProducerBatch
+from penstock.producer.protocol.produce_request import PartitionProduceResponse
+from penstock.producer.sender.ready_nodes import REQUEST_OVERHEAD_BYTES, ReadyPartitions, SendPermit, match_outcomes
 
-PERMIT = Permit(1, 100, 5)
+PERMIT = SendPermit(1, 100, 5)
 SIZE = 100
 
 
@@ -20,7 +20,7 @@ class Part:
     batches: int = 1
     at: float = 0.0
     unjournaled: int = 1
-    seen: list[Permit] = field(default_factory=list)
+    seen: list[SendPermit] = field(default_factory=list)
 
     def ready_at(self, now: float) -> float | None:
         return self.at if self.batches else None
@@ -28,23 +28,23 @@ class Part:
     def estimated_bytes(self) -> int:
         return SIZE
 
-    def take(self, permit: Permit, *, now: float) -> Batch | None:
+    def take(self, permit: SendPermit, *, now: float) -> ProducerBatch | None:
         self.seen.append(permit)
         if not self.batches or now < self.at:
             return None
         self.batches -= 1
-        return Batch(0, 1, 1, 0, 0, size=SIZE)
+        return ProducerBatch(0, 1, 1, 0, 0, size=SIZE)
 
 
-def drain(sender: Sender[Part], node: int, *, bytes_max: int = 1 << 20, now: float = 0.0) -> list[str]:
+def drain(sender: ReadyPartitions[Part], node: int, *, bytes_max: int = 1 << 20, now: float = 0.0) -> list[str]:
     entries = sender.drain(node, PERMIT, bytes_max=bytes_max, now=now)
     for part, _ in entries:
         sender.wake(part, now=now)
     return [part.name for part, _ in entries]
 
 
-def woken(*parts: Part, now: float = 0.0) -> Sender[Part]:
-    sender: Sender[Part] = Sender()
+def woken(*parts: Part, now: float = 0.0) -> ReadyPartitions[Part]:
+    sender: ReadyPartitions[Part] = ReadyPartitions()
     for part in parts:
         sender.wake(part, now=now)
     return sender
@@ -109,19 +109,19 @@ def test_nothing_is_left_of_one_that_was_forgotten() -> None:
 def test_cuts_left_fall_with_every_cut_of_the_request() -> None:
     first, second = Part("a", unjournaled=3), Part("b")
     _ = drain(woken(first, second), 1)
-    assert [permit.cuts_left for permit in (*first.seen, *second.seen)] == [100, 97]
+    assert [permit.journal_slots_left for permit in (*first.seen, *second.seen)] == [100, 97]
 
 
-def outcome(index: int, topic: str = "", topic_id: bytes | None = None) -> ProduceOutcome:
-    return ProduceOutcome(topic, topic_id, index, 0, 10 + index, -1, 0, [], "", None)
+def outcome(index: int, topic: str = "", topic_id: bytes | None = None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(topic, topic_id, index, 0, 10 + index, -1, 0, [], "", None)
 
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_answers_are_matched_by_partition_and_never_by_position(version: int) -> None:
     parts = [Part("0"), Part("1"), Part("2")]
-    sender: Sender[Part] = Sender()
-    entries = [(part, Batch(0, 1, 1, 0, 0)) for part in parts]
-    flight = sender.depart(1, 1, version, entries)
+    sender: ReadyPartitions[Part] = ReadyPartitions()
+    entries = [(part, ProducerBatch(0, 1, 1, 0, 0)) for part in parts]
+    flight = sender.begin_request(1, 1, version, entries)
     topic_id = b"i" * 16
     told = [outcome(2, topic_id=topic_id), outcome(0, topic_id=topic_id)]
     if version < 13:
@@ -130,10 +130,10 @@ def test_answers_are_matched_by_partition_and_never_by_position(version: int) ->
     def key(part: Part, at: int) -> tuple[bytes | str, int]:
         return (topic_id if at >= 13 else "t"), int(part.name)
 
-    found = [None if told is None else told.base_offset for _, _, told in match(flight, told, key)]
+    found = [None if told is None else told.base_offset for _, _, told in match_outcomes(flight, told, key)]
     assert found == [10, None, 12]
 
 
 def test_flights_are_numbered_from_one_so_that_zero_means_none() -> None:
-    sender: Sender[Part] = Sender()
-    assert [sender.depart(1, 1, 9, []).number for _ in range(2)] == [1, 2]
+    sender: ReadyPartitions[Part] = ReadyPartitions()
+    assert [sender.begin_request(1, 1, 9, []).number for _ in range(2)] == [1, 2]

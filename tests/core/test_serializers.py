@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from penstock.api.errors import PenstockError, SerializationError
 from penstock.api.records import Headers
-from penstock.api.serializers import Json, Role, Text
+from penstock.api.serializers import BoundSerializer, Json, Text
 
 from tests.harness.serialized import SERIALIZED
 
@@ -25,7 +25,9 @@ READ: Final[dict[str, Callable[[str], Any]]] = {
 
 
 def made(serializer: object, value: object, headers: Headers | None = None) -> bytes | None:
-    return Role(serializer, is_key=False).bytes_of("topic", value, Headers() if headers is None else headers)
+    return BoundSerializer(serializer, is_key=False).serialize(
+        "topic", value, Headers() if headers is None else headers
+    )
 
 
 @pytest.mark.parametrize(("kind", "text", "recorded"), SERIALIZED)
@@ -112,14 +114,14 @@ def test_what_a_function_raises_is_the_cause_and_what_is_not_bytes_is_an_error()
     with pytest.raises(SerializationError, match="answered str, not bytes"):
         _ = made(str, 1)
     with pytest.raises(SerializationError, match="the key serializer int"):
-        _ = Role("int", is_key=True).bytes_of("topic", "1", Headers())
+        _ = BoundSerializer("int", is_key=True).serialize("topic", "1", Headers())
 
 
 def test_an_unknown_name_or_what_cannot_be_called_is_refused_when_it_is_given() -> None:
     with pytest.raises(ValueError, match=r"no serializer 'avro': the names are .*uuid"):
-        _ = Role("avro", is_key=True)
+        _ = BoundSerializer("avro", is_key=True)
     with pytest.raises(TypeError, match="no serializer"):
-        _ = Role(7, is_key=True)
+        _ = BoundSerializer(7, is_key=True)
     with pytest.raises(LookupError):
         _ = Text("no-such-encoding")
 

@@ -2,22 +2,22 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.wire.messages import Cut, Row, holes_between
+from penstock.wire.messages import BatchBounds, StampRow, holes_between
 
 from tests.fakes.shard_bench import PRODUCER_ID, ShardBench
 
 
-def rows(holes: list[tuple[int, int]]) -> list[Row]:
+def rows(holes: list[tuple[int, int]]) -> list[StampRow]:
     """As the router writes them: one behind every hole."""
-    found, base = [Row(PRODUCER_ID, 1, 0, 0)], 0
+    found, base = [StampRow(PRODUCER_ID, 1, 0, 0)], 0
     for first, end in holes:
         base += end - first
-        found.append(Row(PRODUCER_ID, 1, end, base))
+        found.append(StampRow(PRODUCER_ID, 1, end, base))
     return found
 
 
 def test_a_hole_lies_before_a_later_row_of_the_same_epoch() -> None:
-    assert holes_between([Row(7, 1, 0, 0), Row(7, 1, 18, 1), Row(7, 2, 40, 40)]) == [(17, 18)]
+    assert holes_between([StampRow(7, 1, 0, 0), StampRow(7, 1, 18, 1), StampRow(7, 2, 40, 40)]) == [(17, 18)]
     assert holes_between([]) == []
 
 
@@ -34,7 +34,7 @@ def test_a_record_left_out_in_the_middle_of_a_slice_is_not_sent_and_sequences_ha
 
 def test_a_batch_behind_a_hole_is_made_anew_with_the_same_bounds() -> None:
     bench = ShardBench()
-    bench.grant(rows=rows([(3, 5)]), cuts=[Cut(0, 3, 1), Cut(5, 3, 1)])
+    bench.grant(rows=rows([(3, 5)]), cuts=[BatchBounds(0, 3, 1), BatchBounds(5, 3, 1)])
     bench.put(0, 10)
     bench.run()
 

@@ -2,20 +2,20 @@
 
 import pytest
 from penstock.producer.protocol.produce_request import LeaderHint
-from penstock.producer.sender.modes import NEXT, Mode
+from penstock.producer.sender.modes import MODE_TRANSITIONS, SendMode
 from penstock.wire.messages import (
     FIRST,
     NARROW,
     OPEN,
     Anchor,
-    Cut,
-    Gap,
-    Halt,
-    Hint,
-    Refused,
+    BatchBounds,
+    BatchRefused,
+    NewLeaderHint,
+    PartitionHalted,
+    ProbeRefused,
     Revoked,
-    Row,
-    Unreadable,
+    SliceUnreadable,
+    StampRow,
 )
 
 from tests.fakes.model_broker import OUT_OF_ORDER
@@ -48,7 +48,7 @@ def running(bench: ShardBench, *, records: int = 1) -> None:
     bench.answer()
     bench.pace(OPEN)
     bench.run()
-    assert bench.mode() is Mode.RUNNING
+    assert bench.mode() is SendMode.RUNNING
 
 
 # --- paces -----------------------------------------------------------------------------------------------------------
@@ -82,9 +82,9 @@ def test_the_first_batch_on_a_connection_goes_alone_and_then_five_are_in_flight(
     for _ in range(20):
         bench.put(0, 40, size=50)
     assert len(bench.send()) == 1
-    assert bench.mode() is Mode.CAREFUL
+    assert bench.mode() is SendMode.ONE_IN_FLIGHT
     bench.answer()
-    assert bench.mode() is Mode.RUNNING
+    assert bench.mode() is SendMode.RUNNING
     assert len(bench.send()) == 5
     bench.answer()
     assert len(bench.send()) == 1
@@ -137,7 +137,7 @@ def test_what_was_filled_for_a_wide_pace_is_filled_anew_when_it_becomes_first(be
 
 def test_inherited_cuts_are_sent_again_oldest_first_one_at_a_time_with_the_same_bounds(bench: ShardBench) -> None:
     bench.next[0] = 10
-    bench.grant(next_ordinal=10, cuts=[Cut(10, 3, 0), Cut(13, 4, 0)])
+    bench.grant(next_ordinal=10, cuts=[BatchBounds(10, 3, 0), BatchBounds(13, 4, 0)])
     bench.put(0, 5)
     bench.put(0, 15)
     sent = []
@@ -150,7 +150,7 @@ def test_inherited_cuts_are_sent_again_oldest_first_one_at_a_time_with_the_same_
 
 
 def test_inherited_cuts_wait_for_their_slices(bench: ShardBench) -> None:
-    bench.grant(cuts=[Cut(0, 5, 0)])
+    bench.grant(cuts=[BatchBounds(0, 5, 0)])
     bench.put(0, 3)
     assert bench.send() == []
     bench.put(0, 3)
@@ -174,10 +174,10 @@ def test_after_an_error_the_oldest_goes_again_alone_and_the_others_follow_in_ord
     bench.refuse(NOT_ENOUGH_REPLICAS)
     bench.answer()
     bench.answer()
-    assert bench.mode() is Mode.CAREFUL
+    assert bench.mode() is SendMode.ONE_IN_FLIGHT
     assert bench.send() == [], "it backs off first"
     bench.run()
-    assert bench.mode() is Mode.RUNNING
+    assert bench.mode() is SendMode.RUNNING
     assert bench.ordinals() == list(range(1 + 3 * FULL))
 
 
@@ -262,7 +262,7 @@ def test_a_move_makes_orphans_and_sends_again_at_the_new_node_without_backoff(be
         bench.answer(wire)
     bench.run()
     assert bench.ordinals() == list(range(121))
-    assert bench.mode() is Mode.RUNNING
+    assert bench.mode() is SendMode.RUNNING
 
 
 def test_the_buffer_of_an_orphan_stays_until_its_transport_lets_go(bench: ShardBench) -> None:
@@ -287,7 +287,7 @@ def test_revoke_returns_the_cuts_at_once_and_forgets_the_rest(bench: ShardBench)
     bench.listen()
     (message,) = [said for said in bench.said if isinstance(said, Revoked)]
     assert [(cut.first, cut.count) for cut in message.cuts] == [(1, FULL), (1 + FULL, FULL), (1 + 2 * FULL, FULL)]
-    assert bench.table.leases == {}
+    assert bench.table.partitions == {}
     for wire in list(bench.wire):
         bench.answer(wire)
     assert bench.pool.lent_bytes == 0
@@ -302,7 +302,7 @@ def test_messages_of_an_older_generation_are_dropped(bench: ShardBench) -> None:
     bench.revoke()
     bench.pace(FIRST)
     bench.put(0, 3)
-    assert bench.table.leases[0] is lease
+    assert bench.table.partitions[0] is lease
     assert lease.pace == OPEN
     assert bench.send() == []
 
@@ -318,7 +318,7 @@ def test_a_newer_leader_in_an_answer_is_told_and_an_older_one_only_as_stale_meta
     bench.now += 10
     bench.send()
     bench.refuse(NOT_LEADER, hint=LeaderHint(3, 5))
-    hints = [said for said in bench.said if isinstance(said, Hint)]
+    hints = [said for said in bench.said if isinstance(said, NewLeaderHint)]
     assert [(hint.leader, hint.leader_epoch) for hint in hints] == [(3, 6), (-1, -1)]
 
 
@@ -327,10 +327,10 @@ def test_a_definite_refusal_of_the_oldest_is_told_and_the_partition_waits(bench:
     bench.put(0, 5)
     bench.send()
     bench.refuse(INVALID_RECORD, errors=[(2, "no key")])
-    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    (refused,) = [said for said in bench.said if isinstance(said, BatchRefused)]
     assert (refused.first, refused.count, refused.code, refused.ambiguous) == (1, 5, INVALID_RECORD, False)
     assert refused.record_errors == [(2, "no key")]
-    assert bench.mode() is Mode.WAITING
+    assert bench.mode() is SendMode.HELD
     bench.put(0, 5)
     assert bench.send() == []
 
@@ -343,7 +343,7 @@ def test_a_refusal_after_an_attempt_without_verdict_is_ambiguous(bench: ShardBen
     bench.now += 10
     bench.send()
     bench.refuse(AUTHORIZATION)
-    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    (refused,) = [said for said in bench.said if isinstance(said, BatchRefused)]
     assert refused.ambiguous
 
 
@@ -355,16 +355,16 @@ def test_too_few_replicas_is_a_verdict_and_leaves_a_later_refusal_definite(bench
     bench.now += 10
     bench.send()
     bench.refuse(INVALID_RECORD)
-    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    (refused,) = [said for said in bench.said if isinstance(said, BatchRefused)]
     assert not refused.ambiguous
 
 
 def test_a_refused_inherited_cut_is_ambiguous(bench: ShardBench) -> None:
-    bench.grant(cuts=[Cut(0, 2, 0)])
+    bench.grant(cuts=[BatchBounds(0, 2, 0)])
     bench.put(0, 2)
     bench.send()
     bench.refuse(INVALID_RECORD)
-    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    (refused,) = [said for said in bench.said if isinstance(said, BatchRefused)]
     assert refused.ambiguous
 
 
@@ -375,14 +375,14 @@ def test_a_refusal_behind_an_open_batch_waits_until_it_is_the_oldest(bench: Shar
     first, second = bench.send()[:2]
     bench.refuse(NOT_ENOUGH_REPLICAS, wire=first)
     bench.refuse(INVALID_RECORD, wire=second)
-    assert not [said for said in bench.said if isinstance(said, Refused)]
+    assert not [said for said in bench.said if isinstance(said, BatchRefused)]
     for wire in list(bench.wire):
         bench.answer(wire)
     bench.now += 10
     (wire,) = bench.send()
     assert wire.copies[0][1] == first.copies[0][1]
     bench.answer()
-    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    (refused,) = [said for said in bench.said if isinstance(said, BatchRefused)]
     assert refused.first == second.copies[0][1]
 
 
@@ -418,7 +418,7 @@ def test_a_batch_too_large_that_may_be_in_the_log_is_refused_as_ambiguous_and_no
     bench.now += 10
     bench.send()
     bench.refuse(TOO_LARGE)
-    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    (refused,) = [said for said in bench.said if isinstance(said, BatchRefused)]
     assert (refused.count, refused.ambiguous) == (10, True)
 
 
@@ -427,7 +427,7 @@ def test_a_single_record_too_large_is_refused(bench: ShardBench) -> None:
     bench.put(0, 1)
     bench.send()
     bench.refuse(TOO_LARGE)
-    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    (refused,) = [said for said in bench.said if isinstance(said, BatchRefused)]
     assert (refused.count, refused.code, refused.ambiguous) == (1, TOO_LARGE, False)
 
 
@@ -435,11 +435,11 @@ def test_an_unknown_error_is_tried_ten_times_and_then_refused_as_ambiguous(bench
     running(bench)
     bench.put(0, 1)
     for _ in range(10):
-        assert not [said for said in bench.said if isinstance(said, Refused)]
+        assert not [said for said in bench.said if isinstance(said, BatchRefused)]
         bench.now += 10
         bench.send()
         bench.refuse(UNKNOWN_SERVER)
-    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    (refused,) = [said for said in bench.said if isinstance(said, BatchRefused)]
     assert refused.ambiguous
 
 
@@ -448,9 +448,9 @@ def test_a_wrong_epoch_halts(bench: ShardBench) -> None:
     bench.put(0, 1)
     bench.send()
     bench.refuse(INVALID_EPOCH)
-    (halt,) = [said for said in bench.said if isinstance(said, Halt)]
+    (halt,) = [said for said in bench.said if isinstance(said, PartitionHalted)]
     assert halt.code == INVALID_EPOCH
-    assert bench.mode() is Mode.WAITING
+    assert bench.mode() is SendMode.HELD
 
 
 def test_a_success_below_the_anchor_is_not_believed(bench: ShardBench) -> None:
@@ -458,7 +458,7 @@ def test_a_success_below_the_anchor_is_not_believed(bench: ShardBench) -> None:
     bench.put(0, 1)
     bench.send()
     bench.answer()
-    (halt,) = [said for said in bench.said if isinstance(said, Halt)]
+    (halt,) = [said for said in bench.said if isinstance(said, PartitionHalted)]
     assert "offset 1 " in halt.message
     assert bench.done == []
 
@@ -468,7 +468,7 @@ def test_nor_one_at_the_anchor_itself(bench: ShardBench) -> None:
     bench.put(0, 1)
     bench.send()
     bench.answer()
-    assert bench.mode() is Mode.WAITING
+    assert bench.mode() is SendMode.HELD
 
 
 def test_a_partition_missing_in_the_answer_is_sent_again(bench: ShardBench) -> None:
@@ -493,7 +493,7 @@ def test_a_later_success_resolves_what_came_before_it_while_anchored(bench: Shar
         bench.answer()
     bench.run()
     assert bench.ordinals() == list(range(81))
-    assert bench.mode() is Mode.RUNNING
+    assert bench.mode() is SendMode.RUNNING
 
 
 def test_a_later_success_proves_nothing_when_the_log_has_lost_what_was_acknowledged(bench: ShardBench) -> None:
@@ -505,7 +505,7 @@ def test_a_later_success_proves_nothing_when_the_log_has_lost_what_was_acknowled
     bench.log().forget()
     bench.log().start = 5
     bench.answer(second)
-    (halt,) = [said for said in bench.said if isinstance(said, Halt)]
+    (halt,) = [said for said in bench.said if isinstance(said, PartitionHalted)]
     assert "forgotten" in halt.message
 
 
@@ -530,11 +530,11 @@ def test_a_restarted_broker_knows_the_last_batch_only_and_the_probe_finds_it(ben
     (wire,) = bench.send()
     assert wire.copies[0][1] == firsts[0]
     bench.answer()
-    assert bench.mode() is Mode.PROBING
+    assert bench.mode() is SendMode.PROBING
     (wire,) = bench.send()
     assert wire.copies[0][1] == firsts[-1]
     bench.answer()
-    assert bench.mode() is Mode.RUNNING
+    assert bench.mode() is SendMode.RUNNING
     assert bench.done[-1].first == firsts[-1]
     bench.run()
     assert bench.ordinals() == list(range(1 + 4 * FULL))
@@ -549,7 +549,7 @@ def test_a_log_that_ends_in_the_middle_of_the_window_is_found(bench: ShardBench)
     bench.log().restart()
     bench.run()
     assert bench.ordinals() == list(range(1 + 4 * FULL))
-    assert bench.mode() is Mode.RUNNING
+    assert bench.mode() is SendMode.RUNNING
 
 
 def test_a_lost_answer_begins_the_probe_again_with_the_oldest(bench: ShardBench) -> None:
@@ -565,7 +565,7 @@ def test_a_lost_answer_begins_the_probe_again_with_the_oldest(bench: ShardBench)
         sent.append(wire.copies[0][1])
         bench.answer()
     assert sent == [firsts[0], firsts[-1]]
-    assert bench.mode() is Mode.RUNNING
+    assert bench.mode() is SendMode.RUNNING
 
 
 def test_a_pass_that_is_refused_whole_is_a_gap(bench: ShardBench) -> None:
@@ -575,17 +575,17 @@ def test_a_pass_that_is_refused_whole_is_a_gap(bench: ShardBench) -> None:
     state.batches.clear()
     state.batches.append(later)
     bench.run()
-    (gap,) = [said for said in bench.said if isinstance(said, Gap)]
+    (gap,) = [said for said in bench.said if isinstance(said, ProbeRefused)]
     assert gap.error == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-    assert bench.mode() is Mode.WAITING
+    assert bench.mode() is SendMode.HELD
 
 
 def test_without_an_anchor_nothing_is_probed(bench: ShardBench) -> None:
-    bench.grant(anchored=False, cuts=[Cut(0, 2, 0), Cut(2, 2, 0)])
+    bench.grant(anchored=False, cuts=[BatchBounds(0, 2, 0), BatchBounds(2, 2, 0)])
     bench.put(0, 4)
     bench.send()
     bench.refuse(OUT_OF_ORDER, log_start=0)
-    (halt,) = [said for said in bench.said if isinstance(said, Halt)]
+    (halt,) = [said for said in bench.said if isinstance(said, PartitionHalted)]
     assert halt.code == OUT_OF_ORDER
 
 
@@ -596,7 +596,7 @@ def test_a_success_in_a_probe_counts_only_while_the_acknowledged_is_still_in_the
     (wire,) = bench.send()
     bench.log().start = 100
     bench.answer(wire)
-    (halt,) = [said for said in bench.said if isinstance(said, Halt)]
+    (halt,) = [said for said in bench.said if isinstance(said, PartitionHalted)]
     assert "forgotten" in halt.message
 
 
@@ -621,13 +621,13 @@ def test_a_log_that_ends_with_a_batch_refused_for_its_size_is_found_by_the_one_b
         trials.append(wire.copies[0][1])
         bench.answer()
     assert trials == [1, 4, 1]
-    assert bench.mode() is Mode.PROBING
+    assert bench.mode() is SendMode.PROBING
     assert bench.send() == [], "there is nothing behind it yet"
     bench.put(0, 2)
     (wire,) = bench.send()
     assert wire.copies[0][1] == 1 + 3 + FULL
     bench.answer()
-    assert bench.mode() is Mode.RUNNING
+    assert bench.mode() is SendMode.RUNNING
     assert bench.ordinals() == list(range(1 + 3 + FULL + 2))
     assert bench.journal == {}
 
@@ -650,7 +650,7 @@ def test_a_lost_answer_of_the_one_behind_begins_again_with_the_oldest(bench: Sha
 def test_a_batch_refused_for_its_size_that_never_arrived_leaves_the_log_where_it_is(bench: ShardBench) -> None:
     refused_for_size(bench, arrived=1)
     bench.run()
-    (refused,) = [said for said in bench.said if isinstance(said, Refused)]
+    (refused,) = [said for said in bench.said if isinstance(said, BatchRefused)]
     assert (refused.first, refused.count, refused.ambiguous) == (4, FULL, True)
 
 
@@ -658,9 +658,9 @@ def test_a_move_ends_a_probe(bench: ShardBench) -> None:
     firsts = unanswered(bench)
     bench.send()
     bench.answer()
-    assert bench.mode() is Mode.PROBING
+    assert bench.mode() is SendMode.PROBING
     bench.move(2, 1)
-    assert bench.mode() is Mode.CAREFUL
+    assert bench.mode() is SendMode.ONE_IN_FLIGHT
     (wire,) = bench.send()
     assert wire.copies[0][1] == firsts[0]
 
@@ -670,7 +670,7 @@ def test_a_producer_id_unknown_without_a_log_start_is_tried_again(bench: ShardBe
     bench.put(0, 4)
     bench.send()
     bench.refuse(UNKNOWN_PRODUCER)
-    assert bench.mode() is Mode.CAREFUL
+    assert bench.mode() is SendMode.ONE_IN_FLIGHT
     bench.run()
     assert bench.ordinals() == list(range(5))
 
@@ -680,7 +680,7 @@ def test_a_producer_id_unknown_without_a_log_start_is_tried_again(bench: ShardBe
 
 def test_sequences_follow_from_ordinals_rows_and_wrap(bench: ShardBench) -> None:
     base = -(1 << 31) + 3
-    bench.grant(rows=[Row(PRODUCER_ID, 4, 0, base)])
+    bench.grant(rows=[StampRow(PRODUCER_ID, 4, 0, base)])
     bench.put(0, 10)
     bench.run()
     kept = bench.log().states[PRODUCER_ID]
@@ -689,7 +689,7 @@ def test_sequences_follow_from_ordinals_rows_and_wrap(bench: ShardBench) -> None
 
 
 def test_a_batch_never_crosses_a_stamp_row_nor_a_hole(bench: ShardBench) -> None:
-    rows = [Row(PRODUCER_ID, 0, 0, 0), Row(PRODUCER_ID, 0, 4, 0), Row(PRODUCER_ID, 0, 20, 10)]
+    rows = [StampRow(PRODUCER_ID, 0, 0, 0), StampRow(PRODUCER_ID, 0, 4, 0), StampRow(PRODUCER_ID, 0, 20, 10)]
     bench.grant(rows=rows)
     bench.hand(bench.ref(0, [b"%08d" % n for n in range(10)]))
     bench.hand(bench.ref(0, [b"%08d" % n for n in range(20, 25)], first=20))
@@ -702,19 +702,19 @@ def test_a_slice_for_another_partition_is_seen_and_stops_this_one(bench: ShardBe
     foreign = bench.ref(1, [b"x" * 8])
     bench.hand(foreign._replace(partition=0))
     assert bench.send() == []
-    (unreadable,) = [said for said in bench.said if isinstance(said, Unreadable)]
+    (unreadable,) = [said for said in bench.said if isinstance(said, SliceUnreadable)]
     assert unreadable.what == "wrong checksum"
-    assert bench.mode() is Mode.WAITING
+    assert bench.mode() is SendMode.HELD
 
 
 def test_an_inherited_cut_that_cannot_be_read_is_told_too(bench: ShardBench) -> None:
-    bench.grant(cuts=[Cut(0, 3, 0)])
+    bench.grant(cuts=[BatchBounds(0, 3, 0)])
     bench.put(0, 3)
     bench.source.fault = "a bad sector"
     assert bench.send() == []
-    (unreadable,) = [said for said in bench.said if isinstance(said, Unreadable)]
+    (unreadable,) = [said for said in bench.said if isinstance(said, SliceUnreadable)]
     assert (unreadable.first, unreadable.count, unreadable.what) == (0, 3, "a bad sector")
-    assert bench.mode() is Mode.WAITING
+    assert bench.mode() is SendMode.HELD
 
 
 def test_an_error_of_reading_is_told_with_its_reason(bench: ShardBench) -> None:
@@ -722,7 +722,7 @@ def test_an_error_of_reading_is_told_with_its_reason(bench: ShardBench) -> None:
     bench.source.fault = "a bad sector"
     bench.put(0, 3)
     assert bench.send() == []
-    (unreadable,) = [said for said in bench.said if isinstance(said, Unreadable)]
+    (unreadable,) = [said for said in bench.said if isinstance(said, SliceUnreadable)]
     assert unreadable.what == "a bad sector"
 
 
@@ -759,7 +759,7 @@ def test_stuck_partitions_leave_memory_for_another_of_their_node_and_go_on_when_
             bench.put(partition, 10, size=80)
     stuck = bench.send(in_flight_max=5)
     assert {partition for one in stuck for partition, *_ in one.copies} == {0, 1}
-    assert bench.pool.room(1) >= 2_000
+    assert bench.pool.available_for(1) >= 2_000
 
     bench.put(2, 3)
     bench.wire.clear()
@@ -774,8 +774,8 @@ def test_stuck_partitions_leave_memory_for_another_of_their_node_and_go_on_when_
 
 
 def test_every_mode_is_in_the_table_and_gone_is_its_end() -> None:
-    assert set(NEXT) == set(Mode)
-    assert NEXT[Mode.GONE] == frozenset()
+    assert set(MODE_TRANSITIONS) == set(SendMode)
+    assert MODE_TRANSITIONS[SendMode.REVOKED] == frozenset()
 
 
 def test_credit_is_told_in_small_steps_when_stuck_partitions_hold_nearly_all_of_it() -> None:
@@ -786,7 +786,7 @@ def test_credit_is_told_in_small_steps_when_stuck_partitions_hold_nearly_all_of_
     bench.put(0, 300, size=1_000)
     _ = bench.send()
     (credit,) = bench.table.credits()
-    while bench.table.accumulator.handed[1] < credit.total_bytes - 100_000:
+    while bench.table.accumulator.received_bytes[1] < credit.total_bytes - 100_000:
         bench.put(0, 10, size=1_000)
     _ = bench.send()
     assert bench.table.credits() == []

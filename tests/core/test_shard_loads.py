@@ -1,7 +1,7 @@
 """What a shard tells of its partitions in LOAD."""
 
 import pytest
-from penstock.producer.sender.modes import Mode
+from penstock.producer.sender.modes import SendMode
 from penstock.wire.messages import PartitionLoad
 
 from tests.fakes.shard_bench import ShardBench
@@ -18,7 +18,7 @@ def bench() -> ShardBench:
     made.answer()
     made.now += 10.0
     made.run()
-    assert made.mode() is Mode.RUNNING
+    assert made.mode() is SendMode.RUNNING
     return made
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from penstock.daemon.ledger.entries import (
     AckedEntry,
+    BatchBoundsEntry,
     CheckpointEntry,
-    CutsEntry,
     FrameEntry,
     GrantedEntry,
     IncarnationEntry,
@@ -27,7 +27,7 @@ from penstock.daemon.ledger.entries import (
     StampRowEntry,
 )
 from penstock.daemon.ledger.entry_codec import (
-    Kind,
+    EntryType,
     SyncedEntry,
     VoidEntry,
     pack_control,
@@ -39,16 +39,16 @@ from penstock.daemon.ledger.entry_codec import (
 from penstock.daemon.ledger.segment_scan import (
     ENTRIES_AT,
     ENTRY,
-    Damage,
     EntryHeaders,
+    SegmentDamage,
     SegmentHeader,
     pack_segment_header,
     padded,
     read_segment_header,
-    scan,
+    scan_segment,
 )
 from penstock.wire.errors import FrameError
-from penstock.wire.messages import Anchor, Cut, Row
+from penstock.wire.messages import Anchor, BatchBounds, StampRow
 from penstock.wire.record_ids import IdRow
 
 SPOOL, SEGMENT = 0x1234_5678_9ABC, 7
@@ -61,8 +61,8 @@ SNAPSHOT = PartitionSnapshot(
     2,
     9,
     4,
-    [Row(1, 0, 0, 0)],
-    [Cut(4, 2, 0)],
+    [StampRow(1, 0, 0, 0)],
+    [BatchBounds(4, 2, 0)],
     True,
     8,
     ANCHOR,
@@ -84,10 +84,10 @@ MINUTE = MinuteSnapshot(
 WHOLE = CheckpointEntry([SNAPSHOT, SNAPSHOT._replace(partition=1, anchor=None, unknown_through=None)], [SESSION])
 CONTROLS = [
     PartitionEntry(1, "topic", b"", 0),
-    StampRowEntry(1, Row(1, 2, 3, 4), "bump"),
+    StampRowEntry(1, StampRow(1, 2, 3, 4), "bump"),
     GrantedEntry(1, 2, 3, 4, 5),
-    CutsEntry(1, [Cut(1, 2, 3)], facts=False, unknown_through=9),
-    CutsEntry(1, [], facts=True, unknown_through=None),
+    BatchBoundsEntry(1, [BatchBounds(1, 2, 3)], facts=False, unknown_through=9),
+    BatchBoundsEntry(1, [], facts=True, unknown_through=None),
     AckedEntry(1, 2, ANCHOR, -1),
     AckedEntry(1, 2, ANCHOR, -1, 3, 4, 1, 99),
     RefusedEntry("topic", 29_000_000, 1, [("too_large", 3)]),
@@ -144,24 +144,24 @@ def test_a_checkpoint_comes_back_with_its_parts_typed() -> None:
     back, _ = unpack(*pack_control(WHOLE))
     assert isinstance(back, CheckpointEntry)
     first = back.partitions[0]
-    assert (type(first.rows[0]), type(first.cuts[0]), type(first.anchor)) == (Row, Cut, Anchor)
+    assert (type(first.rows[0]), type(first.batch_bounds[0]), type(first.anchor)) == (StampRow, BatchBounds, Anchor)
     assert first.holes == [(7, 1)]
 
 
 @pytest.mark.parametrize("entry", [FRAME, FRAME._replace(client_id=None, partitions=None)])
 def test_a_frame_comes_back_with_the_place_of_its_payload(entry: FrameEntry) -> None:
     body = pack_frame_meta(entry) + PAYLOAD
-    back, payload = unpack(Kind.FRAME, body)
+    back, payload = unpack(EntryType.FRAME, body)
     assert back == entry
     assert body[payload:] == PAYLOAD
 
 
 def test_a_slice_outside_its_frame_is_an_error() -> None:
     with pytest.raises(FrameError, match="outside"):
-        unpack(Kind.FRAME, pack_frame_meta(FRAME) + PAYLOAD[:-1])
+        unpack(EntryType.FRAME, pack_frame_meta(FRAME) + PAYLOAD[:-1])
 
 
-@pytest.mark.parametrize("kind", [0, *Kind, 14, 255])
+@pytest.mark.parametrize("kind", [0, *EntryType, 14, 255])
 @given(body=st.binary(max_size=64))
 def test_any_bytes_give_an_entry_or_the_one_error(kind: int, body: bytes) -> None:
     with contextlib.suppress(FrameError):
@@ -170,7 +170,7 @@ def test_any_bytes_give_an_entry_or_the_one_error(kind: int, body: bytes) -> Non
 
 @pytest.mark.parametrize("entry", [*CONTROLS, FRAME], ids=lambda entry: type(entry).__name__)
 def test_every_truncation_of_a_body_is_an_error(entry: Any) -> None:
-    kind, body = (Kind.FRAME, pack_frame_meta(entry) + PAYLOAD) if entry is FRAME else pack_control(entry)
+    kind, body = (EntryType.FRAME, pack_frame_meta(entry) + PAYLOAD) if entry is FRAME else pack_control(entry)
     for length in range(len(body)):
         with pytest.raises(FrameError):
             unpack(kind, body[:length])
@@ -178,7 +178,7 @@ def test_every_truncation_of_a_body_is_an_error(entry: Any) -> None:
 
 def test_a_segment_gives_back_its_entries_in_order() -> None:
     bodies = [pack_control(entry) for entry in CONTROLS]
-    found = scan(segment_of(*bodies), SPOOL, SEGMENT)
+    found = scan_segment(segment_of(*bodies), SPOOL, SEGMENT)
     assert [(raw.kind, bytes(raw.body)) for raw in found.entries] == bodies
     assert (found.damages, found.torn) == ([], None)
     assert found.end == found.entries[-1].offset + padded(ENTRY.size + len(bodies[-1][1]))
@@ -187,10 +187,10 @@ def test_a_segment_gives_back_its_entries_in_order() -> None:
 def test_a_segment_cut_at_any_byte_keeps_every_whole_entry() -> None:
     bodies = [pack_control(entry) for entry in CONTROLS]
     whole = segment_of(*bodies)
-    ends = [raw.offset + ENTRY.size + len(raw.body) for raw in scan(whole, SPOOL, SEGMENT).entries]
+    ends = [raw.offset + ENTRY.size + len(raw.body) for raw in scan_segment(whole, SPOOL, SEGMENT).entries]
     for length in range(ends[-1] + 1):
         for data in (whole[:length], whole[:length] + bytes(len(whole) - length)):
-            found = scan(data, SPOOL, SEGMENT)
+            found = scan_segment(data, SPOOL, SEGMENT)
             assert len(found.entries) >= sum(1 for end in ends if end <= length)
             assert [(raw.kind, bytes(raw.body)) for raw in found.entries] == bodies[: len(found.entries)]
             assert found.damages == []
@@ -199,17 +199,17 @@ def test_a_segment_cut_at_any_byte_keeps_every_whole_entry() -> None:
 def test_a_flipped_bit_costs_the_entry_it_lies_in_and_no_other() -> None:
     bodies = [pack_control(entry) for entry in CONTROLS]
     whole = segment_of(*bodies)
-    raws = scan(whole, SPOOL, SEGMENT).entries
+    raws = scan_segment(whole, SPOOL, SEGMENT).entries
     for place in range(ENTRIES_AT, raws[-1].offset + ENTRY.size + len(raws[-1].body)):
         data = bytearray(whole)
         data[place] ^= 0x10
         hit = max(number for number, raw in enumerate(raws) if raw.offset <= place)
         padding = place >= raws[hit].offset + ENTRY.size + len(raws[hit].body)
-        found = scan(data, SPOOL, SEGMENT)
+        found = scan_segment(data, SPOOL, SEGMENT)
         kept = [body for number, body in enumerate(bodies) if padding or number != hit]
         assert [(raw.kind, bytes(raw.body)) for raw in found.entries] == kept, place
         if not padding and hit < len(raws) - 1:
-            assert found.damages == [Damage(raws[hit].offset, raws[hit + 1].offset)]
+            assert found.damages == [SegmentDamage(raws[hit].offset, raws[hit + 1].offset)]
 
 
 @given(noise=st.binary(min_size=1, max_size=200), at=st.integers(0, 20))
@@ -217,9 +217,10 @@ def test_noise_between_entries_is_found_and_stepped_over(noise: bytes, at: int) 
     whole = segment_of(*[pack_control(entry) for entry in CONTROLS])
     start = ENTRIES_AT + at * 8
     whole[start : start + len(noise)] = noise
-    found = scan(whole, SPOOL, SEGMENT)
+    found = scan_segment(whole, SPOOL, SEGMENT)
     clean = {
-        (raw.offset, bytes(raw.body)) for raw in scan(segment_of(*map(pack_control, CONTROLS)), SPOOL, SEGMENT).entries
+        (raw.offset, bytes(raw.body))
+        for raw in scan_segment(segment_of(*map(pack_control, CONTROLS)), SPOOL, SEGMENT).entries
     }
     assert {(raw.offset, bytes(raw.body)) for raw in found.entries} <= clean
     untouched = {(at, body) for at, body in clean if at >= start + len(noise) or at + ENTRY.size + len(body) <= start}
@@ -229,12 +230,12 @@ def test_noise_between_entries_is_found_and_stepped_over(noise: bytes, at: int) 
 def test_an_entry_that_lies_elsewhere_is_not_taken_for_one() -> None:
     body = pack_control(CONTROLS[0])
     stranger = bytes(segment_of(body)[ENTRIES_AT : ENTRIES_AT + 64])
-    shifted = segment_of((Kind.FRAME, pack_frame_meta(FRAME._replace(slices=[])) + stranger * 3))
+    shifted = segment_of((EntryType.FRAME, pack_frame_meta(FRAME._replace(slices=[])) + stranger * 3))
     damaged = bytearray(shifted)
     damaged[ENTRIES_AT] ^= 1
-    assert scan(damaged, SPOOL, SEGMENT).entries == []
-    assert scan(segment_of(body), SPOOL + 1, SEGMENT).entries == []
-    assert scan(segment_of(body), SPOOL, SEGMENT + 1).entries == []
+    assert scan_segment(damaged, SPOOL, SEGMENT).entries == []
+    assert scan_segment(segment_of(body), SPOOL + 1, SEGMENT).entries == []
+    assert scan_segment(segment_of(body), SPOOL, SEGMENT + 1).entries == []
 
 
 def test_a_segment_header_tells_whose_it_is_or_what_is_wrong() -> None:

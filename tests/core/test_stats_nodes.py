@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 from penstock.daemon.router import stats
-from penstock.wire.messages import Load, Node, NodeLoad
+from penstock.wire.messages import Node, NodeLoad, ShardLoad
 
 
-def load(state: str, error: str = "") -> Load:
-    return Load([NodeLoad(1, state, 0, 0, 900, 0, error, 0)], [], {})
+def load(state: str, error: str = "") -> ShardLoad:
+    return ShardLoad([NodeLoad(1, state, 0, 0, 900, 0, error, 0)], [], {})
 
 
 @pytest.mark.parametrize("ready", [0, 1, 2])

@@ -136,7 +136,7 @@ def test_answers_are_counted_with_their_throttle_which_is_the_brokers_own_to_kee
 
 def told(world: TelemetryNet, name: str) -> float:
     """A figure of the whole client."""
-    figures = world.meters.sensors.figures(world.net.now)
+    figures = world.meters.sensors.metric_values(world.net.now)
     return next(one.value for one in figures if one.metric.group == CLIENT and one.metric.name == name)
 
 

@@ -12,9 +12,9 @@ from penstock.producer.security.tokens import (
     RefreshWindow,
     Token,
     TokenError,
+    parse_token,
     refresh_after_s,
-    token_in_answer,
-    token_in_text,
+    token_from_response,
 )
 
 NOW: Final = 1_800_000_000.0
@@ -27,7 +27,7 @@ def web_token(claims: object) -> str:
 
 
 def answered(answer: object, status: int = 200) -> Token:
-    return token_in_answer(status, json.dumps(answer).encode(), wall_s=NOW)
+    return token_from_response(status, json.dumps(answer).encode(), wall_s=NOW)
 
 
 def test_a_token_lives_as_long_as_the_endpoint_says() -> None:
@@ -79,7 +79,7 @@ def test_an_answer_without_a_token_that_could_be_used_is_refused(answer: object,
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b"[" * 100_000, b'{"access_token": ' + b"1" * 5_000 + b"}"])
 def test_bytes_that_are_no_json_are_refused(body: bytes) -> None:
     with pytest.raises(TokenError):
-        _ = token_in_answer(200, body, wall_s=NOW)
+        _ = token_from_response(200, body, wall_s=NOW)
 
 
 def test_a_refusal_is_told_in_the_endpoints_own_words() -> None:
@@ -95,17 +95,17 @@ def test_a_redirection_is_not_followed(status: int) -> None:
 
 def test_a_failure_that_is_no_json_is_told_by_its_status() -> None:
     with pytest.raises(TokenError, match="status 503, and the answer is not JSON"):
-        _ = token_in_answer(503, b"busy", wall_s=NOW)
+        _ = token_from_response(503, b"busy", wall_s=NOW)
 
 
 @pytest.mark.parametrize("claims", [[], "text", {"exp": "late"}, {"exp": True}, {"exp": 1e300}, {}])
 def test_claims_without_an_end_are_left_to_the_brokers(claims: object) -> None:
-    assert token_in_text(web_token(claims), wall_s=NOW).lifetime_s is None
+    assert parse_token(web_token(claims), wall_s=NOW).lifetime_s is None
 
 
 @pytest.mark.parametrize("text", ["a.b.c", "....", "a.-.c", "a.eyJleHAiOjE.c", "opaque-token=="])
 def test_what_only_looks_like_a_web_token_is_left_to_the_brokers(text: str) -> None:
-    assert token_in_text(text, wall_s=NOW) == Token(text, None)
+    assert parse_token(text, wall_s=NOW) == Token(text, None)
 
 
 def test_a_token_is_not_shown() -> None:
@@ -140,4 +140,4 @@ def test_a_token_is_never_kept_beyond_its_end(lifetime_s: float, window: Refresh
 @given(some.binary(max_size=200), some.integers(100, 599))
 def test_whatever_bytes_come_are_a_token_or_an_error_of_ours(body: bytes, status: int) -> None:
     with pytest.raises(TokenError):
-        _ = token_in_answer(status, body, wall_s=NOW)
+        _ = token_from_response(status, body, wall_s=NOW)

@@ -1,6 +1,6 @@
 """A network that moves nothing by itself: sockets, a loop and a name server whose every step a test takes, on its own clock.
 
-Real `Connection` objects run on it: `FakeNet.system` is where they have their sockets and their time from.
+Real `KafkaConnection` objects run on it: `FakeNet.system` is where they have their sockets and their time from.
 """
 
 import errno
@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from penstock.producer.network.addresses import Address
-from penstock.producer.network.connection import Connection
+from penstock.producer.network.connection import KafkaConnection
 from penstock.producer.network.connection_state import ConnectionLimits
 from penstock.producer.network.socket_options import NO_SECURITY, ConnectionOptions, Security, SocketOptions, System
-from penstock.producer.protocol.responses import Answer
+from penstock.producer.protocol.responses import ResponseOrBytes
 from penstock.runtime.loop import READ, WRITE
 
 from .scripted_broker import RANGES, Asked, versions_body
@@ -212,15 +212,15 @@ class FakeClient:
     def __init__(self, net: FakeNet) -> None:
         self.net = net
         self.readies = 0
-        self.answers: list[tuple[str, Answer]] = []
+        self.answers: list[tuple[str, ResponseOrBytes]] = []
         self.lost: list[tuple[list[str], str]] = []
         self.told: list[str] = []
 
     def open(
         self, host: str, limits: ConnectionLimits, *, port: int = 9092, security: Security = NO_SECURITY
-    ) -> Connection[str]:
+    ) -> KafkaConnection[str]:
         options = ConnectionOptions("a-client", limits, SocketOptions(), self.net.system, security)
-        made: Connection[str] = Connection(
+        made: KafkaConnection[str] = KafkaConnection(
             cast("Any", self.net.loop), cast("Any", self.net.names), host, port, options=options, owner=self,
             rng=lambda: MIDDLE,
         )  # fmt: skip
@@ -237,19 +237,19 @@ class FakeClient:
         assert made.ready
         return made
 
-    def send(self, connection: Connection[str], tag: str, body: bytes = b"x") -> None:
+    def send(self, connection: KafkaConnection[str], tag: str, body: bytes = b"x") -> None:
         """A request framed by hand."""
         correlation_id = connection.next_correlation_id()
         head = struct.pack(">ihhi", 8 + len(body), 999, 0, correlation_id)
         connection.send_raw([head, body], len(head) + len(body), correlation_id, tag, now=self.net.now)
 
-    def connection_ready(self, connection: Connection[str]) -> None:
+    def connection_ready(self, connection: KafkaConnection[str]) -> None:
         self.readies += 1
 
-    def connection_answered(self, connection: Connection[str], tag: str, answer: Answer) -> None:
+    def connection_answered(self, connection: KafkaConnection[str], tag: str, answer: ResponseOrBytes) -> None:
         self.answers.append((tag, answer))
         self.told.append(tag)
 
-    def connection_lost(self, connection: Connection[str], tags: list[str], reason: str) -> None:
+    def connection_lost(self, connection: KafkaConnection[str], tags: list[str], reason: str) -> None:
         self.lost.append((tags, reason))
         self.told += tags

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from itertools import count
 
 from penstock.config.direct import direct_settings
-from penstock.producer.direct.environment import Seams
+from penstock.producer.direct.environment import Environment
 from penstock.producer.direct.futures_front import Front
-from penstock.producer.kernel.append import Sends
+from penstock.producer.kernel.append import SendMethods
 from penstock.producer.metadata.cluster import BrokerAddress, Cluster, PartitionView, TopicView
 
 from .segments import NOW_MS
@@ -25,7 +25,7 @@ class NoThread:
     def request_topic(self, topic: str) -> None: ...
     def start(self) -> None: ...
     def close(self, timeout_s: float | None) -> None: ...
-    def forget(self) -> None: ...
+    def after_fork(self) -> None: ...
 
     def join(self, timeout_s: float | None = None) -> bool:
         return True
@@ -34,7 +34,7 @@ class NoThread:
         raise AssertionError(f"partition {number} has no number")
 
 
-class FrontBench(Sends):
+class FrontBench(SendMethods):
     """`leaders`: node of each partition, -1 for none. Chance counts 0, 1, 2, …; `draws` says how often it was asked."""
 
     condition: Callable[[threading.Lock], threading.Condition] = threading.Condition
@@ -54,10 +54,10 @@ class FrontBench(Sends):
         lock = threading.Lock()
         shared = self.condition(lock)
         self.front = Front(
-            checked, Seams(lambda: self.now, lambda: NOW_MS, shared, random31, lambda: self.condition(lock))
+            checked, Environment(lambda: self.now, lambda: NOW_MS, shared, random31, lambda: self.condition(lock))
         )
-        self.front.use(NoThread())
-        self._front = self.front
+        self.front.connect_sender(NoThread())
+        self._appender = self.front
         self.told = Counted(self.front)
         self.lead(leaders, racks or {})
 
@@ -67,8 +67,8 @@ class FrontBench(Sends):
         partitions = {index: PartitionView(index, node, 0, (node,), (node,), 0) for index, node in leaders.items()}
         view = TopicView(TOPIC, None, partitions, 0, internal=False)
         self.front.cluster = Cluster(nodes=nodes, topics={TOPIC: view})
-        with self.front.shared:
-            _ = self.front.place(TOPIC, view)
+        with self.front.condition:
+            _ = self.front.update_topic(TOPIC, view)
 
     def put(self, value: bytes, *, partition: int | None = None, key: bytes | None = None) -> int:
         """Send a record; returns its partition."""

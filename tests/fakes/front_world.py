@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from penstock.producer import DirectProducer
-from penstock.producer.accumulator.chunk_store import Sealed
-from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Kind, Outcome
-from penstock.producer.direct.environment import Seams
+from penstock.producer.accumulator.chunk_store import SealedChunk
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailure, DeliveryFailureKind, DeliveryOutcome, Failed
+from penstock.producer.direct.environment import Environment
 from penstock.producer.direct.futures_front import Front
-from penstock.producer.direct.metadata_wait import Thread
+from penstock.producer.direct.metadata_wait import SenderPort
 from penstock.producer.metadata.cluster import BrokerAddress, Cluster, PartitionView, TopicView
 
 TOPIC = "topic"
@@ -56,7 +56,7 @@ class ScriptedSender:
         self.requests.append(topic)
 
     def start(self) -> None: ...
-    def forget(self) -> None: ...
+    def after_fork(self) -> None: ...
 
     def topic_of(self, number: int) -> tuple[str, int]:
         return TOPIC, number
@@ -90,21 +90,21 @@ class FrontWorld(DirectProducer):
         self.told = 0
         self.script: list[tuple[float, int, Callable[[], None]]] = []
         self.sender = ScriptedSender(self)
-        self.sent: list[Sealed] = []
+        self.sent: list[SealedChunk] = []
         super().__init__({"bootstrap.servers": "broker:1", **settings}, partitioner=partitioner, **(plugins or {}))
         if partitions:
             self.tell(partitions)
 
-    def _parts(self, seams: Seams) -> tuple[Front, Thread]:
+    def _make_front_and_sender(self, seams: Environment) -> tuple[Front, SenderPort]:
         lock = threading.RLock()
-        front, _ = super()._parts(
-            Seams(lambda: self.now, lambda: NOW_MS, Patience(self, lock), lambda: 0, lambda: Patience(self, lock))
+        front, _ = super()._make_front_and_sender(
+            Environment(lambda: self.now, lambda: NOW_MS, Patience(self, lock), lambda: 0, lambda: Patience(self, lock))
         )
-        return front, cast("Thread", self.sender)
+        return front, cast("SenderPort", self.sender)
 
     @property
     def front(self) -> Front:
-        return self._rows
+        return self._accumulator
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -140,29 +140,31 @@ class FrontWorld(DirectProducer):
         led = {index: index % self.nodes for index in range(partitions)}
         parts = {index: PartitionView(index, node, 0, (node,), (node,), 0) for index, node in led.items()}
         self.told += 1
-        view = TopicView(topic, None, MappingProxyType(parts), code, internal=False, told=self.told)
+        view = TopicView(topic, None, MappingProxyType(parts), code, internal=False, updated_version=self.told)
         nodes: Mapping[int, BrokerAddress] = {node: BrokerAddress(node, "broker", 1, "") for node in range(self.nodes)}
-        self.as_sender(lambda: self._rows.cluster_changed(Cluster("c", 0, nodes, {topic: view})))
+        self.as_sender(lambda: self._accumulator.cluster_changed(Cluster("c", 0, nodes, {topic: view})))
 
-    def take(self) -> list[Sealed]:
+    def take(self) -> list[SealedChunk]:
         """Seal everything that is open or full."""
-        due = self._rows.take_due(self.now, all_chunks=True)
+        due = self._accumulator.drain(self.now, all_chunks=True)
         self.sent += due
         return due
 
-    def settle(self, *outcomes: Outcome) -> None:
-        self.as_sender(lambda: self._rows.settle(outcomes))
+    def settle(self, *outcomes: DeliveryOutcome) -> None:
+        self.as_sender(lambda: self._accumulator.settle(outcomes))
 
     def deliver(self, offset: int = 0, log_append_ms: int = -1) -> None:
         """All that is open reaches the log, with offsets from this one on in each partition."""
-        sealed: Sequence[Sealed] = self.take()
+        sealed: Sequence[SealedChunk] = self.take()
         self.settle(*(Delivered(one.index, one.first, one.count, offset + one.first, log_append_ms) for one in sealed))
 
-    def fail(self, kind: Kind, *, code: int = -1, name: str = "WHY", first: int = 0, count: int = 1) -> None:
+    def fail(
+        self, kind: DeliveryFailureKind, *, code: int = -1, name: str = "WHY", first: int = 0, count: int = 1
+    ) -> None:
         """These records of partition 0 have failed; they were taken before."""
-        self.settle(Failed(0, first, count, Failure(kind, code, name, "because"), released=True))
+        self.settle(Failed(0, first, count, DeliveryFailure(kind, code, name, "because"), released=True))
 
-    def end(self, failure: Failure | None = None) -> None:
+    def end(self, failure: DeliveryFailure | None = None) -> None:
         """The thread is over."""
         self.over = True
-        self.as_sender(lambda: self._rows.ended(failure))
+        self.as_sender(lambda: self._accumulator.sender_ended(failure))

@@ -7,12 +7,12 @@ that is killed loses what it has not said.
 from collections import deque
 from collections.abc import Sequence
 
-from penstock.daemon.leases.refused_batches import ParkRequest
+from penstock.daemon.leases.refused_batches import DeadLetterRequest
 from penstock.daemon.ledger.entries import CheckpointEntry, FrameEntry, Lsn, ParkedEntry, SliceEntry
 from penstock.daemon.ledger.partition_state import Ledger
 from penstock.daemon.ledger.slices import PendingSlice, SliceEnded
-from penstock.producer.protocol.produce_request import ProduceOutcome
-from penstock.producer.sender.outbox import Said
+from penstock.producer.protocol.produce_request import PartitionProduceResponse
+from penstock.producer.sender.outbox import ShardOutboxEntry
 from penstock.wire.journal import JournalSlot
 from penstock.wire.messages import Node, Nodes, RouterMessage
 
@@ -34,11 +34,11 @@ class PoisonedBench(ShardBench):
         super().__init__(source=source, logs=logs, batch_bytes=BATCH_BYTES)
         self.hears = False
         self.poison = poison
-        self.outgoing: deque[Said] = deque()
+        self.outgoing: deque[ShardOutboxEntry] = deque()
         self.incoming: deque[RouterMessage] = deque()
 
-    def judge(self, wire: OnWire) -> list[ProduceOutcome]:
-        told: list[ProduceOutcome] = []
+    def judge(self, wire: OnWire) -> list[PartitionProduceResponse]:
+        told: list[PartitionProduceResponse] = []
         for partition, first, count, data in wire.copies:
             bad = [n - first for n in sorted(self.poison[partition]) if first <= n < first + count]
             if bad:
@@ -57,7 +57,7 @@ class PoisonedBench(ShardBench):
 
     def speak(self) -> None:
         """What it has to say is on its way; from here on its own death does not take it back."""
-        self.outgoing += [Said(credit, []) for credit in self.table.credits()]
+        self.outgoing += [ShardOutboxEntry(credit, []) for credit in self.table.credits()]
         self.outgoing += self.table.outbox.take()
 
 
@@ -74,7 +74,7 @@ class JoinedWorld:
         self.leaders = {number: (number + 1, 1) for number in range(3)}
         self.spooled: list[PendingSlice] = []
         self.synced = 0
-        self.requests: list[ParkRequest] = []
+        self.requests: list[DeadLetterRequest] = []
         self.ended: list[SliceEnded] = []
         self.desk = Desk()
         for index in range(3):
@@ -82,7 +82,7 @@ class JoinedWorld:
         self.begin_router()
 
     def begin_router(self) -> None:
-        self.desk.leases.producer_id_known(9)
+        self.desk.leases.set_producer_id(9)
         self.metadata()
         for seat in (0, 1):
             self.greet(seat)
@@ -100,8 +100,8 @@ class JoinedWorld:
         if seat not in self.shards:
             self.shards[seat] = PoisonedBench(self.source, self.logs, self.poison)
             self.shards[seat].now = self.desk.now
-            self.shards[seat].table.wall.tell(self.wall_ms, now=self.desk.now)
-            self.desk.leases.shard_greeted(seat, self.desk.now)
+            self.shards[seat].table.wall.set_time(self.wall_ms, now=self.desk.now)
+            self.desk.leases.shard_connected(seat, self.desk.now)
             self.desk.leases.shard_ready(seat, self.desk.now)
 
     def frame(self, number: int, count: int, poison: Sequence[int] = ()) -> None:
@@ -130,11 +130,11 @@ class JoinedWorld:
             self.synced = self.desk.log.place
             leases.synced(Lsn(self.synced))
         leases.tick(self.desk.now)
-        self.requests += leases.park_requests
-        leases.park_requests.clear()
+        self.requests += leases.dead_letter_requests
+        leases.dead_letter_requests.clear()
         self.collect()
         leases.hand_out(self.desk.now)
-        assert leases.kill == []
+        assert leases.shards_to_kill == []
         for seat, message in leases.outbox:
             if seat in self.shards:
                 self.shards[seat].incoming.append(message)
@@ -205,7 +205,7 @@ class JoinedWorld:
 
     def shard_dies(self, seat: int, *, said: int, arrived: int) -> None:
         """Some of what it said is still heard; some of what it sent still arrives."""
-        self.desk.leases.shard_failing(seat, self.desk.now)
+        self.desk.leases.shard_dying(seat, self.desk.now)
         for _ in range(said):
             _ = self.router_hears(seat)
         shard = self.shards.pop(seat)
@@ -285,9 +285,9 @@ class JoinedWorld:
     def letter(self) -> None:
         """The next request is in the dead letters."""
         request = self.requests.pop(0)
-        for piece in request.pieces:
+        for piece in request.ranges:
             self.parked[request.partition] |= set(range(piece.first, piece.first + piece.count))
-        self.desk.leases.parked(request, "letter", self.desk.now)
+        self.desk.leases.dead_lettered(request, "letter", self.desk.now)
         self.collect()
 
     # --- the end -----------------------------------------------------------------------------------------------------

@@ -5,17 +5,17 @@ from typing import TypeVar
 
 from penstock.daemon.leases.ownership import LeaseLimits, Leases
 from penstock.daemon.ledger.entries import ControlEntry, Entry, FrameEntry, Lsn, SliceEntry
-from penstock.daemon.ledger.partition_state import Ledger, PartitionState
+from penstock.daemon.ledger.partition_state import Ledger, LedgerPartition
 from penstock.daemon.ledger.slices import PendingFrame, PendingSlice, SliceEnded
 from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import (
+    BatchBounds,
+    BatchesDone,
+    BatchRefused,
     Credit,
-    Cut,
-    Done,
-    DoneItem,
+    DoneBatch,
     Grant,
     Node,
-    Refused,
     Revoked,
     RouterMessage,
     ShardMessage,
@@ -58,11 +58,11 @@ def a_frame(count: int = 1) -> PendingFrame:
 
 def done_item(
     grant: Grant, first: int, count: int, *, base_offset: int | None = None, log_start: int = 0, time_ms: int = -2
-) -> DoneItem:
+) -> DoneBatch:
     """A success; by default with base offset = ordinal and a fresh time."""
     offset = first if base_offset is None else base_offset
     when = WALL_OFFSET_MS if time_ms == -2 else time_ms
-    return DoneItem(grant.partition, grant.generation, first, count, offset, when, -1, log_start, 0, 1)
+    return DoneBatch(grant.partition, grant.generation, first, count, offset, when, -1, log_start, 0, 1)
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Desk:
             self.ledger, self.log, limits, self.parks.__contains__, now=self.now, wall_offset_ms=WALL_OFFSET_MS
         )
 
-    def partition(self, index: int, topic: str = TOPIC, topic_id: bytes = TOPIC_ID) -> PartitionState:
+    def partition(self, index: int, topic: str = TOPIC, topic_id: bytes = TOPIC_ID) -> LedgerPartition:
         entry = self.ledger.new_partition_entry(topic, topic_id, index)
         self.log.append(entry)
         self.ledger.apply(entry)
@@ -98,7 +98,7 @@ class Desk:
         self.leases.leaders(TOPIC, TOPIC_ID, leaders, self.now)
 
     def shard(self, seat: int, *, credit: int = 1 << 30) -> None:
-        self.leases.shard_greeted(seat, self.now)
+        self.leases.shard_connected(seat, self.now)
         self.leases.shard_ready(seat, self.now)
         for node in (1, 2, 3):
             self.say(seat, Credit(node, credit))
@@ -107,11 +107,11 @@ class Desk:
         self.say(seat, Credit(node, total))
 
     def leases_of_seat(self, seat: int) -> list[int]:
-        return [view.index for view in self.leases.views() if view.seat == seat]
+        return [view.index for view in self.leases.views() if view.shard_id == seat]
 
     def up(self) -> None:
         """Producer id, cluster with two partitions, both shards."""
-        self.leases.producer_id_known(7)
+        self.leases.set_producer_id(7)
         self.cluster((0, 1, 5), (1, 2, 5))
         for seat in range(self.seats):
             self.shard(seat)
@@ -148,7 +148,7 @@ class Desk:
         for _ in range(20):
             more = self.round()
             said += more
-            if not more and not self.leases.wants_sync:
+            if not more and not self.leases.needs_sync:
                 return said
         raise AssertionError("the table does not come to rest")
 
@@ -175,14 +175,14 @@ class Desk:
         return grants[-1][0]
 
     def done(self, grant: Grant, first: int, count: int, **how: int) -> None:
-        self.say(self.seat_of(grant.partition), Done([done_item(grant, first, count, **how)]))
+        self.say(self.seat_of(grant.partition), BatchesDone([done_item(grant, first, count, **how)]))
 
-    def revoked(self, grant: Grant, *cuts: Cut) -> None:
+    def revoked(self, grant: Grant, *cuts: BatchBounds) -> None:
         self.say(self.seat_of(grant.partition), Revoked(grant.partition, grant.generation, list(cuts)))
 
     def refused(self, grant: Grant, first: int, count: int, code: int, **how: object) -> None:
         fields: dict[str, object] = {"message": "", "record_errors": [], "ambiguous": False} | how
-        message = Refused(grant.partition, grant.generation, first, count, code, **fields)  # type: ignore[arg-type]
+        message = BatchRefused(grant.partition, grant.generation, first, count, code, **fields)  # type: ignore[arg-type]
         self.say(self.seat_of(grant.partition), message)
 
     def slot(self, grant: Grant, first: int, count: int, serial: int = 1, epoch: int = 0) -> JournalSlot:

@@ -5,28 +5,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from penstock.daemon.leases.batch_bounds import row_at
+from penstock.daemon.leases.batch_bounds import stamp_row_at
 from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import (
     FIRST,
     OPEN,
+    BatchBounds,
+    BatchesDone,
+    BatchRefused,
     Credit,
-    Cut,
-    Done,
-    DoneItem,
-    Flush,
+    DoneBatch,
+    FlushPartitions,
     Grant,
     Move,
     Nodes,
     Pace,
-    Refused,
     Revoke,
     Revoked,
     RouterMessage,
-    Row,
     ShardMessage,
     SliceRef,
     Slices,
+    StampRow,
     Stop,
 )
 
@@ -45,7 +45,7 @@ class BrokerPartition:
     state: tuple[int, int, int] | None = None
     recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
-    def produce(self, row: Row, ordinals: list[int]) -> int | list[int] | None:
+    def produce(self, row: StampRow, ordinals: list[int]) -> int | list[int] | None:
         """Base offset, or the indexes of refused records, or None: out of order."""
         refused = [index for index, ordinal in enumerate(ordinals) if ordinal in self.poison]
         if refused:
@@ -68,7 +68,7 @@ class BrokerPartition:
         self.log += ordinals
         return offset
 
-    def remembers(self, row: Row, ordinals: Sequence[int]) -> int | None:
+    def remembers(self, row: StampRow, ordinals: Sequence[int]) -> int | None:
         """Base offset of a batch among the last five."""
         first = ordinals[0] - row.base
         last = first + len(ordinals) - 1
@@ -79,7 +79,7 @@ class BrokerPartition:
 
 @dataclass
 class Batch:
-    cut: Cut
+    cut: BatchBounds
     slot: int
     inherited: bool
     answer: int | list[int] | None = None
@@ -150,7 +150,7 @@ class FakeShard:
                 for node in self.nodes:
                     self.credit[node] = self.credit.get(node, 0) + 10_000
                     self.say(Credit(node, self.credit[node]))
-            case Stop() | Flush() | _:
+            case Stop() | FlushPartitions() | _:
                 pass
 
     def _granted(self, grant: Grant) -> None:
@@ -207,16 +207,16 @@ class FakeShard:
         holes, first = held.holes(), held.cut_through
         while first in holes:
             first += 1
-        row = row_at(held.grant.rows, first)
+        row = stamp_row_at(held.grant.rows, first)
         count = 0
         while count < (1 if held.pace == FIRST else wanted) and first + count < held.end:
             at = first + count
-            if at in holes or row_at(held.grant.rows, at) is not row:
+            if at in holes or stamp_row_at(held.grant.rows, at) is not row:
                 break
             count += 1
         if count == 0 or row is None:
             return False
-        held.batches.append(Batch(Cut(first, count, row.epoch), -1, inherited=False))
+        held.batches.append(Batch(BatchBounds(first, count, row.epoch), -1, inherited=False))
         held.cut_through = first + count
         return True
 
@@ -230,7 +230,7 @@ class FakeShard:
             return False
         if batch is not held.batches[0] and (held.pace != OPEN or any(b.inherited for b in held.batches)):
             return False
-        row = row_at(held.grant.rows, batch.cut.first)
+        row = stamp_row_at(held.grant.rows, batch.cut.first)
         assert row is not None
         if batch.slot < 0:
             self.serial += 1
@@ -260,7 +260,7 @@ class FakeShard:
             errors = [(index, "poison") for index in batch.answer]
             grant = held.grant
             self.say(
-                Refused(
+                BatchRefused(
                     partition, grant.generation, first, count, INVALID_RECORD, "", errors, ambiguous=batch.inherited
                 )
             )
@@ -268,7 +268,7 @@ class FakeShard:
         assert batch.answer is not None
         del held.batches[: len(resolved)]
         held.owed_pace = held.pace == FIRST
-        item = DoneItem(
+        item = DoneBatch(
             partition,
             held.grant.generation,
             first,
@@ -280,7 +280,7 @@ class FakeShard:
             held.grant.leader_epoch,
             1,
         )
-        self.say(Done([item]))
+        self.say(BatchesDone([item]))
         self.freed_by.append((self.outbox[-1], [one.slot for one in resolved if one.slot >= 0]))
         return True
 
@@ -288,7 +288,7 @@ class FakeShard:
         """The batches that one which is remembered resolves, itself the last."""
         for place in range(len(held.batches) - 1, -1, -1):
             batch = held.batches[place]
-            row = row_at(held.grant.rows, batch.cut.first)
+            row = stamp_row_at(held.grant.rows, batch.cut.first)
             assert row is not None
             ordinals = range(batch.cut.first, batch.cut.first + batch.cut.count)
             batch.answer = self.brokers[held.grant.partition].remembers(row, ordinals)

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from kafka.protocol.producer.produce import ProduceResponse
-from penstock.config.model import Kafka
+from penstock.config.model import KafkaSettings
 from penstock.producer.network.socket_options import ALL_ACKS, produce_options
-from penstock.producer.sender.broker_link import Link, LinkRules, Links, LinkWatch
-from penstock.wire.messages import Cut, Node, Nodes
+from penstock.producer.sender.broker_link import BrokerLink, BrokerLinks, LinkRules, LinkWatch
+from penstock.wire.messages import BatchBounds, Node, Nodes
 
 from .fake_net import MIDDLE, FakeNet, FakeSocket
 from .scripted_broker import RANGES, Asked
@@ -29,7 +29,7 @@ class LoggedJournal:
     def record(self, partition: int, generation: int, first: int, count: int, *, producer_id: int, epoch: int) -> int:
         self._net.events.append(f"cut of {partition}")
         self._bench.serial += 1
-        self._bench.journal[self._bench.serial] = Cut(first, count, epoch)
+        self._bench.journal[self._bench.serial] = BatchBounds(first, count, epoch)
         return self._bench.serial
 
     def release(self, slots: Iterable[int]) -> None:
@@ -52,13 +52,13 @@ class LinkWorld:
         self.net = net
         self.bench = ShardBench()
         self.net.now = self.bench.now
-        kafka = Kafka.model_validate({"bootstrap.servers": "x:1", "request.timeout.ms": request_timeout_ms})
+        kafka = KafkaSettings.model_validate({"bootstrap.servers": "x:1", "request.timeout.ms": request_timeout_ms})
         options = produce_options(kafka, acks=acks)._replace(system=net.system)
         rules = LinkRules(
             client_id="shard", request_bytes_max=1 << 20, request_timeout_ms=request_timeout_ms, in_flight_max=5,
             zstd=False, rng=lambda: MIDDLE, acks=acks, watch=watch,
         )  # fmt: skip
-        self.links = Links(
+        self.links = BrokerLinks(
             cast("Any", net.loop),
             options,
             rules,
@@ -73,7 +73,7 @@ class LinkWorld:
         self.bench.table.apply(Nodes(rows), now=self.net.now)
         self.links.follow()
 
-    def link(self, node: int = 1) -> Link:
+    def link(self, node: int = 1) -> BrokerLink:
         return self.links.by_node[node]
 
     def socket(self, node: int = 1) -> FakeSocket:

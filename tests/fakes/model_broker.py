@@ -6,11 +6,11 @@ Batches are judged by `penstock.broker.core`, in its order; there are neither le
 import struct
 from typing import NamedTuple
 
-from penstock.broker.log.batches import Head, Verify, check
+from penstock.broker.log.batches import BatchHeader, Verify, validate_batch
 from penstock.broker.log.decompression import Codec, decompress
-from penstock.broker.log.error_codes import Refusal
-from penstock.broker.log.partition_log import Known, PartitionLog
-from penstock.broker.log.producer_state import Kind, Producer, ProducerTable
+from penstock.broker.log.error_codes import AppendRejection
+from penstock.broker.log.partition_log import DuplicateAppend, PartitionLog
+from penstock.broker.log.producer_state import ProducerStateEntry, ProducerStateManager, TransactionalFlags
 from penstock.broker.log.topics import LONG_MAX, TimestampType, TopicRules
 
 from tests.harness.batches import Rec
@@ -57,7 +57,7 @@ class Log:
         self._log.delete_before(offset)
 
     @property
-    def states(self) -> dict[int, Producer]:
+    def states(self) -> dict[int, ProducerStateEntry]:
         """What the broker knows of producers."""
         return dict(self._log.producers.snapshot())
 
@@ -65,14 +65,14 @@ class Log:
         """Judge a batch, and append it if it is due."""
         # Time stands still for a log.
         rules = TopicRules(max_message_bytes=self.largest_batch, timestamp_after_max_ms=LONG_MAX)
-        head = check(data, rules, verify=Verify.RECORDS, wall_ms=0)
-        if not isinstance(head, Head):
-            return Answer(int(head.error), log_start=self.start if head.tells_log_start else -1)
-        belongs = Kind(transactional=bool(head.attributes & TRANSACTIONAL), from_zero=self.from_zero)
-        placed = self._log.place(head, data, TimestampType.CREATE, wall_ms=0, belongs=belongs)
-        if isinstance(placed, Refusal):
-            return Answer(int(placed.error), log_start=self.start if placed.tells_log_start else -1)
-        if not isinstance(placed, Known):
+        head = validate_batch(data, rules, verify=Verify.RECORDS, wall_ms=0)
+        if not isinstance(head, BatchHeader):
+            return Answer(int(head.error), log_start=self.start if head.has_log_start_offset else -1)
+        belongs = TransactionalFlags(transactional=bool(head.attributes & TRANSACTIONAL), starts_at_zero=self.from_zero)
+        placed = self._log.prepare_append(head, data, TimestampType.CREATE, wall_ms=0, belongs=belongs)
+        if isinstance(placed, AppendRejection):
+            return Answer(int(placed.error), log_start=self.start if placed.has_log_start_offset else -1)
+        if not isinstance(placed, DuplicateAppend):
             self._log.add(placed.data)
             count = head.last_offset_delta + 1
             payload = decompress(Codec(head.attributes & 7), data[HEADER.size :], 1 << 24)
@@ -82,24 +82,24 @@ class Log:
 
     def end_transaction(self, producer_id: int, epoch: int) -> None:
         """What the marker of a transaction's end does to what is known of its producer."""
-        _ = self._log.producers.ended(producer_id, epoch, 0, 0)
+        _ = self._log.producers.transaction_ended(producer_id, epoch, 0, 0)
 
     def write_foreign(self, count: int) -> None:
         """Somebody else appends."""
         data = made_by_hand([Rec()] * count)
-        head = check(data, TopicRules(timestamp_after_max_ms=LONG_MAX), verify=Verify.RECORDS, wall_ms=0)
-        assert isinstance(head, Head), head
-        placed = self._log.place(head, data, TimestampType.CREATE, wall_ms=0)
-        assert not isinstance(placed, Refusal | Known)
+        head = validate_batch(data, TopicRules(timestamp_after_max_ms=LONG_MAX), verify=Verify.RECORDS, wall_ms=0)
+        assert isinstance(head, BatchHeader), head
+        placed = self._log.prepare_append(head, data, TimestampType.CREATE, wall_ms=0)
+        assert not isinstance(placed, AppendRejection | DuplicateAppend)
         self._log.add(placed.data)
 
     def restart(self) -> None:
         """After any restart a broker knows the last batch of each producer only."""
-        self._log.producers.shrink_to_last()
+        self._log.producers.keep_last_batches()
 
     def forget(self) -> None:
         """State expired: it takes anything."""
-        self._log.producers = ProducerTable()
+        self._log.producers = ProducerStateManager()
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
-from penstock.producer.network.connection import Connection
+from penstock.producer.network.connection import KafkaConnection
 from penstock.producer.network.connection_state import ConnectionLimits
 from penstock.producer.network.resolver import Resolver
 from penstock.producer.network.socket_options import NO_SECURITY, ConnectionOptions, Security, SocketOptions
 from penstock.producer.protocol.backoff import Backoff
-from penstock.producer.protocol.responses import Answer
+from penstock.producer.protocol.responses import ResponseOrBytes
 from penstock.runtime.loop import Loop
 
 _WAIT_S: Final = 10.0
@@ -25,14 +25,14 @@ class Client:
     def __init__(self, loop: Loop, resolver: Resolver) -> None:
         self.loop = loop
         self.resolver = resolver
-        self.answers: list[tuple[str, Answer]] = []
+        self.answers: list[tuple[str, ResponseOrBytes]] = []
         self.lost: list[tuple[list[str], str]] = []
         self.lost_at = 0.0
         """When the last connection ended, by `loop_now`."""
         self.readies = 0
         self.on_answer: Callable[[], None] | None = None
-        self.on_ready: Callable[[Connection[str]], None] | None = None
-        self.connections: list[Connection[str]] = []
+        self.on_ready: Callable[[KafkaConnection[str]], None] | None = None
+        self.connections: list[KafkaConnection[str]] = []
 
     def open(
         self,
@@ -42,26 +42,26 @@ class Client:
         limits: ConnectionLimits = LIMITS,
         sockets: SocketOptions = _PLAIN,
         security: Security = NO_SECURITY,
-    ) -> Connection[str]:
+    ) -> KafkaConnection[str]:
         options = ConnectionOptions("a-client", limits, sockets, security=security)
-        connection: Connection[str] = Connection(
+        connection: KafkaConnection[str] = KafkaConnection(
             self.loop, self.resolver, host, port, options=options, owner=self, rng=lambda: 0.5
         )
         self.connections.append(connection)
         connection.connect()
         return connection
 
-    def connection_ready(self, connection: Connection[str]) -> None:
+    def connection_ready(self, connection: KafkaConnection[str]) -> None:
         self.readies += 1
         if self.on_ready is not None:
             self.on_ready(connection)
 
-    def connection_answered(self, connection: Connection[str], tag: str, answer: Answer) -> None:
+    def connection_answered(self, connection: KafkaConnection[str], tag: str, answer: ResponseOrBytes) -> None:
         self.answers.append((tag, answer))
         if self.on_answer is not None:
             self.on_answer()
 
-    def connection_lost(self, connection: Connection[str], tags: list[str], reason: str) -> None:
+    def connection_lost(self, connection: KafkaConnection[str], tags: list[str], reason: str) -> None:
         self.lost.append((tags, reason))
         self.lost_at = self.loop_now()
 
@@ -99,7 +99,9 @@ def network_client() -> Iterator[Client]:
         loop.close()
 
 
-def send_raw(connection: Connection[str], tag: str, *body: bytes | memoryview, expects_answer: bool = True) -> None:
+def send_raw(
+    connection: KafkaConnection[str], tag: str, *body: bytes | memoryview, expects_answer: bool = True
+) -> None:
     """A request of an API that nobody knows, framed by hand."""
     correlation_id = connection.next_correlation_id()
     length = sum(len(part) for part in body)

@@ -10,17 +10,17 @@ import zmq
 from penstock.config import handover
 from penstock.config.model import Settings
 from penstock.wire.messages import (
+    BatchesDone,
     Credit,
-    Done,
-    DoneItem,
+    DoneBatch,
     Envelope,
-    Hello,
-    Load,
     Ping,
     Revoked,
     RouterMessage,
+    ShardHello,
+    ShardLoad,
     ShardMessage,
-    Welcome,
+    ShardWelcome,
     decode,
     encode,
 )
@@ -50,9 +50,9 @@ class FakeRouter:
         self.acked = -1
         self.said = 0
         self.messages: list[ShardMessage] = []
-        self.done: list[DoneItem] = []
+        self.done: list[DoneBatch] = []
         self.credit: dict[int, int] = {}
-        self.loads: list[Load] = []
+        self.loads: list[ShardLoad] = []
 
     def close(self) -> None:
         self.socket.close()
@@ -88,12 +88,12 @@ class FakeRouter:
 
     def _note(self, message: ShardMessage) -> None:
         match message:
-            case Done():
+            case BatchesDone():
                 self.done += message.items
             case Credit():
                 assert message.total_bytes > self.credit.get(message.node, 0)
                 self.credit[message.node] = message.total_bytes
-            case Load():
+            case ShardLoad():
                 self.loads.append(message)
             case Ping():
                 if self.acknowledges and self.shard_start:
@@ -126,15 +126,15 @@ class FakeRouter:
 
     def greet(self, *, digest: str | None = None, pid: int | None = None, expiration_ms: int = 86_400_000) -> None:
         """Answer the first HELLO."""
-        first = self.first(Hello)
+        first = self.first(ShardHello)
         assert first.journal == ""
         told = handover.digest(self.settings) if digest is None else digest
-        self.say(Welcome(os.getpid() if pid is None else pid, first.seat, told, "spool", expiration_ms))
+        self.say(ShardWelcome(os.getpid() if pid is None else pid, first.shard_id, told, "spool", expiration_ms))
 
-    def welcome(self) -> Hello:
+    def welcome(self) -> ShardHello:
         """Greet the shard; its second HELLO."""
         self.greet()
-        return self.first(Hello)
+        return self.first(ShardHello)
 
     def acked_to(self, partition: int) -> int:
         """The ordinal below which everything is acknowledged."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from penstock.api.errors import AuthenticationError
-from penstock.producer.security.sasl import Later, SaslRules
+from penstock.producer.security.sasl import BlockingStep, SaslRules
 
 from tests.harness.certificates import Authority, Certificate
 
@@ -92,16 +92,16 @@ class ByteByByte:
 
 class Words:
     """A mechanism that says what a test wrote down, and is done when it has said all. An exception among the words is raised,
-    a `Later` is put off."""
+    a `BlockingStep` is put off."""
 
-    def __init__(self, *words: bytes | Later | AuthenticationError | None) -> None:
+    def __init__(self, *words: bytes | BlockingStep | AuthenticationError | None) -> None:
         self._words = list(words)
         self.heard: list[bytes] = []
 
-    def first(self) -> bytes | Later | None:
+    def initial_response(self) -> bytes | BlockingStep | None:
         return self._say()
 
-    def next(self, challenge: bytes) -> bytes | Later | None:
+    def evaluate_challenge(self, challenge: bytes) -> bytes | BlockingStep | None:
         self.heard.append(challenge)
         return self._say() if self._words else None
 
@@ -109,14 +109,14 @@ class Words:
     def done(self) -> bool:
         return not self._words
 
-    def _say(self) -> bytes | Later | None:
+    def _say(self) -> bytes | BlockingStep | None:
         word = self._words.pop(0)
         if isinstance(word, AuthenticationError):
             raise word
         return word
 
 
-def saying(*words: bytes | Later | AuthenticationError | None, name: str = "WORDS") -> SaslRules:
+def saying(*words: bytes | BlockingStep | AuthenticationError | None, name: str = "WORDS") -> SaslRules:
     """Every login says these."""
     return SaslRules(name, lambda _host: Words(*words))
 

@@ -7,33 +7,33 @@ from dataclasses import dataclass, field
 
 from penstock.producer.accumulator.buffer_pool import BufferPool
 from penstock.producer.accumulator.partition_queue import BatchRules
-from penstock.producer.accumulator.slice_accumulator import Accumulator
+from penstock.producer.accumulator.slice_accumulator import SliceAccumulator
 from penstock.producer.protocol.backoff import Backoff
-from penstock.producer.protocol.produce_request import LeaderHint, ProduceOutcome
+from penstock.producer.protocol.produce_request import LeaderHint, PartitionProduceResponse
 from penstock.producer.records.compression import Codec, Levels, make_compressor
-from penstock.producer.sender.idempotent import Lease
-from penstock.producer.sender.leader_checks import Told
-from penstock.producer.sender.modes import Limits, Mode, Question
-from penstock.producer.sender.partitions import CreditRule, LeaseTable
-from penstock.producer.sender.ready_nodes import Flight, Permit
+from penstock.producer.sender.idempotent import IdempotentPartition
+from penstock.producer.sender.leader_checks import LeaderCheckResult
+from penstock.producer.sender.modes import LeaderCheck, SendLimits, SendMode
+from penstock.producer.sender.partitions import CreditRule, PartitionTable
+from penstock.producer.sender.ready_nodes import InFlightRequest, SendPermit
 from penstock.wire.journal import LIVE, JournalSlot
 from penstock.wire.messages import (
     FIRST,
     OPEN,
     Anchor,
-    Cut,
-    Done,
-    DoneItem,
+    BatchBounds,
+    BatchesDone,
+    DoneBatch,
     Grant,
     Move,
     Node,
     Nodes,
     Pace,
     Revoke,
-    Row,
     ShardMessage,
     SliceRef,
     Slices,
+    StampRow,
 )
 from penstock.wire.record_ids import IdRow
 
@@ -69,7 +69,7 @@ class MemorySource:
 class OnWire:
     """A request: what is in it, and what the broker will say once it has seen it."""
 
-    flight: Flight[Lease]
+    flight: InFlightRequest[IdempotentPartition]
     copies: list[tuple[int, int, int, bytes]]
     """Partition, first ordinal, count, bytes."""
     lost: bool = False
@@ -87,15 +87,15 @@ class ShardBench:
         self.logs: dict[int, Log] = {} if logs is None else logs
         pool = BufferPool(pool_bytes, batch_bytes)
         rules = BatchRules(batch_bytes, linger_s, make_compressor(codec, Levels()))
-        self.table = LeaseTable(
-            Limits(backoff, 24 * HOUR_MS), Accumulator(pool, self.source), lambda _topic: rules,
+        self.table = PartitionTable(
+            SendLimits(backoff, 24 * HOUR_MS), SliceAccumulator(pool, self.source), lambda _topic: rules,
             CreditRule(2, 100_000),
         )  # fmt: skip
         self.pool = pool
         self.now = 1000.0
-        self.table.wall.tell(NOW_MS, now=self.now)
+        self.table.wall.set_time(NOW_MS, now=self.now)
         self.slots = slots
-        self.journal: dict[int, Cut] = {}
+        self.journal: dict[int, BatchBounds] = {}
         self.slots_of: dict[int, JournalSlot] = {}
         self.answers_questions = True
         self.hears = True
@@ -104,7 +104,7 @@ class ShardBench:
         self.incarnation: dict[int, int] = {}
         self.wire: deque[OnWire] = deque()
         self.said: list[ShardMessage] = []
-        self.done: list[DoneItem] = []
+        self.done: list[DoneBatch] = []
         self.next: dict[int, int] = {}
         self.generation: dict[int, int] = {}
         self.budget = 1 << 20
@@ -119,10 +119,10 @@ class ShardBench:
             self.incarnation.setdefault(number, 1)
 
     def grant(
-        self, partition: int = 0, *, node: int = 1, pace: str = OPEN, cuts: Sequence[Cut] = (), next_ordinal: int = 0,
-        anchored: bool = True, rows: Sequence[Row] = (Row(PRODUCER_ID, 0, 0, 0),), leader_epoch: int = 0,
+        self, partition: int = 0, *, node: int = 1, pace: str = OPEN, cuts: Sequence[BatchBounds] = (), next_ordinal: int = 0,
+        anchored: bool = True, rows: Sequence[StampRow] = (StampRow(PRODUCER_ID, 0, 0, 0),), leader_epoch: int = 0,
         anchor: Anchor | None = None, id_rows: Sequence[IdRow] = (),
-    ) -> Lease:  # fmt: skip
+    ) -> IdempotentPartition:  # fmt: skip
         if node not in self.table.nodes:
             self.nodes(*self.table.nodes, node)
         self.generation[partition] = self.generation.get(partition, 0) + 1
@@ -133,7 +133,7 @@ class ShardBench:
             list(cuts), pace, anchor, 0 if anchor else -1, 0, id_rows,
         )  # fmt: skip
         self.table.apply(grant, now=self.now)
-        return self.table.leases[partition]
+        return self.table.partitions[partition]
 
     def ref(
         self, partition: int, values: Sequence[bytes], *, first: int | None = None, ts: int | None = None,
@@ -176,16 +176,19 @@ class ShardBench:
     def tell(self, *, end: int = -1) -> None:
         """The leaders answer what they are asked: the log start of the model, and `end` for older epochs."""
         for node in self.table.nodes:
-            for asked in self.table.questions(node, now=self.now):
-                self.table.question_sent(asked, known=True, now=self.now)
-                value = {Question.START: None, Question.END: end, Question.LENGTH: end, Question.TOPIC: b""}[
-                    asked.question
-                ]
+            for asked in self.table.due_checks(node, now=self.now):
+                self.table.check_sent(asked, known=True, now=self.now)
+                value = {
+                    LeaderCheck.LOG_START: None,
+                    LeaderCheck.EPOCH_END: end,
+                    LeaderCheck.LOG_END: end,
+                    LeaderCheck.TOPIC_ID: b"",
+                }[asked.check]
                 told = [
-                    Told(TOPIC, lease.index, 0, self.log(lease.index).start if value is None else value)
-                    for lease in asked.leases
+                    LeaderCheckResult(TOPIC, lease.index, 0, self.log(lease.index).start if value is None else value)
+                    for lease in asked.partitions
                 ]
-                self.table.question_answered(asked, told, now=self.now, chance=0.5)
+                self.table.check_answered(asked, told, now=self.now, chance=0.5)
         self._told()
 
     def log(self, partition: int = 0) -> Log:
@@ -199,7 +202,7 @@ class ShardBench:
         sent: list[OnWire] = []
         for node in list(self.table.nodes):
             while sum(one.flight.node == node for one in self.wire) < in_flight_max:
-                if not self.table.sender.has_work(node, now=self.now):
+                if not self.table.ready_partitions.has_work(node, now=self.now):
                     break
                 request = self.request(node, in_flight_max=in_flight_max, bytes_max=bytes_max)
                 if request is None:
@@ -210,7 +213,7 @@ class ShardBench:
 
     def fill(self) -> None:
         """Read what was handed out into batches, as far as memory goes."""
-        while self.table.accumulator.has_line:
+        while self.table.accumulator.has_unread:
             before = self.source.reads
             self.table.fill(now=self.now)
             if self.source.reads == before:
@@ -218,33 +221,33 @@ class ShardBench:
 
     def request(self, node: int, *, in_flight_max: int = 5, bytes_max: int = 1 << 20) -> OnWire | None:
         """One request to a node, with what may be sent to it; None: nothing may."""
-        permit = Permit(self.incarnation[node], self.slots - len(self.journal), in_flight_max)
+        permit = SendPermit(self.incarnation[node], self.slots - len(self.journal), in_flight_max)
         entries = self.table.drain(node, permit, bytes_max=bytes_max, now=self.now)
         if not entries:
             return None
         self._record(entries)
-        flight = self.table.sender.depart(node, self.incarnation[node], 9, entries)
-        self.table.departed(flight, now=self.now)
+        flight = self.table.ready_partitions.begin_request(node, self.incarnation[node], 9, entries)
+        self.table.request_sent(flight, now=self.now)
         copies = [(lease.partition, b.first, b.count, bytes(b.data or b"")) for lease, b in entries]
         self.wire.append(OnWire(flight, copies))
         return self.wire[-1]
 
-    def _record(self, entries: list[tuple[Lease, "object"]]) -> None:
+    def _record(self, entries: list[tuple[IdempotentPartition, "object"]]) -> None:
         for lease, _ in entries:
             for batch in lease.unresolved:
                 if batch.slot < 0:
                     assert len(self.journal) < self.slots, "no slot left"
                     self.serial += 1
                     batch.slot = self.serial
-                    self.journal[self.serial] = Cut(batch.first, batch.count, batch.epoch)
+                    self.journal[self.serial] = BatchBounds(batch.first, batch.count, batch.epoch)
                     self.slots_of[self.serial] = JournalSlot(
                         self.serial, lease.partition, lease.generation, batch.first, batch.count, batch.epoch, LIVE,
                         batch.producer_id,
                     )  # fmt: skip
             lease.unjournaled = 0
-            for slot in lease.replaced:
+            for slot in lease.replaced_slots:
                 del self.journal[slot]
-            lease.replaced = []
+            lease.replaced_slots = []
 
     def _told(self) -> None:
         if self.hears:
@@ -259,7 +262,7 @@ class ShardBench:
     def listen(self) -> None:
         """Take what the shard says; the router acknowledges at once."""
         for said in self.table.outbox.take():
-            if isinstance(said.message, Done):
+            if isinstance(said.message, BatchesDone):
                 self.done += said.message.items
             else:
                 self.said.append(said.message)
@@ -267,16 +270,16 @@ class ShardBench:
                 del self.journal[slot]
         self.table.slots_freed(now=self.now)
 
-    def judge(self, wire: OnWire) -> list[ProduceOutcome]:
+    def judge(self, wire: OnWire) -> list[PartitionProduceResponse]:
         """The broker gets the request."""
         return [outcome(partition, self.log(partition).produce(data)) for partition, _, _, data in wire.copies]
 
-    def answer(self, wire: OnWire | None = None, outcomes: list[ProduceOutcome] | None = None) -> None:
+    def answer(self, wire: OnWire | None = None, outcomes: list[PartitionProduceResponse] | None = None) -> None:
         """Deliver the answer to the oldest request on the wire, or to the one given; the broker's own unless told."""
         one = self.wire[0] if wire is None else wire
         self.wire.remove(one)
         told = self.judge(one) if outcomes is None else outcomes
-        self.table.answered(one.flight, told, now=self.now, chance=self.chance)
+        self.table.request_answered(one.flight, told, now=self.now, chance=self.chance)
         self._told()
 
     def refuse(self, code: int, *, wire: OnWire | None = None, log_start: int = -1, hint: LeaderHint | None = None,
@@ -296,7 +299,7 @@ class ShardBench:
             if place < arrived:
                 _ = self.judge(one)
             self.wire.remove(one)
-            self.table.lost(one.flight, "gone", now=self.now, chance=self.chance)
+            self.table.request_lost(one.flight, "gone", now=self.now, chance=self.chance)
         self.incarnation[node] += 1
         self._told()
 
@@ -307,22 +310,22 @@ class ShardBench:
             if self.wire:
                 self.answer()
                 continue
-            at = self.table.sender.next_deadline()
+            at = self.table.ready_partitions.next_deadline()
             if at is None:
                 return
             self.now = max(self.now, at)
         raise AssertionError("it goes on for ever")
 
-    def mode(self, partition: int = 0) -> Mode:
-        return self.table.leases[partition].mode
+    def mode(self, partition: int = 0) -> SendMode:
+        return self.table.partitions[partition].mode
 
     def ordinals(self, partition: int = 0) -> list[int]:
         """What lies in the log."""
         return [ordinal_of(value) for value in self.log(partition).records]
 
 
-def outcome(partition: int, answer: Answer) -> ProduceOutcome:
-    return ProduceOutcome(
+def outcome(partition: int, answer: Answer) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
         TOPIC, None, partition, answer.code, answer.base_offset, answer.log_append_ms, answer.log_start, [], "", None
     )
 

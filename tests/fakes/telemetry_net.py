@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from penstock.config.direct import direct_settings
 from penstock.producer.network.socket_options import control_options
-from penstock.producer.telemetry.metrics import Meters
-from penstock.producer.telemetry.push import InstanceId, Pusher
+from penstock.producer.telemetry.metrics import ProducerMetrics
+from penstock.producer.telemetry.push import ClientInstanceId, TelemetryPusher
 
 from .fake_net import FakeNet, FakeSocket
 from .metadata_net import MetadataNet
@@ -42,15 +42,15 @@ class TelemetryNet:
 
     def __init__(self, net: FakeNet, *, offered: bool = True, installed: bool = True, **given: object) -> None:
         self.net = net
-        self.instance = InstanceId()
+        self.instance = ClientInstanceId()
         settings = direct_settings({"bootstrap.servers": "boot:9092", "client.id": "me", **given})
         self.beside = MetadataNet(net)
-        self.meters = Meters(settings, None, now=net.now)
-        self.pusher = Pusher(
+        self.meters = ProducerMetrics(settings, None, now=net.now)
+        self.pusher = TelemetryPusher(
             cast("Any", net.loop),
             settings,
             self.beside.metadata,
-            self.meters.sensors.figures,
+            self.meters.sensors.metric_values,
             self.instance,
             options=control_options(settings)._replace(system=net.system),
             watch=self.meters,
@@ -89,5 +89,5 @@ def telemetry_net(**options: Any) -> Iterator[TelemetryNet]:
     try:
         yield world
     finally:
-        world.pusher.end()
+        world.pusher.close()
         world.beside.metadata.close()

@@ -9,9 +9,9 @@ from penstock.config.pipeline import PipelineSettings, validate_pipeline
 from penstock.pipeline import schemas
 from penstock.pipeline.audit import audit_job as audit
 from penstock.pipeline.audit.audit_job import AuditResult
-from penstock.pipeline.audit.frames import FEW
+from penstock.pipeline.audit.frames import DRIVER_ROWS_MAX
 from penstock.pipeline.audit.scope import SEALS
-from penstock.pipeline.audit.source import Source
+from penstock.pipeline.audit.source import AuditSource
 from penstock.pipeline.hours import HourRange
 from penstock.pipeline.names import QUARANTINE, bronze_table
 from penstock.pipeline.tables import Tables, open_tables
@@ -43,7 +43,7 @@ class WorldSource:
         self._spark = spark
         self._world = world
 
-    def landed_to(self) -> dict[str, dict[int, int]]:
+    def landed_offsets(self) -> dict[str, dict[int, int]]:
         return self._world.read_to
 
     def log_starts(self) -> dict[str, dict[int, int]]:
@@ -52,7 +52,7 @@ class WorldSource:
     def log_ends(self) -> dict[str, dict[int, int]]:
         return self._world.log_ends
 
-    def records_most(self) -> int:
+    def records_max(self) -> int:
         return len(self._world.records)
 
     def records(self) -> DataFrame:
@@ -84,7 +84,12 @@ class AuditBench:
         self.tables.table(SEALS, frame.schema).append(frame)
 
     def audit(
-        self, world: World, hours: HourRange | None = None, *, few: int = FEW, source: Source | None = None
+        self,
+        world: World,
+        hours: HourRange | None = None,
+        *,
+        few: int = DRIVER_ROWS_MAX,
+        source: AuditSource | None = None,
     ) -> AuditResult:
         """One run. `few`: 0 leaves everything to tasks. `source`: who answers instead of the world."""
         return audit.run(

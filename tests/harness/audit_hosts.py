@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from penstock.wire import audit_records
-from penstock.wire.audit_records import Heartbeat, Hole, Intake, Outcome, Range
+from penstock.wire.audit_records import AuditHeartbeat, AuditHole, AuditIntake, AuditOutcome, AuditRange
 
 from .audit_model import HOUR_MS, MINUTE_MS, Id, Row, World
 
@@ -103,7 +103,7 @@ class Host:
             self._version += 1
             common = {"incarnation": self.incarnation, "host": self.name, "version": self._version, "sent_at": sent_at}
             place = {"topic": topic, "minute": minute, "era": era}
-            intake = Intake(
+            intake = AuditIntake(
                 **common,
                 **place,
                 ids=book.has_ids,
@@ -120,7 +120,7 @@ class Host:
                     by_shard[self.shards[each]] += 1
             for shard, count in by_shard.items():
                 self._version += 1
-                outcome = Outcome(
+                outcome = AuditOutcome(
                     **{**common, "version": self._version},
                     **place,
                     shard=shard,
@@ -144,7 +144,7 @@ class Host:
     ) -> tuple[bytes, bytes]:
         """A heartbeat. Times in ms."""
         self._version += 1
-        beat = Heartbeat(
+        beat = AuditHeartbeat(
             self.incarnation,
             self.name,
             self._version,
@@ -157,17 +157,17 @@ class Host:
         )
         return beat.key(), beat.encode()
 
-    def _ranges(self, book: _Minute, *, known: bool) -> Iterable[Range]:
+    def _ranges(self, book: _Minute, *, known: bool) -> Iterable[AuditRange]:
         for run in _runs(book.ids):
             open_yet = [each.ordinal for each in run if each not in self.offsets and each not in self.holes]
             settled_end = open_yet[0] if open_yet else run[-1].ordinal + 1
             offsets = [self.offsets[each] for each in run if each in self.offsets and each not in self.holes]
             end = max(offsets) + 1 if offsets and known else -1
-            yield Range(run[0].origin, run[0].ordinal, run[-1].ordinal + 1, settled_end, end)
+            yield AuditRange(run[0].origin, run[0].ordinal, run[-1].ordinal + 1, settled_end, end)
 
-    def _holes(self, book: _Minute) -> Iterable[Hole]:
+    def _holes(self, book: _Minute) -> Iterable[AuditHole]:
         for run in _runs([each for each in book.ids if each in self.holes]):
-            yield Hole(run[0].origin, run[0].ordinal, run[-1].ordinal + 1, self.holes[run[0]])
+            yield AuditHole(run[0].origin, run[0].ordinal, run[-1].ordinal + 1, self.holes[run[0]])
 
 
 def _runs(ids: Iterable[Id]) -> list[list[Id]]:

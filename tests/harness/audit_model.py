@@ -11,7 +11,7 @@ from typing import NamedTuple
 from penstock.pipeline.hours import hour_of_ms
 from penstock.pipeline.report.data import MissingClass, Status
 from penstock.wire import audit_records
-from penstock.wire.audit_records import Heartbeat, Intake, Outcome
+from penstock.wire.audit_records import AuditHeartbeat, AuditIntake, AuditOutcome
 from penstock.wire.errors import FrameError
 
 MINUTE_MS = 60_000
@@ -117,7 +117,7 @@ class Books:
     """The newest record of each key."""
 
     def __init__(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        newest: dict[tuple[str, bytes], Intake | Outcome | Heartbeat] = {}
+        newest: dict[tuple[str, bytes], AuditIntake | AuditOutcome | AuditHeartbeat] = {}
         for key, value in records:
             try:
                 record = audit_records.decode(key, value)
@@ -127,9 +127,9 @@ class Books:
             if place not in newest or newest[place].version < record.version:
                 newest[place] = record
         found = list(newest.values())
-        self.intakes = [each for each in found if isinstance(each, Intake)]
-        self.outcomes = [each for each in found if isinstance(each, Outcome)]
-        self.beats = {each.incarnation: each for each in found if isinstance(each, Heartbeat)}
+        self.intakes = [each for each in found if isinstance(each, AuditIntake)]
+        self.outcomes = [each for each in found if isinstance(each, AuditOutcome)]
+        self.beats = {each.incarnation: each for each in found if isinstance(each, AuditHeartbeat)}
         self.homes: dict[Id, _Home] = {}
         self.holes: set[Id] = set()
         self.doubted: set[Key] = set()
@@ -138,7 +138,7 @@ class Books:
         self._tile()
         self._balance()
 
-    def _take(self, intake: Intake) -> None:
+    def _take(self, intake: AuditIntake) -> None:
         for part in intake.ranges:
             for ordinal in range(part.first, part.end):
                 home = _Home(intake.minute, part.settled_end, part.offset_end, intake.sent_at, intake.ids)
@@ -175,7 +175,7 @@ class Books:
                 self.doubted.add(Key(topic, hour_of_ms(minute * MINUTE_MS), incarnation))
 
     @staticmethod
-    def _differ(intake: Intake | None, delivered: int, minute: int, beat: Heartbeat | None) -> bool:
+    def _differ(intake: AuditIntake | None, delivered: int, minute: int, beat: AuditHeartbeat | None) -> bool:
         ended = beat is not None and beat.state == audit_records.CLOSED
         after = (minute + 1) * MINUTE_MS
         if intake is None:
@@ -285,7 +285,7 @@ def _judge(
             line.lost += 1
 
 
-def _class(world: World, place: Id, home: _Home, beat: Heartbeat | None) -> MissingClass:
+def _class(world: World, place: Id, home: _Home, beat: AuditHeartbeat | None) -> MissingClass:
     def known(offsets: Mapping[str, Mapping[int, int]]) -> int | None:
         return offsets.get(place.topic, {}).get(place.origin)
 

@@ -8,7 +8,7 @@ from penstock.pipeline.audit.audit_job import AuditResult
 from penstock.pipeline.hours import HOUR_MS, hour_of_ms
 from penstock.pipeline.report.data import HourRow, MissingClass
 from penstock.wire import audit_records
-from penstock.wire.audit_records import Intake, Outcome
+from penstock.wire.audit_records import AuditIntake, AuditOutcome
 from pyspark.sql import DataFrame, SparkSession
 
 from .audit_bench import AuditBench, WorldSource
@@ -106,7 +106,7 @@ class Story:
         if beat:
             self.world.records.append(host.beat(closed_before=NOW_MS - 60_000))
 
-    def _changed(self, host: Host, kind: type[Intake | Outcome], minute: int, **totals: int) -> None:
+    def _changed(self, host: Host, kind: type[AuditIntake | AuditOutcome], minute: int, **totals: int) -> None:
         """Tell all, with other totals of this minute; without its record, where none are given."""
         for key, value in host.tell():
             record = audit_records.decode(key, value)
@@ -340,7 +340,7 @@ class Story:
         self.world.records.append(host.beat(closed_before=NOW_MS - 60_000))
 
     def _false(
-        self, host: Host, ids: list[Id], kind: type[Intake | Outcome], minute: int = MINUTE + 2, **totals: int
+        self, host: Host, ids: list[Id], kind: type[AuditIntake | AuditOutcome], minute: int = MINUTE + 2, **totals: int
     ) -> None:
         host.deliver(ids)
         host.land(ids)
@@ -348,19 +348,19 @@ class Story:
         self.world.records.append(host.beat(closed_before=NOW_MS - 60_000))
 
     def miscounted(self, host: Host, ids: list[Id]) -> None:
-        self._false(host, ids, Intake, MINUTE, accepted=11)
+        self._false(host, ids, AuditIntake, MINUTE, accepted=11)
 
     def unaccepted(self, host: Host, ids: list[Id]) -> None:
-        self._false(host, ids, Intake)
+        self._false(host, ids, AuditIntake)
 
     def undelivered(self, host: Host, ids: list[Id]) -> None:
-        self._false(host, ids, Outcome)
+        self._false(host, ids, AuditOutcome)
 
     def overdelivered(self, host: Host, ids: list[Id]) -> None:
-        self._false(host, ids, Outcome, delivered=11)
+        self._false(host, ids, AuditOutcome, delivered=11)
 
     def ended_undelivered(self, host: Host, ids: list[Id]) -> None:
-        self._false(host, ids, Outcome)
+        self._false(host, ids, AuditOutcome)
         self.world.records.append(host.beat(closed_before=NOW_MS - 60_000, settled_before=0, state="closed"))
 
     def open_books(self, host: Host, ids: list[Id], *, before_ms: int = 0) -> None:
@@ -428,9 +428,9 @@ class BusySource(WorldSource):
         self._land = land
         self._told = False
 
-    def landed_to(self) -> dict[str, dict[int, int]]:
+    def landed_offsets(self) -> dict[str, dict[int, int]]:
         self._land()
-        return super().landed_to()
+        return super().landed_offsets()
 
     def records(self) -> DataFrame:
         self._told = True

@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.wire.audit_records import AuditRecord, Heartbeat, Hole, Intake, Outcome, Range, decode
+from penstock.wire.audit_records import (
+    AuditHeartbeat,
+    AuditHole,
+    AuditIntake,
+    AuditOutcome,
+    AuditRange,
+    AuditRecord,
+    decode,
+)
 from penstock.wire.record_ids import incarnation_text
 
 from .kafka_cluster import Cluster
@@ -21,26 +29,26 @@ class Told:
     latest: dict[bytes, AuditRecord] = field(default_factory=dict)
     records: list[AuditRecord] = field(default_factory=list)
 
-    def heartbeats(self) -> dict[str, Heartbeat]:
-        return {found.incarnation: found for found in self.latest.values() if isinstance(found, Heartbeat)}
+    def heartbeats(self) -> dict[str, AuditHeartbeat]:
+        return {found.incarnation: found for found in self.latest.values() if isinstance(found, AuditHeartbeat)}
 
-    def intakes(self, topic: str) -> list[Intake]:
-        found = [one for one in self.latest.values() if isinstance(one, Intake) and one.topic == topic]
+    def intakes(self, topic: str) -> list[AuditIntake]:
+        found = [one for one in self.latest.values() if isinstance(one, AuditIntake) and one.topic == topic]
         return sorted(found, key=lambda one: (one.incarnation, one.era, one.minute))
 
-    def outcomes(self, topic: str) -> list[Outcome]:
-        return [one for one in self.latest.values() if isinstance(one, Outcome) and one.topic == topic]
+    def outcomes(self, topic: str) -> list[AuditOutcome]:
+        return [one for one in self.latest.values() if isinstance(one, AuditOutcome) and one.topic == topic]
 
-    def ranges(self, topic: str) -> dict[tuple[str, int], list[Range]]:
+    def ranges(self, topic: str) -> dict[tuple[str, int], list[AuditRange]]:
         """By incarnation and origin, ascending."""
-        found: dict[tuple[str, int], list[Range]] = {}
+        found: dict[tuple[str, int], list[AuditRange]] = {}
         for intake in self.intakes(topic):
             for part in intake.ranges:
                 found.setdefault((intake.incarnation, part.origin), []).append(part)
         return {place: sorted(parts, key=lambda part: part.first) for place, parts in found.items()}
 
-    def holes(self, topic: str) -> dict[tuple[str, int], list[Hole]]:
-        found: dict[tuple[str, int], list[Hole]] = {}
+    def holes(self, topic: str) -> dict[tuple[str, int], list[AuditHole]]:
+        found: dict[tuple[str, int], list[AuditHole]] = {}
         for intake in self.intakes(topic):
             for hole in intake.holes:
                 found.setdefault((intake.incarnation, hole.origin), []).append(hole)

@@ -7,12 +7,12 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from penstock.broker.catalogue import MemoryCatalogue
-from penstock.broker.cluster.node import Limits, Node, Peer
-from penstock.broker.cluster.responses import Wait
-from penstock.broker.log.ports import LogStore, Moment, TopicStore
-from penstock.broker.log.topics import Topic
-from penstock.broker.requests.dispatch import Reply, apply, decode
-from penstock.broker.storage import MemoryLogs
+from penstock.broker.cluster.node import BrokerNode, BrokerNodeLimits, PeerNode
+from penstock.broker.cluster.responses import DelayedResponse
+from penstock.broker.log.ports import BrokerTime, LogStore, TopicStore
+from penstock.broker.log.topics import BrokerTopic
+from penstock.broker.requests.dispatch import RequestReply, apply, decode
+from penstock.broker.storage import MemoryLogStore
 
 from .batches import NOW_MS
 
@@ -28,8 +28,8 @@ class Clock:
     wall_ms: int = NOW_MS
 
     @property
-    def moment(self) -> Moment:
-        return Moment(self.now, self.wall_ms)
+    def moment(self) -> BrokerTime:
+        return BrokerTime(self.now, self.wall_ms)
 
     def pass_ms(self, milliseconds: int) -> None:
         self.now += milliseconds / 1000
@@ -43,24 +43,24 @@ class KeptLogs:
     batches: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    def load(self, topic: Topic, partition: int) -> list[bytes]:
+    def load(self, topic: BrokerTopic, partition: int) -> list[bytes]:
         return list(self.batches.get((topic.id.hex, partition), []))
 
-    def append(self, topic: Topic, partition: int, data: bytes) -> None:
+    def append(self, topic: BrokerTopic, partition: int, data: bytes) -> None:
         self.batches.setdefault((topic.id.hex, partition), []).append(data)
 
-    def start_offset(self, topic: Topic, partition: int) -> int:
+    def start_offset(self, topic: BrokerTopic, partition: int) -> int:
         return self.starts.get((topic.id.hex, partition), 0)
 
-    def keep_start(self, topic: Topic, partition: int, offset: int) -> None:
+    def keep_start(self, topic: BrokerTopic, partition: int, offset: int) -> None:
         self.starts[topic.id.hex, partition] = offset
 
-    def discard(self, topic: Topic) -> None:
+    def discard(self, topic: BrokerTopic) -> None:
         for key in [key for key in self.batches if key[0] == topic.id.hex]:
             del self.batches[key]
 
 
-PEERS = (Peer(0, "127.0.0.1", 19092), Peer(1, "127.0.0.1", 19093), Peer(2, "127.0.0.1", 19094))
+PEERS = (PeerNode(0, "127.0.0.1", 19092), PeerNode(1, "127.0.0.1", 19093), PeerNode(2, "127.0.0.1", 19094))
 
 
 @dataclass
@@ -68,10 +68,10 @@ class Bench:
     """One node under test; topic `t` has three partitions."""
 
     clock: Clock = field(default_factory=Clock)
-    limits: Limits = field(default_factory=Limits)
+    limits: BrokerNodeLimits = field(default_factory=BrokerNodeLimits)
     topics: TopicStore = field(default_factory=MemoryCatalogue)
-    logs: LogStore = field(default_factory=MemoryLogs)
-    peers: tuple[Peer, ...] = PEERS[:1]
+    logs: LogStore = field(default_factory=MemoryLogStore)
+    peers: tuple[PeerNode, ...] = PEERS[:1]
     node_id: int = 0
     start: int = 0
     settings: tuple[tuple[str, str], ...] = ()
@@ -80,8 +80,8 @@ class Bench:
         _ = self.topics.create("t", 3, self.settings)
         self.node = self._node()
 
-    def _node(self) -> Node:
-        return Node(
+    def _node(self) -> BrokerNode:
+        return BrokerNode(
             self.node_id,
             self.peers,
             start=self.start,
@@ -96,16 +96,16 @@ class Bench:
         self.start += 1
         self.node = self._node()
 
-    def exchange(self, request: ApiMessage, version: int) -> Reply | Wait:
+    def exchange(self, request: ApiMessage, version: int) -> RequestReply | DelayedResponse:
         request.API_VERSION = version
         request.with_header(CORRELATION, "test")
         data = request.encode(header=True)
         return apply(self.node, decode(data, arrived=self.clock.now), self.clock.moment)
 
-    def reply(self, request: ApiMessage, version: int) -> Reply:
+    def reply(self, request: ApiMessage, version: int) -> RequestReply:
         """What is sent at once."""
         reply = self.exchange(request, version)
-        assert isinstance(reply, Reply), reply
+        assert isinstance(reply, RequestReply), reply
         return reply
 
     def ask(self, request: ApiMessage, version: int) -> ApiMessage:
@@ -129,7 +129,7 @@ class Bench:
         found = self.node.topic(topic)
         data = ProduceRequest.TopicProduceData(
             name=topic,
-            topic_id=found.id if found else Topic("no such topic", 0, 1).id,
+            topic_id=found.id if found else BrokerTopic("no such topic", 0, 1).id,
             partition_data=[
                 ProduceRequest.TopicProduceData.PartitionProduceData(index=index, records=one)
                 for index, several in batches.items()

@@ -5,12 +5,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.broker.cluster.node import Node, Partition
+from penstock.broker.cluster.node import BrokerNode, BrokerPartition
 from penstock.broker.log import producer_state
-from penstock.broker.log.error_codes import ErrorCode, Refusal
-from penstock.broker.log.partition_log import Known, PartitionLog
-from penstock.broker.log.producer_state import Append, Duplicate, OutOfOrder, ProducerTable, StaleEpoch
-from penstock.broker.replication.replicated_cluster import Cluster
+from penstock.broker.log.error_codes import AppendRejection, ErrorCode
+from penstock.broker.log.partition_log import DuplicateAppend, PartitionLog
+from penstock.broker.log.producer_state import (
+    DuplicateBatch,
+    NextBatch,
+    OutOfOrderSequence,
+    ProducerStateManager,
+    StaleEpoch,
+)
+from penstock.broker.replication.replicated_cluster import ReplicatedCluster
 from penstock.broker.requests import describe_producers, dispatch, fetch, produce
 
 _ABSENT = object()
@@ -70,103 +76,107 @@ def a_window_of_six(patch: Changes) -> None:
 
 @mutant
 def contents_are_compared(patch: Changes) -> None:
-    place = PartitionLog.place
+    place = PartitionLog.prepare_append
 
     def compare(self: PartitionLog, head: Any, data: bytes, *rest: Any, **more: Any) -> Any:
         found = place(self, head, data, *rest, **more)
-        if isinstance(found, Known):
+        if isinstance(found, DuplicateAppend):
             (stored, *_) = self.read(found.base_offset, 1, below=1 << 62)
             if stored[61:] != data[61:]:
-                return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "other contents", tells_log_start=True)
+                return AppendRejection(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "other contents", has_log_start_offset=True
+                )
         return found
 
-    patch.swap(PartitionLog, "place", compare)
+    patch.swap(PartitionLog, "prepare_append", compare)
 
 
 def judging(patch: Changes, changed: Callable[[Any], Any]) -> None:
-    judge = ProducerTable.judge
-    patch.swap(ProducerTable, "judge", lambda self, *batch: changed(judge(self, *batch)))
+    judge = ProducerStateManager.check_batch
+    patch.swap(ProducerStateManager, "check_batch", lambda self, *batch: changed(judge(self, *batch)))
 
 
 @mutant
 def a_gap_is_accepted(patch: Changes) -> None:
-    judging(patch, lambda verdict: Append() if isinstance(verdict, OutOfOrder) and verdict.expected else verdict)
+    judging(
+        patch, lambda verdict: NextBatch() if isinstance(verdict, OutOfOrderSequence) and verdict.expected else verdict
+    )
 
 
 @mutant
 def a_bump_may_begin_anywhere(patch: Changes) -> None:
-    judging(patch, lambda verdict: Append() if verdict == OutOfOrder(0) else verdict)
+    judging(patch, lambda verdict: NextBatch() if verdict == OutOfOrderSequence(0) else verdict)
 
 
 @mutant
 def an_old_epoch_is_accepted(patch: Changes) -> None:
-    judging(patch, lambda verdict: Append() if isinstance(verdict, StaleEpoch) else verdict)
+    judging(patch, lambda verdict: NextBatch() if isinstance(verdict, StaleEpoch) else verdict)
 
 
 @mutant
 def only_the_first_sequence_makes_a_duplicate(patch: Changes) -> None:
-    judge = ProducerTable.judge
+    judge = ProducerStateManager.check_batch
 
-    def loosely(self: ProducerTable, producer_id: int, epoch: int, first: int, last: int, *kind: Any) -> Any:
+    def loosely(self: ProducerStateManager, producer_id: int, epoch: int, first: int, last: int, *kind: Any) -> Any:
         for key, producer in self.snapshot():
             if key == producer_id and producer.epoch == epoch:
                 for stored in producer.batches:
                     if stored.first_sequence == first:
-                        return Duplicate(stored)
+                        return DuplicateBatch(stored)
         return judge(self, producer_id, epoch, first, last, *kind)
 
-    patch.swap(ProducerTable, "judge", loosely)
+    patch.swap(ProducerStateManager, "check_batch", loosely)
 
 
 @mutant
 def an_unknown_id_must_begin_at_zero(patch: Changes) -> None:
-    judge = ProducerTable.judge
+    judge = ProducerStateManager.check_batch
 
-    def strictly(self: ProducerTable, producer_id: int, epoch: int, first: int, last: int, *kind: Any) -> Any:
+    def strictly(self: ProducerStateManager, producer_id: int, epoch: int, first: int, last: int, *kind: Any) -> Any:
         known = producer_id in dict(self.snapshot())
-        return judge(self, producer_id, epoch, first, last, *kind) if known or first == 0 else OutOfOrder(0)
+        return judge(self, producer_id, epoch, first, last, *kind) if known or first == 0 else OutOfOrderSequence(0)
 
-    patch.swap(ProducerTable, "judge", strictly)
+    patch.swap(ProducerStateManager, "check_batch", strictly)
 
 
 @mutant
 def state_is_kept_for_ever(patch: Changes) -> None:
-    patch.swap(ProducerTable, "expire", lambda self, **clock: None)
+    patch.swap(ProducerStateManager, "expire", lambda self, **clock: None)
 
 
 @mutant
 def age_is_measured_from_the_append(patch: Changes) -> None:
     appended: dict[int, int] = defaultdict(int)
-    place = PartitionLog.place
+    place = PartitionLog.prepare_append
 
     def note(self: PartitionLog, head: Any, *rest: Any, wall_ms: int, **more: Any) -> Any:
         appended[head.producer_id] = wall_ms
         return place(self, head, *rest, wall_ms=wall_ms, **more)
 
-    def expire(self: ProducerTable, *, wall_ms: int, after_ms: int) -> None:
+    def expire(self: ProducerStateManager, *, wall_ms: int, after_ms: int) -> None:
         for key in [key for key in self._producers if wall_ms - appended[key] >= after_ms]:
             del self._producers[key]
 
-    patch.swap(PartitionLog, "place", note)
-    patch.swap(ProducerTable, "expire", expire)
+    patch.swap(PartitionLog, "prepare_append", note)
+    patch.swap(ProducerStateManager, "expire", expire)
 
 
 @mutant
 def duplicates_are_looked_for_first(patch: Changes) -> None:
-    check = produce.check
+    check = produce.validate_batch
     append = produce._append
 
-    def first(node: Node, partition: Partition, part: Any, **more: Any) -> Any:
+    def first(node: BrokerNode, partition: BrokerPartition, part: Any, **more: Any) -> Any:
         def lenient(data: bytes, rules: Any, **limits: Any) -> Any:
             found = check(data, rules, **limits)
             plain = check(data, type(rules)(), **limits)
-            if isinstance(found, Refusal) and not isinstance(plain, Refusal):
+            if isinstance(found, AppendRejection) and not isinstance(plain, AppendRejection):
                 kind = partition.rules.timestamp_type
-                placed = partition.log.place(plain, data, kind, wall_ms=limits["wall_ms"])
-                return plain if isinstance(placed, Known) else found
+                placed = partition.log.prepare_append(plain, data, kind, wall_ms=limits["wall_ms"])
+                return plain if isinstance(placed, DuplicateAppend) else found
             return found
 
-        patch.swap(produce, "check", lenient)
+        patch.swap(produce, "validate_batch", lenient)
         return append(node, partition, part, **more)
 
     patch.swap(produce, "_append", first)
@@ -174,13 +184,13 @@ def duplicates_are_looked_for_first(patch: Changes) -> None:
 
 @mutant
 def five_are_remembered_after_a_restart(patch: Changes) -> None:
-    patch.swap(ProducerTable, "shrink_to_last", lambda self: None)
+    patch.swap(ProducerStateManager, "keep_last_batches", lambda self: None)
 
 
 @mutant
 def a_restart_with_an_emptied_log_keeps_the_state(patch: Changes) -> None:
     def reload(self: PartitionLog, *, clean: bool, wall_ms: int, after_ms: int) -> None:
-        self.producers.shrink_to_last()
+        self.producers.keep_last_batches()
         self.producers.expire(wall_ms=wall_ms, after_ms=after_ms)
 
     patch.swap(PartitionLog, "reload", reload)
@@ -193,7 +203,7 @@ def deleting_records_forgets_their_producers(patch: Changes) -> None:
     def forget(self: PartitionLog, offset: int, **how: bool) -> None:
         delete(self, offset, **how)
         if self.start_offset == self.end_offset:
-            self.producers = ProducerTable()
+            self.producers = ProducerStateManager()
 
     patch.swap(PartitionLog, "delete_before", forget)
 
@@ -202,7 +212,7 @@ def deleting_records_forgets_their_producers(patch: Changes) -> None:
 def followers_refuse_describe_producers(patch: Changes) -> None:
     describe = describe_producers._producers
 
-    def refuse(node: Node, name: str, index: int, call: Any) -> Any:
+    def refuse(node: BrokerNode, name: str, index: int, call: Any) -> Any:
         topic = node.topic(name)
         answer = describe(node, name, index, call)
         if topic is not None and isinstance(node.partition(topic, index), ErrorCode):
@@ -214,28 +224,28 @@ def followers_refuse_describe_producers(patch: Changes) -> None:
 
 @mutant
 def the_answer_to_a_duplicate_tells_no_time(patch: Changes) -> None:
-    place = PartitionLog.place
+    place = PartitionLog.prepare_append
 
     def silent(self: PartitionLog, *batch: Any, **more: Any) -> Any:
         found = place(self, *batch, **more)
-        return found._replace(log_append_time=-1) if isinstance(found, Known) else found
+        return found._replace(log_append_time=-1) if isinstance(found, DuplicateAppend) else found
 
-    patch.swap(PartitionLog, "place", silent)
+    patch.swap(PartitionLog, "prepare_append", silent)
 
 
 @mutant
 def all_replicas_are_not_waited_for(patch: Changes) -> None:
-    patch.swap(produce, "_settled", lambda node, expected, version: True)
+    patch.swap(produce, "_is_complete", lambda node, expected, version: True)
 
 
 @mutant
 def too_few_replicas_refuse_nothing(patch: Changes) -> None:
-    patch.swap(Partition, "in_sync_wanted", 0)
+    patch.swap(BrokerPartition, "min_in_sync", 0)
 
 
 @mutant
 def leader_epochs_are_not_checked(patch: Changes) -> None:
-    patch.swap(fetch, "_led", lambda node, topic, index, epoch: node.partition(topic, index))
+    patch.swap(fetch, "_leader_partition", lambda node, topic, index, epoch: node.partition(topic, index))
 
 
 @mutant
@@ -247,24 +257,24 @@ def tails_are_not_cut(patch: Changes) -> None:
 @mutant
 @of_replicas("test_a_lonely_leader_with_a_minimum_of_one_goes_on_acknowledging_what_is_lost")
 def a_leader_cut_off_steps_down(patch: Changes) -> None:
-    reaches = Cluster.serves
+    reaches = ReplicatedCluster.serves
 
-    def step_down(self: Cluster, node_id: int) -> bool:
+    def step_down(self: ReplicatedCluster, node_id: int) -> bool:
         return reaches(self, node_id) and self._reaches(node_id, -1)
 
-    def refuse(self: Cluster, node_id: int, *rest: Any) -> Any:
+    def refuse(self: ReplicatedCluster, node_id: int, *rest: Any) -> Any:
         assert step_down(self, node_id)
         return apply(self, node_id, *rest)
 
-    apply = Cluster.apply
-    patch.swap(Cluster, "apply", refuse)
+    apply = ReplicatedCluster.apply
+    patch.swap(ReplicatedCluster, "apply", refuse)
 
 
 @of_replicas("test_replicas_lost_after_they_had_the_batch_are_told_with_the_offset")
 def replicas_lost_after_the_append_are_not_told(patch: Changes) -> None:
-    finish = produce.finish
+    finish = produce.try_complete_produce
 
-    def kindly(node: Node, request: Any, call: Any, written: Any) -> Any:
+    def kindly(node: BrokerNode, request: Any, call: Any, written: Any) -> Any:
         outcome = finish(node, request, call, written)
         for answer in written.answers:
             for part in answer.partition_responses:
@@ -285,14 +295,14 @@ def readers_see_everything(patch: Changes) -> None:
 @mutant
 @of_replicas("test_a_follower_that_was_down_while_batches_were_written_and_deleted_does_not_know_the_id")
 def a_follower_that_was_left_behind_keeps_its_memory(patch: Changes) -> None:
-    restart_at = PartitionLog.restart_at
+    restart_at = PartitionLog.truncate_fully_and_start_at
 
     def keep(self: PartitionLog, offset: int) -> None:
         kept = self.producers
         restart_at(self, offset)
         self.producers = kept
 
-    patch.swap(PartitionLog, "restart_at", keep)
+    patch.swap(PartitionLog, "truncate_fully_and_start_at", keep)
 
 
 @contextmanager

@@ -10,7 +10,17 @@ from pathlib import Path
 
 import zmq
 from penstock.shards.journal import open_journal
-from penstock.wire.messages import Done, DoneItem, Envelope, Hello, Ping, RouterMessage, Welcome, decode, encode
+from penstock.wire.messages import (
+    BatchesDone,
+    DoneBatch,
+    Envelope,
+    Ping,
+    RouterMessage,
+    ShardHello,
+    ShardWelcome,
+    decode,
+    encode,
+)
 
 
 class TalkingShard:
@@ -32,7 +42,7 @@ class TalkingShard:
         envelope, message = decode(self.socket.recv())
         assert envelope.seq == self.processed + 1, (envelope, self.processed)
         self.processed = envelope.seq
-        if isinstance(message, Welcome):
+        if isinstance(message, ShardWelcome):
             self.router_start = envelope.router_start
         if not isinstance(message, Ping):
             tell(f"heard {type(message).__name__} ack {envelope.ack}")
@@ -41,8 +51,8 @@ class TalkingShard:
         return message
 
     def run(self) -> None:
-        self.say(Hello(self.seat, os.getpid(), "", self.digest))
-        while not isinstance(self.hear(), Welcome):
+        self.say(ShardHello(self.seat, os.getpid(), "", self.digest))
+        while not isinstance(self.hear(), ShardWelcome):
             pass
         self.journal = open_journal(
             self.journals, seat=self.seat, shard_start=self.start, router_start=self.router_start
@@ -65,9 +75,9 @@ class TalkingShard:
     def obey(self, words: list[str]) -> None:
         match words:
             case ["name"]:
-                self.say(Hello(self.seat, os.getpid(), self.journal.name, self.digest))
+                self.say(ShardHello(self.seat, os.getpid(), self.journal.name, self.digest))
             case ["name", other]:
-                self.say(Hello(self.seat, os.getpid(), other, self.digest))
+                self.say(ShardHello(self.seat, os.getpid(), other, self.digest))
             case ["ping"]:
                 self.say(Ping())
             case ["skip"]:
@@ -79,8 +89,8 @@ class TalkingShard:
             case ["cut", partition, generation, first, count]:
                 self.journal.record(int(partition), int(generation), int(first), int(count), producer_id=7, epoch=0)
             case ["done", partition, generation, first, count]:
-                item = DoneItem(int(partition), int(generation), int(first), int(count), 0, 0, -1, 0, 0, 1)
-                self.say(Done([item]))
+                item = DoneBatch(int(partition), int(generation), int(first), int(count), 0, 0, -1, 0, 0, 1)
+                self.say(BatchesDone([item]))
             case ["child"]:
                 # Against the rules (LSE-4): a child that keeps the journal's lock past our end.
                 child = os.fork()

@@ -8,16 +8,16 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
-from penstock.broker.cluster.node import Limits, Peer
-from penstock.broker.cluster.responses import Wait
-from penstock.broker.replication.replicated_cluster import Cluster, Timing
-from penstock.broker.requests.dispatch import Reply, Request, again, decode
-from penstock.broker.storage import MemoryLogs
+from penstock.broker.cluster.node import BrokerNodeLimits, PeerNode
+from penstock.broker.cluster.responses import DelayedResponse
+from penstock.broker.replication.replicated_cluster import ClusterTiming, ReplicatedCluster
+from penstock.broker.requests.dispatch import ReceivedRequest, RequestReply, decode, with_pending
+from penstock.broker.storage import MemoryLogStore
 
 from .batches import numbered
 from .broker_calls import Clock, Part
 
-PEERS = tuple(Peer(number, "127.0.0.1", 19090 + number) for number in (1, 2, 3))
+PEERS = tuple(PeerNode(number, "127.0.0.1", 19090 + number) for number in (1, 2, 3))
 LATEST = -1
 
 
@@ -26,7 +26,7 @@ class Waiting:
     """A request that is not answered yet."""
 
     node: int
-    request: Request
+    request: ReceivedRequest
     kind: type[ApiMessage]
     version: int
     until: float
@@ -37,16 +37,18 @@ class ClusterBench:
     """Three nodes; topic `t` has one partition with three replicas, led by node `lead`."""
 
     clock: Clock = field(default_factory=Clock)
-    limits: Limits = field(default_factory=lambda: Limits(default_replicas=3))
-    timing: Timing = field(default_factory=Timing)
+    limits: BrokerNodeLimits = field(default_factory=lambda: BrokerNodeLimits(default_replicas=3))
+    timing: ClusterTiming = field(default_factory=ClusterTiming)
     settings: tuple[tuple[str, str], ...] = (("min.insync.replicas", "2"),)
     replicas: tuple[int, ...] = (1, 2, 3)
 
     def __post_init__(self) -> None:
         moment = self.clock.moment
-        self.cluster = Cluster(PEERS, log_store=MemoryLogs(), moment=moment, limits=self.limits, timing=self.timing)
+        self.cluster = ReplicatedCluster(
+            PEERS, log_store=MemoryLogStore(), moment=moment, limits=self.limits, timing=self.timing
+        )
         _ = self.cluster.controller.create("t", 1, self.settings, 3)
-        self.cluster.settle(moment)
+        self.cluster.run_until_stable(moment)
         self.cluster.reassign("t", 0, self.replicas, moment)
         self.cluster.elect("t", 0, self.replicas[0], moment)
 
@@ -72,18 +74,18 @@ class ClusterBench:
             self.cluster.upkeep(self.clock.moment)
 
     def log_end(self, node: int) -> int:
-        partition = self.cluster.node(node).find(self.cluster.key("t", 0))
+        partition = self.cluster.node(node).replica_by_key(self.cluster.key("t", 0))
         assert partition is not None
         return partition.log.end_offset
 
     def log(self, node: int) -> list[bytes]:
         """All batches of a node, seen by readers or not."""
-        partition = self.cluster.node(node).find(self.cluster.key("t", 0))
+        partition = self.cluster.node(node).replica_by_key(self.cluster.key("t", 0))
         assert partition is not None
         return partition.log.read(0, 1 << 40, below=1 << 40)
 
     def high_watermark(self, node: int) -> int:
-        partition = self.cluster.node(node).find(self.cluster.key("t", 0))
+        partition = self.cluster.node(node).replica_by_key(self.cluster.key("t", 0))
         assert partition is not None
         return partition.log.high_watermark
 
@@ -101,11 +103,11 @@ class ClusterBench:
         """Give a request in again that waited."""
         return self._taken(waiting.node, waiting.request, waiting.kind, waiting.version)
 
-    def _taken(self, node: int, request: Request, kind: type[ApiMessage], version: int) -> ApiMessage | Waiting:
+    def _taken(self, node: int, request: ReceivedRequest, kind: type[ApiMessage], version: int) -> ApiMessage | Waiting:
         outcome = self.cluster.apply(node, request, self.clock.moment)
-        if isinstance(outcome, Wait):
-            return Waiting(node, again(request, outcome), kind, version, outcome.deadline)
-        assert isinstance(outcome, Reply)
+        if isinstance(outcome, DelayedResponse):
+            return Waiting(node, with_pending(request, outcome), kind, version, outcome.deadline)
+        assert isinstance(outcome, RequestReply)
         assert outcome.data, outcome.why
         return kind.decode(outcome.data, version=version, header=True, framed=True)
 

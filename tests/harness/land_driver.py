@@ -16,7 +16,7 @@ from typing import Any, Final
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
 from penstock.pipeline import session
 from penstock.pipeline.land.batches import LandError
-from penstock.pipeline.land.land_job import Land
+from penstock.pipeline.land.land_job import LandJob
 from penstock.pipeline.tables import open_tables
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -87,7 +87,7 @@ class Ends:
         return bool(self._raise_at)
 
 
-def run_until(land: Land, batch: int, *, seconds: float = WAIT_S) -> None:
+def run_until(land: LandJob, batch: int, *, seconds: float = WAIT_S) -> None:
     """Wait until all queries have this batch behind them, then stop in order. Raise what `land` raises, or TooLateError."""
 
     def look() -> bool:
@@ -106,7 +106,7 @@ def drive(spark: SparkSession, plan: Plan) -> None:
     ends = Ends(plan)
     source = partial(rate_source, rows=plan.rows, fail_every=plan.fail_every)
     while True:
-        land = Land(spark, settings, open_tables(settings, spark), source=source, steps=ends)
+        land = LandJob(spark, settings, open_tables(settings, spark), source=source, steps=ends)
         try:
             _ = land.start()
             run_until(land, plan.last_batch)

@@ -5,7 +5,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
-from penstock.config.model import Kafka
+from penstock.config.model import KafkaSettings
 from penstock.producer.metadata.client import Metadata
 from penstock.producer.metadata.cluster import ClusterChange
 from penstock.runtime.loop import Loop
@@ -20,7 +20,7 @@ class MetadataClient:
         self.loop = Loop()
         self.changes: list[ClusterChange] = []
         self.producer_ids: list[tuple[int, int]] = []
-        kafka = Kafka.model_validate({"bootstrap.servers": bootstrap, **settings})
+        kafka = KafkaSettings.model_validate({"bootstrap.servers": bootstrap, **settings})
         self.metadata = Metadata(
             self.loop,
             kafka,

@@ -4,18 +4,18 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from penstock.config.model import Kafka
-from penstock.producer.network.connection import Connection
+from penstock.config.model import KafkaSettings
+from penstock.producer.network.connection import KafkaConnection
 from penstock.producer.network.resolver import Resolver
 from penstock.producer.network.socket_options import produce_options
 from penstock.producer.protocol.produce_request import (
     PartitionData,
-    ProduceAnswer,
+    ProduceResponseData,
     TopicData,
-    frame_produce,
-    read_produce,
+    decode_produce_response,
+    encode_produce_request,
 )
-from penstock.producer.protocol.responses import Answer
+from penstock.producer.protocol.responses import ResponseOrBytes
 from penstock.runtime.loop import Loop
 
 from .kafka_cluster import Cluster
@@ -30,33 +30,33 @@ class ProduceClient:
     def __init__(self, host: str, port: int | str) -> None:
         self.loop = Loop()
         self.resolver = Resolver(self.loop)
-        self.answers: dict[str, ProduceAnswer] = {}
+        self.answers: dict[str, ProduceResponseData] = {}
         self.versions: dict[str, int] = {}
         self.lost: list[str] = []
-        options = produce_options(Kafka.model_validate({"bootstrap.servers": "unused:1"}))
-        self.connection: Connection[str] = Connection(
+        options = produce_options(KafkaSettings.model_validate({"bootstrap.servers": "unused:1"}))
+        self.connection: KafkaConnection[str] = KafkaConnection(
             self.loop, self.resolver, host, int(port), options=options, owner=self, rng=lambda: 0.5
         )
         self.connection.connect()
         self._wait_ready()
 
-    def connection_ready(self, connection: Connection[str]) -> None:
+    def connection_ready(self, connection: KafkaConnection[str]) -> None:
         """`ready` tells."""
 
-    def connection_answered(self, connection: Connection[str], tag: str, answer: Answer) -> None:
+    def connection_answered(self, connection: KafkaConnection[str], tag: str, answer: ResponseOrBytes) -> None:
         assert isinstance(answer, bytes)
-        self.answers[tag] = read_produce(self.versions[tag], answer)
+        self.answers[tag] = decode_produce_response(self.versions[tag], answer)
 
-    def connection_lost(self, connection: Connection[str], tags: list[str], reason: str) -> None:
+    def connection_lost(self, connection: KafkaConnection[str], tags: list[str], reason: str) -> None:
         self.lost += tags
 
     def send(self, tag: str, version: int, topics: list[TopicData]) -> None:
         correlation_id = self.connection.next_correlation_id()
-        framed = frame_produce(version, correlation_id, "penstock", -1, 30_000, topics)
+        framed = encode_produce_request(version, correlation_id, "penstock", -1, 30_000, topics)
         self.versions[tag] = version
         self.connection.send_raw(framed.buffers, framed.size, correlation_id, tag)
 
-    def answer(self, tag: str) -> ProduceAnswer:
+    def answer(self, tag: str) -> ProduceResponseData:
         self.until(lambda: tag in self.answers)
         return self.answers[tag]
 

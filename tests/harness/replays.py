@@ -8,15 +8,15 @@ from uuid import UUID
 
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
-from penstock.broker.cluster.acls import CLUSTER_NAME, Grant, Operation, Resource
+from penstock.broker.cluster.acls import CLUSTER_NAME, AclBinding, AclOperation, AclResourceType
 from penstock.broker.cluster.controller import CONTROLLER
-from penstock.broker.cluster.node import Limits, Peer
-from penstock.broker.cluster.responses import Wait
-from penstock.broker.log.ports import Moment
+from penstock.broker.cluster.node import BrokerNodeLimits, PeerNode
+from penstock.broker.cluster.responses import DelayedResponse
+from penstock.broker.log.ports import BrokerTime
 from penstock.broker.log.topics import SETTINGS, check_settings
-from penstock.broker.replication.replicated_cluster import Cluster, Timing
-from penstock.broker.requests.dispatch import Reply, Request, again, decode
-from penstock.broker.storage import MemoryLogs
+from penstock.broker.replication.replicated_cluster import ClusterTiming, ReplicatedCluster
+from penstock.broker.requests.dispatch import ReceivedRequest, RequestReply, decode, with_pending
+from penstock.broker.storage import MemoryLogStore
 
 from .exchanges import REQUESTS, request_of, told_by
 
@@ -42,22 +42,24 @@ class Replay:
     def __init__(self, case: dict[str, Any]) -> None:
         self.case = case
         self.wall_ms = int(case["steps"][0]["at_ms"])
-        peers = tuple(Peer(1 + number, "127.0.0.1", 19090 + number) for number in range(case["nodes"]))
+        peers = tuple(PeerNode(1 + number, "127.0.0.1", 19090 + number) for number in range(case["nodes"]))
         expiry = case.get("expiry", {})
-        limits = Limits(
+        limits = BrokerNodeLimits(
             default_replicas=len(peers),
             producer_id_expiration_ms=int(expiry.get("producer.id.expiration.ms", 86_400_000)),
             producer_id_check_interval_s=int(expiry.get("producer.id.expiration.check.interval.ms", 600_000)) / 1000,
         )
-        timing = Timing(session_s=4.0)
-        self.cluster = Cluster(peers, log_store=MemoryLogs(), moment=self.moment, limits=limits, timing=timing)
+        timing = ClusterTiming(session_s=4.0)
+        self.cluster = ReplicatedCluster(
+            peers, log_store=MemoryLogStore(), moment=self.moment, limits=limits, timing=timing
+        )
         self.settings = {name: value for name, value in case["settings"].items() if name in SETTINGS}
         self.lives: list[UUID] = []
         self._create()
 
     @property
-    def moment(self) -> Moment:
-        return Moment(self.wall_ms / 1000, self.wall_ms)
+    def moment(self) -> BrokerTime:
+        return BrokerTime(self.wall_ms / 1000, self.wall_ms)
 
     def _create(self) -> None:
         nodes = tuple(self.case.get("replicas") or (peer.node_id for peer in self.cluster.peers))
@@ -67,7 +69,7 @@ class Replay:
         placement = self.cluster.controller.placements[key]
         # Its first leader is the first node, in the first epoch, whatever the name.
         self.cluster.controller.placements[key] = placement._replace(leader=nodes[0], replicas=nodes, in_sync=nodes)
-        self.cluster.settle(self.moment)
+        self.cluster.run_until_stable(self.moment)
 
     def differences(self) -> list[str]:
         """Play the case; each step that was answered otherwise, in words."""
@@ -97,7 +99,7 @@ class Replay:
     def _ask(self, step: dict[str, Any]) -> dict[str, Any]:
         return self._finish(step, *self._begin(step))
 
-    def _begin(self, step: dict[str, Any]) -> tuple[ApiMessage, Request, Reply | Wait]:
+    def _begin(self, step: dict[str, Any]) -> tuple[ApiMessage, ReceivedRequest, RequestReply | DelayedResponse]:
         """Send a request; it is answered, or it waits."""
         request, version = request_of(step, TOPIC, self.lives)
         request.API_VERSION = version
@@ -106,12 +108,12 @@ class Replay:
         return request, asked, self.cluster.apply(step.get("node", 1), asked, self.moment)
 
     def _finish(
-        self, step: dict[str, Any], request: ApiMessage, asked: Request, outcome: Reply | Wait
+        self, step: dict[str, Any], request: ApiMessage, asked: ReceivedRequest, outcome: RequestReply | DelayedResponse
     ) -> dict[str, Any]:
-        while isinstance(outcome, Wait):
-            asked = again(asked, outcome)
+        while isinstance(outcome, DelayedResponse):
+            asked = with_pending(asked, outcome)
             outcome = self.cluster.apply(step.get("node", 1), asked, self.moment)
-            if isinstance(outcome, Wait):
+            if isinstance(outcome, DelayedResponse):
                 self._pass_until(self.wall_ms + STEP_MS)
         kind = ResponseClassRegistry.get_response_class(request.header)
         return told_by(step, kind.decode(outcome.data, version=request.API_VERSION, header=True, framed=True))
@@ -123,7 +125,7 @@ class Replay:
                 if step["name"] in SETTINGS:
                     self.settings[step["name"]] = step["value"]
                 _ = cluster.controller.alter(cluster.controller.topic(TOPIC), check_settings(self.settings))
-                cluster.settle(moment)
+                cluster.run_until_stable(moment)
             case "recreate":
                 self._delete()
                 self._create()
@@ -132,9 +134,9 @@ class Replay:
             case "back":
                 self._create()
             case "acl":
-                cluster.node(1).permissions.add(_grant(step))
+                cluster.node(1).authorizer.add(_grant(step))
             case "guard":
-                cluster.node(1).permissions.add(Grant("other", Operation.READ, Resource.TOPIC))
+                cluster.node(1).authorizer.add(AclBinding("other", AclOperation.READ, AclResourceType.TOPIC))
             case "retained":
                 cluster.expire_records(TOPIC, 0, step["offset"], moment)
             case _:
@@ -150,7 +152,7 @@ class Replay:
                 others = [peer.node_id for peer in cluster.peers if peer.node_id != node]
                 ends = {"controller": [CONTROLLER], "followers": others, "everybody": [CONTROLLER, *others]}
                 for other in ends[step["ways"]]:
-                    cluster.cut(node, other, moment)
+                    cluster.cut_link(node, other, moment)
             case "heal":
                 cluster.heal(moment)
             case "moved":
@@ -178,7 +180,7 @@ class Replay:
 
     def _delete(self) -> None:
         _ = self.cluster.controller.delete(self.cluster.controller.topic(TOPIC))
-        self.cluster.settle(self.moment)
+        self.cluster.run_until_stable(self.moment)
 
     def _level(self) -> bool:
         placement = self.cluster.controller.placements[self.cluster.key(TOPIC, 0)]
@@ -191,11 +193,11 @@ class Replay:
             self._pass_until(self.wall_ms + STEP_MS)
 
 
-def _grant(step: dict[str, Any]) -> Grant:
+def _grant(step: dict[str, Any]) -> AclBinding:
     who = CLIENT if step["who"] == "me" else "other"
-    resource = Resource[step.get("resource", "TOPIC")]
-    name = CLUSTER_NAME if resource is Resource.CLUSTER else step.get("name", TOPIC)
-    return Grant(who, Operation[step["operation"]], resource, name, step.get("prefix", False), step["deny"])
+    resource = AclResourceType[step.get("resource", "TOPIC")]
+    name = CLUSTER_NAME if resource is AclResourceType.CLUSTER else step.get("name", TOPIC)
+    return AclBinding(who, AclOperation[step["operation"]], resource, name, step.get("prefix", False), step["deny"])
 
 
 def _without_times(told: dict[str, Any]) -> dict[str, Any]:

@@ -5,16 +5,16 @@ from datetime import UTC, datetime
 from typing import Final
 
 from penstock.pipeline.report.data import (
-    Duplicate,
+    DuplicateId,
     HoleRange,
     HostMinutes,
     HourRow,
     IncarnationState,
+    KafkaPosition,
     LeftOut,
     MinutePoint,
     MissingClass,
     MissingRange,
-    Place,
     ReportData,
     Status,
     TopicMinutes,
@@ -137,7 +137,7 @@ def troubled() -> ReportData:
         MissingRange("orders", hour_of(4), incarnation(2), "edge-03.example", 1, 88_210, 88_222, MissingClass.PENDING, "not settled"),
     ]  # fmt: skip
     duplicates = [
-        Duplicate("clicks", hour_of(2), incarnation(1), "edge-02.example", n % 4, 61_000 + 17 * n, (Place(n % 4, 700_100 + n), Place(n % 4, 901_000 + n)))
+        DuplicateId("clicks", hour_of(2), incarnation(1), "edge-02.example", n % 4, 61_000 + 17 * n, (KafkaPosition(n % 4, 700_100 + n), KafkaPosition(n % 4, 901_000 + n)))
         for n in range(11)
     ]  # fmt: skip
     holes = (
@@ -261,7 +261,9 @@ def hostile() -> ReportData:
         rows=tuple(rows),
         missing=(MissingRange(HOSTILE, hour_of(0), incarnation(0), HOSTILE, 0, 5, 6, MissingClass.LOST, HOSTILE),),
         duplicates=(
-            Duplicate(HOSTILE, hour_of(0), incarnation(0), HOSTILE, 0, 7, tuple(Place(0, n) for n in range(400))),
+            DuplicateId(
+                HOSTILE, hour_of(0), incarnation(0), HOSTILE, 0, 7, tuple(KafkaPosition(0, n) for n in range(400))
+            ),
         ),
         holes=(HoleRange(HOSTILE, "no-hour", incarnation(0), endless, 0, 8, 9, HOSTILE),),
         topics=tuple(TopicMinutes(name, points) for name in names),

@@ -3,10 +3,10 @@
 from typing import Any
 
 from kafka.protocol.api_message import ApiMessage
-from penstock.broker.cluster.node import Limits
+from penstock.broker.cluster.node import BrokerNodeLimits
 from penstock.broker.log.ports import LogStore
 from penstock.broker.requests.periodic_tasks import upkeep
-from penstock.broker.storage import MemoryLogs
+from penstock.broker.storage import MemoryLogStore
 
 from .broker_calls import Bench
 from .transaction_talk import Step, Talk
@@ -15,9 +15,9 @@ from .transaction_talk import Step, Talk
 class OneTalk:
     """With one node."""
 
-    def __init__(self, limits: Limits | None = None, logs: LogStore | None = None) -> None:
-        self.limits = limits or Limits()
-        self.bench = Bench(limits=self.limits, logs=logs or MemoryLogs())
+    def __init__(self, limits: BrokerNodeLimits | None = None, logs: LogStore | None = None) -> None:
+        self.limits = limits or BrokerNodeLimits()
+        self.bench = Bench(limits=self.limits, logs=logs or MemoryLogStore())
         topic = self.bench.node.topic("t")
         assert topic is not None
         self.talk = Talk(self._ask, "t", topic.id)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from kafka.protocol.api_message import ApiMessage
-from penstock.broker.cluster.node import Limits
-from penstock.broker.log.internal_topics import OFFSETS, TRANSACTIONS, partition_of
-from penstock.broker.replication.replicated_cluster import Timing
+from penstock.broker.cluster.node import BrokerNodeLimits
+from penstock.broker.log.internal_topics import OFFSETS, TRANSACTIONS, internal_partition_of
+from penstock.broker.replication.replicated_cluster import ClusterTiming
 
 from .cluster_calls import ClusterBench, Waiting
 from .transaction_talk import Step, Talk
@@ -17,9 +17,9 @@ OF_GROUPS = frozenset({"commit", "plain_commit", "fetched"})
 class ClusterTalk:
     """With the leader of topic `t`, and with the coordinators."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        timing = Timing(session_s=4.0, lag_s=4.0)
-        self.bench = ClusterBench(limits=limits or Limits(default_replicas=3), timing=timing)
+    def __init__(self, limits: BrokerNodeLimits | None = None) -> None:
+        timing = ClusterTiming(session_s=4.0, lag_s=4.0)
+        self.bench = ClusterBench(limits=limits or BrokerNodeLimits(default_replicas=3), timing=timing)
         self.cluster = self.bench.cluster
         self.talk = Talk(self._ask, "t", self.cluster.controller.topic("t").id)
         self._node = 1
@@ -39,7 +39,7 @@ class ClusterTalk:
 
     def coordinator(self, name: str = "t-a", topic: str = TRANSACTIONS) -> int:
         """Who coordinates a transactional id, or the group, by the controller's word."""
-        return self.cluster.controller.placements[self.cluster.key(topic, partition_of(name))].leader
+        return self.cluster.controller.placements[self.cluster.key(topic, internal_partition_of(name))].leader
 
     def do(self, what: str, *, node: int | None = None, **step: Any) -> Step:
         """One step, asked of a node or of the one that must know."""

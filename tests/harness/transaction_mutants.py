@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker.cluster.responses import Answer
+from penstock.broker.cluster.responses import ImmediateResponse
 from penstock.broker.groups import offsets_table
-from penstock.broker.groups.membership import Group
+from penstock.broker.groups.membership import ClassicGroup
 from penstock.broker.groups.offsets_table import GroupTable
 from penstock.broker.log.error_codes import ErrorCode
 from penstock.broker.log.partition_log import PartitionLog
-from penstock.broker.log.producer_state import Append, Kind, Plain, ProducerTable
+from penstock.broker.log.producer_state import NextBatch, NotInTransaction, ProducerStateManager, TransactionalFlags
 from penstock.broker.requests import (
     coordinator,
     group_offsets,
@@ -20,7 +20,7 @@ from penstock.broker.requests import (
     transactions,
 )
 from penstock.broker.transactions import states
-from penstock.broker.transactions.states import NO_EPOCH, PREPARED, State, Transaction
+from penstock.broker.transactions.states import NO_EPOCH, PREPARED, TransactionMetadata, TransactionState
 from penstock.broker.transactions.table import TransactionTable
 
 from .broker_mutants import Changes, Mutant, judging
@@ -53,83 +53,83 @@ def altered(patch: Changes, owner: Any, name: str, how: Callable[[Any], Any]) ->
 
 @mutant
 def fencing_takes_no_epoch(patch: Changes) -> None:
-    altered(patch, states, "fenced", lambda told: told and told._replace(epoch=told.epoch - 1))
+    altered(patch, states, "prepare_fence", lambda told: told and told._replace(epoch=told.epoch - 1))
 
 
 @mutant
 def fencing_forgets_the_epoch_before(patch: Changes) -> None:
-    altered(patch, states, "fenced", lambda told: told and told._replace(last_epoch=NO_EPOCH))
+    altered(patch, states, "prepare_fence", lambda told: told and told._replace(last_epoch=NO_EPOCH))
 
 
 @mutant
 def any_epoch_may_add_and_end(patch: Changes) -> None:
-    def owned(known: Transaction, who: states.Identity) -> ErrorCode:
+    def owned(known: TransactionMetadata, who: states.TransactionOwner) -> ErrorCode:
         mine = known.producer_id == who.producer_id
         return ErrorCode.NONE if mine else ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
-    patch.swap(states, "_owned", owned)
+    patch.swap(states, "_check_owner", owned)
 
 
 @mutant
 def any_producer_may_add_and_end(patch: Changes) -> None:
-    def owned(known: Transaction, who: states.Identity) -> ErrorCode:
+    def owned(known: TransactionMetadata, who: states.TransactionOwner) -> ErrorCode:
         return ErrorCode.NONE if known.epoch == who.epoch else ErrorCode.PRODUCER_FENCED
 
-    patch.swap(states, "_owned", owned)
+    patch.swap(states, "_check_owner", owned)
 
 
 @mutant
 def partitions_need_not_be_added(patch: Changes) -> None:
-    patch.swap(states, "holds", lambda *_: ErrorCode.NONE)
+    patch.swap(states, "verify_partition", lambda *_: ErrorCode.NONE)
 
 
 @mutant
 def an_open_transaction_is_not_seen_in_the_log(patch: Changes) -> None:
-    patch.swap(ProducerTable, "has_open", lambda *_: True)
+    patch.swap(ProducerStateManager, "has_open_transaction", lambda *_: True)
 
 
 @mutant
 def version_2_may_begin_anywhere(patch: Changes) -> None:
-    patch.swap(produce, "kind_of", lambda head, _: Kind(bool(head.attributes & 0x10)))
+    patch.swap(produce, "transactional_flags_of", lambda head, _: TransactionalFlags(bool(head.attributes & 0x10)))
 
 
 @mutant
 def what_was_refused_before_does_not_matter(patch: Changes) -> None:
-    patch.swap(ProducerTable, "_lowest", lambda _, __, otherwise: otherwise)
+    patch.swap(ProducerStateManager, "_lowest_sequence", lambda _, __, otherwise: otherwise)
 
 
 @mutant
 def a_plain_batch_may_be_in_between(patch: Changes) -> None:
-    judging(patch, lambda verdict: Append() if isinstance(verdict, Plain) else verdict)
+    judging(patch, lambda verdict: NextBatch() if isinstance(verdict, NotInTransaction) else verdict)
 
 
 @mutant
 def an_end_is_not_told_again(patch: Changes) -> None:
-    patch.swap(states, "_ended_already", lambda known, *, commit: ErrorCode.INVALID_TXN_STATE)
+    patch.swap(states, "_check_already_ended", lambda known, *, commit: ErrorCode.INVALID_TXN_STATE)
 
 
 @mutant
 def the_other_end_is_told_as_well(patch: Changes) -> None:
-    patch.swap(states, "_ended_already", lambda known, *, commit: ErrorCode.NONE)
+    patch.swap(states, "_check_already_ended", lambda known, *, commit: ErrorCode.NONE)
 
 
 @mutant
 def version_2_ends_within_the_epoch(patch: Changes) -> None:
     def same(told: Any) -> Any:
-        return told._replace(epoch=told.epoch - 1) if isinstance(told, Transaction) else told
+        return told._replace(epoch=told.epoch - 1) if isinstance(told, TransactionMetadata) else told
 
-    altered(patch, states, "ended_with_bump", same)
+    altered(patch, states, "prepare_end_with_epoch_bump", same)
 
 
 @mutant
 def version_2_commits_nothing_as_well(patch: Changes) -> None:
-    ended = states.ended_with_bump
+    ended = states.prepare_end_with_epoch_bump
 
-    def loosely(known: Transaction, *given: Any, **more: Any) -> Any:
-        opened = known if known.state in PREPARED else known._replace(state=State.ONGOING)
+    def loosely(known: TransactionMetadata, *given: Any, **more: Any) -> Any:
+        opened = known if known.state in PREPARED else known._replace(state=TransactionState.ONGOING)
         return ended(opened, *given, **more)
 
-    patch.swap(states, "ended_with_bump", loosely)
+    patch.swap(states, "prepare_end_with_epoch_bump", loosely)
 
 
 @mutant
@@ -139,44 +139,46 @@ def the_last_epoch_is_given_away(patch: Changes) -> None:
 
 @mutant
 def what_a_producer_thinks_is_not_looked_at(patch: Changes) -> None:
-    initialised = states.initialised
-    patch.swap(states, "initialised", lambda known, _, *rest, **more: initialised(known, None, *rest, **more))
+    initialised = states.prepare_init_producer_id
+    patch.swap(
+        states, "prepare_init_producer_id", lambda known, _, *rest, **more: initialised(known, None, *rest, **more)
+    )
 
 
 @mutant
 def a_successor_leaves_the_outcome_visible(patch: Changes) -> None:
-    initialised = states.initialised
+    initialised = states.prepare_init_producer_id
 
-    def keep(known: Transaction, *rest: Any, **more: Any) -> Any:
+    def keep(known: TransactionMetadata, *rest: Any, **more: Any) -> Any:
         told = initialised(known, *rest, **more)
-        return told._replace(state=known.state) if isinstance(told, Transaction) else told
+        return told._replace(state=known.state) if isinstance(told, TransactionMetadata) else told
 
-    patch.swap(states, "initialised", keep)
+    patch.swap(states, "prepare_init_producer_id", keep)
 
 
 @mutant
 def a_marker_leaves_the_window(patch: Changes) -> None:
-    def of(self: ProducerTable, producer_id: int, epoch: int) -> Any:
+    def of(self: ProducerStateManager, producer_id: int, epoch: int) -> Any:
         producer = self._producers.get(producer_id)
         if producer is None:
             return before(self, producer_id, epoch)
         producer.epoch = epoch
         return producer
 
-    before = ProducerTable._of
-    patch.swap(ProducerTable, "_of", of)
+    before = ProducerStateManager._entry
+    patch.swap(ProducerStateManager, "_entry", of)
 
 
 @mutant
 def every_marker_empties_the_window(patch: Changes) -> None:
-    ended = ProducerTable.ended
+    ended = ProducerStateManager.transaction_ended
 
-    def empty(self: ProducerTable, producer_id: int, *rest: Any) -> Any:
+    def empty(self: ProducerStateManager, producer_id: int, *rest: Any) -> Any:
         told = ended(self, producer_id, *rest)
         self._producers[producer_id].batches.clear()
         return told
 
-    patch.swap(ProducerTable, "ended", empty)
+    patch.swap(ProducerStateManager, "transaction_ended", empty)
 
 
 @mutant
@@ -186,12 +188,12 @@ def readers_see_open_transactions(patch: Changes) -> None:
 
 @mutant
 def readers_are_not_told_what_was_aborted(patch: Changes) -> None:
-    patch.swap(PartitionLog, "aborted", lambda *_: [])
+    patch.swap(PartitionLog, "aborted_transactions", lambda *_: [])
 
 
 @of_scenarios("test_readers_of_committed_records_stop_at_an_open_transaction_and_learn_of_aborted_ones")
 def all_aborted_transactions_are_told_to_everybody(patch: Changes) -> None:
-    patch.swap(PartitionLog, "aborted", lambda self, *_: [one for one in self._ended if not one.commit])
+    patch.swap(PartitionLog, "aborted_transactions", lambda self, *_: [one for one in self._ended if not one.commit])
 
 
 @mutant
@@ -206,7 +208,7 @@ def aborted_offsets_count(patch: Changes) -> None:
 
 @mutant
 def offsets_are_told_as_stable(patch: Changes) -> None:
-    patch.swap(GroupTable, "unstable", lambda *_: False)
+    patch.swap(GroupTable, "has_pending_offset", lambda *_: False)
 
 
 @mutant
@@ -219,7 +221,7 @@ def the_later_counted_offset_wins(patch: Changes) -> None:
 
 @mutant
 def anybody_commits_for_a_generation(patch: Changes) -> None:
-    patch.swap(group_offsets, "_stranger", lambda *_, **__: ErrorCode.NONE)
+    patch.swap(group_offsets, "_member_error", lambda *_, **__: ErrorCode.NONE)
 
 
 @mutant
@@ -229,22 +231,24 @@ def transactions_stay_open_for_ever(patch: Changes) -> None:
 
 @mutant
 def nobody_asks_for_rights_to_transactional_ids(patch: Changes) -> None:
-    patch.swap(transactions, "may", lambda *_: True)
+    patch.swap(transactions, "is_authorized", lambda *_: True)
 
 
 @of_scenarios("test_an_end_is_not_told_before_the_replicas_know_it")
 def an_answer_does_not_wait_for_replicas(patch: Changes) -> None:
-    patch.swap(transactions, "finish", lambda node, call, written: Answer(written.answer))
+    patch.swap(transactions, "finish", lambda node, call, written: ImmediateResponse(written.answer))
 
 
 @of_scenarios("test_until_its_marker_is_written_a_late_batch_falls_into_the_ended_transaction_and_the_next_epoch_waits")
 def the_next_epoch_does_not_wait_for_markers(patch: Changes) -> None:
-    added = states.added
+    added = states.prepare_add_partitions
 
-    def at_once(known: Transaction, *rest: Any) -> Any:
-        return added(known._replace(state=State.COMPLETE_COMMIT) if known.state in PREPARED else known, *rest)
+    def at_once(known: TransactionMetadata, *rest: Any) -> Any:
+        return added(
+            known._replace(state=TransactionState.COMPLETE_COMMIT) if known.state in PREPARED else known, *rest
+        )
 
-    patch.swap(states, "added", at_once)
+    patch.swap(states, "prepare_add_partitions", at_once)
 
 
 @of_scenarios("test_the_next_coordinator_writes_the_markers_that_the_last_one_owed")
@@ -257,13 +261,13 @@ def a_marker_is_written_once(patch: Changes) -> None:
     def look(_node: Any, key: Any, _sent: Any, ending: Any) -> None:
         del ending.written[key]
 
-    patch.swap(transaction_markers, "_look", look)
+    patch.swap(transaction_markers, "_check_replicated", look)
 
 
 @of_scenarios("test_a_marker_that_is_lost_with_its_leader_is_written_again")
 def a_marker_counts_before_it_is_copied(patch: Changes) -> None:
     def stable(self: PartitionLog) -> int:
-        opened = self.producers.first_open()
+        opened = self.producers.first_undecided_offset()
         return self.high_watermark if opened is None else min(opened, self.high_watermark)
 
     patch.swap(PartitionLog, "last_stable_offset", property(stable))
@@ -307,13 +311,13 @@ def a_new_group_coordinator_forgets_what_is_pending(patch: Changes) -> None:
 
 @mutant
 def any_generation_is_the_present_one(patch: Changes) -> None:
-    error_of = Group.error_of
-    patch.swap(Group, "error_of", lambda self, name, instance, _=None: error_of(self, name, instance))
+    error_of = ClassicGroup.validate_member
+    patch.swap(ClassicGroup, "validate_member", lambda self, name, instance, _=None: error_of(self, name, instance))
 
 
 @mutant
 def whoever_left_is_still_there(patch: Changes) -> None:
-    patch.swap(Group, "leave", lambda *_: None)
+    patch.swap(ClassicGroup, "leave", lambda *_: None)
 
 
 @mutant

@@ -5,12 +5,17 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from penstock.producer.protocol.error_codes import Verdict, error_name, is_known, judge_produce
+from penstock.producer.protocol.error_codes import ProduceErrorClass, classify_produce_error, error_name, is_known
 
 from tests.harness.kafka_node import VERSIONS, kafka_libs
 
 SOURCE: Final = Path(__file__).parents[1] / "java/ListErrors.java"
-KEPT: Final = {Verdict.RETRY, Verdict.RETRY_STALE, Verdict.NEW_LEADER, Verdict.CONFIRM_TOPIC}
+KEPT: Final = {
+    ProduceErrorClass.RETRY,
+    ProduceErrorClass.RETRY_REFRESH_METADATA,
+    ProduceErrorClass.NEW_LEADER,
+    ProduceErrorClass.CONFIRM_TOPIC,
+}
 # No broker answers Produce with these; what matters is only that no record is lost over one.
 NEVER_OF_PRODUCE: Final = {8, 41, 70, 71, 106, 122, 123, 133}
 
@@ -29,10 +34,10 @@ def test_every_code_has_kafkas_name_and_is_retried_where_kafka_retries(version: 
         code = int(code_text)
         assert error_name(code) == name
         assert is_known(code), line
-        verdict = judge_produce(code, record_count=1, log_start=0).verdict
+        verdict = classify_produce_error(code, record_count=1, log_start=0).error_class
         if code in NEVER_OF_PRODUCE:
-            assert verdict in KEPT | {Verdict.UNKNOWN}
+            assert verdict in KEPT | {ProduceErrorClass.UNKNOWN}
             continue
         assert (verdict in KEPT) == (retriable == "true"), line
         if verdict in KEPT:
-            assert (verdict is not Verdict.RETRY) == (stale == "true"), line
+            assert (verdict is not ProduceErrorClass.RETRY) == (stale == "true"), line

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from penstock.producer.protocol.error_codes import Verdict, judge_produce
-from penstock.producer.protocol.produce_request import ProduceOutcome
+from penstock.producer.protocol.error_codes import ProduceErrorClass, classify_produce_error
+from penstock.producer.protocol.produce_request import PartitionProduceResponse
 
 from tests.harness.batches import numbered
 from tests.harness.kafka_cluster import Cluster
@@ -19,8 +19,8 @@ def batch(producer_id: int, sequence: int) -> bytes:
     return numbered(producer_id, 0, sequence, timestamp=time.time_ns() // 1_000_000)
 
 
-def verdict(outcome: ProduceOutcome) -> Verdict:
-    return judge_produce(outcome.code, record_count=1, log_start=outcome.log_start).verdict
+def verdict(outcome: PartitionProduceResponse) -> ProduceErrorClass:
+    return classify_produce_error(outcome.code, record_count=1, log_start=outcome.log_start).error_class
 
 
 def test_every_version_a_broker_offers_is_taken(kafka_one: Cluster, topic_name: str) -> None:
@@ -33,12 +33,12 @@ def test_every_version_a_broker_offers_is_taken(kafka_one: Cluster, topic_name: 
         for sequence, version in enumerate(range(3, newest + 1)):
             sender.send(f"v{version}", version, [one(topic, topic_id, 0, batch(producer_id, sequence))])
             (outcome,) = sender.answer(f"v{version}").outcomes
-            assert (verdict(outcome), outcome.base_offset) == (Verdict.ACKED, sequence)
+            assert (verdict(outcome), outcome.base_offset) == (ProduceErrorClass.ACKED, sequence)
             assert outcome.log_start == (0 if version >= 5 else -1)
         sender.send("gap", newest, [one(topic, topic_id, 0, batch(producer_id, 99))])
-        assert verdict(sender.answer("gap").outcomes[0]) is Verdict.OUT_OF_ORDER
+        assert verdict(sender.answer("gap").outcomes[0]) is ProduceErrorClass.OUT_OF_ORDER
         sender.send("unknown", newest, [one("no-such-topic", bytes(range(16)), 0, batch(producer_id, 0))])
-        assert verdict(sender.answer("unknown").outcomes[0]) is Verdict.CONFIRM_TOPIC
+        assert verdict(sender.answer("unknown").outcomes[0]) is ProduceErrorClass.CONFIRM_TOPIC
     finally:
         sender.close()
     assert len(list(read_topic(kafka_one, topic))) == newest - 2
@@ -96,13 +96,13 @@ def test_a_broker_that_does_not_lead_names_the_one_that_does(kafka_three: Cluste
         finally:
             sender.close()
         (outcome,) = answer.outcomes
-        assert verdict(outcome) is Verdict.NEW_LEADER
+        assert verdict(outcome) is ProduceErrorClass.NEW_LEADER
         hint = outcome.leader_hint
         assert hint is not None
         assert (hint.leader, hint.leader_epoch) == (view.leader, view.leader_epoch)
         assert [end.node for end in answer.endpoints] == [view.leader]
         # What the hint says is known already: nothing changes.
-        assert not client.metadata.hint(topic, 0, hint.leader, hint.leader_epoch)
+        assert not client.metadata.apply_leader_hint(topic, 0, hint.leader, hint.leader_epoch)
 
 
 def test_a_moved_leader_is_seen_with_a_newer_epoch(kafka_three: Cluster, topic_name: str) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from penstock.cli.broker_checks import Reached, reach
+from penstock.cli.broker_checks import ServerCheck, check_servers
 from penstock.config.load import load
-from penstock.config.model import Kafka
+from penstock.config.model import KafkaSettings
 from penstock.producer import DirectProducer
 
 from tests.harness.kdc import REALM
@@ -51,7 +51,7 @@ def here(text: str, secure: SecureKafka, folder: Path) -> str:
     return text
 
 
-def way(kafka: Kafka) -> Way:
+def way(kafka: KafkaSettings) -> Way:
     if kafka.sasl_mechanism is not None:
         return WAY_OF[kafka.sasl_mechanism]
     return Way.MTLS if kafka.ssl_keystore_location is not None else Way.TLS
@@ -68,7 +68,7 @@ def test_every_example_of_settings_reaches_a_broker(secure: SecureKafka, tmp_pat
         _ = file.write_text("\n".join([*lines, 'bootstrap.servers = "localhost:1"']))
         kafka = load(file).kafka
         server = secure.bootstrap(way(kafka))
-        assert reach(kafka.model_copy(update={"bootstrap_servers": server})) == [Reached(server, "")], text
+        assert check_servers(kafka.model_copy(update={"bootstrap_servers": server})) == [ServerCheck(server, "")], text
         seen.add(way(kafka))
     assert seen >= {Way.TLS, Way.MTLS, Way.SCRAM_512, Way.OAUTH, Way.KERBEROS}
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
-from penstock.wire.messages import OPEN, Anchor, Halt, Hint, Revoke
+from penstock.wire.messages import OPEN, Anchor, NewLeaderHint, PartitionHalted, Revoke
 
 from tests.harness.kafka_cluster import Cluster
 from tests.harness.processes import wait_until
@@ -51,8 +51,8 @@ def test_leaders_that_move_and_die_neither_lose_nor_repeat_nor_reorder(
             world.open(number)
 
         def reached(goal: int) -> bool:
-            if any(isinstance(message, Hint) for message in world.router.messages):
-                world.router.messages = [one for one in world.router.messages if not isinstance(one, Hint)]
+            if any(isinstance(message, NewLeaderHint) for message in world.router.messages):
+                world.router.messages = [one for one in world.router.messages if not isinstance(one, NewLeaderHint)]
                 _ = world.follow(topic)
             return all(world.router.acked_to(number) >= goal for number in numbers)
 
@@ -87,9 +87,11 @@ def test_a_topic_made_again_takes_nothing_as_a_success(kafka_one: Cluster, topic
         world.hand(world.slice(topic, 0, values(0, 100, 10)))
         # By id the broker does not know it; by name its offsets or its new id give it away.
         told = world.router.until(
-            lambda: next((one for one in world.router.messages if isinstance(one, Hint | Halt)), None)
+            lambda: next(
+                (one for one in world.router.messages if isinstance(one, NewLeaderHint | PartitionHalted)), None
+            )
         )
-        if isinstance(told, Hint):
+        if isinstance(told, NewLeaderHint):
             assert told.leader == -1
         assert world.router.acked_to(number) == 100
 

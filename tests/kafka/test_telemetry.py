@@ -143,7 +143,7 @@ def own_totals(producer: DirectProducer) -> Mapping[tuple[str, tuple[tuple[str, 
             otlp_name(figure.metric),
             tuple(sorted((tag.replace("-", "_"), value) for tag, value in figure.name.tags if tag != "client-id")),
         ): figure.value
-        for figure in producer.figures()
+        for figure in producer.metric_values()
         if is_counter(figure.metric)
     }
 

@@ -6,9 +6,24 @@ from typing import Final
 import pytest
 from penstock.cli.reference import EXITS
 from penstock.config.direct import DirectSettings
-from penstock.config.model import Exporter, Kafka, Limits, Settings, Spool, Timeouts, Topic
-from penstock.config.pipeline import Land, Listener, PipelineAudit, PipelineSettings, PipelineTopic, Seal
-from penstock.runtime.process import Exit
+from penstock.config.model import (
+    DaemonTopicSettings,
+    Exporter,
+    KafkaSettings,
+    LimitSettings,
+    Settings,
+    SpoolSettings,
+    Timeouts,
+)
+from penstock.config.pipeline import (
+    LandSettings,
+    ListenerSettings,
+    PipelineAuditSettings,
+    PipelineSettings,
+    PipelineTopicSettings,
+    SealSettings,
+)
+from penstock.runtime.process import ExitCode
 from pydantic import BaseModel
 
 from tests.meta.test_shape import ROOT, sources
@@ -21,12 +36,12 @@ DECLARATIONS: Final = {"direct.py", "model.py", "producer.py", "security.py", "s
 SECTIONS: Final = {
     Settings: {"settings", "wanted", "given"},
     # `producer/metadata/client.py` is given this section as its settings.
-    Kafka: {"kafka", "settings"},
-    Spool: {"spool"},
+    KafkaSettings: {"kafka", "settings"},
+    SpoolSettings: {"spool"},
     Exporter: {"exporter"},
-    Limits: {"limits"},
+    LimitSettings: {"limits"},
     Timeouts: {"timeouts"},
-    Topic: {"topic_settings", "found", "topic", "settings", "codec", "kafka", "rules"},
+    DaemonTopicSettings: {"topic_settings", "found", "topic", "settings", "codec", "kafka", "rules"},
 }
 
 
@@ -76,7 +91,7 @@ def test_every_setting_is_obeyed_by_something(section: type[BaseModel]) -> None:
 
 @pytest.mark.parametrize(
     "section",
-    [PipelineSettings, Land, PipelineTopic, PipelineAudit, Seal, Listener],
+    [PipelineSettings, LandSettings, PipelineTopicSettings, PipelineAuditSettings, SealSettings, ListenerSettings],
     ids=lambda section: section.__name__,
 )
 def test_every_setting_of_the_pipeline_is_obeyed_by_something_of_its_own(section: type[BaseModel]) -> None:
@@ -111,12 +126,12 @@ def test_every_setting_of_the_direct_producer_is_obeyed_by_something_of_its_own(
 
 def test_a_settled_setting_takes_one_value_only() -> None:
     for name in SETTLED:
-        field = Kafka.model_fields[name]
+        field = KafkaSettings.model_fields[name]
         accepted = set(getattr(field.annotation, "__args__", ()))
         assert accepted in ({"all", "-1"}, {True}, {False}, {"use_all_dns_ips"}), name
 
 
 def test_every_exit_code_is_used_and_explained() -> None:
     used = {name for owner, name in read_attributes() if owner == "Exit"}
-    assert {code.name for code in Exit} == used
-    assert set(EXITS) == set(Exit)
+    assert {code.name for code in ExitCode} == used
+    assert set(EXITS) == set(ExitCode)

@@ -10,7 +10,7 @@ import pytest
 from penstock.cli import reference as command_line
 from penstock.config.load import load
 from penstock.config.pipeline import load_pipeline
-from penstock.daemon.leases.states import BlockedBy
+from penstock.daemon.leases.states import BlockReason
 from penstock.pipeline import command_page as pipeline_command
 from penstock.wire.frames import Code
 
@@ -176,7 +176,7 @@ def test_the_page_of_the_command_line_is_what_the_commands_say() -> None:
 
 def test_every_reason_of_an_alarm_has_its_advice() -> None:
     page = (ROOT / "docs/howto/operate.md").read_text()
-    assert {why.value for why in BlockedBy if f"| `{why.value}` |" not in page} == set()
+    assert {why.value for why in BlockReason if f"| `{why.value}` |" not in page} == set()
 
 
 def test_every_code_of_a_refusal_is_in_the_protocol() -> None:

@@ -8,7 +8,7 @@ from penstock.config import pipeline_reference, reference
 from penstock.config.direct import DirectSettings
 from penstock.config.kafka_names import DAEMON_REFUSED, DIRECT_REFUSED, EVERY_DEFAULT
 from penstock.config.load import load
-from penstock.config.model import Kafka, Settings
+from penstock.config.model import KafkaSettings, Settings
 from penstock.config.pipeline import load_pipeline
 from penstock.pipeline import command_page as pipeline_command
 from penstock.pipeline import metric_page as pipeline_metric_page
@@ -58,7 +58,7 @@ def test_the_pages_of_the_pipelines_settings_and_command_are_what_the_declaratio
 @pytest.mark.parametrize(
     ("page", "model", "refused"),
     [
-        pytest.param(reference.page(), Kafka, DAEMON_REFUSED, id="daemon"),
+        pytest.param(reference.page(), KafkaSettings, DAEMON_REFUSED, id="daemon"),
         pytest.param(reference.direct_page(), DirectSettings, DIRECT_REFUSED, id="direct"),
     ],
 )
@@ -82,7 +82,7 @@ def test_each_setting_of_kafkas_producer_is_kept_or_refused_and_said_so(
 
 
 def test_a_setting_that_kafkas_producer_lacks_says_so() -> None:
-    own = {field.alias for field in [*Kafka.model_fields.values(), *DirectSettings.model_fields.values()]}
+    own = {field.alias for field in [*KafkaSettings.model_fields.values(), *DirectSettings.model_fields.values()]}
     credentials = {
         *("sasl.username", "sasl.password.file", "sasl.allow_plaintext", "ssl.key.location", "ssl.key.password.file"),
         *("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret.file", "sasl.oauthbearer.extensions"),

@@ -5,7 +5,7 @@ from enum import Enum
 from pathlib import Path
 
 import pytest
-from penstock.daemon.leases.states import NEXT, NEXT_SEAT
+from penstock.daemon.leases.states import LEASE_TRANSITIONS, SHARD_SLOT_TRANSITIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "leases.md"
 ROOT = PAGE.parents[2]
@@ -22,7 +22,7 @@ def arrows(table: dict[Enum, frozenset[Enum]]) -> set[tuple[str, str]]:
     return {(state.value, following.value) for state, row in table.items() for following in row}
 
 
-@pytest.mark.parametrize(("place", "table"), [(0, NEXT), (1, NEXT_SEAT)])
+@pytest.mark.parametrize(("place", "table"), [(0, LEASE_TRANSITIONS), (1, SHARD_SLOT_TRANSITIONS)])
 def test_a_diagram_shows_every_arrow_of_its_table_and_no_other(place: int, table: dict[Enum, frozenset[Enum]]) -> None:
     diagram = re.findall(r"```mermaid\n(.*?)```", PAGE.read_text(), re.DOTALL)[place]
 

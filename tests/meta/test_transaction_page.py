@@ -2,7 +2,13 @@
 
 import re
 
-from penstock.producer.transactions.states import NEXT, OTHERWISE, REACTIONS, Request, State
+from penstock.producer.transactions.states import (
+    DEFAULT_REACTIONS,
+    REACTIONS,
+    TRANSITIONS,
+    TransactionApi,
+    TransactionManagerState,
+)
 
 from tests.meta import transaction_page
 from tests.meta.transaction_page import PAGE
@@ -18,9 +24,9 @@ def test_the_page_has_the_tables_of_the_code() -> None:
 
 def test_the_diagram_shows_every_arrow_and_no_other() -> None:
     drawn = set(re.findall(r"^    (\w+) --> (\w+)$", PAGE.read_text(), re.MULTILINE))
-    assert drawn == {(state.value, after.value) for state, row in NEXT.items() for after in row}
+    assert drawn == {(state.value, after.value) for state, row in TRANSITIONS.items() for after in row}
 
 
 def test_every_state_has_its_row_and_every_request_its_reactions() -> None:
-    assert set(NEXT) == set(State)
-    assert set(REACTIONS) == set(OTHERWISE) == set(Request)
+    assert set(TRANSITIONS) == set(TransactionManagerState)
+    assert set(REACTIONS) == set(DEFAULT_REACTIONS) == set(TransactionApi)

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from penstock.producer.protocol.error_codes import error_name
-from penstock.producer.transactions.request_queue import urgency_of
+from penstock.producer.transactions.request_queue import priority_of
 from penstock.producer.transactions.requests import (
     NO_IDENTITY,
     AddOffsets,
     AddPartitions,
-    Ask,
     CommitOffsets,
     CoordinatorKind,
     DescribeTransaction,
@@ -21,16 +20,25 @@ from penstock.producer.transactions.requests import (
     FindCoordinator,
     GroupMetadata,
     InitProducerId,
-    coordinator_of,
-    request_of,
-    versions,
+    TransactionRequest,
+    api_of,
+    coordinator_kind_of,
+    version_range,
 )
-from penstock.producer.transactions.states import NEXT, OTHERWISE, REACTIONS, Reaction, Request, State, judge
+from penstock.producer.transactions.states import (
+    DEFAULT_REACTIONS,
+    REACTIONS,
+    TRANSITIONS,
+    Reaction,
+    TransactionApi,
+    TransactionManagerState,
+    reaction_to,
+)
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs/design/transactions.md"
 MARKED: Final = re.compile(r"(<!-- (\w+): made by `make docs` -->\n).*?(<!-- end -->)", re.DOTALL)
 MEMBER: Final = GroupMetadata("group", 1, "member")
-ASKS: Final[dict[int, tuple[Ask, ...]]] = {
+ASKS: Final[dict[int, tuple[TransactionRequest, ...]]] = {
     version: (
         FindCoordinator(CoordinatorKind.TRANSACTION, "id"),
         InitProducerId("id", 60_000, NO_IDENTITY),
@@ -45,11 +53,11 @@ ASKS: Final[dict[int, tuple[Ask, ...]]] = {
 
 def diagram() -> str:
     """Every arrow of the table of states. All states lead to FatalError: one note says so."""
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {State.UNINITIALIZED.value}"]
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {TransactionManagerState.UNINITIALIZED.value}"]
     lines += [
         f"    {state.value} --> {following.value}"
-        for state, row in NEXT.items()
-        for following in State
+        for state, row in TRANSITIONS.items()
+        for following in TransactionManagerState
         if following in row
     ]
     return "\n".join([*lines, "```"])
@@ -59,37 +67,41 @@ def reactions() -> str:
     """A line for each error that some request's row knows, a column for each request."""
     codes = sorted({code for row in REACTIONS.values() for code in row} - {0})
     again = [code for code in codes if _everywhere_again(code)]
-    head = ["error", *(request.value for request in Request)]
+    head = ["error", *(request.value for request in TransactionApi)]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     lines += [_line(error_name(code), code) for code in codes if code not in again]
-    lines.append(f"| anything else | {' | '.join(OTHERWISE[request].value for request in Request)} |")
+    lines.append(f"| anything else | {' | '.join(DEFAULT_REACTIONS[request].value for request in TransactionApi)} |")
     names = ", ".join(error_name(code) for code in again)
     return "\n".join([*lines, "", f"*Again* everywhere but for Produce, whose retries are not decided here: {names}."])
 
 
 def _everywhere_again(code: int) -> bool:
-    return all(judge(request, code) is Reaction.RETRY for request in Request if request is not Request.PRODUCE)
+    return all(
+        reaction_to(request, code) is Reaction.RETRY
+        for request in TransactionApi
+        if request is not TransactionApi.PRODUCE
+    )
 
 
 def _line(name: str, code: int) -> str:
-    return f"| {name} | {' | '.join(judge(request, code).value for request in Request)} |"
+    return f"| {name} | {' | '.join(reaction_to(request, code).value for request in TransactionApi)} |"
 
 
 def requests() -> str:
     """Whom each request goes to, how urgent it is, and in which versions."""
     lines = ["| request | goes to | urgency | versions in TV1 | versions in TV2 |", "|---|---|---|---|---|"]
-    second = {request_of(ask): ask for ask in ASKS[2]}
+    second = {api_of(ask): ask for ask in ASKS[2]}
     for ask in ASKS[1]:
-        kind = coordinator_of(ask)
+        kind = coordinator_kind_of(ask)
         to = "any broker" if kind is None else f"coordinator of the {kind.name.lower()}"
-        twin = second.get(request_of(ask))
+        twin = second.get(api_of(ask))
         spans = [_span(ask), "not sent" if twin is None else _span(twin)]
-        lines.append(f"| {request_of(ask).value} | {to} | {int(urgency_of(ask))} | {spans[0]} | {spans[1]} |")
+        lines.append(f"| {api_of(ask).value} | {to} | {int(priority_of(ask))} | {spans[0]} | {spans[1]} |")
     return "\n".join(lines)
 
 
-def _span(ask: Ask) -> str:
-    least, greatest = versions(ask)
+def _span(ask: TransactionRequest) -> str:
+    least, greatest = version_range(ask)
     return str(least) if least == greatest else f"{least} to {greatest}"
 
 

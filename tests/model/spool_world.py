@@ -6,8 +6,8 @@ import select
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from penstock.daemon.ledger.audit_counts import Books
-from penstock.daemon.ledger.client_sequences import Sessions
+from penstock.daemon.ledger.audit_counts import AuditCounts
+from penstock.daemon.ledger.client_sequences import ClientStates
 from penstock.daemon.ledger.entries import (
     OWN_SEQ,
     AckedEntry,
@@ -22,7 +22,7 @@ from penstock.daemon.ledger.entries import (
 from penstock.daemon.ledger.partition_state import Ledger
 from penstock.daemon.ledger.segments import relocate
 from penstock.daemon.ledger.slices import NoSpaceError, PendingFrame, PendingSlice, SpoolFullError
-from penstock.daemon.spool.identity import Identity
+from penstock.daemon.spool.identity import SpoolIdentity
 from penstock.daemon.spool.log import Spool, SpoolLimits
 from penstock.daemon.spool.recovery import Recovered
 from penstock.wire.messages import Anchor
@@ -70,7 +70,7 @@ class SpoolWorld:
     def open(self, *, kill_in: int | None = None, power_cut: bool = False) -> None:
         """Start: recover, and begin a segment. `kill_in`: die after so many calls to the disk."""
         self.disk.kill_in = None
-        self.identity = Identity.open(self.disk.directory, allow_unsafe_filesystem=True, disk=self.disk)
+        self.identity = SpoolIdentity.open(self.disk.directory, allow_unsafe_filesystem=True, disk=self.disk)
         self.identity.power_cut = power_cut
         self.spool: Spool | None = None
         self.disk.kill_in = kill_in
@@ -79,10 +79,10 @@ class SpoolWorld:
             self.limits,
             identity=self.identity,
             disk=self.disk,
-            books=Books(OWN_TOPIC, weight_max=1 << 30),
+            books=AuditCounts(OWN_TOPIC, weight_max=1 << 30),
         )
         self.spool, self.recovered = spool, recovered
-        self.ledger, self.sessions = recovered.ledger, recovered.sessions
+        self.ledger, self.sessions = recovered.ledger, recovered.clients
         self.pending: dict[SliceKey, PendingSlice] = {
             (part.partition, part.first, part.count): part for part in recovered.slices
         }
@@ -103,9 +103,9 @@ class SpoolWorld:
         )
 
     @property
-    def books(self) -> Books:
-        assert self.ledger.books is not None
-        return self.ledger.books
+    def books(self) -> AuditCounts:
+        assert self.ledger.audit_counts is not None
+        return self.ledger.audit_counts
 
     def _relocated(self, moved: Mapping[Lsn, Lsn]) -> None:
         self.places = [moved.get(place, place) for place in self.places]
@@ -174,11 +174,11 @@ class SpoolWorld:
         """Time goes on; `back`: the clock is set back by so much instead, and followed."""
         self.accept_ms += -step_ms if back else step_ms
         self.era += back
-        self.books.tick(self.accept_ms, self.era)
+        self.books.advance_to(self.accept_ms, self.era)
 
     def refuse(self, records: int) -> None:
         """Records are refused, and told of before they are."""
-        self.books.refuse("topic", "busy", records)
+        self.books.count_refused("topic", "busy", records)
         minute = next(found for found in self.books.current() if found.key.topic == "topic")
         minute.refused_in_log = sum(minute.refused.values())
         self.append(RefusedEntry(*minute.key, sorted(minute.refused.items())))
@@ -194,7 +194,7 @@ class SpoolWorld:
             key = (minute.key.minute, minute.key.era)
             assert straight.pending(key) == 0
             self.told.append((len(self.entries), key, len(straight.rows[key].fates), minute.accepted))
-            self.books.forget(minute)
+            self.books.remove(minute)
 
     def _straight(self, length: int) -> StraightBooks:
         straight = StraightBooks({OWN_PARTITION})
@@ -274,7 +274,7 @@ class SpoolWorld:
         assert recovered.report.corrupt_entries == 0, recovered.report
         assert recovered.report.foreign_files == []
         assert recovered.report.lost == [], recovered.report
-        assert recovered.report.differences == 0
+        assert recovered.report.checkpoint_mismatches == 0
         assert not recovered.uncertain
         found = _comparable(recovered.ledger.snapshot())
         lengths = [length for length, tables in self._prefixes() if length >= least and tables == found]
@@ -309,7 +309,7 @@ class SpoolWorld:
         era, least_ms = max((self.ledger.era, self.ledger.accept_ms), self.books.clock)
         self.accept_ms = max(least_ms, self.accept_ms) if self.era == era else least_ms
         self.era = era
-        self.books.tick(self.accept_ms, self.era)
+        self.books.advance_to(self.accept_ms, self.era)
 
     def _prefixes(self) -> list[tuple[int, list[PartitionSnapshot]]]:
         ledger = Ledger()
@@ -320,12 +320,12 @@ class SpoolWorld:
         return tables
 
     def _sessions_equal(self, length: int, recovered: Recovered) -> bool:
-        sessions = Sessions()
+        sessions = ClientStates()
         for entry in self.entries[:length]:
             if isinstance(entry, FrameEntry):
                 sessions.apply(entry, now_ms=0, wall_ms=0)
         return {name: (state.high, state.gaps) for name, state in sessions.by_id.items()} == {
-            name: (state.high, state.gaps) for name, state in recovered.sessions.by_id.items()
+            name: (state.high, state.gaps) for name, state in recovered.clients.by_id.items()
         }
 
     def _expected_pending(self) -> set[SliceKey]:
@@ -351,7 +351,7 @@ class SpoolWorld:
 
 def _comparable(tables: list[PartitionSnapshot]) -> list[PartitionSnapshot]:
     """Without what a power cut makes uncertain."""
-    return [table._replace(cuts_are_facts=True, unknown_through=None) for table in tables]
+    return [table._replace(batch_bounds_are_facts=True, unknown_through=None) for table in tables]
 
 
 def _pending(part: SliceEntry, segment: int, offset: int, place: Lsn) -> PendingSlice:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.daemon.ledger.audit_counts import Books
+from penstock.daemon.ledger.audit_counts import AuditCounts
 from penstock.daemon.ledger.audit_rows import Minute
 from penstock.daemon.ledger.entries import AckedEntry, Entry, FrameEntry, IncarnationEntry, ParkedEntry, RefusedEntry
 
@@ -80,15 +80,15 @@ class StraightBooks:
             row.offset_ends[number] = entry.offset_end
             if (number, ordinal) not in self._lost:
                 row.fates[number, ordinal] = "delivered"
-                row.delivered[entry.seat] = row.delivered.get(entry.seat, 0) + 1
+                row.delivered[entry.shard_id] = row.delivered.get(entry.shard_id, 0) + 1
         moved = entry.mark > self._mark[number]
         self._mark[number] = max(entry.mark, self._mark[number])
         jumped = self._jump(number, moved_to=entry.offset_end if moved else None)
         touched += jumped
         if touched and moved:
             row = self.rows[touched[-1]]
-            row.batches[entry.seat] = row.batches.get(entry.seat, 0) + entry.batches
-            row.resent[entry.seat] = row.resent.get(entry.seat, 0) + entry.resent
+            row.batches[entry.shard_id] = row.batches.get(entry.shard_id, 0) + entry.batches
+            row.resent[entry.shard_id] = row.resent.get(entry.shard_id, 0) + entry.resent
 
     def _jump(self, number: int, *, moved_to: int | None = None) -> list[Key]:
         """Over lost ordinals at the mark."""
@@ -116,7 +116,7 @@ class StraightBooks:
         return self._mark[number]
 
 
-def differences(straight: StraightBooks, books: Books, told: Iterable[Key]) -> list[str]:
+def differences(straight: StraightBooks, books: AuditCounts, told: Iterable[Key]) -> list[str]:
     """Where the daemon's books say something else. Minutes in `told` may be missing: they were told for the last time."""
     kept = {(key.minute, key.era): minute for key, minute in books.minutes.items()}
     found = [f"{key} is known to the books only" for key in set(kept) - set(straight.rows)]
@@ -137,7 +137,7 @@ def _differences(straight: StraightBooks, key: Key, row: Row, minute: Minute) ->
             found.append(f"{key}: {what} is {told}, not {expected}")
 
     fates: dict[tuple[int, int], str | None] = {}
-    for span in minute.spans:
+    for span in minute.ranges:
         for ordinal in range(span.first, span.end):
             assert (span.number, ordinal) not in fates, "an ordinal is in two ranges"
             fates[span.number, ordinal] = "delivered" if ordinal < span.settled else None

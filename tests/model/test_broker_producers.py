@@ -5,7 +5,14 @@ from typing import NamedTuple
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from penstock.broker.log.producer_state import Append, Duplicate, OutOfOrder, ProducerTable, StaleEpoch, Stored
+from penstock.broker.log.producer_state import (
+    BatchMetadata,
+    DuplicateBatch,
+    NextBatch,
+    OutOfOrderSequence,
+    ProducerStateManager,
+    StaleEpoch,
+)
 
 MODULUS = 1 << 31
 IDS = st.integers(1, 3)
@@ -31,7 +38,7 @@ class ProducerMemory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = ProducerTable()
+        self.table = ProducerStateManager()
         self.history: list[Event] = []
         self.restarted = 0
         self.clock = 1_000
@@ -59,24 +66,24 @@ class ProducerMemory(RuleBasedStateMachine):
     def expected(self, producer_id: int, epoch: int, first: int, count: int) -> object:
         mine = self.of(producer_id)
         if not mine:
-            return Append()
+            return NextBatch()
         if epoch < mine[-1].epoch:
             return StaleEpoch(mine[-1].epoch)
         if epoch > mine[-1].epoch:
-            return Append() if first == 0 else OutOfOrder(0)
+            return NextBatch() if first == 0 else OutOfOrderSequence(0)
         for event in self.window(producer_id):
             if (event.first, event.count) == (first, count):
-                return Duplicate(stored(event))
+                return DuplicateBatch(stored(event))
         following = (mine[-1].first + mine[-1].count) % MODULUS
-        return Append() if first == following else OutOfOrder(following)
+        return NextBatch() if first == following else OutOfOrderSequence(following)
 
     def offer(self, producer_id: int, epoch: int, first: int, count: int, timestamp: int) -> None:
         event = Event(producer_id, epoch, first, count, self.offset, timestamp)
-        verdict = self.table.judge(producer_id, epoch, first, (first + count - 1) % MODULUS)
+        verdict = self.table.check_batch(producer_id, epoch, first, (first + count - 1) % MODULUS)
         assert verdict == self.expected(producer_id, epoch, first, count)
         assert type(verdict) is type(self.expected(producer_id, epoch, first, count))
-        if isinstance(verdict, Append):
-            self.table.appended(producer_id, epoch, stored(event))
+        if isinstance(verdict, NextBatch):
+            self.table.batch_appended(producer_id, epoch, stored(event))
             self.history.append(event)
             self.offset += count
 
@@ -107,7 +114,7 @@ class ProducerMemory(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.table.shrink_to_last()
+        self.table.keep_last_batches()
         self.restarted = len(self.history)
 
     @rule(passed=st.integers(0, 40), after=st.integers(1, 60))
@@ -127,9 +134,9 @@ class ProducerMemory(RuleBasedStateMachine):
         assert told == [(e.producer_id, e.epoch, (e.first + e.count - 1) % MODULUS, e.timestamp) for e in last]
 
 
-def stored(event: Event) -> Stored:
+def stored(event: Event) -> BatchMetadata:
     last = (event.first + event.count - 1) % MODULUS
-    return Stored(event.first, last, event.offset, event.offset + event.count - 1, event.timestamp)
+    return BatchMetadata(event.first, last, event.offset, event.offset + event.count - 1, event.timestamp)
 
 
 TestProducerMemory = ProducerMemory.TestCase

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from penstock.broker.cluster.controller import CONTROLLER, PlacementError
 from penstock.broker.log.error_codes import ErrorCode
-from penstock.broker.replication.replicated_cluster import NoNodeError, Timing
+from penstock.broker.replication.replicated_cluster import ClusterTiming, NoNodeError
 
 from tests.harness.batches import HEAD, numbered
 from tests.harness.broker_calls import Part
@@ -23,7 +23,7 @@ class Replicas(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bench = ClusterBench(timing=Timing(session_s=3.0, lag_s=5.0))
+        self.bench = ClusterBench(timing=ClusterTiming(session_s=3.0, lag_s=5.0))
         self.next = 0
         self.acknowledged: dict[int, int] = {}
         self.waiting: Waiting | None = None
@@ -65,7 +65,7 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(node=NODES, clean=st.booleans())
     def end(self, node: int, clean: bool) -> None:
-        if self.bench.cluster.places[node].node is not None:
+        if self.bench.cluster.slots[node].node is not None:
             if self.waiting is not None and self.waiting.node == node:
                 self.waiting = None
             (self.bench.cluster.stop if clean else self.bench.cluster.kill)(node, self.bench.clock.moment)
@@ -75,21 +75,21 @@ class Replicas(RuleBasedStateMachine):
         try:
             self.bench.cluster.start(node, self.bench.clock.moment)
         except NoNodeError:
-            assert self.bench.cluster.places[node].node is not None
+            assert self.bench.cluster.slots[node].node is not None
 
     @rule(node=NODES, paused=st.booleans())
     def pause(self, node: int, paused: bool) -> None:
-        if self.bench.cluster.places[node].node is not None:
+        if self.bench.cluster.slots[node].node is not None:
             self.bench.cluster.pause(node, self.bench.clock.moment, paused=paused)
 
     @rule(node=NODES, held=st.booleans())
     def hold(self, node: int, held: bool) -> None:
-        self.bench.cluster.hold(node, self.bench.clock.moment, held=held)
+        self.bench.cluster.pause_replication(node, self.bench.clock.moment, held=held)
 
     @rule(one=NODES, other=OTHERS)
     def cut(self, one: int, other: int) -> None:
         if one != other:
-            self.bench.cluster.cut(one, other, self.bench.clock.moment)
+            self.bench.cluster.cut_link(one, other, self.bench.clock.moment)
 
     @rule()
     def heal(self) -> None:
@@ -97,7 +97,7 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(node=NODES, seconds=st.sampled_from([0.0, 0.5, 4.0]))
     def delay_news(self, node: int, seconds: float) -> None:
-        self.bench.cluster.delay_news(node, seconds)
+        self.bench.cluster.delay_metadata(node, seconds)
 
     @rule(node=NODES)
     def elect(self, node: int) -> None:
@@ -115,7 +115,7 @@ class Replicas(RuleBasedStateMachine):
     @invariant()
     def readers_see_whole_logs_in_order(self) -> None:
         for node in (1, 2, 3):
-            if self.bench.cluster.places[node].node is not None:
+            if self.bench.cluster.slots[node].node is not None:
                 heads = [HEAD.unpack_from(data) for data in self.bench.log(node)]
                 assert [head[0] for head in heads] == list(range(len(heads)))
                 assert self.bench.high_watermark(node) <= self.bench.log_end(node)
@@ -124,12 +124,12 @@ class Replicas(RuleBasedStateMachine):
         """All accidents end: everything acknowledged is there, once, and all replicas are alike."""
         cluster, clock = self.bench.cluster, self.bench.clock
         cluster.heal(clock.moment)
-        for node, place in cluster.places.items():
+        for node, place in cluster.slots.items():
             if place.node is None:
                 cluster.start(node, clock.moment)
             cluster.pause(node, clock.moment, paused=False)
-            cluster.hold(node, clock.moment, held=False)
-            cluster.delay_news(node, 0.0)
+            cluster.pause_replication(node, clock.moment, held=False)
+            cluster.delay_metadata(node, 0.0)
         self.bench.pass_s(20)
         assert self.bench.in_sync == {1, 2, 3}
         logs = [self.bench.log(node) for node in (1, 2, 3)]

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from penstock.client.core.columns import new_packer, pack_many
-from penstock.client.core.window import Settled, Window, WindowLimits
+from penstock.client.core.window import SettledFrame, Window, WindowLimits
 from penstock.wire import frames
 from penstock.wire.frames import Ack, Code, Run, Type
 
@@ -132,7 +132,7 @@ class WindowMachine(RuleBasedStateMachine):
             if answer is not None and answers_arrive:
                 assert answer.seq is not None
                 self.daemon.told.add(answer.seq)
-                self._tell(list(self.window.answered(answer)))
+                self._tell(list(self.window.settle(answer)))
         if arrive < len(messages):
             self.lose()
 
@@ -140,7 +140,7 @@ class WindowMachine(RuleBasedStateMachine):
     @rule()
     def lose(self) -> None:
         self.daemon.connected = False
-        self.window.lost()
+        self.window.connection_lost()
 
     @precondition(lambda self: self.daemon.connected)
     @rule()
@@ -153,20 +153,20 @@ class WindowMachine(RuleBasedStateMachine):
         place = data.draw(st.integers(0, len(self.daemon.owed) - 1))
         seq, level = self.daemon.owed.pop(place)
         count = self.daemon.known[seq]
-        self._tell(list(self.window.answered(frames.Acks([Ack(seq, level, [Run(0, 7, count, -1)])]))))
+        self._tell(list(self.window.settle(frames.Acks([Ack(seq, level, [Run(0, 7, count, -1)])]))))
 
     @precondition(lambda self: self.daemon.connected)
     @rule(seq=st.integers(-5, 50))
     def answer_to_nothing(self, seq: int) -> None:
         if seq not in self.daemon.known and seq not in self._unanswered():
-            assert list(self.window.answered(frames.Refused(seq, Code.BUSY, "", None))) == []
+            assert list(self.window.settle(frames.Refused(seq, Code.BUSY, "", None))) == []
 
     @rule()
     def flush(self) -> None:
         mark = self.window.flush()
         assert self.window.flushed(mark) == self.window.idle
 
-    def _tell(self, settled: list[Settled]) -> None:
+    def _tell(self, settled: list[SettledFrame]) -> None:
         for one in settled:
             _ = one.frame.outcome.settle(one.answer, one.error)
             self.ended += one.frame.outcome.count
@@ -197,7 +197,7 @@ class WindowMachine(RuleBasedStateMachine):
                 self.write(10_000, 10_000, answers_arrive=True)
             while self.daemon.owed:
                 seq, level = self.daemon.owed.pop()
-                self._tell(list(self.window.answered(frames.Acks([Ack(seq, level)]))))
+                self._tell(list(self.window.settle(frames.Acks([Ack(seq, level)]))))
         assert self.window.idle
         assert self.daemon.taken == self.sent
         assert all(outcome.done for outcome, _, _ in self.outcomes)

@@ -6,10 +6,10 @@ from penstock.producer.network.connection_state import (
     ESTABLISHING,
     OPEN,
     RENEWING,
-    ConnectionCore,
     ConnectionLimits,
+    ConnectionState,
+    ConnectionStateMachine,
     Due,
-    State,
 )
 from penstock.producer.protocol.backoff import Backoff
 from penstock.producer.protocol.framing import StreamError
@@ -31,7 +31,7 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.core: ConnectionCore[int] = ConnectionCore(LIMITS)
+        self.core: ConnectionStateMachine[int] = ConnectionStateMachine(LIMITS)
         self.now = 100.0
         self.sent = 0
         self.owed: list[tuple[int, int]] = []
@@ -59,7 +59,7 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     def end(self, *, refused: bool = False) -> None:
         lost = self.core.ended(self.now, MIDDLE, "lost", refused=refused)
-        assert self.core.refused == refused
+        assert self.core.authentication_failed == refused
         assert lost == [tag for tag, _ in self.owed]
         self.settled += lost
         self.owed.clear()
@@ -69,7 +69,7 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     @rule()
     def want(self) -> None:
-        self.core.want()
+        self.core.request_connect()
 
     @rule(seconds=st.sampled_from([0.01, 0.1, 0.5, 1.0, 3.0, 20.0]))
     def wait(self, seconds: float) -> None:
@@ -84,7 +84,7 @@ class ConnectionMachine(RuleBasedStateMachine):
             was, state = self.core.throttled_until, self.core.state
             due = self.core.due(self.now, MIDDLE)
             # A deadline is never told in vain: something is due, a throttle ends, or nothing new goes out from now on.
-            drains = state is State.READY and self.core.state is State.DRAINING
+            drains = state is ConnectionState.READY and self.core.state is ConnectionState.DRAINING
             assert due is not None or drains or (was and not self.core.throttled_until)
             self.act(due)
 
@@ -97,22 +97,22 @@ class ConnectionMachine(RuleBasedStateMachine):
             case None:
                 return
             case Due.CONNECT:
-                assert self.core.state is State.RESOLVING
+                assert self.core.state is ConnectionState.RESOLVING
                 waited = self.now - self.last_end
                 assert waited >= min(0.1 * 2 ** max(self.ends_in_a_row - 1, 0), 2.0) - 1e-6 or not self.ends_in_a_row
-                assert not self.core.login_failed or waited >= 1.0 - 1e-6
-            case Due.GIVE_UP | Due.REQUEST_TIMED_OUT:
+                assert not self.core.failed_during_login or waited >= 1.0 - 1e-6
+            case Due.SETUP_TIMED_OUT | Due.REQUEST_TIMED_OUT:
                 self.end()
             case Due.REAUTHENTICATE:
                 # Nobody waits for an answer that could come in between.
-                assert self.core.state is State.REAUTHENTICATING
+                assert self.core.state is ConnectionState.REAUTHENTICATING
                 assert self.owed == []
                 assert self.now >= self.core.throttled_until
             case Due.IDLE:
                 assert self.owed == []
                 self.end()
 
-    @precondition(lambda self: self.core.state is State.RESOLVING)
+    @precondition(lambda self: self.core.state is ConnectionState.RESOLVING)
     @rule(known=st.booleans())
     def resolve(self, known: bool) -> None:
         if known:
@@ -120,7 +120,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         else:
             self.end()
 
-    @precondition(lambda self: self.core.state is State.CONNECTING)
+    @precondition(lambda self: self.core.state is ConnectionState.CONNECTING)
     @rule(refused=st.booleans())
     def connect(self, refused: bool) -> None:
         if refused:
@@ -128,7 +128,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         else:
             self.core.established(encrypts=self.encrypts)
 
-    @precondition(lambda self: self.core.state is State.ENCRYPTING)
+    @precondition(lambda self: self.core.state is ConnectionState.ENCRYPTING)
     @rule(trusted=st.booleans())
     def encrypt(self, trusted: bool) -> None:
         if trusted:
@@ -136,31 +136,31 @@ class ConnectionMachine(RuleBasedStateMachine):
         else:
             self.end(refused=True)
 
-    @precondition(lambda self: self.core.state is State.CHECKING_VERSIONS)
+    @precondition(lambda self: self.core.state is ConnectionState.CHECKING_VERSIONS)
     @rule()
     def agree(self) -> None:
         before = self.core.incarnation
-        self.core.agreed({0: (3, 13)}, self.now, authenticates=self.logs_in)
+        self.core.versions_received({0: (3, 13)}, self.now, authenticates=self.logs_in)
         assert self.core.incarnation == before + (0 if self.logs_in else 1)
         if not self.logs_in:
             self.is_ready()
 
-    @precondition(lambda self: self.core.state in (State.AUTHENTICATING, State.REAUTHENTICATING))
+    @precondition(lambda self: self.core.state in (ConnectionState.AUTHENTICATING, ConnectionState.REAUTHENTICATING))
     @rule(lifetime_ms=LIFETIMES)
     def log_in(self, lifetime_ms: int) -> None:
-        before, anew = self.core.incarnation, self.core.state is State.AUTHENTICATING
+        before, anew = self.core.incarnation, self.core.state is ConnectionState.AUTHENTICATING
         assert self.core.authenticated(lifetime_ms, self.now, MIDDLE) is anew
         assert self.core.incarnation == before + (1 if anew else 0)
         self.is_ready()
 
-    @precondition(lambda self: self.core.state in (State.AUTHENTICATING, State.REAUTHENTICATING))
+    @precondition(lambda self: self.core.state in (ConnectionState.AUTHENTICATING, ConnectionState.REAUTHENTICATING))
     @rule()
     def is_refused(self) -> None:
         self.end(refused=True)
 
     def is_ready(self) -> None:
-        assert self.core.state is State.READY
-        assert not self.core.login_failed
+        assert self.core.state is ConnectionState.READY
+        assert not self.core.failed_during_login
         self.ends_in_a_row = 0
 
     @precondition(lambda self: self.core.room(self.now))
@@ -176,7 +176,7 @@ class ConnectionMachine(RuleBasedStateMachine):
     def write(self, data: st.DataObject) -> None:
         self.unwritten -= data.draw(st.integers(0, self.unwritten))
 
-    @precondition(lambda self: self.core.state in (State.READY, State.DRAINING))
+    @precondition(lambda self: self.core.state in (ConnectionState.READY, ConnectionState.DRAINING))
     @rule(place=st.integers(0, 4))
     def answer(self, place: int) -> None:
         known = self.owed[place][1] if place < len(self.owed) else 0
@@ -191,11 +191,11 @@ class ConnectionMachine(RuleBasedStateMachine):
         assert tag == self.owed.pop(0)[0]
         self.settled.append(tag)
 
-    @precondition(lambda self: self.core.state in (State.READY, State.DRAINING))
+    @precondition(lambda self: self.core.state in (ConnectionState.READY, ConnectionState.DRAINING))
     @rule(throttle_ms=st.sampled_from([0, 10, 500, 5_000]))
     def throttle(self, throttle_ms: int) -> None:
         self.core.throttle(throttle_ms, self.now)
-        assert not throttle_ms or not self.core.room(self.now)
+        assert not throttle_ms or not self.core.can_send(self.now)
 
     @precondition(lambda self: self.core.state in OPEN)
     @rule()
@@ -210,16 +210,16 @@ class ConnectionMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_state_that_waits_for_something_has_a_deadline(self) -> None:
-        waits = self.core.state is State.WAITING or self.core.state in OPEN
+        waits = self.core.state is ConnectionState.WAITING or self.core.state in OPEN
         assert (self.core.next_deadline() is not None) == waits
 
     @invariant()
     def nothing_goes_out_unless_the_connection_is_ready(self) -> None:
-        assert self.core.state is State.READY or not self.core.room(self.now)
+        assert self.core.state is ConnectionState.READY or not self.core.can_send(self.now)
         # Who chooses among nodes takes one that is being set up, or whose session is renewed, for one that will be there soon.
-        standing = self.core.standing(self.now)
+        standing = self.core.readiness(self.now)
         assert standing.connecting == (self.core.state in ESTABLISHING or self.core.state in RENEWING)
-        assert self.core.state is not State.REAUTHENTICATING or self.owed == []
+        assert self.core.state is not ConnectionState.REAUTHENTICATING or self.owed == []
 
     def teardown(self) -> None:
         assert self.core.close() == [tag for tag, _ in self.owed]

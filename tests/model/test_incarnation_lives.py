@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.config.model import Settings
 from penstock.daemon.ledger.entries import AckedEntry, FrameEntry, SliceEntry, StampRowEntry
 from penstock.daemon.ledger.segment_scan import ENTRIES_AT
-from penstock.daemon.router.startup import Started, start
+from penstock.daemon.router.startup import StartedRouter, start
 from penstock.daemon.spool import identity as identity_file
-from penstock.wire.messages import Anchor, Row
+from penstock.wire.messages import Anchor, StampRow
 from penstock.wire.record_ids import incarnation_at
 
 SPOOLS_MAX = 3
@@ -27,7 +27,7 @@ class LivesMachine(RuleBasedStateMachine):
         super().__init__()
         self.home = Path(tempfile.mkdtemp(prefix="penstock-lives-"))
         self.settings: list[Settings] = []
-        self.routers: list[Started | None] = []
+        self.routers: list[StartedRouter | None] = []
         self.serial = 0
         self.records: dict[Name, int] = {}
         """What was ever given out, by id: the number of the record."""
@@ -71,17 +71,17 @@ class LivesMachine(RuleBasedStateMachine):
             entry = ledger.new_partition_entry("topic", b"", 0)
             _ = router.spool.append(entry)
             ledger.apply(entry)
-            row = StampRowEntry(0, Row(9, 0, 0, 0), "new")
+            row = StampRowEntry(0, StampRow(9, 0, 0, 0), "new")
             _ = router.spool.append(row)
             ledger.apply(row)
         router.spool.write()
 
     @staticmethod
-    def let_go(router: Started) -> None:
+    def let_go(router: StartedRouter) -> None:
         router.spool.close(clean=False)
         router.identity.close()
 
-    def living(self, choice: int) -> tuple[int, Started]:
+    def living(self, choice: int) -> tuple[int, StartedRouter]:
         there = [(spool, router) for spool, router in enumerate(self.routers) if router is not None]
         return there[choice % len(there)]
 

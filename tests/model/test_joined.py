@@ -9,7 +9,7 @@ from typing import Final
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.producer.delivery.outcomes import Delivered, Failed, Kind, Released
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailureKind, Failed, Released
 
 from tests.conformance.joined_rig import INVALID_RECORD, NOT_LEADER, TOPIC, JoinedRig
 
@@ -149,7 +149,7 @@ class JoinedMachine(RuleBasedStateMachine):
                 assert ordinal in logged
                 if one.base_offset >= 0:
                     assert logged.index(ordinal) == one.base_offset + ordinal - one.first
-            elif one.failure.kind in (Kind.REFUSED, Kind.EXPIRED):
+            elif one.failure.kind in (DeliveryFailureKind.REFUSED, DeliveryFailureKind.EXPIRED):
                 assert ordinal not in logged, f"record {ordinal} is in the log: {one.failure}"
 
 

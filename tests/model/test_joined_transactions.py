@@ -9,9 +9,15 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.producer.delivery.outcomes import Delivered
-from penstock.producer.transactions.operations import Operation
-from penstock.producer.transactions.requests import AddPartitions, Answer, Ask, EndTxn, InitProducerId
-from penstock.producer.transactions.states import State
+from penstock.producer.transactions.operations import TransactionOperation
+from penstock.producer.transactions.requests import (
+    AddPartitions,
+    EndTxn,
+    InitProducerId,
+    TransactionRequest,
+    TransactionResponse,
+)
+from penstock.producer.transactions.states import TransactionManagerState
 
 from tests.conformance.joined_rig import (
     INVALID_RECORD,
@@ -49,7 +55,7 @@ class World(JoinedTransactionRig):
 
     # --- brokers -----------------------------------------------------------------------------------------------------
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: TransactionRequest) -> TransactionResponse:
         if isinstance(ask, EndTxn):
             self._end(commit=ask.commit)
         answer = super()._answer(ask)
@@ -130,7 +136,7 @@ class World(JoinedTransactionRig):
             assert {ordinal for ordinal, _ in records} <= delivered
             self.promised[partition] += [value for _, value in records]
 
-    def end(self, operation: Operation, *, commit: bool) -> None:
+    def end(self, operation: TransactionOperation, *, commit: bool) -> None:
         """Go on until the operation ended; faults go on too for a while."""
         self.go_on()
         for step in range(400):
@@ -153,11 +159,11 @@ class World(JoinedTransactionRig):
 
     def step(self) -> None:
         chance = self.random.random()
-        if self.state is State.READY:
+        if self.state is TransactionManagerState.READY:
             self.begin()
             for records in self.written.values():
                 records.clear()
-        elif self.state is State.ABORTABLE_ERROR:
+        elif self.state is TransactionManagerState.ABORTABLE_ERROR:
             assert self.faults, self.manager.error
             if chance < 0.7:
                 self.end(self.abort(), commit=False)
@@ -194,9 +200,9 @@ def play(version: int, seed: int, *, faults: bool = True) -> World:
     for _ in range(STEPS):
         world.step()
     world.go_on()
-    if world.state is State.IN_TRANSACTION:
+    if world.state is TransactionManagerState.IN_TRANSACTION:
         world.end(world.commit(), commit=True)
-    if world.state is State.ABORTABLE_ERROR:
+    if world.state is TransactionManagerState.ABORTABLE_ERROR:
         world.end(world.abort(), commit=False)
     return world
 
@@ -205,7 +211,7 @@ def play(version: int, seed: int, *, faults: bool = True) -> World:
 @given(st.sampled_from([1, 2]), st.integers(0, 2**32))
 def test_what_was_told_as_committed_is_committed_once_and_nothing_else_is(version: int, seed: int) -> None:
     world = play(version, seed)
-    assert world.state is State.READY
+    assert world.state is TransactionManagerState.READY
     assert world.joined.idle
     assert world.committed == world.promised
     while (request := world.oldest()) is not None:
@@ -219,7 +225,7 @@ def test_what_was_told_as_committed_is_committed_once_and_nothing_else_is(versio
 @given(st.sampled_from([1, 2]), st.integers(0, 2**32))
 def test_without_faults_every_commit_is_told_as_done(version: int, seed: int) -> None:
     world = play(version, seed, faults=False)
-    assert world.state is State.READY
+    assert world.state is TransactionManagerState.READY
     assert world.committed == world.promised
 
 

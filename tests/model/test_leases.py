@@ -9,7 +9,7 @@ import os
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.daemon.leases.refused_batches import ParkRequest
+from penstock.daemon.leases.refused_batches import DeadLetterRequest
 from penstock.daemon.ledger.entries import AckedEntry, CheckpointEntry, Lsn, PartitionSnapshot, StampRowEntry
 from penstock.daemon.ledger.partition_state import Ledger
 from penstock.daemon.ledger.slices import PendingSlice, SliceEnded
@@ -33,7 +33,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.dead_journals: list[list[JournalSlot]] = []
         self.pieces: dict[int, list[PendingSlice]] = {number: [] for number in range(3)}
         self.parked: dict[int, set[int]] = {number: set() for number in range(3)}
-        self.requests: list[ParkRequest] = []
+        self.requests: list[DeadLetterRequest] = []
         self.ended: list[SliceEnded] = []
         self.generations: dict[int, int] = {}
         self.leaders = {0: (1, 1), 1: (2, 1), 2: (3, 1)}
@@ -41,7 +41,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.synced = 0
         for index in range(3):
             self.desk.partition(index)
-        self.desk.leases.producer_id_known(7)
+        self.desk.leases.set_producer_id(7)
         self.metadata()
         for seat in (0, 1):
             self.greet(seat)
@@ -59,12 +59,12 @@ class LeaseMachine(RuleBasedStateMachine):
             leases.synced(Lsn(self.written))
             self.synced = self.written
         leases.tick(desk.now)
-        self.requests += leases.park_requests
-        leases.park_requests.clear()
+        self.requests += leases.dead_letter_requests
+        leases.dead_letter_requests.clear()
         self.written = desk.log.place
         self.collect(leases.ended)
         leases.hand_out(desk.now)
-        assert leases.kill == []
+        assert leases.shards_to_kill == []
         for seat, message in leases.outbox:
             self.check_said(message)
             if seat in self.shards:
@@ -104,7 +104,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     def greet(self, seat: int) -> None:
         self.shards[seat] = FakeShard(seat, self.brokers)
-        self.desk.leases.shard_greeted(seat, self.desk.now)
+        self.desk.leases.shard_connected(seat, self.desk.now)
         self.desk.leases.shard_ready(seat, self.desk.now)
 
     # --- rules -------------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def shard_dies(self, data: st.DataObject, heard: int) -> None:
         seat = data.draw(st.sampled_from(sorted(self.shards)))
         shard = self.shards[seat]
-        self.desk.leases.shard_failing(seat, self.desk.now)
+        self.desk.leases.shard_dying(seat, self.desk.now)
         for _ in range(min(heard, len(shard.outbox))):
             self.router_reads(shard)
         del self.shards[seat]
@@ -201,10 +201,10 @@ class LeaseMachine(RuleBasedStateMachine):
     def letter_written(self) -> None:
         self.park(self.requests.pop(0))
 
-    def park(self, request: ParkRequest) -> None:
-        for piece in request.pieces:
+    def park(self, request: DeadLetterRequest) -> None:
+        for piece in request.ranges:
             self.parked[request.partition] |= set(range(piece.first, piece.first + piece.count))
-        self.desk.leases.parked(request, "letter", self.desk.now)
+        self.desk.leases.dead_lettered(request, "letter", self.desk.now)
         self.collect(self.desk.leases.ended)
 
     @rule(clean=st.booleans())
@@ -229,7 +229,7 @@ class LeaseMachine(RuleBasedStateMachine):
             pieces[:] = [piece for piece in pieces if piece.end > state.mark]
             for piece in pieces:
                 desk.leases.push(piece)
-        desk.leases.producer_id_known(7)
+        desk.leases.set_producer_id(7)
         self.metadata()
         for seat in (0, 1):
             self.greet(seat)

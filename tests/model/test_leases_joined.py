@@ -105,7 +105,7 @@ class Joined(RuleBasedStateMachine):
     @invariant()
     def at_most_one_holder(self) -> None:
         for number in range(3):
-            holders = [seat for seat, shard in self.world.shards.items() if number in shard.table.leases]
+            holders = [seat for seat, shard in self.world.shards.items() if number in shard.table.partitions]
             assert len(holders) <= 1, (number, holders)
 
     def teardown(self) -> None:

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from penstock.daemon.ledger.entries import (
     AckedEntry,
+    BatchBoundsEntry,
     CheckpointEntry,
-    CutsEntry,
     FrameEntry,
     IncarnationEntry,
     ParkedEntry,
     SliceEntry,
     StampRowEntry,
 )
-from penstock.daemon.ledger.partition_state import Ledger, PartitionState
-from penstock.wire.messages import Anchor, Cut, Row
+from penstock.daemon.ledger.partition_state import Ledger, LedgerPartition
+from penstock.wire.messages import Anchor, BatchBounds, StampRow
 from penstock.wire.record_ids import incarnation_at
 
 PARTITIONS = 2
@@ -40,7 +40,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger()
         self.records: list[list[Record]] = [[] for _ in range(PARTITIONS)]
-        self.stamps: list[dict[int, Row]] = [{} for _ in range(PARTITIONS)]
+        self.stamps: list[dict[int, StampRow]] = [{} for _ in range(PARTITIONS)]
         self.incarnations: list[list[int]] = [[] for _ in range(PARTITIONS)]
         """Of each record that was given out."""
 
@@ -48,8 +48,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def number(self) -> None:
         for index in range(PARTITIONS):
             self.ledger.apply(self.ledger.new_partition_entry("topic", b"", index))
-            self.ledger.apply(StampRowEntry(index, Row(9, 0, 0, 0), "new"))
-            self.stamps[index][0] = Row(9, 0, 0, 0)
+            self.ledger.apply(StampRowEntry(index, StampRow(9, 0, 0, 0), "new"))
+            self.stamps[index][0] = StampRow(9, 0, 0, 0)
 
     @rule(counts=st.lists(st.integers(1, 9), min_size=1, max_size=PARTITIONS))
     def take(self, counts: list[int]) -> None:
@@ -90,7 +90,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def stamp(self, partition: int, share: float, epoch: int) -> None:
         state = self.state(partition)
         start = state.mark + int((state.next_ordinal - state.mark) * share)
-        row = Row(9, epoch, start, start)
+        row = StampRow(9, epoch, start, start)
         self.stamps[partition] = {at: known for at, known in self.stamps[partition].items() if at < start}
         self.stamps[partition][start] = row
         self.ledger.apply(StampRowEntry(partition, row, "bump"))
@@ -99,12 +99,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def return_cuts(self, partition: int, share: float, counts: list[int]) -> None:
         state = self.state(partition)
         at = state.mark + int((state.next_ordinal - state.mark) * share)
-        cuts: list[Cut] = []
+        cuts: list[BatchBounds] = []
         for count in counts:
             if at + count <= state.next_ordinal:
-                cuts.append(Cut(at, count, 0))
+                cuts.append(BatchBounds(at, count, 0))
                 at += count
-        self.ledger.apply(CutsEntry(partition, cuts, facts=True, unknown_through=None))
+        self.ledger.apply(BatchBoundsEntry(partition, cuts, facts=True, unknown_through=None))
 
     @rule()
     def start_again(self) -> None:
@@ -118,7 +118,7 @@ class LedgerMachine(RuleBasedStateMachine):
             if partition not in self.ledger.by_number:
                 continue
             state = self.state(partition)
-            state.check()
+            state.assert_consistent()
             assert state.next_ordinal == len(records)
             pending = [at for at, record in enumerate(records) if record is Record.PENDING]
             assert state.pending == len(pending)
@@ -133,7 +133,7 @@ class LedgerMachine(RuleBasedStateMachine):
             if partition in self.ledger.by_number:
                 state = self.state(partition)
                 for at in range(state.mark, state.next_ordinal):
-                    assert self.ledger.row_at(state, at) == stamps[max(start for start in stamps if start <= at)]
+                    assert self.ledger.stamp_row_at(state, at) == stamps[max(start for start in stamps if start <= at)]
 
     @invariant()
     def every_pending_record_keeps_the_incarnation_it_was_given_out_under(self) -> None:
@@ -145,7 +145,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert sum(row.start <= state.mark for row in state.id_rows) <= 1
             assert all(row.incarnation != after.incarnation for row, after in pairwise(state.id_rows))
 
-    def state(self, partition: int) -> PartitionState:
+    def state(self, partition: int) -> LedgerPartition:
         return self.ledger.by_number[partition]
 
 

@@ -5,21 +5,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.producer.metadata.cluster import BrokerAddress
 from penstock.producer.metadata.refresh import (
     BOOTSTRAP,
-    Ask,
-    AskBrokerSettings,
-    AskProducerId,
-    AskTopics,
-    AskTopicSettings,
-    MetadataPlan,
-    PlanLimits,
-    TopicNews,
+    BrokerConfigQuery,
+    ControlQuery,
+    MetadataUpdater,
+    MetadataUpdaterLimits,
+    ProducerIdQuery,
+    TopicConfigQuery,
+    TopicMetadataQuery,
+    TopicStatus,
 )
 from penstock.producer.protocol.backoff import Backoff
 
-LIMITS = PlanLimits(
+LIMITS = MetadataUpdaterLimits(
     retry=Backoff(0.1, 1.0),
     reconnect=Backoff(0.05, 1.0),
-    patient=Backoff(1.0, 30.0),
+    permission_backoff=Backoff(1.0, 30.0),
     max_age_s=300.0,
     max_idle_s=3_600.0,
     rebootstrap_after_s=300.0,
@@ -35,8 +35,8 @@ class PlanMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1.0
-        self.plan = MetadataPlan(LIMITS, [("seed", 1), ("broker-1", 9092)], now=self.now)
-        self.asked: list[Ask] = []
+        self.plan = MetadataUpdater(LIMITS, [("seed", 1), ("broker-1", 9092)], now=self.now)
+        self.asked: list[ControlQuery] = []
         self.wanted: set[str] = set()
         self.known: set[str] = set()
         self.producer_id_owed = False
@@ -68,50 +68,50 @@ class PlanMachine(RuleBasedStateMachine):
             self.ask()
 
     def ask(self) -> None:
-        asks = self.plan.asks(self.now)
+        asks = self.plan.due_queries(self.now)
         on_a_bootstrap_address = self.plan.current is not None and self.plan.current.node == BOOTSTRAP
         for ask in asks:
-            assert isinstance(ask, AskTopics) or not on_a_bootstrap_address
-            assert not isinstance(ask, AskTopics) or set(ask.topics) <= self.wanted
-            assert isinstance(ask, AskTopicSettings) or type(ask) not in {type(other) for other in self.asked}
+            assert isinstance(ask, TopicMetadataQuery) or not on_a_bootstrap_address
+            assert not isinstance(ask, TopicMetadataQuery) or set(ask.topics) <= self.wanted
+            assert isinstance(ask, TopicConfigQuery) or type(ask) not in {type(other) for other in self.asked}
         self.asked += asks
 
     @precondition(lambda self: self.asked)
     @rule(
         data=st.data(),
-        told=st.sampled_from([*TopicNews]),
+        told=st.sampled_from([*TopicStatus]),
         fine=st.booleans(),
         nodes=st.sets(st.sampled_from(sorted(ALL)), min_size=1),
     )
-    def answer(self, data: st.DataObject, told: TopicNews, fine: bool, nodes: set[int]) -> None:
+    def answer(self, data: st.DataObject, told: TopicStatus, fine: bool, nodes: set[int]) -> None:
         ask = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
         match ask:
-            case AskTopics(topics):
+            case TopicMetadataQuery(topics):
                 self.plan.answered_topics(ask, dict.fromkeys(topics, told), changed=fine, now=self.now, chance=MIDDLE)
-                if told is TopicNews.SETTLED:
+                if told is TopicStatus.SETTLED:
                     self.known |= set(topics) & self.wanted
-                if self.plan.nodes_known({node: ALL[node] for node in nodes}):
+                if self.plan.update_nodes({node: ALL[node] for node in nodes}):
                     self.lose()
-            case AskProducerId():
+            case ProducerIdQuery():
                 if fine:
                     self.plan.answered_producer_id()
                     self.producer_id_owed = False
                 else:
                     self.plan.refused_producer_id(forbidden=False, now=self.now, chance=MIDDLE)
-            case AskTopicSettings(topics):
+            case TopicConfigQuery(topics):
                 self.plan.answered_topic_settings(topics if fine else (), () if fine else topics, self.now, MIDDLE)
-            case AskBrokerSettings():
+            case BrokerConfigQuery():
                 self.plan.answered_broker_settings(told=fine, now=self.now, chance=MIDDLE)
 
     def lose(self) -> None:
-        self.plan.lost(self.asked, self.now, MIDDLE)
+        self.plan.queries_failed(self.asked, self.now, MIDDLE)
         self.asked.clear()
 
     @precondition(lambda self: self.plan.current is not None)
     @rule()
     def connection_ends(self) -> None:
         self.lose()
-        self.plan.failed(self.now, MIDDLE)
+        self.plan.connection_failed(self.now, MIDDLE)
         assert self.plan.current is None
 
     @precondition(lambda self: self.plan.current is not None)
@@ -123,7 +123,7 @@ class PlanMachine(RuleBasedStateMachine):
     @invariant()
     def something_always_comes_next(self) -> None:
         connected = self.plan.current is not None
-        told = any(isinstance(ask, AskTopics) for ask in self.asked)
+        told = any(isinstance(ask, TopicMetadataQuery) for ask in self.asked)
         assert self.plan.next_deadline(connected=connected) is not None or told
 
     def teardown(self) -> None:
@@ -134,18 +134,18 @@ class PlanMachine(RuleBasedStateMachine):
             while self.asked:
                 ask = self.asked.pop(0)
                 match ask:
-                    case AskTopics(topics):
-                        news = dict.fromkeys(topics, TopicNews.SETTLED)
+                    case TopicMetadataQuery(topics):
+                        news = dict.fromkeys(topics, TopicStatus.SETTLED)
                         self.plan.answered_topics(ask, news, changed=True, now=self.now, chance=MIDDLE)
                         self.known |= set(topics)
-                        if self.plan.nodes_known(ALL):
+                        if self.plan.update_nodes(ALL):
                             self.lose()
-                    case AskProducerId():
+                    case ProducerIdQuery():
                         self.plan.answered_producer_id()
                         self.producer_id_owed = False
-                    case AskTopicSettings(topics):
+                    case TopicConfigQuery(topics):
                         self.plan.answered_topic_settings(topics, (), self.now, MIDDLE)
-                    case AskBrokerSettings():
+                    case BrokerConfigQuery():
                         self.plan.answered_broker_settings(told=True, now=self.now, chance=MIDDLE)
             deadline = self.plan.next_deadline(connected=self.plan.current is not None)
             assert deadline is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 from penstock.daemon.ledger.entries import FrameEntry
 from penstock.daemon.ledger.slices import NoSpaceError, PendingSlice, SpoolFullError
-from penstock.daemon.sessions.session import Session, SessionState
+from penstock.daemon.sessions.session import RouterSession, RouterSessionState
 from penstock.wire.frames import Ack, Code, Done, Refused, Welcome
 
 from tests.core.intake_world import World, facts, send
@@ -25,7 +25,7 @@ class Client:
     """One client id: what it sent and has no answer for, and what it was told."""
 
     name: str
-    session: Session | None = None
+    session: RouterSession | None = None
     next_seq: int = 0
     unanswered: dict[int, list[object]] = field(default_factory=dict)
     levels: dict[int, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class SessionsMachine(RuleBasedStateMachine):
         )
         client.flushes.clear()
         if old is not None:
-            assert old.state is SessionState.CLOSED
+            assert old.state is RouterSessionState.CLOSED
         welcome = self.world.told(client.session)[0]
         assert isinstance(welcome, Welcome)
         taken = [entry.seq for entry in self.entries() if entry.client_id == client.name]
@@ -129,7 +129,7 @@ class SessionsMachine(RuleBasedStateMachine):
     @rule(client=clients)
     def vanish(self, client: Client) -> None:
         if client.session is not None:
-            self.world.intake.gone(client.session)
+            self.world.intake.connection_closed(client.session)
             client.session = None
             client.flushes.clear()
 
@@ -174,14 +174,14 @@ class SessionsMachine(RuleBasedStateMachine):
     @rule()
     def step(self) -> None:
         """Offer what is held again, as the listener would, with room in the spool."""
-        self.world.intake.full = False
-        for session in self.world.intake.due(self.world.now, topics_changed=True, room=True):
+        self.world.intake.spool_full = False
+        for session in self.world.intake.resumable_sessions(self.world.now, topics_changed=True, room=True):
             (client,) = [client for client in self.every if client.session is session]
             sent = [seq for seq in sorted(client.unanswered) if seq not in session.unanswered]
             for seq in sent:
                 if not self.offer(client, client.unanswered[seq]):
                     break
-        self.world.answers.readable.clear()
+        self.world.answers.sessions_to_resume.clear()
         self.collect()
 
     # --- what must hold ----------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class SessionsMachine(RuleBasedStateMachine):
     def sums_add_up(self) -> None:
         counts = self.world.counts
         pending = sum(piece.count for piece in self.open)
-        assert counts.received == sum(counts.refused.values()) + counts.ended + pending
+        assert counts.received == sum(counts.refused.values()) + counts.completed + pending
         for client in self.every:
             if client.session is not None and not client.session.unanswered:
                 assert (client.session.credit.nbytes, client.session.credit.records) == (0, 0)

@@ -3,12 +3,12 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.daemon.ledger.client_sequences import ClientState, SessionLimits, Sessions, Standing
+from penstock.daemon.ledger.client_sequences import ClientState, ClientStateLimits, ClientStates, SequenceState
 from penstock.daemon.ledger.entries import FrameEntry, Lsn, SliceEntry
 from penstock.daemon.ledger.slices import PendingFrame
 from penstock.wire.frames import RefusedRecords
 
-LIMITS = SessionLimits(clients_max=4, gaps_max=6, retention_ms=1_000)
+LIMITS = ClientStateLimits(clients_max=4, gaps_max=6, retention_ms=1_000)
 PARKED = (RefusedRecords(0, 1, "parked", "too large"),)
 
 
@@ -28,11 +28,11 @@ class SessionMachine(RuleBasedStateMachine):
         self.sessions = self.fresh()
         self.state = self.greet()
 
-    def fresh(self) -> Sessions:
-        return Sessions(LIMITS, parked=lambda _client, seq: PARKED if seq in self.parked else ())
+    def fresh(self) -> ClientStates:
+        return ClientStates(LIMITS, parked=lambda _client, seq: PARKED if seq in self.parked else ())
 
     def greet(self, unanswered_from: int | None = None) -> ClientState:
-        state = self.sessions.hello("app", 7, unanswered_from, now_ms=self.now_ms)
+        state = self.sessions.connect("app", 7, unanswered_from, now_ms=self.now_ms)
         assert isinstance(state, ClientState)
         return state
 
@@ -43,15 +43,15 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3))
     def send_and_be_taken(self, count: int) -> None:
         for _ in range(count):
-            verdict = self.sessions.judge(self.state, self.next)
-            if verdict.standing is Standing.LIMIT:
+            verdict = self.sessions.check(self.state, self.next)
+            if verdict.state is SequenceState.GAP_LIMIT:
                 assert len(self.state.gaps) >= LIMITS.gaps_max
                 return
-            assert verdict.standing is Standing.NEW
+            assert verdict.state is SequenceState.NEW
             previous = self.state.high
             frame = PendingFrame("app", 7, self.next, 2, 1, 10, Lsn(1), 0, None, 1)
             entry = FrameEntry("app", 7, self.next, previous, 2, 1, 1, None, [SliceEntry(0, 0, 1, 1, 0, 10)])
-            self.sessions.took(self.state, frame, previous)
+            self.sessions.accept(self.state, frame, previous)
             self.entries.append(entry)
             self.pending[self.next] = frame
             self.taken.add(self.next)
@@ -59,8 +59,8 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule()
     def send_and_be_refused(self) -> None:
-        verdict = self.sessions.judge(self.state, self.next)
-        assert verdict.standing in {Standing.NEW, Standing.LIMIT}
+        verdict = self.sessions.check(self.state, self.next)
+        assert verdict.state in {SequenceState.NEW, SequenceState.GAP_LIMIT}
         self.refused.add(self.next)
         self.next += 1
 
@@ -70,13 +70,13 @@ class SessionMachine(RuleBasedStateMachine):
         seq = sorted(self.pending)[int(len(self.pending) * share)]
         if parked:
             self.parked.add(seq)
-        self.sessions.ended(self.pending.pop(seq))
+        self.sessions.complete(self.pending.pop(seq))
 
     @rule(share=st.floats(0, 1))
     def come_back(self, share: float) -> None:
         """The client has an answer for everything below what it names."""
         self.answered_below += int((self.next - self.answered_below) * share)
-        self.sessions.left(self.state, now_ms=self.now_ms)
+        self.sessions.disconnect(self.state, now_ms=self.now_ms)
         self.state = self.greet(self.answered_below)
 
     @rule(checkpoint=st.booleans())
@@ -101,7 +101,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.pending)
     @rule()
     def stay_away_too_long(self) -> None:
-        self.sessions.left(self.state, now_ms=self.now_ms)
+        self.sessions.disconnect(self.state, now_ms=self.now_ms)
         self.now_ms += 1_000
         gone = self.sessions.expire(now_ms=self.now_ms)
         assert [entry.client_id for entry in gone] == ["app"]
@@ -115,15 +115,15 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def a_resend_is_told_the_truth(self) -> None:
         for seq in range(self.answered_below, self.next):
-            standing = self.sessions.judge(self.state, seq).standing
+            standing = self.sessions.check(self.state, seq).state
             if seq in self.pending:
-                assert standing is Standing.PENDING
+                assert standing is SequenceState.PENDING
             elif seq in self.taken:
-                assert standing is (Standing.PARKED if seq in self.parked else Standing.DONE_BEFORE)
+                assert standing is (SequenceState.PARKED if seq in self.parked else SequenceState.DELIVERED)
             elif seq > self.state.high:
-                assert standing in {Standing.NEW, Standing.LIMIT}
+                assert standing in {SequenceState.NEW, SequenceState.GAP_LIMIT}
             else:
-                assert standing is Standing.REFUSED_BEFORE
+                assert standing is SequenceState.REFUSED_BEFORE
 
     @invariant()
     def gaps_are_ascending_apart_and_below_the_highest(self) -> None:

@@ -6,36 +6,36 @@ from collections import deque
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from penstock.daemon.leases.batch_bounds import from_slots
-from penstock.producer.protocol.produce_request import ProduceOutcome
-from penstock.producer.sender.modes import Mode
+from penstock.daemon.leases.batch_bounds import from_journal_slots
+from penstock.producer.protocol.produce_request import PartitionProduceResponse
+from penstock.producer.sender.modes import SendMode
 from penstock.wire.journal import JournalSlot
 from penstock.wire.messages import (
     FIRST,
     OPEN,
     Anchor,
-    Cut,
-    DoneItem,
-    Gap,
-    Halt,
-    Refused,
+    BatchBounds,
+    BatchRefused,
+    DoneBatch,
+    PartitionHalted,
+    ProbeRefused,
     Revoked,
-    Row,
     SliceRef,
-    Unreadable,
+    SliceUnreadable,
+    StampRow,
 )
 
 from tests.fakes.model_broker import MESSAGE_TOO_LARGE, Answer, Log
 from tests.fakes.segments import NOW_MS
 from tests.fakes.shard_bench import PRODUCER_ID, MemorySource, OnWire, ShardBench, outcome, value_of
 
-ROWS = [Row(PRODUCER_ID, 0, 0, 0)]
+ROWS = [StampRow(PRODUCER_ID, 0, 0, 0)]
 PARTITIONS = (0, 1)
 NODES = (1, 2)
 NO_REPLICAS = 19
 TIMED_OUT = 7
 NOT_LEADER = 6
-BAD = (Gap, Halt, Unreadable, Refused)
+BAD = (ProbeRefused, PartitionHalted, SliceUnreadable, BatchRefused)
 EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "60"))
 
 
@@ -48,8 +48,8 @@ class Shards(RuleBasedStateMachine):
         self.logs = {partition: Log() for partition in PARTITIONS}
         self.refs: dict[int, list[SliceRef]] = {partition: [] for partition in PARTITIONS}
         self.mark = dict.fromkeys(PARTITIONS, 0)
-        self.cuts: dict[int, list[Cut]] = {partition: [] for partition in PARTITIONS}
-        self.last: dict[int, DoneItem] = {}
+        self.cuts: dict[int, list[BatchBounds]] = {partition: [] for partition in PARTITIONS}
+        self.last: dict[int, DoneBatch] = {}
         self.leader = dict.fromkeys(PARTITIONS, 1)
         self.epoch = dict.fromkeys(PARTITIONS, 0)
         self.held = dict.fromkeys(PARTITIONS, False)
@@ -123,11 +123,11 @@ class Shards(RuleBasedStateMachine):
             if isinstance(message, Revoked):
                 self.cuts[message.partition] = message.cuts
                 self.held[message.partition] = False
-            if isinstance(message, Refused) and message.ambiguous and message.code == MESSAGE_TOO_LARGE:
+            if isinstance(message, BatchRefused) and message.ambiguous and message.code == MESSAGE_TOO_LARGE:
                 assert message.first == self.mark[message.partition], "only the oldest is reported"
                 self.stuck.add(message.partition)
                 continue
-            if isinstance(message, Halt) and message.code == MESSAGE_TOO_LARGE:
+            if isinstance(message, PartitionHalted) and message.code == MESSAGE_TOO_LARGE:
                 # A trial of a probe that has become too large.
                 assert message.partition in self.limited
                 self.stuck.add(message.partition)
@@ -189,7 +189,7 @@ class Shards(RuleBasedStateMachine):
         return answers
 
     @staticmethod
-    def outcomes(wire: OnWire, answers: list[Answer]) -> list[ProduceOutcome]:
+    def outcomes(wire: OnWire, answers: list[Answer]) -> list[PartitionProduceResponse]:
         return [outcome(copy[0], one) for copy, one in zip(wire.copies, answers, strict=True)]
 
     @precondition(lambda self: bool(self.shard.wire))
@@ -255,9 +255,9 @@ class Shards(RuleBasedStateMachine):
         self.stale += [(copy[0], copy[3]) for wire in list(self.shard.wire)[arrived:] for copy in wire.copies]
         for partition in PARTITIONS:
             slots: list[JournalSlot] = self.shard.live_slots(partition)
-            found = from_slots(slots, self.cuts[partition], ROWS, self.mark[partition])
+            found = from_journal_slots(slots, self.cuts[partition], ROWS, self.mark[partition])
             assert found.certain
-            self.cuts[partition] = found.cuts
+            self.cuts[partition] = found.bounds
         now = self.shard.now
         self.start_shard()
         self.shard.now = max(self.shard.now, now)
@@ -273,11 +273,11 @@ class Shards(RuleBasedStateMachine):
 
     @invariant()
     def the_window_holds(self) -> None:
-        for lease in self.shard.table.leases.values():
+        for lease in self.shard.table.partitions.values():
             # What the dead shard had told and nobody heard is among the cuts of the next one.
             assert len(lease.unresolved) <= max(5, self.inherited[lease.partition]) or lease.partition in self.limited
             live = {slot.first for slot in self.shard.live_slots(lease.partition)}
-            assert all(batch.first in live for batch in lease.unresolved if batch.flight)
+            assert all(batch.first in live for batch in lease.unresolved if batch.request_number)
 
     def teardown(self) -> None:
         """Faults stop, and everything arrives."""
@@ -292,16 +292,16 @@ class Shards(RuleBasedStateMachine):
             if wires:
                 wire = wires[0]
                 self.shard.answer(wire, self.outcomes(wire, self.reach(wire)))
-            elif (at := self.shard.table.sender.next_deadline()) is not None:
+            elif (at := self.shard.table.ready_partitions.next_deadline()) is not None:
                 self.shard.now = max(self.shard.now, at)
             elif all(self.mark[partition] == self.next[partition] for partition in PARTITIONS):
                 break
         self.hear()
         for partition in set(PARTITIONS) - self.stuck:
-            lease = self.shard.table.leases[partition]
+            lease = self.shard.table.partitions[partition]
             assert self.mark[partition] == self.next[partition], (lease.mode, lease.last_error, lease.unresolved)
             assert len(self.logs[partition].records) == self.next[partition]
-            assert lease.mode in (Mode.RUNNING, Mode.CAREFUL)
+            assert lease.mode in (SendMode.RUNNING, SendMode.ONE_IN_FLIGHT)
         if not self.stuck:
             assert self.shard.journal == {}
             assert self.shard.pool.lent_bytes == 0

@@ -11,16 +11,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.daemon.ledger.entries import (
-    CutsEntry,
+    BatchBoundsEntry,
     GrantedEntry,
     IncarnationEntry,
     ParkedEntry,
     PartitionEntry,
     StampRowEntry,
 )
-from penstock.daemon.ledger.partition_state import PartitionState
+from penstock.daemon.ledger.partition_state import LedgerPartition
 from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
-from penstock.wire.messages import Cut, Row
+from penstock.wire.messages import BatchBounds, StampRow
 
 from tests.fakes.disks import Killed
 from tests.model.spool_world import INCARNATION, OWN_PARTITION, OWN_TOPIC, SpoolWorld
@@ -59,7 +59,7 @@ class SpoolMachine(RuleBasedStateMachine):
         self.world.append(IncarnationEntry(INCARNATION))
         for index in range(PARTITIONS):
             self.world.append(self.world.ledger.new_partition_entry("topic", b"", index))
-            self.world.append(StampRowEntry(index, Row(9, 0, 0, 0), "new"))
+            self.world.append(StampRowEntry(index, StampRow(9, 0, 0, 0), "new"))
         self.world.append(self.world.ledger.new_partition_entry(OWN_TOPIC, b"", 0))
         self.world.write()
         self.world.sync()
@@ -121,19 +121,19 @@ class SpoolMachine(RuleBasedStateMachine):
     @rule(partition=partitions)
     def bump(self, partition: int) -> None:
         state = self.state(partition)
-        row = Row(9, state.rows[-1].epoch + 1, state.mark, state.mark)
+        row = StampRow(9, state.rows[-1].epoch + 1, state.mark, state.mark)
         self.survive(lambda: self.world.append(StampRowEntry(partition, row, "bump")))
 
     @rule(partition=partitions, sizes=st.lists(st.integers(1, 5), max_size=4))
     def return_a_lease(self, partition: int, sizes: list[int]) -> None:
         state = self.state(partition)
-        cuts: list[Cut] = []
+        cuts: list[BatchBounds] = []
         at = state.mark
         for size in sizes:
             if at + size <= state.next_ordinal:
-                cuts.append(Cut(at, size, 0))
+                cuts.append(BatchBounds(at, size, 0))
                 at += size
-        self.survive(lambda: self.world.append(CutsEntry(partition, cuts, facts=True, unknown_through=None)))
+        self.survive(lambda: self.world.append(BatchBoundsEntry(partition, cuts, facts=True, unknown_through=None)))
 
     @rule(partition=partitions)
     def grant(self, partition: int) -> None:
@@ -168,13 +168,13 @@ class SpoolMachine(RuleBasedStateMachine):
                 with contextlib.suppress(NoSpaceError, SpoolFullError):
                     self.world.frame(None, [(0, 1, 3000)])
                 self.world.write()
-                self.world.log.clean()
+                self.world.log.remove_unneeded()
 
         self.survive(deliver)
 
     @rule()
     def clean(self) -> None:
-        self.survive(self.world.log.clean)
+        self.survive(self.world.log.remove_unneeded)
 
     # --- what happens to it ------------------------------------------------------------------------------------------
 
@@ -211,13 +211,13 @@ class SpoolMachine(RuleBasedStateMachine):
     @invariant()
     def the_tables_hold(self) -> None:
         for state in self.world.ledger.by_number.values():
-            state.check()
+            state.assert_consistent()
         assert self.world.log.segments.pending == len(self.world.pending)
         assert self.world.synced <= self.world.written <= len(self.world.entries)
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
-    def state(self, partition: int) -> PartitionState:
+    def state(self, partition: int) -> LedgerPartition:
         return self.world.ledger.by_number[partition]
 
     def make_room(self) -> None:

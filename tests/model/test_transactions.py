@@ -10,35 +10,39 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.api.errors import TransactionStateError
 from penstock.producer.protocol.backoff import Backoff
 from penstock.producer.transactions.manager import TransactionLimits, TransactionManager
-from penstock.producer.transactions.operations import Ended, NewIdentity, Operation
+from penstock.producer.transactions.operations import ProducerIdChanged, TransactionEnded, TransactionOperation
 from penstock.producer.transactions.requests import (
     AddOffsets,
     AddPartitions,
-    Answer,
-    Ask,
-    CodeTold,
     CommitOffsets,
     Coordinator,
-    CoordinatorTold,
     DescribeTransaction,
+    DescribeTransactionResult,
     EndTxn,
+    ErrorCodeResult,
     FindCoordinator,
+    FindCoordinatorResult,
     GroupMetadata,
-    Identity,
-    IdentityTold,
     InitProducerId,
     OffsetToCommit,
-    Part,
-    PartsTold,
-    TransactionTold,
+    PartitionErrorsResult,
+    PartitionKey,
+    ProducerIdAndEpoch,
+    ProducerIdResult,
+    TransactionRequest,
+    TransactionResponse,
 )
-from penstock.producer.transactions.states import FailedTransactionError, FailureKind, State
-from penstock.producer.transactions.visibility import LookKind, OpenTold, StableTold
+from penstock.producer.transactions.states import FailedTransactionError, FailureKind, TransactionManagerState
+from penstock.producer.transactions.visibility import (
+    LastStableOffsetResult,
+    OpenTransactionsResult,
+    VisibilityCheckKind,
+)
 
 from tests.model.transaction_world import CONCURRENT, World
 
-PARTS: list[Part] = [("a", 0), ("a", 1), ("b", 0)]
-OFFSETS: Part = ("__consumer_offsets", 0)
+PARTS: list[PartitionKey] = [("a", 0), ("a", 1), ("b", 0)]
+OFFSETS: PartitionKey = ("__consumer_offsets", 0)
 GROUP = GroupMetadata("group")
 CHANCE = 0.5
 EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "150"))
@@ -54,15 +58,15 @@ class Batch:
     """A batch of one record."""
 
     record: int
-    part: Part
-    identity: Identity | None = None
+    part: PartitionKey
+    identity: ProducerIdAndEpoch | None = None
     version: int = 0
 
 
 class Rough(NamedTuple):
     """How a transaction goes wrong."""
 
-    parts: list[Part]
+    parts: list[PartitionKey]
     call: str
     batch: str
     end: str
@@ -89,8 +93,8 @@ class Told:
     records: set[int] = field(default_factory=set)
     offsets: set[int] = field(default_factory=set)
     """Sent and confirmed to the application."""
-    commit: Operation | None = None
-    abort: Operation | None = None
+    commit: TransactionOperation | None = None
+    abort: TransactionOperation | None = None
 
 
 class Machine(RuleBasedStateMachine):
@@ -102,18 +106,18 @@ class Machine(RuleBasedStateMachine):
         self.world = World()
         limits = TransactionLimits("id", 60_000, Backoff(0.1, 1.0))
         self.manager = TransactionManager(limits)
-        self.operation: Operation | None = None
+        self.operation: TransactionOperation | None = None
         self.transactions: list[Told] = []
         self.open: list[Batch] = []
         self.late: list[Batch] = []
         """Copies that are still on their way."""
-        self.last_offsets: dict[Part, int] = {}
+        self.last_offsets: dict[PartitionKey, int] = {}
         self.records = 0
         self.settled = False
-        self.flying: Ask | None = None
+        self.flying: TransactionRequest | None = None
         self.fatal = False
-        self.sending_offsets: list[tuple[Told, Operation, int]] = []
-        self.identities: list[NewIdentity] = []
+        self.sending_offsets: list[tuple[Told, TransactionOperation, int]] = []
+        self.identities: list[ProducerIdChanged] = []
 
     # --- the application ---------------------------------------------------------------------------------------------
 
@@ -143,13 +147,13 @@ class Machine(RuleBasedStateMachine):
         """What an application does next."""
         self.acknowledge()
         state = self.manager.state
-        if state is State.UNINITIALIZED:
+        if state is TransactionManagerState.UNINITIALIZED:
             self.call("initialise")
-        elif state is State.READY:
+        elif state is TransactionManagerState.READY:
             self.call("begin")
-        elif state is State.ABORTABLE_ERROR:
+        elif state is TransactionManagerState.ABORTABLE_ERROR:
             self.call("abort")
-        elif state is State.IN_TRANSACTION:
+        elif state is TransactionManagerState.IN_TRANSACTION:
             if chance > 4:
                 self.send(PARTS[chance % len(PARTS)])
             else:
@@ -187,7 +191,7 @@ class Machine(RuleBasedStateMachine):
             self.operation.acknowledge()
 
     @rule(part=st.sampled_from(PARTS))
-    def send(self, part: Part) -> None:
+    def send(self, part: PartitionKey) -> None:
         try:
             self.manager.check_send()
         except (TransactionStateError, FailedTransactionError):
@@ -195,7 +199,7 @@ class Machine(RuleBasedStateMachine):
         self.records += 1
         self.transactions[-1].records.add(self.records)
         self.open.append(Batch(self.records, part))
-        self.manager.want(*part)
+        self.manager.maybe_add_partition(*part)
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
@@ -209,7 +213,7 @@ class Machine(RuleBasedStateMachine):
         assert identity is not None
         assert batch.identity in (None, identity), "a batch outlived its identity"
         batch.identity, batch.version = identity, self.manager.version
-        self.manager.sent(*batch.part)
+        self.manager.batch_sent(*batch.part)
         if fate == "lost":
             self.late.append(Batch(batch.record, batch.part, identity, batch.version))
             return
@@ -222,14 +226,14 @@ class Machine(RuleBasedStateMachine):
             offset = next(n for n, entry in enumerate(entries) if entry.record == batch.record)
             self.last_offsets[batch.part] = max(offset, self.last_offsets.get(batch.part, -1))
         else:
-            self.manager.failed(code, f"code {code}", "refused")
+            self.manager.batch_failed(code, f"code {code}", "refused")
             self._events()
 
     @precondition(lambda self: self.open)
     @rule(at=st.integers(0, 100))
     def expire(self, at: int) -> None:
         batch = self.open.pop(at % len(self.open))
-        self.manager.failed(7, "REQUEST_TIMED_OUT", "expired")
+        self.manager.batch_failed(7, "REQUEST_TIMED_OUT", "expired")
         if batch.identity is not None:
             self.late.append(batch)
         self._events()
@@ -243,18 +247,23 @@ class Machine(RuleBasedStateMachine):
         if not again:
             self.late.remove(batch)
 
-    @precondition(lambda self: self.manager.state in (State.COMMITTING, State.ABORTING) and not self.settled)
+    @precondition(
+        lambda self: (
+            self.manager.state in (TransactionManagerState.COMMITTING, TransactionManagerState.ABORTING)
+            and not self.settled
+        )
+    )
     @rule()
     def settle(self) -> None:
         if not self.open:
-            self.manager.settled(self.last_offsets)
+            self.manager.batches_completed(self.last_offsets)
             self.settled = True
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     @rule()
     def next_ask(self) -> None:
-        ask = self.manager.next_ask(self.now)
+        ask = self.manager.next_request(self.now)
         if self.flying is not None and not self.fatal:
             assert ask is None, "two in flight"
         if ask is not None:
@@ -269,9 +278,9 @@ class Machine(RuleBasedStateMachine):
         assert ask is not None
         answer = self._answer(ask) if fate in ("well", "answer lost", "passing, done") else None
         if fate == "final":
-            self.manager.answered(ask, CodeTold(FINAL[code % len(FINAL)]), now=self.now, chance=CHANCE)
+            self.manager.answered(ask, ErrorCodeResult(FINAL[code % len(FINAL)]), now=self.now, chance=CHANCE)
         elif fate.startswith("passing"):
-            self.manager.answered(ask, CodeTold(PASSING[code % len(PASSING)]), now=self.now, chance=CHANCE)
+            self.manager.answered(ask, ErrorCodeResult(PASSING[code % len(PASSING)]), now=self.now, chance=CHANCE)
         elif fate == "well" and answer is not None:
             self.manager.answered(ask, answer, now=self.now, chance=CHANCE)
         else:
@@ -289,32 +298,35 @@ class Machine(RuleBasedStateMachine):
             for batch in list(self.open):
                 if batch in self.open:
                     self.produce(self.open.index(batch), fate if step == at and fate in BATCH_FATES else "well")
-            if not self.settled and self.manager.state in (State.COMMITTING, State.ABORTING):
+            if not self.settled and self.manager.state in (
+                TransactionManagerState.COMMITTING,
+                TransactionManagerState.ABORTING,
+            ):
                 self.settle()
             while marks and self.world.pending:
                 self.world.mark(min(self.world.pending))
             self.look()
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: TransactionRequest) -> TransactionResponse:
         world = self.world
         match ask:
             case FindCoordinator():
-                return CoordinatorTold(0, coordinator=Coordinator(1, "broker", 9092))
+                return FindCoordinatorResult(0, coordinator=Coordinator(1, "broker", 9092))
             case InitProducerId(identity=identity):
-                return IdentityTold(*world.init(identity))
+                return ProducerIdResult(*world.init(identity))
             case AddPartitions(identity=identity, partitions=parts):
-                return PartsTold(dict.fromkeys(parts, world.add(identity, parts)))
+                return PartitionErrorsResult(dict.fromkeys(parts, world.add(identity, parts)))
             case AddOffsets(identity=identity):
-                return CodeTold(world.add(identity, (OFFSETS,)))
+                return ErrorCodeResult(world.add(identity, (OFFSETS,)))
             case CommitOffsets(identity=identity, offsets=offsets, version=version):
                 (_, offset), *_ = offsets
-                return PartsTold({OFFSETS: world.produce(OFFSETS, identity, version, offset.offset)})
+                return PartitionErrorsResult({OFFSETS: world.produce(OFFSETS, identity, version, offset.offset)})
             case EndTxn(identity=identity, commit=commit, version=version):
-                return IdentityTold(*world.end(identity, commit=commit, version=version))
+                return ProducerIdResult(*world.end(identity, commit=commit, version=version))
             case DescribeTransaction():
                 if world.identity is None:
-                    return TransactionTold(105)
-                return TransactionTold(0, world.state, world.identity)
+                    return DescribeTransactionResult(105)
+                return DescribeTransactionResult(0, world.state, world.identity)
 
     @rule(seconds=st.sampled_from([0.01, 0.2, 1.5, 50.0]))
     def pass_time(self, seconds: float) -> None:
@@ -322,13 +334,15 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        for look in self.manager.take_looks(self.now):
+        for look in self.manager.take_visibility_checks(self.now):
             log = self.world.log(look.part)
-            if look.kind is LookKind.STABLE:
-                answer = StableTold(0, log.last_stable())
-                self.manager.looked(look, answer, now=self.now, chance=CHANCE)
+            if look.kind is VisibilityCheckKind.LAST_STABLE_OFFSET:
+                answer = LastStableOffsetResult(0, log.last_stable())
+                self.manager.visibility_checked(look, answer, now=self.now, chance=CHANCE)
             else:
-                self.manager.looked(look, OpenTold(0, frozenset(log.open)), now=self.now, chance=CHANCE)
+                self.manager.visibility_checked(
+                    look, OpenTransactionsResult(0, frozenset(log.open)), now=self.now, chance=CHANCE
+                )
         self._events()
 
     # --- the cluster -------------------------------------------------------------------------------------------------
@@ -339,7 +353,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(level=st.sampled_from([1, 2]))
     def features(self, level: int) -> None:
-        self.manager.features(level, offers_v2=level > 1)
+        self.manager.update_features(level, offers_v2=level > 1)
 
     @precondition(lambda self: self.world.pending)
     @rule(lose=st.sampled_from([False, False, False, True]))
@@ -370,9 +384,9 @@ class Machine(RuleBasedStateMachine):
     def _rough_transaction(self, rough: Rough) -> None:
         """A whole transaction in which something goes wrong, at the batches or at its end."""
         for _ in range(8):
-            self.fitting_call(8) if self.manager.state is not State.IN_TRANSACTION else None
+            self.fitting_call(8) if self.manager.state is not TransactionManagerState.IN_TRANSACTION else None
             self.go_on(1)
-        if self.manager.state is not State.IN_TRANSACTION or self.open:
+        if self.manager.state is not TransactionManagerState.IN_TRANSACTION or self.open:
             return
         for part in rough.parts:
             self.send(part)
@@ -389,7 +403,10 @@ class Machine(RuleBasedStateMachine):
             self.next_ask()
             for _ in range(len(self.open)):
                 self.produce(0, "well") if self.open else None
-            if not self.settled and self.manager.state in (State.COMMITTING, State.ABORTING):
+            if not self.settled and self.manager.state in (
+                TransactionManagerState.COMMITTING,
+                TransactionManagerState.ABORTING,
+            ):
                 self.settle()
             if isinstance(self.flying, EndTxn):
                 break
@@ -417,14 +434,14 @@ class Machine(RuleBasedStateMachine):
 
     def _events(self) -> None:
         for event in self.manager.take_events():
-            if isinstance(event, NewIdentity):
+            if isinstance(event, ProducerIdChanged):
                 self.identities.append(event)
-            elif isinstance(event, Ended):
+            elif isinstance(event, TransactionEnded):
                 self.settled = False
-        if self.manager.state in (State.ABORTABLE_ERROR, State.ABORTING):
+        if self.manager.state in (TransactionManagerState.ABORTABLE_ERROR, TransactionManagerState.ABORTING):
             # Never sent: fails with the transaction.
             self.open = [batch for batch in self.open if batch.identity is not None]
-        if self.manager.state is State.FATAL_ERROR:
+        if self.manager.state is TransactionManagerState.FATAL_ERROR:
             self.fatal = True
             self.flying = None
             self.open.clear()
@@ -433,11 +450,11 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def fatal_never_leaves_fatal(self) -> None:
-        assert (self.manager.state is State.FATAL_ERROR) == self.fatal
+        assert (self.manager.state is TransactionManagerState.FATAL_ERROR) == self.fatal
         if self.fatal:
             assert self.manager.error is not None
             assert self.manager.error.fatal
-            assert self.manager.error.kind is not FailureKind.LOST_TRACK
+            assert self.manager.error.kind is not FailureKind.ILLEGAL_STATE
 
     @invariant()
     def versions_are_never_mixed(self) -> None:
@@ -464,7 +481,7 @@ class Machine(RuleBasedStateMachine):
                 assert told.records <= readable, "told as committed before it can be read"
             elif commit is not None and commit.done:
                 assert commit.failure is not None
-                if commit.failure.kind is not FailureKind.UNTOLD:
+                if commit.failure.kind is not FailureKind.OUTCOME_UNKNOWN:
                     assert not everything & found, "told as not committed, and it is"
             elif commit is None:
                 assert not everything & found, "nobody asked for a commit"

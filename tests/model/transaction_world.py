@@ -8,7 +8,7 @@ one more partition).
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.producer.transactions.requests import NO_IDENTITY, Identity, Part
+from penstock.producer.transactions.requests import NO_IDENTITY, PartitionKey, ProducerIdAndEpoch
 
 CONCURRENT: Final = 51
 FENCED: Final = 90
@@ -25,7 +25,7 @@ TV2: Final = 2
 class Transaction:
     """One, as the coordinator sees it."""
 
-    parts: set[Part] = field(default_factory=set)
+    parts: set[PartitionKey] = field(default_factory=set)
     owner: int = -1
     """The producer id that began it."""
     outcome: bool | None = None
@@ -36,7 +36,7 @@ class Entry:
     """A record in a log. `visible` is set by a marker."""
 
     record: int
-    identity: Identity
+    identity: ProducerIdAndEpoch
     transaction: Transaction
     outcome: bool | None = None
 
@@ -49,7 +49,7 @@ class Log:
     open: dict[int, int] = field(default_factory=dict)
     """By producer id with records that no marker has ended: the epoch."""
     epochs: dict[int, int] = field(default_factory=dict)
-    seen: set[tuple[Identity, int]] = field(default_factory=set)
+    seen: set[tuple[ProducerIdAndEpoch, int]] = field(default_factory=set)
 
     def last_stable(self) -> int:
         return next((at for at, entry in enumerate(self.entries) if entry.outcome is None), len(self.entries))
@@ -59,33 +59,33 @@ class World:
     """One transactional id."""
 
     def __init__(self) -> None:
-        self.identity: Identity | None = None
-        self.last: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
+        self.last: ProducerIdAndEpoch | None = None
         """The identity before: what its owner repeats is answered with the present one."""
         self.state = "Empty"
         self.current = Transaction()
-        self.pending: set[Part] = set()
+        self.pending: set[PartitionKey] = set()
         """Markers not written yet."""
         self.version = 1
-        self.logs: dict[Part, Log] = {}
+        self.logs: dict[PartitionKey, Log] = {}
         self.ids = 1000
-        self.versions_used: dict[Identity, set[int]] = {}
+        self.versions_used: dict[ProducerIdAndEpoch, set[int]] = {}
 
-    def log(self, part: Part) -> Log:
+    def log(self, part: PartitionKey) -> Log:
         return self.logs.setdefault(part, Log())
 
-    def _next_identity(self) -> Identity:
+    def _next_identity(self) -> ProducerIdAndEpoch:
         if self.identity is None or self.identity.epoch >= EPOCH_MAX:
             self.ids += 1
-            return Identity(self.ids, 0)
+            return ProducerIdAndEpoch(self.ids, 0)
         return self.identity._replace(epoch=self.identity.epoch + 1)
 
-    def _used(self, identity: Identity, version: int) -> None:
+    def _used(self, identity: ProducerIdAndEpoch, version: int) -> None:
         self.versions_used.setdefault(identity, set()).add(version)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    def init(self, asked: Identity) -> tuple[int, Identity]:
+    def init(self, asked: ProducerIdAndEpoch) -> tuple[int, ProducerIdAndEpoch]:
         if self.identity is None:
             self.identity = self._next_identity()
             return 0, self.identity
@@ -101,28 +101,28 @@ class World:
             self.state = "Empty"
         return 0, self.identity
 
-    def add(self, identity: Identity, parts: tuple[Part, ...]) -> int:
+    def add(self, identity: ProducerIdAndEpoch, parts: tuple[PartitionKey, ...]) -> int:
         self._used(identity, 1)
         code = self._checked(identity)
         if code == 0:
             self._join(parts)
         return code
 
-    def _checked(self, identity: Identity) -> int:
+    def _checked(self, identity: ProducerIdAndEpoch) -> int:
         if self.identity is None or identity.producer_id != self.identity.producer_id:
             return UNKNOWN_MAPPING
         if identity != self.identity:
             return FENCED
         return CONCURRENT if self.state.startswith("Prepare") else 0
 
-    def _join(self, parts: tuple[Part, ...]) -> None:
+    def _join(self, parts: tuple[PartitionKey, ...]) -> None:
         if self.state != "Ongoing":
             self.state = "Ongoing"
             assert self.identity is not None
             self.current = Transaction(owner=self.identity.producer_id)
         self.current.parts.update(parts)
 
-    def end(self, identity: Identity, *, commit: bool, version: int) -> tuple[int, Identity]:
+    def end(self, identity: ProducerIdAndEpoch, *, commit: bool, version: int) -> tuple[int, ProducerIdAndEpoch]:
         self._used(identity, version)
         if self.identity is None or identity not in (self.identity, self.last):
             return FENCED, NO_IDENTITY
@@ -173,7 +173,7 @@ class World:
             self.identity = self.last = None
             self.state = "Empty"
 
-    def mark(self, part: Part, *, lose: bool = False) -> None:
+    def mark(self, part: PartitionKey, *, lose: bool = False) -> None:
         """Write a marker, or let it get lost. It ends whatever its producer has open in the partition."""
         self.pending.discard(part)
         log = self.log(part)
@@ -195,7 +195,7 @@ class World:
         if not self.pending and self.state.startswith("Prepare"):
             self.state = self.state.replace("Prepare", "Complete")
 
-    def produce(self, part: Part, identity: Identity, version: int, record: int) -> int:
+    def produce(self, part: PartitionKey, identity: ProducerIdAndEpoch, version: int, record: int) -> int:
         log = self.log(part)
         if identity.epoch < log.epochs.get(identity.producer_id, -1):
             return INVALID_EPOCH
@@ -213,7 +213,7 @@ class World:
         log.entries.append(Entry(record, identity, self.current))
         return 0
 
-    def _verified(self, part: Part, identity: Identity, version: int) -> int:
+    def _verified(self, part: PartitionKey, identity: ProducerIdAndEpoch, version: int) -> int:
         code = self._checked(identity)
         if code == CONCURRENT:
             return code

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.config.pipeline import load_pipeline
 from penstock.pipeline.audit import audit_job
-from penstock.pipeline.land.land_job import Land
+from penstock.pipeline.land.land_job import LandJob
 from penstock.pipeline.seal import seal_job
 from penstock.pipeline.tables import open_tables
 from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ class Verdict(NamedTuple):
 def land_once(spark: SparkSession, pipeline: Pipeline) -> None:
     """Land what is in the topics now. Raise LandError."""
     settings = load_pipeline(pipeline.config_path)
-    Land(spark, settings, open_tables(settings, spark)).run_once()
+    LandJob(spark, settings, open_tables(settings, spark)).run_once()
 
 
 def run_audit(spark: SparkSession, pipeline: Pipeline, *, topic: str | None = None, ahead_s: float = 0.0) -> Verdict:

@@ -6,8 +6,8 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from penstock.client import Producer
 from penstock.config.pipeline import load_pipeline
-from penstock.pipeline.land.land_job import Land
-from penstock.pipeline.runner import chosen
+from penstock.pipeline.land.land_job import LandJob
+from penstock.pipeline.runner import with_topics
 from penstock.pipeline.tables import open_tables
 from pyspark.sql import SparkSession
 
@@ -81,8 +81,8 @@ class Rig:
     def land(self, *words: str) -> None:
         """Land what is in these topics now, all of them when none is named."""
         settings = load_pipeline(self.pipeline.config_path)
-        settings = chosen(settings, [self.topics[word] for word in words])
-        Land(self.spark, settings, open_tables(settings, self.spark)).run_once()
+        settings = with_topics(settings, [self.topics[word] for word in words])
+        LandJob(self.spark, settings, open_tables(settings, self.spark)).run_once()
 
     def audit(self, *, topic: str | None = None, ahead_s: float = 0.0) -> Verdict:
         """One audit, of the books in another `topic` if one is named, at a time `ahead_s` from now."""

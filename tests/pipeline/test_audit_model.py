@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from penstock.pipeline.audit.frames import FEW
+from penstock.pipeline.audit.frames import DRIVER_ROWS_MAX
 from pyspark.sql import SparkSession
 
 from tests.harness.audit_bench import AuditBench, told
@@ -31,7 +31,7 @@ def test_every_number_verdict_and_name_is_the_one_that_sets_give(
     _compare(bench, world)
 
 
-def _compare(bench: AuditBench, world: World, *, few: int = FEW) -> None:
+def _compare(bench: AuditBench, world: World, *, few: int = DRIVER_ROWS_MAX) -> None:
     found, expected = told(bench.audit(world, few=few)), answer(world)
     assert found.lines == dict(expected.lines)
     assert found.missing == expected.missing

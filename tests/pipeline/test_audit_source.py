@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
-from penstock.pipeline.audit.source import KafkaSource
+from penstock.pipeline.audit.source import KafkaAuditSource
 from penstock.pipeline.kafka_admin import Offsets
 from pyspark.sql import SparkSession
 
@@ -40,7 +40,7 @@ def checkpoint(folder: Path, topic: str, batches: list[dict[str, int]], *, finis
 
 
 def landed_to(spark: SparkSession, told: PipelineSettings, group: Offsets = AHEAD) -> Offsets:
-    return KafkaSource(spark, told, group=lambda _: group).landed_to()
+    return KafkaAuditSource(spark, told, group=lambda _: group).landed_offsets()
 
 
 def test_a_group_that_another_pipeline_has_moved_on_says_nothing_where_there_is_a_checkpoint(

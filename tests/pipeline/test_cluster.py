@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from penstock.producer import DirectProducer
-from penstock.wire.audit_records import CLOSED, Heartbeat, Intake, Outcome, Range
+from penstock.wire.audit_records import CLOSED, AuditHeartbeat, AuditIntake, AuditOutcome, AuditRange
 from penstock.wire.record_ids import HEADER, RecordId
 
 from tests.harness.counts import count_from
@@ -52,7 +52,7 @@ def fill(broker: OwnCluster, topic: str, audit_topic: str) -> None:
     """What a daemon writes that took `RECORDS` records in one minute and ended in order."""
     broker.create_topic(topic, partitions=PARTITIONS)
     broker.create_topic(audit_topic, partitions=1)
-    intake = Intake(
+    intake = AuditIntake(
         **COMMON,
         version=1,
         topic=topic,
@@ -61,10 +61,10 @@ def fill(broker: OwnCluster, topic: str, audit_topic: str) -> None:
         accepted=RECORDS,
         bytes=RECORDS,
         refused={},
-        ranges=tuple(Range(origin, 0, EACH, EACH, EACH) for origin in range(PARTITIONS)),
+        ranges=tuple(AuditRange(origin, 0, EACH, EACH, EACH) for origin in range(PARTITIONS)),
         holes=(),
     )
-    outcome = Outcome(
+    outcome = AuditOutcome(
         **COMMON,
         version=2,
         shard=0,
@@ -76,7 +76,7 @@ def fill(broker: OwnCluster, topic: str, audit_topic: str) -> None:
         resent=0,
     )
     end_ms = ACCEPTED_MS + HOUR_MS
-    heartbeat = Heartbeat(
+    heartbeat = AuditHeartbeat(
         **COMMON, version=3, closed_before=end_ms, settled_before=end_ms, state=CLOSED, interval_s=10.0
     )
     producer = DirectProducer({"bootstrap.servers": broker.bootstrap})

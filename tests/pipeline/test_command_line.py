@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from penstock.config.errors import ConfigError
 from penstock.pipeline.exits import PipelineExit
-from penstock.pipeline.failures import RefusedError, is_expected, sentence
+from penstock.pipeline.failures import JobRefusedError, failure_message, is_expected
 from penstock.producer import DirectProducer
 from pyspark.errors import AnalysisException, PySparkKeyError
 
@@ -171,18 +171,18 @@ def test_land_ends_in_order_when_it_is_told_to_and_does_not_start_over_another_q
     ],
 )
 def test_what_spark_and_kafka_say_is_told_with_what_it_means(text: str, said: str) -> None:
-    told = sentence(AnalysisException(f"{text}\n\tat org.apache.Some.where(Some.scala:1)\nCaused by: more"))
+    told = failure_message(AnalysisException(f"{text}\n\tat org.apache.Some.where(Some.scala:1)\nCaused by: more"))
     assert said in told
     assert "Some.scala" not in told
 
 
 def test_what_a_python_worker_raised_is_told_without_its_trace() -> None:
     text = "[PYTHON_EXCEPTION] A worker: Traceback (most recent call last):\n  File x, line 1\nValueError: bad thing\n\tat org.X"
-    assert sentence(AnalysisException(text)) == "[PYTHON_EXCEPTION] A worker: ValueError: bad thing"
+    assert failure_message(AnalysisException(text)) == "[PYTHON_EXCEPTION] A worker: ValueError: bad thing"
 
 
 def test_only_what_comes_from_outside_is_told_without_a_trace() -> None:
-    assert is_expected(RefusedError("no"))
+    assert is_expected(JobRefusedError("no"))
     assert is_expected(ConfigError(["no"]))
     assert is_expected(FileNotFoundError("x"))
     assert is_expected(AnalysisException("x"))

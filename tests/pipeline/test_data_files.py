@@ -12,7 +12,7 @@ import pytest
 from penstock.pipeline.tables.data_files import (
     OPEN_FILES_MAX,
     ROW_GROUP_BYTES,
-    Added,
+    AddedFile,
     FileWriter,
     sync_above,
     sync_folder,
@@ -29,7 +29,7 @@ def noise(batches: int, *, hours: int = 1) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([names, [os.urandom(ROW) for _ in range(ROWS)]], schema=SCHEMA)
 
 
-def rows_of(root: Path, files: list[Added]) -> int:
+def rows_of(root: Path, files: list[AddedFile]) -> int:
     return sum(pq.ParquetFile(root / file.path).metadata.num_rows for file in files)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.config.errors import ConfigError
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
 from penstock.pipeline.land.batches import LandError
-from penstock.pipeline.land.land_job import Land
+from penstock.pipeline.land.land_job import LandJob
 from penstock.pipeline.land.topic import topics_of
 from penstock.pipeline.tables import open_tables
 from penstock.wire.errors import FrameError
@@ -114,7 +114,7 @@ def test_of_several_topics_one_that_fails_stops_the_job_after_the_others_finishe
 
     made = settings_of(tmp_path, {name: {"format": "json", "schema": "id long"} for name in ("whole", "broken")})
     source = partial(rate_source, rows=200)
-    land = Land(spark, made, open_tables(made, spark), source=source, steps=Fails())
+    land = LandJob(spark, made, open_tables(made, spark), source=source, steps=Fails())
     queries = land.start()
     assert [query.name for query in queries] == ["land/whole", "land/broken"]
     with pytest.raises(LandError, match="broken: batch 1: the disk is on fire"):
@@ -127,7 +127,7 @@ def test_of_several_topics_one_that_fails_stops_the_job_after_the_others_finishe
     commits = tmp_path / "checkpoints" / "land" / "whole" / "commits"
     assert {int(path.name) for path in commits.iterdir() if path.name.isdigit()} == set(range(batches))
     # Quarantine is one table; each topic has its rows there.
-    again = Land(spark, made, open_tables(made, spark), source=source)
+    again = LandJob(spark, made, open_tables(made, spark), source=source)
     _ = again.start()
     run_until(again, 2)
     for name in ("whole", "broken"):
@@ -137,7 +137,7 @@ def test_of_several_topics_one_that_fails_stops_the_job_after_the_others_finishe
 
 def test_what_is_counted_in_each_batch_is_what_lies_in_the_tables(spark: SparkSession, tmp_path: Path) -> None:
     made = settings_of(tmp_path, {"t": {"format": "json", "schema": "id long"}})
-    land = Land(spark, made, open_tables(made, spark), source=partial(rate_source, rows=300))
+    land = LandJob(spark, made, open_tables(made, spark), source=partial(rate_source, rows=300))
     query = land.start()[0]
     run_until(land, 1)
     rows = landed(tmp_path, "t")
@@ -164,7 +164,7 @@ def test_with_dedupe_a_second_record_of_an_id_is_left_out_and_foreign_ones_are_n
         return doubling(spark, topic).unionByName(rate_source(spark, topic, rows=200).where(F.col("headers").isNull()))
 
     made = settings_of(tmp_path, {"t": {"format": "raw"}}, dedupe="watermark", dedupe_window="1h")
-    land = Land(spark, made, open_tables(made, spark), source=source)
+    land = LandJob(spark, made, open_tables(made, spark), source=source)
     _ = land.start()
     run_until(land, 1)
     rows = landed(tmp_path, "t").bronze
@@ -189,7 +189,7 @@ def test_settings_that_cannot_be_landed_are_all_told_before_anything_starts(
         },
     )
     with pytest.raises(ConfigError) as raised:
-        _ = Land(spark, made, open_tables(made, spark)).start()
+        _ = LandJob(spark, made, open_tables(made, spark)).start()
     begins = [problem.split(":")[0] for problem in raised.value.problems]
     assert begins == [
         "topics.a.b",

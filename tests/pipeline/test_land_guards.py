@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from penstock.pipeline.land.batches import LandError
-from penstock.pipeline.land.land_job import Land
+from penstock.pipeline.land.land_job import LandJob
 from penstock.pipeline.names import bronze_table
 from penstock.pipeline.tables import open_tables
-from penstock.pipeline.tables.commits import Order, commit
+from penstock.pipeline.tables.commits import CommitSpec, commit
 from pyspark.sql import SparkSession
 
 from tests.harness.land_driver import ASKED_FOR, Ends, Plan, drive, run_until
@@ -21,10 +21,10 @@ ROWS = 200
 SENTENCE = "was half written under another schema; start once with the old one"
 
 
-def job(spark: SparkSession, plan: Plan, *, new_query: bool = False) -> Land:
+def job(spark: SparkSession, plan: Plan, *, new_query: bool = False) -> LandJob:
     settings = plan.settings()
     source = partial(rate_source, rows=plan.rows)
-    return Land(spark, settings, open_tables(settings, spark), source=source, steps=Ends(plan), new_query=new_query)
+    return LandJob(spark, settings, open_tables(settings, spark), source=source, steps=Ends(plan), new_query=new_query)
 
 
 def fail(spark: SparkSession, plan: Plan) -> None:
@@ -148,17 +148,17 @@ def test_a_driver_that_a_rival_has_overtaken_counts_nothing_as_landed_by_it(
                 [query] = land.queries
                 table = str(tmp_path / "tables" / bronze_table(topic))
                 for rivals in (1, 2):
-                    _ = commit(Order(table, "append", f"rival {rivals}", f"{query.id}/good", rivals), [])
+                    _ = commit(CommitSpec(table, "append", f"rival {rivals}", f"{query.id}/good", rivals), [])
 
     settings = plan.settings()
     source = partial(rate_source, rows=plan.rows)
-    land = Land(spark, settings, open_tables(settings, spark), source=source, steps=Overtaken())
+    land = LandJob(spark, settings, open_tables(settings, spark), source=source, steps=Overtaken())
     _ = land.start()
     with pytest.raises(LandError, match="at batch 1, and batch 2 is in the table already: another driver"):
         run_until(land, 1)
 
 
-def run_until_started(land: Land) -> None:
+def run_until_started(land: LandJob) -> None:
     while not land.wait(seconds=0.05):
         if land.queries[0].lastProgress is not None:
             return

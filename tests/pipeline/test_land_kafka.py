@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from penstock.config.pipeline import PipelineSettings, load_pipeline, validate_pipeline
 from penstock.pipeline.land.batches import LandError
-from penstock.pipeline.land.land_job import Land
+from penstock.pipeline.land.land_job import LandJob
 from penstock.pipeline.tables import open_tables
 from penstock.wire.record_ids import HEADER, RecordId
 from pyspark.sql import SparkSession
@@ -41,11 +41,11 @@ def settings_of(broker: OwnCluster, folder: Path, topics: dict[str, dict[str, An
     return validate_pipeline(table, "tests")
 
 
-def job(spark: SparkSession, settings: PipelineSettings) -> Land:
-    return Land(spark, settings, open_tables(settings, spark))
+def job(spark: SparkSession, settings: PipelineSettings) -> LandJob:
+    return LandJob(spark, settings, open_tables(settings, spark))
 
 
-def wait_landed(land: Land, topic: int | str, offsets: dict[int, int]) -> None:
+def wait_landed(land: LandJob, topic: int | str, offsets: dict[int, int]) -> None:
     """Until batches that end at these offsets, or later, are behind the query."""
 
     def look() -> bool:

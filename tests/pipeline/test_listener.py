@@ -14,9 +14,16 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from penstock.config.pipeline import validate_pipeline
 from penstock.pipeline.kafka_admin import KafkaUnreachableError, connect
 from penstock.pipeline.land.lag_group import LagGroup
-from penstock.pipeline.listener import EventQueue, Listener
-from penstock.pipeline.query_metrics import METRICS, Book, LagFollower, Prometheus, Statsd
-from penstock.pipeline.query_progress import Ended, Event, Idle, Progressed, Started, progressed
+from penstock.pipeline.listener import EventQueue, PipelineQueryListener
+from penstock.pipeline.query_metrics import METRICS, LagGroupSink, PrometheusSink, QueryMetrics, StatsdSink
+from penstock.pipeline.query_progress import (
+    QueryEvent,
+    QueryIdle,
+    QueryProgressed,
+    QueryStarted,
+    QueryTerminated,
+    parse_progress,
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -31,15 +38,15 @@ class Stuck:
     def __init__(self) -> None:
         self.entered = threading.Event()
         self.let_go = threading.Event()
-        self.taken: list[Event] = []
+        self.taken: list[QueryEvent] = []
         self.lost = 0
 
-    def take(self, event: Event) -> None:
+    def on_event(self, event: QueryEvent) -> None:
         self.entered.set()
         _ = self.let_go.wait(120)
         self.taken.append(event)
 
-    def dropped(self, events: int) -> None:
+    def on_dropped(self, events: int) -> None:
         self.lost = events
 
     def close(self) -> None:
@@ -53,7 +60,7 @@ def silent_server() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def progress(**more: object) -> Progressed:
+def progress(**more: object) -> QueryProgressed:
     whole: dict[str, Any] = {
         "id": "5dd8be3b-67c4-49c8-a558-7873071f4205",
         "name": "land/clicks",
@@ -74,7 +81,7 @@ def progress(**more: object) -> Progressed:
         ],
         "observedMetrics": {"land": {"rows": 10, "bad": 1, "foreign": 2}},
     }
-    return progressed(json.dumps(whole | more))
+    return parse_progress(json.dumps(whole | more))
 
 
 def start(spark: SparkSession, folder: Path) -> tuple[StreamingQuery, threading.Event]:
@@ -95,7 +102,7 @@ def test_a_follower_that_hangs_holds_up_no_batch_and_the_oldest_events_make_room
     spark: SparkSession, tmp_path: Path
 ) -> None:
     stuck = Stuck()
-    listener = Listener([stuck], queue_max=2)
+    listener = PipelineQueryListener([stuck], queue_max=2)
     spark.streams.addListener(listener)
     try:
         query, done = start(spark, tmp_path)
@@ -107,8 +114,8 @@ def test_a_follower_that_hangs_holds_up_no_batch_and_the_oldest_events_make_room
     finally:
         stuck.let_go.set()
         spark.streams.removeListener(listener)
-    assert stuck.taken[0] == Started("watched")
-    assert stuck.taken[-1] == Ended("watched", "")
+    assert stuck.taken[0] == QueryStarted("watched")
+    assert stuck.taken[-1] == QueryTerminated("watched", "")
     assert stuck.lost >= 1
 
 
@@ -123,17 +130,17 @@ def test_a_broker_that_says_nothing_holds_up_no_batch(spark: SparkSession, tmp_p
         },
         "test",
     )
-    book, tried = Book(), threading.Event()
-    follower = LagFollower(LagGroup.of(settings), book)
+    book, tried = QueryMetrics(), threading.Event()
+    follower = LagGroupSink(LagGroup.of(settings), book)
 
     class Kafkaesque(Stuck):
         """Has the lag group commit, although this source has no offsets of Kafka."""
 
-        def take(self, event: Event) -> None:
-            follower.take(progress())
+        def on_event(self, event: QueryEvent) -> None:
+            follower.on_event(progress())
             tried.set()
 
-    listener = Listener([Kafkaesque()], queue_max=1_000)
+    listener = PipelineQueryListener([Kafkaesque()], queue_max=1_000)
     spark.streams.addListener(listener)
     try:
         query, done = start(spark, tmp_path)
@@ -151,42 +158,42 @@ def test_a_broker_that_says_nothing_holds_up_no_batch(spark: SparkSession, tmp_p
 def test_the_queue_keeps_the_newest_and_counts_what_it_drops() -> None:
     queue = EventQueue(2)
     for number in range(5):
-        queue.put(Idle(str(number)))
+        queue.put(QueryIdle(str(number)))
     queue.close(seconds=0)
     assert queue.dropped == 5
     queue = EventQueue(2)
     for number in range(5):
-        queue.put(Idle(str(number)))
+        queue.put(QueryIdle(str(number)))
     events = queue.events()
-    assert [next(events), next(events)] == [Idle("3"), Idle("4")]
+    assert [next(events), next(events)] == [QueryIdle("3"), QueryIdle("4")]
     assert queue.dropped == 3
 
 
 def test_a_follower_that_fails_does_not_end_the_others() -> None:
     class Failing(Stuck):
-        def take(self, event: Event) -> None:
+        def on_event(self, event: QueryEvent) -> None:
             raise ZeroDivisionError
 
     other = Stuck()
     other.let_go.set()
-    listener = Listener([Failing(), other], queue_max=10)
-    listener._queue.put(Idle("a"))
-    listener._queue.put(Idle("b"))
+    listener = PipelineQueryListener([Failing(), other], queue_max=10)
+    listener._queue.put(QueryIdle("a"))
+    listener._queue.put(QueryIdle("b"))
     listener.close(seconds=30)
-    assert other.taken == [Idle("a"), Idle("b")]
+    assert other.taken == [QueryIdle("a"), QueryIdle("b")]
 
 
 def test_every_metric_is_at_the_address_that_is_set(cleanup: ExitStack) -> None:
     clock = [100.0]
-    book = Book()
-    follower = Prometheus(book, now=lambda: clock[0], listen=f"127.0.0.1:{free_ports(1)[0]}")
+    book = QueryMetrics()
+    follower = PrometheusSink(book, now=lambda: clock[0], listen=f"127.0.0.1:{free_ports(1)[0]}")
     _ = cleanup.callback(follower.close)
-    follower.take(Started("land/clicks"))
-    follower.take(progress())
+    follower.on_event(QueryStarted("land/clicks"))
+    follower.on_event(progress())
     clock[0] = 130.0
-    follower.take(Idle("land/clicks"))
-    follower.take(Ended("land/clicks", "SOME_CLASS"))
-    follower.dropped(3)
+    follower.on_event(QueryIdle("land/clicks"))
+    follower.on_event(QueryTerminated("land/clicks", "SOME_CLASS"))
+    follower.on_dropped(3)
     book.add("penstock_pipeline_lag_commits", 1, outcome="refused")
     with urllib.request.urlopen(f"http://127.0.0.1:{follower.port}/metrics", timeout=30) as answer:
         text = answer.read().decode()
@@ -213,14 +220,14 @@ def test_statsd_is_sent_a_datagram_for_each_batch_and_need_not_be_there() -> Non
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
         server.settimeout(30)
-        follower = Statsd(f"127.0.0.1:{server.getsockname()[1]}")
-        follower.take(progress())
+        follower = StatsdSink(f"127.0.0.1:{server.getsockname()[1]}")
+        follower.on_event(progress())
         lines = server.recv(65_536).decode().splitlines()
     assert "penstock.pipeline.land_clicks.batch:7|g" in lines
     assert "penstock.pipeline.land_clicks.step.addBatch:120|ms" in lines
     assert "penstock.pipeline.land_clicks.observed.land_rows:10|c" in lines
     for _ in range(10):
-        follower.take(progress())
+        follower.on_event(progress())
     follower.close()
 
 
@@ -245,19 +252,19 @@ def test_a_batch_that_only_looked_commits_nothing() -> None:
             pass
 
     admin = Counting()
-    follower = LagFollower(LagGroup("group", lambda: admin), Book())
-    follower.take(progress(durationMs={"latestOffset": 3}))
+    follower = LagGroupSink(LagGroup("group", lambda: admin), QueryMetrics())
+    follower.on_event(progress(durationMs={"latestOffset": 3}))
     assert admin.calls == 0
-    follower.take(progress())
+    follower.on_event(progress())
     assert admin.calls == 1
 
 
 def test_what_spark_tells_of_a_query_without_a_name_or_with_another_source_is_read_too() -> None:
-    found = progressed(json.dumps({"id": "x", "batchId": 0, "sources": [{"endOffset": 3}], "durationMs": {}}))
-    assert found == Progressed("x", 0, False, 0, 0.0, 0.0, {}, {}, {}, {})
+    found = parse_progress(json.dumps({"id": "x", "batchId": 0, "sources": [{"endOffset": 3}], "durationMs": {}}))
+    assert found == QueryProgressed("x", 0, False, 0, 0.0, 0.0, {}, {}, {}, {})
     for text in ("[]", "{", "3"):
         with pytest.raises(ValueError, match=r"JSON|Expecting"):
-            _ = progressed(text)
+            _ = parse_progress(text)
 
 
 def test_a_server_that_says_nothing_is_given_up_in_time_and_named(silent_server: int) -> None:

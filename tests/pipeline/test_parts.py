@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from penstock.pipeline.tables import Part, PartsWriter, Tables, open_tables
+from penstock.pipeline.tables import PartsWriter, TablePart, Tables, open_tables
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -30,7 +30,7 @@ def tables(spark: SparkSession, tmp_path: Path) -> Tables:
 
 def writer(tables: Tables) -> PartsWriter:
     even, odd = tables.table("even", EVEN, ("hour",)), tables.table("odd", ODD, ("hour",))
-    return tables.parts([Part(even, F.col("id") % 2 == 0), Part(odd, F.col("id") % 2 == 1)])
+    return tables.parts([TablePart(even, F.col("id") % 2 == 0), TablePart(odd, F.col("id") % 2 == 1)])
 
 
 def write(to: PartsWriter, frame: DataFrame, batch: int) -> None:

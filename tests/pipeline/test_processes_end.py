@@ -14,7 +14,7 @@ schema = StructType([StructField("key", StringType()), StructField("value", Long
 table = DeltaRsTable(None, Path(sys.argv[1]), "small", schema, ())
 for value in range(2):
     table.upsert([{"key": str(number), "value": value} for number in range(10)], ("key",))
-print(sorted(row["value"] for row in table._rows(table._there())))
+print(sorted(row["value"] for row in table._rows(table._existing())))
 sys.exit(13)
 """
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 from kafka import KafkaConsumer
 from penstock.config.pipeline import PipelineSettings, validate_pipeline
-from penstock.pipeline.failures import RefusedError
+from penstock.pipeline.failures import JobRefusedError
 from penstock.pipeline.kafka_admin import missing_topics
-from penstock.pipeline.land.lag_group import LagGroup, positions
-from penstock.pipeline.retire import find, retire
+from penstock.pipeline.land.lag_group import LagGroup, committed_offsets
+from penstock.pipeline.retire import find_incarnation, retire
 from penstock.producer import DirectProducer
-from penstock.wire.audit_records import AuditRecord, Heartbeat, Intake
+from penstock.wire.audit_records import AuditHeartbeat, AuditIntake, AuditRecord
 
 from tests.harness.kafka_cluster import OwnCluster
 from tests.harness.processes import wait_until
 
 NOW_MS = 1_700_000_000_000
 OURS, OTHER = "0123456789ab", "ba9876543210"
-BEAT = Heartbeat(
+BEAT = AuditHeartbeat(
     incarnation=OURS,
     host="alpha",
     version=5,
@@ -30,7 +30,7 @@ BEAT = Heartbeat(
     state="running",
     interval_s=10.0,
 )
-INTAKE = Intake(
+INTAKE = AuditIntake(
     incarnation=OURS,
     host="alpha",
     version=9,
@@ -81,9 +81,9 @@ def test_a_daemon_that_is_silent_is_retired_by_a_heartbeat_that_outranks_all_it_
     write(producer, settings, BEAT, INTAKE, replace(BEAT, incarnation=OTHER, version=50))
     done = retire(settings, OURS, now_ms=NOW_MS, force=False, timeout_s=30)
     assert done.written
-    known = find(settings, OURS, timeout_s=30)
+    known = find_incarnation(settings, OURS, timeout_s=30)
     assert known is not None
-    assert known.heartbeat == Heartbeat(
+    assert known.heartbeat == AuditHeartbeat(
         incarnation=OURS,
         host="alpha",
         version=INTAKE.version + 1,
@@ -96,7 +96,7 @@ def test_a_daemon_that_is_silent_is_retired_by_a_heartbeat_that_outranks_all_it_
     )
     assert known.partition == 1
     assert not retire(settings, OURS, now_ms=NOW_MS, force=False, timeout_s=30).written
-    other = find(settings, OTHER, timeout_s=30)
+    other = find_incarnation(settings, OTHER, timeout_s=30)
     assert other is not None
     assert other.heartbeat is not None
     assert other.heartbeat.state == "running"
@@ -106,25 +106,25 @@ def test_a_daemon_that_may_be_alive_is_retired_by_force_only(
     settings: PipelineSettings, producer: DirectProducer
 ) -> None:
     write(producer, settings, replace(BEAT, sent_at=NOW_MS - 20_000))
-    with pytest.raises(RefusedError, match="sign of life 20 s ago: it may be alive"):
+    with pytest.raises(JobRefusedError, match="sign of life 20 s ago: it may be alive"):
         _ = retire(settings, OURS, now_ms=NOW_MS, force=False, timeout_s=30)
     assert retire(settings, OURS, now_ms=NOW_MS, force=True, timeout_s=30).written
 
 
 def test_a_daemon_that_nobody_knows_is_not_retired(settings: PipelineSettings) -> None:
-    with pytest.raises(RefusedError, match=f"no daemon {OURS} has written"):
+    with pytest.raises(JobRefusedError, match=f"no daemon {OURS} has written"):
         _ = retire(settings, OURS, now_ms=NOW_MS, force=True, timeout_s=30)
     nowhere = settings.model_copy(update={"audit": settings.audit.model_copy(update={"topic": "no.such"})})
-    with pytest.raises(RefusedError, match=r"Kafka has no topic no\.such"):
+    with pytest.raises(JobRefusedError, match=r"Kafka has no topic no\.such"):
         _ = retire(nowhere, OURS, now_ms=NOW_MS, force=True, timeout_s=30)
 
 
 def test_offsets_of_the_lag_group_are_read_back_and_a_member_makes_it_refuse(settings: PipelineSettings) -> None:
     topic = settings.audit.topic
-    assert positions(settings) == {}
+    assert committed_offsets(settings) == {}
     group = LagGroup.of(settings)
     assert group.commit({topic: {0: 7, 1: 3}}) == ("committed", "")
-    assert positions(settings) == {topic: {0: 7, 1: 3}}
+    assert committed_offsets(settings) == {topic: {0: 7, 1: 3}}
     member = KafkaConsumer(
         topic, bootstrap_servers=settings.kafka.bootstrap_servers, group_id=group.group, enable_auto_commit=False
     )
@@ -137,7 +137,7 @@ def test_offsets_of_the_lag_group_are_read_back_and_a_member_makes_it_refuse(set
         member.close()
         group.close()
     assert (outcome, reason) == ("refused", "UnknownMemberIdError")
-    assert positions(settings)[topic][0] == 7
+    assert committed_offsets(settings)[topic][0] == 7
 
 
 def test_topics_that_kafka_lacks_are_named(settings: PipelineSettings) -> None:

@@ -349,7 +349,8 @@ KILLED: Final = """
 import os, signal, sys
 from pathlib import Path
 from penstock.config.pipeline import load_pipeline
-from penstock.pipeline import seal, session
+from penstock.pipeline import session
+from penstock.pipeline.seal import seal_job as seal
 from penstock.pipeline.tables import open_tables
 
 settings = load_pipeline(Path(sys.argv[1]))

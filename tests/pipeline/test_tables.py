@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from penstock.pipeline.tables import (
-    Part,
     Table,
     TableConflictError,
     TableError,
+    TablePart,
     TableProtocolError,
     Tables,
     TableSchemaError,
@@ -87,7 +87,7 @@ def ids(frame: DataFrame) -> list[int]:
 def test_a_table_that_does_not_exist_is_empty_and_made_by_the_first_write(
     spark: SparkSession, tables: Tables, table: Table
 ) -> None:
-    assert (tables.names(), table.version(), table.transaction("q/good"), table.files(), table.recent()) == (
+    assert (tables.names(), table.version(), table.transaction("q/good"), table.files(), table.recent_commits()) == (
         (),
         None,
         None,
@@ -197,7 +197,7 @@ def test_one_commit_replaces_the_files_of_an_hour_and_no_other(spark: SparkSessi
     assert (many > 1, [file.rows for file in table.files(["2026-11-22-03"])]) == (True, [4])
     assert ids(table.read()) == [0, 1, 2, 3, 9]
     assert ids(table.read(version=version)) == [0, 1, 2, 3, 9]
-    assert table.recent()[0] == (made, {"seal": "row"})
+    assert table.recent_commits()[0] == (made, {"seal": "row"})
 
 
 def test_an_hour_that_changed_meanwhile_is_not_replaced(spark: SparkSession, table: Table) -> None:
@@ -442,7 +442,7 @@ def test_rows_of_one_frame_go_into_the_table_of_their_part_and_twice_into_none(
     spark: SparkSession, tables: Tables, table: Table
 ) -> None:
     others = tables.table("others", COLUMNS, ("hour",))
-    both = tables.parts([Part(table, F.col("id") < 5), Part(others, F.col("id") >= 5)])
+    both = tables.parts([TablePart(table, F.col("id") < 5), TablePart(others, F.col("id") >= 5)])
     frame = rows(spark, range(8)).withColumn("more", F.lit(1))
     with both.write(frame) as parts:
         assert [parts.is_empty(0), parts.is_empty(1)] == [False, False]
@@ -464,7 +464,7 @@ def test_parts_of_another_type_are_refused_before_anything_is_written(
 ) -> None:
     assert table.append(rows(spark, [1]))
     wrong = rows(spark, [2]).withColumn("id", F.lit("two"))
-    one = tables.parts([Part(table, F.lit(True))])
+    one = tables.parts([TablePart(table, F.lit(True))])
     with pytest.raises(TableSchemaError, match="id"), one.write(wrong) as parts:
         _ = parts.append(0, app="q/good", version=0)
     assert ids(table.read()) == [1]

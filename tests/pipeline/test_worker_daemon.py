@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from penstock.pipeline.worker_daemon import told_at_once
+from penstock.pipeline.worker_daemon import with_quickack
 from pyspark import daemon
 from pyspark.sql import SparkSession
 
@@ -21,7 +21,7 @@ def test_workers_are_forked_by_it(spark: SparkSession) -> None:
 
     [row] = spark.range(1, numPartitions=1).mapInArrow(parent, "said string, worker string").collect()
     assert "-m penstock.pipeline.worker_daemon" in row["said"]
-    assert row["worker"] == "told_at_once.<locals>.told"
+    assert row["worker"] == "with_quickack.<locals>.run_task"
 
 
 class Sock:
@@ -41,7 +41,7 @@ def test_every_task_begins_with_acknowledgements_at_once(family: socket.AddressF
         done.append(authenticated)
         return 7
 
-    told = told_at_once(task)
+    told = with_quickack(task)
     sock: Any = Sock(family, done)
     assert [told(sock, authenticated) for authenticated in (False, True)] == [7, 7]
     quick = [] if family == socket.AF_UNIX else [(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)]

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from penstock.daemon.sessions.listener import Listener, ListenerLimits
-from penstock.daemon.sessions.session import Session
+from penstock.daemon.sessions.listener import ListenerLimits, SessionListener
+from penstock.daemon.sessions.session import RouterSession
 from penstock.runtime.clock import monotonic
 from penstock.runtime.loop import Loop
 from penstock.wire import frames
@@ -42,20 +42,20 @@ class Served:
         self.listening.listen(64)
         self.listening.setblocking(False)
         self.loop = Loop()
-        self.listener = Listener(
+        self.listener = SessionListener(
             self.loop, self.listening, self.world.intake, self.world.answers, limits, descriptors=descriptors
         )
-        self.listener.accept(wanted=True)
+        self.listener.set_accepting(wanted=True)
         self.skew = 0.0
         self.clients: list[socket.socket] = []
 
     def round(self, wait_s: float = 0.0) -> None:
         self.loop.run_once(monotonic() + wait_s)
         now = monotonic() + self.skew
-        self.listener.read_on(now)
+        self.listener.resume_reading(now)
         self.world.write()
         self.world.sync()
-        self.listener.upkeep(now)
+        self.listener.check_time_limits(now)
         self.listener.send(now)
 
     def until(self, true: Callable[[], bool], within_s: float = 5.0) -> None:
@@ -71,7 +71,7 @@ class Served:
         return Caller(self, sock)
 
     @property
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[RouterSession]:
         return list(self.listener.sessions)
 
     def __enter__(self) -> Self:

@@ -14,15 +14,15 @@ from penstock.wire.messages import (
     FIRST,
     OPEN,
     Anchor,
-    Cut,
+    BatchBounds,
     Grant,
     Move,
     Node,
     Nodes,
     Pace,
-    Row,
     SliceRef,
     Slices,
+    StampRow,
 )
 
 from tests.fakes.router import FakeRouter, settings_for
@@ -127,10 +127,10 @@ class ShardWorld:
         index: int,
         *,
         pace: str = FIRST,
-        cuts: Sequence[Cut] = (),
+        cuts: Sequence[BatchBounds] = (),
         next_ordinal: int = 0,
         anchor: Anchor | None = None,
-        rows: Sequence[Row] = (Row(PRODUCER_ID, 0, 0, 0),),
+        rows: Sequence[StampRow] = (StampRow(PRODUCER_ID, 0, 0, 0),),
         by_name: bool = False,
     ) -> int:
         number = 100 + index

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 from penstock.daemon.ledger.entries import CheckpointEntry
-from penstock.daemon.spool.identity import Identity, IdentityFile, _canonical, _load
+from penstock.daemon.spool.identity import IdentityFile, SpoolIdentity, _canonical, _load
 from penstock.daemon.spool.log import Spool, SpoolLimits
 from penstock.daemon.spool.recovery import Recovered
 
@@ -60,12 +60,12 @@ while True:
 """
 
 
-def recover(folder: Path) -> tuple[Recovered, Spool, Identity]:
-    identity = Identity.open(folder)
+def recover(folder: Path) -> tuple[Recovered, Spool, SpoolIdentity]:
+    identity = SpoolIdentity.open(folder)
     spool, recovered = Spool.open(
         folder, SpoolLimits(segment_bytes=1 << 16, control_reserve_bytes=4096), identity=identity
     )
-    spool.begin(lambda: CheckpointEntry(recovered.ledger.snapshot(), recovered.sessions.snapshot(now_ms=0, wall_ms=0)))
+    spool.begin(lambda: CheckpointEntry(recovered.ledger.snapshot(), recovered.clients.snapshot(now_ms=0, wall_ms=0)))
     return recovered, spool, identity
 
 

@@ -44,11 +44,11 @@ def journal(tmp_path: Path) -> Journal:
 def test_a_starting_router_ends_the_shards_of_the_one_before_and_has_their_cuts(
     tmp_path: Path, holder: "subprocess.Popen[str]"
 ) -> None:
-    found = journals.end_owners(tmp_path, boot_id(), wait_s=20.0, clock=monotonic)
+    found = journals.kill_owners(tmp_path, boot_id(), wait_s=20.0, clock=monotonic)
 
     assert holder.wait() == -9
     assert [(slot.partition, slot.first, slot.count) for slot in found[0].slots] == [(3, 0, 4)]
-    assert found[0].facts
+    assert found[0].is_complete
 
 
 def test_a_journal_nobody_holds_is_read_as_it_is(tmp_path: Path, journal: Journal) -> None:
@@ -57,11 +57,11 @@ def test_a_journal_nobody_holds_is_read_as_it_is(tmp_path: Path, journal: Journa
     journal.release([freed])
     journal.close()
 
-    found = journals.end_owners(tmp_path, boot_id(), wait_s=20.0, clock=monotonic)
+    found = journals.kill_owners(tmp_path, boot_id(), wait_s=20.0, clock=monotonic)
 
     assert kept == 0
     assert [slot.first for slot in found[0].slots] == [0]
-    assert found[0].facts
+    assert found[0].is_complete
 
 
 def test_a_lock_whose_owner_cannot_be_told_stops_the_router(tmp_path: Path, journal: Journal) -> None:
@@ -69,7 +69,7 @@ def test_a_lock_whose_owner_cannot_be_told_stops_the_router(tmp_path: Path, jour
         file.write(bytes(128))
 
     with pytest.raises(journals.JournalError, match="cannot be told"):
-        journals.end_owners(tmp_path, boot_id(), wait_s=0.1, clock=monotonic)
+        journals.kill_owners(tmp_path, boot_id(), wait_s=0.1, clock=monotonic)
 
 
 def test_a_torn_slot_was_never_sent_and_is_skipped(journal: Journal) -> None:
@@ -83,7 +83,7 @@ def test_a_torn_slot_was_never_sent_and_is_skipped(journal: Journal) -> None:
     found = journals.read(journal.path, boot_id())
 
     assert [slot.first for slot in found.slots] == [0]
-    assert found.facts
+    assert found.is_complete
 
 
 def test_a_journal_of_another_boot_gives_hints(journal: Journal) -> None:
@@ -93,7 +93,7 @@ def test_a_journal_of_another_boot_gives_hints(journal: Journal) -> None:
     found = journals.read(journal.path, bytes(16))
 
     assert len(found.slots) == 1
-    assert not found.facts
+    assert not found.is_complete
 
 
 def test_a_damaged_header_gives_nothing_and_says_so(journal: Journal) -> None:
@@ -105,7 +105,7 @@ def test_a_damaged_header_gives_nothing_and_says_so(journal: Journal) -> None:
 
     found = journals.read(journal.path, boot_id())
 
-    assert (found.header, found.slots, found.facts) == (None, [], False)
+    assert (found.header, found.slots, found.is_complete) == (None, [], False)
 
 
 def test_a_file_whose_owner_died_before_the_header_holds_no_cuts(tmp_path: Path) -> None:
@@ -114,13 +114,13 @@ def test_a_file_whose_owner_died_before_the_header_holds_no_cuts(tmp_path: Path)
 
     found = journals.read(path, boot_id())
 
-    assert (found.slots, found.facts) == ([], True)
+    assert (found.slots, found.is_complete) == ([], True)
 
 
 def test_a_missing_journal_is_no_fact(tmp_path: Path) -> None:
-    assert not journals.read(tmp_path / "gone.journal", boot_id()).facts
+    assert not journals.read(tmp_path / "gone.journal", boot_id()).is_complete
 
 
 def test_the_journal_of_a_shard_that_never_named_it_is_found(tmp_path: Path, journal: Journal) -> None:
-    assert journals.of_shard(tmp_path, 6) == journal.path
-    assert journals.of_shard(tmp_path, 7) is None
+    assert journals.journal_of_shard(tmp_path, 6) == journal.path
+    assert journals.journal_of_shard(tmp_path, 7) is None

@@ -15,7 +15,7 @@ from penstock.daemon.leases.bus import Bus, BusSettings
 from penstock.runtime.clock import monotonic
 from penstock.runtime.loop import Loop
 from penstock.wire.journal import JournalSlot
-from penstock.wire.messages import Done, Node, Nodes, RouterMessage, ShardMessage
+from penstock.wire.messages import BatchesDone, Node, Nodes, RouterMessage, ShardMessage
 
 pytestmark = pytest.mark.process
 WAIT_S = 20.0
@@ -31,13 +31,13 @@ class Events:
     slots: list[JournalSlot] = field(default_factory=list)
     facts: list[bool] = field(default_factory=list)
 
-    def shard_greeted(self, seat: int, now: float) -> None:
+    def shard_connected(self, seat: int, now: float) -> None:
         self.told.append(("greeted", seat))
 
     def shard_ready(self, seat: int, now: float) -> None:
         self.told.append(("ready", seat))
 
-    def shard_failing(self, seat: int, now: float) -> None:
+    def shard_dying(self, seat: int, now: float) -> None:
         self.told.append(("failing", seat))
 
     def shard_dead(self, seat: int, slots: Iterable[JournalSlot], now: float, *, facts: bool) -> None:
@@ -191,7 +191,7 @@ def test_what_a_shard_said_before_its_end_counts(world: World) -> None:
 
     world.until(lambda: ("dead", 0) in world.events.told)
 
-    assert [type(message) for message in world.events.messages] == [Done]
+    assert [type(message) for message in world.events.messages] == [BatchesDone]
 
 
 def test_an_acknowledgement_waits_for_the_write(world: World) -> None:

@@ -74,7 +74,7 @@ def test_records_sent_together_share_a_frame_and_each_learns_its_offset(daemon: 
     assert not flusher.is_alive()
     places = [future.result(WAIT_S)[1:4] for future in futures]
     assert places == [(5, 7, -1), (1, 40, 99), (5, 8, -1)]
-    assert futures[0].result() == RecordMetadata("orders", 5, 7, -1, "delivered", weak=True)
+    assert futures[0].result() == RecordMetadata("orders", 5, 7, -1, "delivered", single_replica=True)
     assert producer.held_bytes == 0
 
 

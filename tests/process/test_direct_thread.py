@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 from penstock.config.direct import direct_settings
-from penstock.producer.accumulator.chunk_store import Arena, Sealed
-from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Kind, Outcome
+from penstock.producer.accumulator.chunk_store import ChunkStore, SealedChunk
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailure, DeliveryFailureKind, DeliveryOutcome, Failed
 from penstock.producer.direct.sender_thread import SenderThread
 from penstock.producer.metadata.cluster import Cluster
-from penstock.producer.telemetry.metrics import Meters
+from penstock.producer.telemetry.metrics import ProducerMetrics
 from penstock.runtime.clock import monotonic
 
 from tests.fakes.segments import Row, slice_bytes
@@ -27,13 +27,13 @@ class SealingFront:
     """Every chunk it is given is due at once."""
 
     def __init__(self) -> None:
-        self.arena = Arena(1 << 14, 1 << 20)
+        self.arena = ChunkStore(1 << 14, 1 << 20)
         self.changed = threading.Condition()
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[DeliveryOutcome] = []
         self.cluster = Cluster()
         self.over = False
-        self.failure: Failure | None = None
-        self._due: deque[Sealed] = deque()
+        self.failure: DeliveryFailure | None = None
+        self._due: deque[SealedChunk] = deque()
         self._next: dict[tuple[str, int], int] = {}
 
     @property
@@ -41,7 +41,7 @@ class SealingFront:
         return False
 
     @property
-    def pressed(self) -> frozenset[int]:
+    def nodes_under_pressure(self) -> frozenset[int]:
         return frozenset()
 
     def put(self, topic: str, index: int, values: Sequence[bytes]) -> None:
@@ -51,23 +51,23 @@ class SealingFront:
         data = bytearray(slice_bytes(topic, index, first, [Row(value) for value in values], wall_ms=now_ms))
         segment = self.arena.put(data, len(data))
         created_ms = int(time.monotonic() * 1000)
-        self._due.append(Sealed(topic, index, segment, len(data), first, len(values), created_ms, now_ms))
+        self._due.append(SealedChunk(topic, index, segment, len(data), first, len(values), created_ms, now_ms))
 
-    def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
-        taken: list[Sealed] = []
+    def drain(self, now: float, *, all_chunks: bool) -> list[SealedChunk]:
+        taken: list[SealedChunk] = []
         while self._due:
             taken.append(self._due.popleft())
         return taken
 
-    def next_due(self, now: float) -> float | None:
+    def next_deadline(self, now: float) -> float | None:
         return None
 
-    def settle(self, outcomes: Sequence[Outcome]) -> None:
+    def settle(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         with self.changed:
             self.outcomes += outcomes
             self.changed.notify_all()
 
-    def weigh(self, waited_s: Callable[[int], float]) -> None:
+    def update_partition_load(self, waited_s: Callable[[int], float]) -> None:
         pass  # it chooses no partitions
 
     def brokers_lost(self, reason: str, *, refused: bool) -> None:
@@ -78,12 +78,12 @@ class SealingFront:
             self.cluster = cluster
             self.changed.notify_all()
 
-    def ended(self, failure: Failure | None) -> None:
+    def sender_ended(self, failure: DeliveryFailure | None) -> None:
         with self.changed:
             self.over, self.failure = True, failure
             self.changed.notify_all()
 
-    def wait_for(self, count: int) -> list[Outcome]:
+    def wait_for(self, count: int) -> list[DeliveryOutcome]:
         """Until so many records have their outcome."""
         with self.changed:
             done = self.changed.wait_for(lambda: sum(one.count for one in self.outcomes) >= count, WAIT_S)
@@ -98,7 +98,7 @@ def started(
     front = SealingFront()
     given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, **(settings or {})}
     checked = direct_settings(given)
-    thread = SenderThread(checked, front, front.arena, Meters(checked, None, now=monotonic()))
+    thread = SenderThread(checked, front, front.arena, ProducerMetrics(checked, None, now=monotonic()))
     thread.start()
     try:
         yield front, thread
@@ -181,7 +181,7 @@ def test_records_for_a_topic_that_does_not_exist_expire_and_say_why(cluster: Emb
         thread.wake()
         (outcome,) = front.wait_for(1)
         assert isinstance(outcome, Failed)
-        assert outcome.failure.kind is Kind.EXPIRED
+        assert outcome.failure.kind is DeliveryFailureKind.EXPIRED
         assert "no leader is known" in outcome.failure.message
 
 
@@ -210,7 +210,7 @@ def test_a_forced_close_fails_what_is_left_and_ends_the_thread(cluster: Embedded
         assert front.over
         (outcome,) = front.wait_for(2)
         assert isinstance(outcome, Failed)
-        assert outcome.failure.kind is Kind.CLOSED
+        assert outcome.failure.kind is DeliveryFailureKind.CLOSED
 
 
 def test_a_forked_child_that_forgets_the_thread_takes_nothing_from_its_parent(cluster: EmbeddedCluster) -> None:
@@ -222,7 +222,7 @@ def test_a_forked_child_that_forgets_the_thread_takes_nothing_from_its_parent(cl
         front.wait_for(1)
         child = os.fork()
         if not child:
-            thread.forget()
+            thread.after_fork()
             os._exit(0 if not thread.is_current and thread.join(0) else 1)
         assert os.waitpid(child, 0)[1] == 0
         front.put(topic, 0, [b"after"])

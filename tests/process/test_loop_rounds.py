@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from penstock.runtime.clock import monotonic
-from penstock.runtime.loop import GAP_S, MUCH_BYTES, READ, Loop
+from penstock.runtime.loop import BUSY_BYTES, GAP_S, READ, Loop
 
 ROUNDS = 20
 
@@ -22,7 +22,7 @@ class AlwaysReadable:
 
     def _event(self, _events: int) -> None:
         self.began.append(monotonic())
-        self.loop.moved(self._nbytes)
+        self.loop.add_moved_bytes(self._nbytes)
 
     def go_round(self) -> None:
         """So many rounds, as `run` makes them."""
@@ -35,7 +35,7 @@ class AlwaysReadable:
         os.close(self._fd)
 
 
-@pytest.fixture(params=[0, MUCH_BYTES])
+@pytest.fixture(params=[0, BUSY_BYTES])
 def readable(request: pytest.FixtureRequest) -> Iterator[AlwaysReadable]:
     """With nothing moved, and with much."""
     made = AlwaysReadable(int(request.param))
@@ -43,10 +43,10 @@ def readable(request: pytest.FixtureRequest) -> Iterator[AlwaysReadable]:
     made.close()
 
 
-@pytest.mark.parametrize("readable", [MUCH_BYTES], indirect=True)
+@pytest.mark.parametrize("readable", [BUSY_BYTES], indirect=True)
 def test_rounds_begin_apart_while_much_is_moved(readable: AlwaysReadable) -> None:
     readable.go_round()
-    assert readable.loop.moves_much
+    assert readable.loop.is_busy
     gaps = [later - earlier for earlier, later in zip(readable.began[1:], readable.began[2:], strict=False)]
     # Callbacks come a moment after their round began, one time later than another.
     assert sum(gaps) / len(gaps) >= 0.9 * GAP_S
@@ -55,7 +55,7 @@ def test_rounds_begin_apart_while_much_is_moved(readable: AlwaysReadable) -> Non
 @pytest.mark.parametrize("readable", [0, 100], indirect=True)
 def test_a_round_with_little_to_move_is_followed_at_once(readable: AlwaysReadable) -> None:
     readable.go_round()
-    assert not readable.loop.moves_much
+    assert not readable.loop.is_busy
     assert min(later - earlier for earlier, later in zip(readable.began, readable.began[1:], strict=False)) < GAP_S
 
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
-from penstock.config.model import Kafka
+from penstock.config.model import KafkaSettings
 from penstock.producer.network.addresses import Address
-from penstock.producer.network.connection_state import State
+from penstock.producer.network.connection_state import ConnectionState
 from penstock.producer.network.resolver import Resolver
 from penstock.producer.network.socket_options import SocketOptions, control_options, produce_options
 from penstock.producer.protocol.backoff import Backoff
@@ -231,7 +231,7 @@ def test_a_peer_that_is_no_broker_ends_the_connection_with_the_reason(
         assert words in client.lost[0][1]
         assert client.lost[0][0] == []
         assert connection.last_error == client.lost[0][1]
-        assert connection.state is State.DISCONNECTED
+        assert connection.state is ConnectionState.DISCONNECTED
         assert client.readies == 0
 
 
@@ -294,7 +294,7 @@ def test_a_refused_connection_is_tried_again_after_its_backoff(client: Client) -
     client.until(lambda: len(client.lost) == 1)
     assert "refused" in client.lost[0][1]
     connection.connect()
-    assert connection.state is State.WAITING
+    assert connection.state is ConnectionState.WAITING
     client.until(lambda: len(client.lost) == 2)
 
 
@@ -344,7 +344,7 @@ def test_a_name_that_hangs_is_given_up_after_the_setup_time_and_its_late_answer_
     answered: list[str] = []
     _ = client.resolver.resolve("another", 1, lambda addresses, error: answered.append(error))
     client.until(lambda: bool(answered))
-    assert connection.state is State.DISCONNECTED
+    assert connection.state is ConnectionState.DISCONNECTED
     assert len(client.lost) == 1
 
 
@@ -457,8 +457,8 @@ def test_a_throttle_in_an_answer_keeps_the_next_request_back(client: Client) -> 
         assert connection.send(MetadataRequest(topics=[]), "a") is not None
         client.until(lambda: bool(client.answers))
         told_at = monotonic()
-        assert not connection.has_room(told_at)
-        client.until(lambda: connection.has_room(monotonic()))
+        assert not connection.can_send(told_at)
+        client.until(lambda: connection.can_send(monotonic()))
         assert monotonic() - told_at > 0.15
         _ = connection.close()
 
@@ -476,7 +476,7 @@ def test_a_write_that_fails_is_told_by_the_loop_and_never_from_inside_send(clien
         readable, _, _ = select.select([opened], [], [], _WAIT_S)
         assert readable
         send_raw(connection, "a", b"1")
-        assert not connection.has_room(monotonic())
+        assert not connection.can_send(monotonic())
         assert client.lost == []
         client.until(lambda: bool(client.lost))
         assert client.lost[0][0] == ["a"]
@@ -493,7 +493,7 @@ def test_a_produce_connection_ends_with_a_reset_and_a_plain_one_in_peace(client:
         _ = peer.greet()
         ends.append(peer.wait_for_end())
 
-    kafka = Kafka.model_validate({"bootstrap.servers": "x:1", "request.timeout.ms": 12_345})
+    kafka = KafkaSettings.model_validate({"bootstrap.servers": "x:1", "request.timeout.ms": 12_345})
     # Without acknowledgements a reset would throw away what counts as delivered.
     every = (produce_options(kafka), produce_options(kafka, acks=0), control_options(kafka))
     with ScriptedBroker(script, script, script) as broker:

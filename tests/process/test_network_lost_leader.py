@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from penstock.wire.messages import Hint
+from penstock.wire.messages import NewLeaderHint
 
 from tests.harness.embedded import EmbeddedCluster
 from tests.process.shard_world import ShardWorld
@@ -17,5 +17,5 @@ def test_a_shard_whose_connection_ends_says_that_metadata_is_stale(tmp_path: Pat
             world.hand(world.slice(topic, 0, [b"one"]))
             _ = world.router.until(lambda: world.router.acked_to(number) == 1)
             cluster.nodes[0].kill()
-            hint = world.router.first(Hint)
+            hint = world.router.first(NewLeaderHint)
             assert (hint.partition, hint.leader) == (number, -1)

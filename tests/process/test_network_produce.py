@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from time import monotonic
 
 import pytest
-from penstock.producer.protocol.error_codes import Verdict, judge_produce
+from penstock.producer.protocol.error_codes import ProduceErrorClass, classify_produce_error
 from penstock.producer.protocol.produce_request import PartitionData, TopicData
 
 from tests.harness.batches import numbered
@@ -59,21 +59,23 @@ def test_refusals_and_repeats_are_judged(cluster: EmbeddedCluster) -> None:
     topic_id, producer_id = identity(cluster, topic)
     sender = ProduceClient(*cluster.nodes[0].address)
 
-    def verdict(tag: str, version: int, data: bytes, *, by_id: bytes = topic_id, name: str = topic) -> Verdict:
+    def verdict(
+        tag: str, version: int, data: bytes, *, by_id: bytes = topic_id, name: str = topic
+    ) -> ProduceErrorClass:
         sender.send(tag, version, [one(name, by_id, 0, data)])
         (outcome,) = sender.answer(tag).outcomes
-        return judge_produce(outcome.code, record_count=1, log_start=outcome.log_start).verdict
+        return classify_produce_error(outcome.code, record_count=1, log_start=outcome.log_start).error_class
 
     try:
         first, second = numbered(producer_id, 0, 0), numbered(producer_id, 0, 1)
         damaged = second[:-1] + bytes([second[-1] ^ 1])
-        assert verdict("new", 9, first) is Verdict.ACKED
-        assert verdict("again", 9, first) is Verdict.ACKED
-        assert verdict("gap", 9, numbered(producer_id, 0, 7)) is Verdict.OUT_OF_ORDER
-        assert verdict("damaged", 9, damaged) is Verdict.RETRY
-        assert verdict("unknown name", 9, second, name="no-such-topic") is Verdict.CONFIRM_TOPIC
-        assert verdict("unknown id", 13, second, by_id=bytes(range(16))) is Verdict.CONFIRM_TOPIC
-        assert verdict("next", 13, second) is Verdict.ACKED
+        assert verdict("new", 9, first) is ProduceErrorClass.ACKED
+        assert verdict("again", 9, first) is ProduceErrorClass.ACKED
+        assert verdict("gap", 9, numbered(producer_id, 0, 7)) is ProduceErrorClass.OUT_OF_ORDER
+        assert verdict("damaged", 9, damaged) is ProduceErrorClass.RETRY
+        assert verdict("unknown name", 9, second, name="no-such-topic") is ProduceErrorClass.CONFIRM_TOPIC
+        assert verdict("unknown id", 13, second, by_id=bytes(range(16))) is ProduceErrorClass.CONFIRM_TOPIC
+        assert verdict("next", 13, second) is ProduceErrorClass.ACKED
     finally:
         sender.close()
 
@@ -86,7 +88,7 @@ def test_requests_of_a_broker_that_is_killed_are_lost_in_order() -> None:
         try:
             cluster.nodes[0].kill()
             for sequence in range(3):
-                if sender.connection.has_room(monotonic()):
+                if sender.connection.can_send(monotonic()):
                     sender.send(str(sequence), 13, [one(topic, topic_id, 0, numbered(producer_id, 0, sequence))])
             sender.until(lambda: bool(sender.lost))
             assert sender.lost == sorted(sender.lost)

@@ -10,12 +10,12 @@ from typing import Final
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 from penstock.api.errors import AuthenticationError
-from penstock.producer.network.connection import Connection
-from penstock.producer.network.connection_state import ConnectionLimits, State
+from penstock.producer.network.connection import KafkaConnection
+from penstock.producer.network.connection_state import ConnectionLimits, ConnectionState
 from penstock.producer.network.socket_options import Security
 from penstock.producer.network.tls import TlsContexts, TlsRules
 from penstock.producer.protocol.backoff import Backoff
-from penstock.producer.security.sasl import Later, Mechanism, SaslRules
+from penstock.producer.security.sasl import BlockingStep, Mechanism, SaslRules
 
 from tests.fakes.network_client import LIMITS, Client, network_client, send_raw
 from tests.fakes.scripted_broker import RANGES, Peer, ScriptedBroker
@@ -74,7 +74,7 @@ def refusing(code: int = FAILED, text: str | None = "no such user") -> Callable[
     return greeting(then)
 
 
-def wait_of(client: Client, connection: Connection[str]) -> float:
+def wait_of(client: Client, connection: KafkaConnection[str]) -> float:
     """How long after its end the connection, wanted again, makes its next attempt."""
     connection.connect()
     deadline = connection.next_deadline()
@@ -99,10 +99,10 @@ def test_nothing_is_sent_before_the_broker_knows_who_asks(client: Client) -> Non
 
     with ScriptedBroker(greeting(then)) as broker:
         connection = client.open(broker.port, security=Security(sasl=saying(b"first", b"second")))
-        client.until(lambda: connection.state is State.AUTHENTICATING)
+        client.until(lambda: connection.state is ConnectionState.AUTHENTICATING)
         assert not connection.ready
-        assert not connection.has_room(client.loop_now())
-        assert connection.standing(client.loop_now()).connecting
+        assert not connection.can_send(client.loop_now())
+        assert connection.readiness(client.loop_now()).connecting
         client.until(lambda: connection.ready)
         assert connection.incarnation == client.readies == 1
         send_raw(connection, "a")
@@ -144,7 +144,7 @@ def test_no_credentials_go_to_a_broker_that_tls_does_not_believe(client: Client,
     with ScriptedBroker(script) as broker:
         connection = client.open(broker.port, security=Security(tls, SaslRules("WORDS", new_mechanism)))
         client.until(lambda: bool(client.lost))
-        assert connection.refused
+        assert connection.authentication_failed
     assert made == []
 
 
@@ -174,9 +174,9 @@ def test_what_blocks_is_done_on_another_thread(client: Client) -> None:
         return b"a token"
 
     with ScriptedBroker(believing()) as broker:
-        connection = client.open(broker.port, security=Security(sasl=saying(Later(fetch))))
+        connection = client.open(broker.port, security=Security(sasl=saying(BlockingStep(fetch))))
         client.until(lambda: bool(threads))
-        assert connection.state is State.AUTHENTICATING
+        assert connection.state is ConnectionState.AUTHENTICATING
         go_on.set()
         client.until(lambda: connection.ready)
         _ = connection.close()
@@ -191,7 +191,7 @@ def test_a_refusal_is_told_in_the_brokers_words_and_not_tried_again_at_once(clie
         connection = client.open(broker.port, security=ONE_WORD)
         client.until(lambda: len(client.lost) == 1)
         assert connection.last_error == f"127.0.0.1:{broker.port}: authentication failed: no such user"
-        assert connection.refused
+        assert connection.authentication_failed
         assert client.lost == [([], connection.last_error)]
         # The settings would try again within 50 ms.
         assert wait_of(client, connection) > 0.9
@@ -199,7 +199,7 @@ def test_a_refusal_is_told_in_the_brokers_words_and_not_tried_again_at_once(clie
         assert wait_of(client, connection) > 0.9
         client.until(lambda: connection.ready)
         assert connection.last_error == ""
-        assert not connection.refused
+        assert not connection.authentication_failed
         _ = connection.close()
 
 
@@ -213,7 +213,7 @@ def test_a_mechanism_that_is_not_taken_is_told_with_those_that_are(client: Clien
         connection = client.open(broker.port, security=ONE_WORD)
         client.until(lambda: bool(client.lost))
         assert "PLAIN, GSSAPI" in connection.last_error
-        assert connection.refused
+        assert connection.authentication_failed
 
 
 def test_a_broker_without_sasl_is_not_told_who_asks(client: Client) -> None:
@@ -225,15 +225,18 @@ def test_a_broker_without_sasl_is_not_told_who_asks(client: Client) -> None:
         connection = client.open(broker.port, security=ONE_WORD)
         client.until(lambda: bool(client.lost))
         assert "no SASL" in connection.last_error
-        assert connection.refused
+        assert connection.authentication_failed
 
 
 @pytest.mark.parametrize(
     "word",
-    [AuthenticationError("there is no password"), Later(lambda: _raise(AuthenticationError("there is no password")))],
+    [
+        AuthenticationError("there is no password"),
+        BlockingStep(lambda: _raise(AuthenticationError("there is no password"))),
+    ],
 )
 def test_a_login_that_fails_on_our_side_is_told_with_its_reason(
-    client: Client, word: AuthenticationError | Later
+    client: Client, word: AuthenticationError | BlockingStep
 ) -> None:
     def then(peer: Peer) -> None:
         _ = take_handshake(peer)
@@ -243,7 +246,7 @@ def test_a_login_that_fails_on_our_side_is_told_with_its_reason(
         connection = client.open(broker.port, security=Security(sasl=saying(word)))
         client.until(lambda: bool(client.lost))
         assert connection.last_error.endswith("authentication failed: there is no password")
-        assert connection.refused
+        assert connection.authentication_failed
         assert wait_of(client, connection) > 0.9
 
 
@@ -263,7 +266,7 @@ def test_a_password_that_cannot_be_had_ends_the_connection_before_a_mechanism_is
         connection = client.open(broker.port, security=Security(sasl=SaslRules("WORDS", new_mechanism)))
         client.until(lambda: bool(client.lost))
         assert "the file of the password is empty" in connection.last_error
-        assert connection.refused
+        assert connection.authentication_failed
 
 
 @pytest.mark.parametrize("words", [0, 1])
@@ -279,8 +282,8 @@ def test_a_broker_that_ends_in_the_middle_of_a_login_is_left_alone_for_a_while(c
     with ScriptedBroker(greeting(then)) as broker:
         connection = client.open(broker.port, security=Security(sasl=saying(b"one", b"two", b"three")))
         client.until(lambda: bool(client.lost))
-        assert not connection.refused
-        assert connection.login_failed
+        assert not connection.authentication_failed
+        assert connection.failed_during_login
         assert wait_of(client, connection) > 0.9
 
 
@@ -297,7 +300,7 @@ def test_a_login_that_takes_too_long_is_given_up(client: Client, answers: str) -
         _ = peer.wait_for_end()
 
     limits = LIMITS._replace(setup_timeout_s=0.3, setup_timeout_max_s=0.3)
-    word = b"a word" if answers == "nothing" else Later(fetch)
+    word = b"a word" if answers == "nothing" else BlockingStep(fetch)
     with ScriptedBroker(greeting(then)) as broker:
         connection = client.open(broker.port, security=Security(sasl=saying(word)), limits=limits)
         client.until(lambda: bool(client.lost))
@@ -329,7 +332,7 @@ def test_a_broker_that_hangs_up_on_the_first_request_may_want_a_login(client: Cl
             hints.append("does this listener want SASL?" in connection.last_error)
         # One that has answered before wants none.
         assert hints == [True, False, False]
-        assert not connection.refused
+        assert not connection.authentication_failed
 
 
 # --- answers that are none -------------------------------------------------------------------------------------------
@@ -385,7 +388,7 @@ def test_an_answer_nobody_asked_for_ends_the_connection(client: Client) -> None:
         _ = peer.wait_for_end()
 
     with ScriptedBroker(greeting(then)) as broker:
-        connection = client.open(broker.port, security=Security(sasl=saying(Later(fetch))))
+        connection = client.open(broker.port, security=Security(sasl=saying(BlockingStep(fetch))))
         client.until(lambda: bool(client.lost))
         go_on.set()
         assert "nothing was asked" in connection.last_error
@@ -443,10 +446,10 @@ def test_a_session_is_renewed_in_time_and_nothing_new_goes_out_meanwhile(client:
         # 90 % of the session: the draw lies in the middle.
         assert began + 1.08 <= renewal <= client.loop_now() + 1.08
         send_raw(connection, "before")
-        client.until(lambda: connection.state is State.DRAINING)
+        client.until(lambda: connection.state is ConnectionState.DRAINING)
         assert client.loop_now() >= renewal
         assert not connection.ready
-        assert not connection.has_room(client.loop_now())
+        assert not connection.can_send(client.loop_now())
         with pytest.raises(AssertionError):
             send_raw(connection, "too late")
         answer_now.set()
@@ -474,7 +477,7 @@ def test_a_request_without_answer_is_written_before_the_session_is_renewed(clien
         connection = client.open(broker.port, security=ONE_WORD)
         client.until(lambda: connection.ready)
         send_raw(connection, "silent", expects_answer=False)
-        client.until(lambda: connection.state is State.REAUTHENTICATING)
+        client.until(lambda: connection.state is ConnectionState.REAUTHENTICATING)
         client.until(lambda: connection.ready)
         assert client.answers == [("silent", b"")]
         _ = connection.close()
@@ -509,7 +512,7 @@ def test_a_renewal_that_is_refused_ends_the_connection(client: Client) -> None:
         client.until(lambda: connection.ready)
         client.until(lambda: bool(client.lost))
         assert connection.last_error.endswith("authentication failed: the user is gone")
-        assert connection.refused
+        assert connection.authentication_failed
         assert wait_of(client, connection) > 0.9
 
 
@@ -534,7 +537,7 @@ def test_what_is_in_flight_when_a_session_ends_keeps_its_own_time(client: Client
         connection = client.open(broker.port, security=ONE_WORD, limits=limits)
         client.until(lambda: connection.ready)
         send_raw(connection, "never answered")
-        client.until(lambda: connection.state is State.DRAINING)
+        client.until(lambda: connection.state is ConnectionState.DRAINING)
         client.until(lambda: bool(client.lost))
         assert client.lost[0][0] == ["never answered"]
         assert "did not answer within" in connection.last_error
@@ -553,7 +556,7 @@ def test_versions_stay_known_while_a_session_is_renewed(client: Client) -> None:
 
     with ScriptedBroker(believing(then, lifetime_ms=1_000)) as broker:
         connection = client.open(broker.port, security=ONE_WORD)
-        client.until(lambda: connection.state is State.REAUTHENTICATING)
+        client.until(lambda: connection.state is ConnectionState.REAUTHENTICATING)
         assert connection.version_of(3, 0, 99) == 13
         go_on.set()
         client.until(lambda: connection.ready)

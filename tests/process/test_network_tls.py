@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, cast
 
 import pytest
-from penstock.config.model import Kafka
-from penstock.producer.network.connection_state import ConnectionLimits, State
+from penstock.config.model import KafkaSettings
+from penstock.producer.network.connection_state import ConnectionLimits, ConnectionState
 from penstock.producer.network.socket_options import Security, SocketOptions, control_options, produce_options
 from penstock.producer.network.tls import TlsContexts, TlsRules
 from penstock.producer.protocol.backoff import Backoff
@@ -85,9 +85,9 @@ def refusal(client: Client, broker: ScriptedBroker, security: Security, host: st
     connection = client.open(broker.port, host, security=security)
     client.until(lambda: bool(client.lost))
     assert client.readies == 0
-    assert connection.refused, connection.last_error
+    assert connection.authentication_failed, connection.last_error
     assert connection.last_error == client.lost[0][1]
-    assert connection.state is State.DISCONNECTED
+    assert connection.state is ConnectionState.DISCONNECTED
     connection.connect()
     # Whatever the settings say: it will not get better at once.
     assert (connection.next_deadline() or 0.0) > client.lost_at + 0.5
@@ -223,7 +223,7 @@ def test_an_answer_before_the_request_went_out_whole_ends_the_connection(
         assert client.answers == []
         assert client.lost[0][0] == ["large"]
         assert "before it was sent whole" in client.lost[0][1]
-        assert not connection.refused
+        assert not connection.authentication_failed
 
 
 def test_a_request_without_answer_is_done_when_tls_has_handed_it_over(
@@ -427,7 +427,7 @@ def test_a_broker_that_speaks_in_the_clear_is_told_from_one_that_speaks_tls(
         connection = client.open(broker.port, security=trusting(authority, tmp_path))
         client.until(lambda: bool(client.lost))
         assert "does this listener speak TLS?" in connection.last_error
-        assert not connection.refused
+        assert not connection.authentication_failed
 
 
 def test_a_peer_that_answers_something_else_is_refused(client: Client, authority: Authority, tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_a_broker_that_speaks_tls_is_told_from_one_that_speaks_in_the_clear(clie
         connection = client.open(broker.port)
         client.until(lambda: bool(client.lost))
         assert "this listener speaks TLS" in connection.last_error
-        assert connection.refused
+        assert connection.authentication_failed
 
 
 @pytest.mark.parametrize("bytes_read", [10, None])
@@ -464,7 +464,7 @@ def test_a_broker_that_hangs_up_on_the_greeting_may_want_tls(client: Client, byt
         connection = client.open(broker.port)
         client.until(lambda: bool(client.lost))
         assert "does this listener want TLS?" in connection.last_error
-        assert not connection.refused
+        assert not connection.authentication_failed
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
@@ -495,7 +495,7 @@ def test_a_broker_that_says_nothing_during_the_handshake_is_given_up(
 
     with ScriptedBroker(script) as broker:
         connection = client.open(broker.port, security=trusting(authority, tmp_path), limits=limits)
-        client.until(lambda: connection.state is State.ENCRYPTING)
+        client.until(lambda: connection.state is ConnectionState.ENCRYPTING)
         client.until(lambda: bool(client.lost))
         assert "agreeing on TLS with" in connection.last_error
         assert "took too long" in connection.last_error
@@ -519,7 +519,7 @@ def test_requests_in_flight_are_lost_when_the_broker_goes(
         send_raw(connection, "b")
         client.until(lambda: bool(client.lost))
         assert client.lost[0][0] == ["a", "b"]
-        assert not connection.refused
+        assert not connection.authentication_failed
 
 
 def test_a_broken_record_loses_what_is_in_flight_and_is_no_question_of_trust(
@@ -540,7 +540,7 @@ def test_a_broken_record_loses_what_is_in_flight_and_is_no_question_of_trust(
         client.until(lambda: bool(client.lost))
         assert client.lost[0][0] == ["a"]
         assert "TLS" in connection.last_error
-        assert not connection.refused
+        assert not connection.authentication_failed
 
 
 def test_a_produce_connection_ends_with_a_reset_and_others_with_a_word(
@@ -563,7 +563,7 @@ def test_a_produce_connection_ends_with_a_reset_and_others_with_a_word(
         except ssl.SSLEOFError:
             ends.append("cut off")
 
-    kafka = Kafka.model_validate({"bootstrap.servers": "x:1"})
+    kafka = KafkaSettings.model_validate({"bootstrap.servers": "x:1"})
     every = (produce_options(kafka), produce_options(kafka, acks=0), control_options(kafka))
     script = serving(server_context(good, tmp_path), then, wants_word=True)
     with ScriptedBroker(script, script, script) as broker:
@@ -590,7 +590,7 @@ def test_a_forked_child_that_closes_its_copy_says_nothing_in_the_parents_name(
         child = os.fork()
         if child == 0:
             try:
-                client.loop.abandon()
+                client.loop.close_after_fork()
                 _ = connection.close()
             finally:
                 os._exit(0)
@@ -646,7 +646,7 @@ def test_files_that_were_never_good_are_named_and_nobody_is_called(
         client.until(lambda: bool(client.lost))
         assert "ssl.keystore.location" in connection.last_error
         assert str(keystore) in connection.last_error
-        assert connection.refused
+        assert connection.authentication_failed
         _ = clients.issue("a producer", hosts=()).write(keystore)
         connection.connect()
         client.until(lambda: connection.ready)

@@ -10,7 +10,7 @@ import pytest
 from penstock.config import handover
 from penstock.config.model import Settings
 from penstock.daemon.ledger.entries import FrameEntry, SliceEntry
-from penstock.daemon.router.startup import Started, start
+from penstock.daemon.router.startup import StartedRouter, start
 from penstock.daemon.spool import identity as identity_file
 from penstock.daemon.spool.report import show
 from penstock.wire.record_ids import IdRow
@@ -34,7 +34,7 @@ def settings_at(folder: Path) -> Settings:
     )
 
 
-def take(router: Started, count: int) -> None:
+def take(router: StartedRouter, count: int) -> None:
     """A frame of one partition, as intake takes it."""
     ledger = router.recovered.ledger
     if not ledger.by_number:
@@ -49,7 +49,7 @@ def take(router: Started, count: int) -> None:
     router.spool.write()
 
 
-def kill(router: Started) -> None:
+def kill(router: StartedRouter) -> None:
     """What is staged is lost, what is written stays."""
     router.spool.close(clean=False)
     router.identity.close()

@@ -5,8 +5,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from penstock.daemon.sessions.listener import ListenError, inherited
-from penstock.daemon.sessions.session import SessionState
+from penstock.daemon.sessions.listener import ListenError, inherited_socket
+from penstock.daemon.sessions.session import RouterSessionState
 from penstock.wire import frames
 from penstock.wire.frames import Ack, Acks, Code, Done, Refused
 
@@ -91,7 +91,7 @@ def test_a_half_closed_session_is_answered_before_it_is_closed() -> None:
         caller.greet()
         caller.send(send(1))
         caller.sock.shutdown(socket.SHUT_WR)
-        served.until(lambda: served.sessions[0:1] != [] and served.sessions[0].state is SessionState.LEAVING)
+        served.until(lambda: served.sessions[0:1] != [] and served.sessions[0].state is RouterSessionState.LEAVING)
         served.world.deliver(served.world.delivery.pushed[0])
         assert acked(caller.hear()) == [1]
         assert caller.hear() is None
@@ -130,7 +130,7 @@ def test_frames_of_a_client_that_has_gone_are_taken_when_their_topic_becomes_kno
         caller.sock.close()
         served.until(lambda: True)
         served.world.topics.known["late"] = served.world.topics.known["t"]._replace(topic="late")
-        served.listener.resume(served.world.intake.due(served.world.now, topics_changed=True, room=True))
+        served.listener.resume(served.world.intake.resumable_sessions(served.world.now, topics_changed=True, room=True))
         served.until(lambda: len(served.world.delivery.pushed) == 2)
         served.until(lambda: not served.sessions)
 
@@ -143,7 +143,7 @@ def test_a_held_session_goes_on_in_order_when_it_is_resumed() -> None:
         served.until(lambda: bool(served.world.intake.held))
         served.round()
         served.world.topics.known["late"] = served.world.topics.known["t"]._replace(topic="late")
-        served.listener.resume(served.world.intake.due(served.world.now, topics_changed=True, room=True))
+        served.listener.resume(served.world.intake.resumable_sessions(served.world.now, topics_changed=True, room=True))
         assert acked(caller.hear()) == [1, 2, 3]
 
 
@@ -170,13 +170,13 @@ def test_a_message_must_be_whole_in_time_but_the_clock_stands_while_the_session_
         served.until(lambda: bool(served.world.intake.held))
         served.skew = 30.0
         served.round()
-        assert served.sessions[0].state is SessionState.OPEN
+        assert served.sessions[0].state is RouterSessionState.OPEN
         served.world.topics.known["late"] = served.world.topics.known["t"]._replace(topic="late")
-        served.listener.resume(served.world.intake.due(served.world.now, topics_changed=True, room=True))
+        served.listener.resume(served.world.intake.resumable_sessions(served.world.now, topics_changed=True, room=True))
         assert acked(caller.hear()) == [1]
         served.skew = 34.0
         served.round()
-        assert served.sessions[0].state is SessionState.OPEN
+        assert served.sessions[0].state is RouterSessionState.OPEN
         served.skew = 36.0
         told = caller.hear()
         assert isinstance(told, Refused)
@@ -193,7 +193,7 @@ def test_a_client_that_never_reads_is_cut_off_and_its_neighbour_goes_on() -> Non
         while (
             served.sessions
             and len(served.sessions) == 2
-            and not any(client.paused_for_answers for client in served.listener._clients.values())
+            and not any(client.paused_for_output for client in served.listener._clients.values())
         ):
             deaf.send(b"".join(frames.pack([4, seq + i, "t"]) for i in range(2_000)))
             seq += 2_000
@@ -231,7 +231,7 @@ def test_short_questions_with_long_answers_pile_up_no_more_than_the_limit() -> N
         most = 0
         for seq in range(count):
             served.round()
-            most = max(most, sum(client.unread_answers for client in served.listener._clients.values()))
+            most = max(most, sum(client.unsent_bytes for client in served.listener._clients.values()))
             told = caller.hear()
             assert isinstance(told, Done)
             assert told.seq == seq
@@ -283,15 +283,15 @@ def test_descriptor_three_must_be_the_socket_of_the_settings(tmp_path: Path) -> 
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         with pytest.raises(ListenError, match="not a listening"):
-            inherited(path, listening.fileno())
+            inherited_socket(path, listening.fileno())
         listening.listen()
-        inherited(path, listening.fileno()).close()
+        inherited_socket(path, listening.fileno()).close()
         with pytest.raises(ListenError, match="the settings say"):
-            inherited(tmp_path / "other", listening.fileno())
+            inherited_socket(tmp_path / "other", listening.fileno())
     reading, writing = os.pipe()
     with pytest.raises(ListenError, match="not a socket"):
-        inherited(path, reading)
+        inherited_socket(path, reading)
     os.close(reading)
     os.close(writing)
     with pytest.raises(ListenError, match="not open"):
-        inherited(path, reading)
+        inherited_socket(path, reading)

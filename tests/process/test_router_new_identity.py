@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from penstock.config.model import Settings
 from penstock.daemon.ledger.entries import ControlEntry, StampRowEntry
-from penstock.daemon.router.startup import Started, start
-from penstock.wire.messages import Row
+from penstock.daemon.router.startup import StartedRouter, start
+from penstock.wire.messages import StampRow
 
 pytestmark = pytest.mark.process
 
@@ -30,38 +30,38 @@ def settings(tmp_path: Path) -> Settings:
     take_id(first, OLD)
     entries: list[ControlEntry] = [
         first.recovered.ledger.new_partition_entry("topic", b"", 0),
-        StampRowEntry(0, Row(OLD, 0, 0, 0), "new_partition"),
+        StampRowEntry(0, StampRow(OLD, 0, 0, 0), "new_partition"),
     ]
     for entry in entries:
         _ = first.spool.append(entry)
         first.recovered.ledger.apply(entry)
     sync(first)
-    first.identity.renew(RENEWED)
+    first.identity.require_new_producer_id(RENEWED)
     kill(first)
     return made
 
 
-def take_id(router: Started, producer_id: int) -> None:
+def take_id(router: StartedRouter, producer_id: int) -> None:
     """What a router does when the brokers give an id."""
     router.identity.set_producer_id(producer_id)
-    router.leases.producer_id_known(producer_id)
+    router.leases.set_producer_id(producer_id)
 
 
-def write(router: Started) -> None:
+def write(router: StartedRouter) -> None:
     router.spool.write()
 
 
-def sync(router: Started) -> None:
+def sync(router: StartedRouter) -> None:
     write(router)
     while router.spool.start_sync():
         _ = router.spool.finish_sync()
 
 
-def nothing(_router: Started) -> None:
+def nothing(_router: StartedRouter) -> None:
     pass
 
 
-def kill(router: Started) -> None:
+def kill(router: StartedRouter) -> None:
     """What is staged is lost, what is written stays."""
     router.spool.close(clean=False)
     router.identity.close()
@@ -69,7 +69,7 @@ def kill(router: Started) -> None:
 
 @pytest.mark.parametrize("before_the_kill", [nothing, write])
 def test_an_id_whose_rows_are_not_on_disk_is_asked_for_again(
-    settings: Settings, before_the_kill: Callable[[Started], None]
+    settings: Settings, before_the_kill: Callable[[StartedRouter], None]
 ) -> None:
     router = start(settings)
     take_id(router, 99)
@@ -78,8 +78,8 @@ def test_an_id_whose_rows_are_not_on_disk_is_asked_for_again(
 
     again = start(settings)
 
-    assert (again.identity.producer_id, again.identity.new_identity_reason) == (None, RENEWED)
-    assert again.leases.wants_producer_id
+    assert (again.identity.producer_id, again.identity.new_producer_id_reason) == (None, RENEWED)
+    assert again.leases.needs_producer_id
     take_id(again, 100)
     assert [row.producer_id for row in again.recovered.ledger.by_number[0].rows] == [100]
     kill(again)
@@ -93,6 +93,6 @@ def test_an_id_whose_rows_are_on_disk_is_kept(settings: Settings) -> None:
 
     again = start(settings)
 
-    assert (again.identity.producer_id, again.identity.new_identity_reason) == (99, None)
+    assert (again.identity.producer_id, again.identity.new_producer_id_reason) == (99, None)
     assert [row.producer_id for row in again.recovered.ledger.by_number[0].rows] == [99]
     kill(again)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from penstock.daemon.spool.identity import Identity
+from penstock.daemon.spool.identity import SpoolIdentity
 from penstock.daemon.spool.log import Spool
 from penstock.daemon.spool.segment_files import segment_numbers
 from penstock.runtime.notify import Notifier
@@ -51,16 +51,16 @@ def test_ready_stopping_and_status_are_told(manager: socket.socket) -> None:
 
 def test_the_watchdog_is_fed_at_half_of_its_time(manager: socket.socket) -> None:
     with notifier(manager, WATCHDOG_USEC="10000000") as told_to:
-        assert told_to.feed(100.0) == 105.0
-        assert told_to.feed(104.9) == 105.0
-        assert told_to.feed(105.0) == 110.0
+        assert told_to.ping_watchdog(100.0) == 105.0
+        assert told_to.ping_watchdog(104.9) == 105.0
+        assert told_to.ping_watchdog(105.0) == 110.0
     assert told(manager) == ["WATCHDOG=1", "WATCHDOG=1"]
 
 
 def test_without_a_manager_nothing_is_said_and_nothing_fails() -> None:
     with Notifier.from_environment({"WATCHDOG_USEC": "10000000"}) as told_to:
         told_to.ready("serving")
-        assert told_to.feed(1.0) is None
+        assert told_to.ping_watchdog(1.0) is None
 
 
 def test_a_manager_that_is_gone_or_odd_numbers_are_no_fault(manager: socket.socket) -> None:
@@ -73,7 +73,7 @@ def test_a_manager_that_is_gone_or_odd_numbers_are_no_fault(manager: socket.sock
 def test_long_work_feeds_the_watchdog_and_extends_the_start_once_a_second(manager: socket.socket) -> None:
     with notifier(manager) as told_to:
         for now in (100.0, 100.5, 100.9, 101.0):
-            told_to.working(now, "recovering")
+            told_to.extend_start_timeout(now, "recovering")
     assert told(manager) == ["WATCHDOG=1\nEXTEND_TIMEOUT_USEC=60000000\nSTATUS=recovering"] * 2
 
 
@@ -89,7 +89,7 @@ def test_recovery_gives_a_sign_of_life_for_every_segment(tmp_path: Path) -> None
     world.close()
     segments = len(segment_numbers(folder))
     signs: list[None] = []
-    identity = Identity.open(folder, allow_unsafe_filesystem=True)
+    identity = SpoolIdentity.open(folder, allow_unsafe_filesystem=True)
     _ = Spool.open(folder, LIMITS, identity=identity, alive=lambda: signs.append(None))
     identity.close()
     assert segments > 5

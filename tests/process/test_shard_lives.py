@@ -7,10 +7,21 @@ from pathlib import Path
 
 import pytest
 from penstock.daemon.leases import journals
-from penstock.daemon.leases.batch_bounds import from_slots
+from penstock.daemon.leases.batch_bounds import from_journal_slots
 from penstock.runtime.host import boot_id
-from penstock.runtime.process import Exit
-from penstock.wire.messages import OPEN, Anchor, Cut, Hello, Nodes, Ping, Revoke, Row, Stop, Unreadable
+from penstock.runtime.process import ExitCode
+from penstock.wire.messages import (
+    OPEN,
+    Anchor,
+    BatchBounds,
+    Nodes,
+    Ping,
+    Revoke,
+    ShardHello,
+    SliceUnreadable,
+    StampRow,
+    Stop,
+)
 
 from tests.harness.embedded import EmbeddedCluster
 from tests.harness.processes import start_tied
@@ -18,7 +29,7 @@ from tests.harness.readers import read_topic
 from tests.process.shard_world import PRODUCER_ID, ShardWorld
 
 pytestmark = pytest.mark.process
-ROWS = [Row(PRODUCER_ID, 0, 0, 0)]
+ROWS = [StampRow(PRODUCER_ID, 0, 0, 0)]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +56,7 @@ def test_whatever_the_moment_of_its_death_the_next_shard_goes_on_exactly_once(
 ) -> None:
     topic = cluster.create_topic("killed", 1)
     mark = 0
-    cuts: list[Cut] = []
+    cuts: list[BatchBounds] = []
     anchor: Anchor | None = None
     refs = [world.slice(topic, 0, values(100, 100 * n)) for n in range(100)]
     for life in range(6):
@@ -67,10 +78,10 @@ def test_whatever_the_moment_of_its_death_the_next_shard_goes_on_exactly_once(
         mark = world.router.acked_to(100)
         anchor = Anchor(item.base_offset, item.time_ms, item.time_ms, 0)
         read = journals.read(path, boot_id())
-        assert read.facts
-        found = from_slots(read.slots, cuts, ROWS, mark)
+        assert read.is_complete
+        found = from_journal_slots(read.slots, cuts, ROWS, mark)
         assert found.certain
-        cuts = found.cuts
+        cuts = found.bounds
         if life < 5:
             world.start()
     assert [one.value for one in read_topic(cluster, topic)] == values(10_000)
@@ -104,7 +115,7 @@ def test_stop_gives_everything_back_and_ends_with_status_zero(cluster: EmbeddedC
     world.router.say(Stop(5000))
     assert [world.router.revoked(number).cuts for number in numbers] == [[], []]
     world.router.say(Ping())
-    assert world.ended() == Exit.OK
+    assert world.ended() == ExitCode.OK
 
 
 def test_stop_waits_for_what_is_on_the_wire_and_no_longer_than_told(
@@ -120,11 +131,11 @@ def test_stop_waits_for_what_is_on_the_wire_and_no_longer_than_told(
         world.hand(world.slice(topic, 0, values(1)))
         _ = world.router.until(lambda: any(node.in_flight for load in world.router.loads[-1:] for node in load.nodes))
         world.router.say(Stop(300))
-        assert world.router.revoked(number).cuts == [Cut(1, 1, 0)]
+        assert world.router.revoked(number).cuts == [BatchBounds(1, 1, 0)]
     finally:
         cluster.nodes[0].process.send_signal(signal.SIGCONT)
     world.router.say(Ping())
-    assert world.ended() == Exit.OK
+    assert world.ended() == ExitCode.OK
 
 
 def test_a_signal_of_the_group_is_left_to_the_router(cluster: EmbeddedCluster, world: ShardWorld) -> None:
@@ -137,13 +148,13 @@ def test_a_signal_of_the_group_is_left_to_the_router(cluster: EmbeddedCluster, w
     world.router.say(Stop(1000))
     _ = world.router.revoked(number)
     world.router.say(Ping())
-    assert world.ended() == Exit.OK
+    assert world.ended() == ExitCode.OK
 
 
 def test_a_shard_that_nobody_welcomed_ends_at_a_signal(world: ShardWorld) -> None:
-    _ = world.router.first(Hello)
+    _ = world.router.first(ShardHello)
     world.process.send_signal(signal.SIGTERM)
-    assert world.ended() == Exit.OK
+    assert world.ended() == ExitCode.OK
 
 
 # --- the router ------------------------------------------------------------------------------------------------------
@@ -156,12 +167,12 @@ def test_a_shard_ends_with_its_router(world: ShardWorld) -> None:
     world.router.until(lambda: world.router.loads)
     stand_in.kill()
     _ = stand_in.wait(10)
-    assert world.ended() == Exit.PEER_GONE
+    assert world.ended() == ExitCode.PEER_GONE
 
 
 def test_other_settings_than_the_routers_end_it_with_a_clear_line(world: ShardWorld) -> None:
     world.router.greet(digest="another")
-    assert world.ended() == Exit.CONFIGURATION
+    assert world.ended() == ExitCode.CONFIGURATION
     assert "settings_differ" in world.log()
     assert not list(world.settings.journal_dir.glob("*")) if world.settings.journal_dir.exists() else True
 
@@ -178,7 +189,7 @@ def test_a_break_of_the_hop_ends_the_shard(world: ShardWorld, fault: str) -> Non
             world.router.say(Ping(), router_start=8)
         case _:
             world.router.socket.send_multipart([world.router.peer, b"\x93\x01\x02\x03"])
-    assert world.ended() == Exit.PEER_GONE
+    assert world.ended() == ExitCode.PEER_GONE
     assert "bus_broken" in world.log()
 
 
@@ -187,7 +198,7 @@ def test_a_second_grant_of_a_held_partition_breaks_it(cluster: EmbeddedCluster, 
     _ = world.greet()
     _ = world.grant(topic, 0)
     _ = world.grant(topic, 0)
-    assert world.ended() == Exit.BROKEN
+    assert world.ended() == ExitCode.INVARIANT_VIOLATED
     assert "granted twice" in world.log()
 
 
@@ -216,7 +227,7 @@ def test_a_damaged_slice_stops_its_partition_and_no_other(cluster: EmbeddedClust
     sick, well = (world.grant(topic, index) for index in range(2))
     bad = world.slice(topic, 0, values(3))
     world.hand(bad._replace(offset=bad.offset - 1), world.slice(topic, 1, values(1)))
-    told = world.router.first(Unreadable)
+    told = world.router.first(SliceUnreadable)
     assert (told.partition, told.first, told.count) == (sick, 0, 3)
     _ = world.router.until(lambda: world.router.acked_to(well) == 1)
     world.router.say(Revoke(sick, world.generation[sick]))

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from penstock.daemon.ledger.entries import CheckpointEntry, IncarnationEntry, StampRowEntry
-from penstock.daemon.ledger.entry_codec import Kind
-from penstock.daemon.ledger.segment_scan import ENTRIES_AT, ENTRY, scan
+from penstock.daemon.ledger.entry_codec import EntryType
+from penstock.daemon.ledger.segment_scan import ENTRIES_AT, ENTRY, scan_segment
 from penstock.daemon.ledger.slices import NoSpaceError, SpoolFullError
 from penstock.daemon.spool.directory import SpoolError
 from penstock.daemon.spool.disk import Buffer, Disk
 from penstock.daemon.spool.log import SpoolLimits
 from penstock.daemon.spool.report import show, verify
 from penstock.daemon.spool.segment_files import segment_numbers, segment_path
-from penstock.wire.messages import Row
+from penstock.wire.messages import StampRow
 
 from tests.harness.requirements import mounted_tmpfs
 from tests.model.spool_world import INCARNATION, LIMITS, SpoolWorld
@@ -36,7 +36,7 @@ def number_two(world: SpoolWorld) -> None:
     world.append(IncarnationEntry(INCARNATION))
     for index in range(2):
         world.append(world.ledger.new_partition_entry("topic", b"", index))
-        world.append(StampRowEntry(index, Row(9, 0, 0, 0), "new"))
+        world.append(StampRowEntry(index, StampRow(9, 0, 0, 0), "new"))
 
 
 def fill_with_frames(world: SpoolWorld) -> None:
@@ -66,7 +66,7 @@ def test_a_last_segment_cut_at_any_byte_keeps_every_whole_entry_before_it(folder
     entries = list(world.entries)
     last = segment_path(folder, segment_numbers(folder)[-1])
     data = last.read_bytes()
-    found = scan(bytearray(data), world.identity.spool, segment_numbers(folder)[-1])
+    found = scan_segment(bytearray(data), world.identity.spool, segment_numbers(folder)[-1])
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     for cut in range(ENTRIES_AT, found.end + 1):
@@ -75,7 +75,7 @@ def test_a_last_segment_cut_at_any_byte_keeps_every_whole_entry_before_it(folder
         world.entries = list(entries)
         whole = [raw for raw in found.entries if raw.offset + ENTRY.size + len(raw.body) <= cut]
         world.open()
-        world._compare(sum(1 for raw in whole if raw.kind not in {Kind.CHECKPOINT, Kind.SYNCED}))
+        world._compare(sum(1 for raw in whole if raw.kind not in {EntryType.CHECKPOINT, EntryType.SYNCED}))
         world._let_go()
 
 
@@ -99,7 +99,7 @@ def test_a_flipped_bit_never_stops_a_start_and_never_makes_an_ordinal_be_used_ag
         restore(folder, copy)
         path = segment_path(folder, chance.choice(segment_numbers(folder)))
         data = bytearray(path.read_bytes())
-        used = scan(data, world.identity.spool, int(path.stem, 16)).end
+        used = scan_segment(data, world.identity.spool, int(path.stem, 16)).end
         place = chance.randrange(used)
         data[place] ^= 1 << chance.randrange(8)
         path.write_bytes(data)
@@ -130,7 +130,7 @@ def test_a_flipped_bit_never_stops_a_start_and_never_makes_an_ordinal_be_used_ag
                 for at in range(hole.first, hole.end)
             }
         if recovered.uncertain:
-            assert world.identity.new_identity_reason is not None
+            assert world.identity.new_producer_id_reason is not None
         world._let_go()
 
 
@@ -145,7 +145,7 @@ def test_damage_is_copied_aside_and_counted_once_more_at_each_start_but_kept_onc
     number = segment_numbers(folder)[-1]
     path = segment_path(folder, number)
     data = bytearray(path.read_bytes())
-    first = next(raw for raw in scan(data, world.identity.spool, number).entries if raw.kind == Kind.FRAME)
+    first = next(raw for raw in scan_segment(data, world.identity.spool, number).entries if raw.kind == EntryType.FRAME)
     data[first.offset + 40] ^= 1
     path.write_bytes(data)
     for _ in range(2):
@@ -192,7 +192,7 @@ def test_a_lost_newest_segment_asks_for_a_new_identity(folder: Path) -> None:
     segment_path(folder, segment_numbers(folder)[-1]).unlink()
     world.open()
     assert world.recovered.uncertain
-    assert (world.identity.producer_id, world.identity.new_identity_reason) == (
+    assert (world.identity.producer_id, world.identity.new_producer_id_reason) == (
         None,
         "synced entries of the spool are missing",
     )
@@ -275,15 +275,15 @@ def test_a_full_spool_refuses_frames_takes_facts_and_goes_on_when_something_is_d
     world.ack(0, world.ledger.by_number[0].next_ordinal)
     world.write()
     world.sync()
-    assert world.log.clean()
+    assert world.log.remove_unneeded()
     world.frame("a", [(0, 1, 700)])
     world.close()
 
 
 def test_segments_are_small_enough_for_space_to_come_back_bit_by_bit() -> None:
-    assert SpoolLimits(bytes_max=64 << 20, segment_bytes=64 << 20).segment_bytes_used == 8 << 20
-    assert SpoolLimits(bytes_max=10 << 30, segment_bytes=64 << 20).segment_bytes_used == 64 << 20
-    assert SpoolLimits(bytes_max=1 << 20, segment_bytes=4096).segment_bytes_used == 4096
+    assert SpoolLimits(bytes_max=64 << 20, segment_bytes=64 << 20).segment_bytes_effective == 8 << 20
+    assert SpoolLimits(bytes_max=10 << 30, segment_bytes=64 << 20).segment_bytes_effective == 64 << 20
+    assert SpoolLimits(bytes_max=1 << 20, segment_bytes=4096).segment_bytes_effective == 4096
 
 
 def test_too_much_that_waits_for_its_sync_holds_frames_up(folder: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_disk_that_is_really_full_refuses_frames_takes_facts_and_keeps_everyth
     filler = small_disk / "filler"
     fill(filler)
     for _ in range(150):
-        world.append(StampRowEntry(1, Row(9, 0, 0, 0), "a fact that takes some room"))
+        world.append(StampRowEntry(1, StampRow(9, 0, 0, 0), "a fact that takes some room"))
     world.write()
     world.sync()
     assert not world.log.has_spare
@@ -344,7 +344,7 @@ def test_a_disk_that_is_really_full_refuses_frames_takes_facts_and_keeps_everyth
     world.ack(0, world.ledger.by_number[0].next_ordinal)
     world.write()
     world.sync()
-    assert len(world.log.clean()) > 1
+    assert len(world.log.remove_unneeded()) > 1
     assert world.log.has_spare
     world.frame("a", [(0, 1, 600)])
     world.stop()
@@ -402,7 +402,7 @@ def flip(world: SpoolWorld, folder: Path, frame: int) -> None:
     number = segment_numbers(folder)[-1]
     path = segment_path(folder, number)
     data = bytearray(path.read_bytes())
-    raws = [raw for raw in scan(data, world.identity.spool, number).entries if raw.kind == Kind.FRAME]
+    raws = [raw for raw in scan_segment(data, world.identity.spool, number).entries if raw.kind == EntryType.FRAME]
     data[raws[frame].offset + ENTRY.size + len(raws[frame].body) - 3] ^= 1
     path.write_bytes(data)
 
@@ -451,7 +451,7 @@ def test_the_same_damage_without_a_power_cut_is_never_taken_for_a_torn_tail(fold
         world.frame("a", [(0, 2, 100)])
     world.write()
     world.identity.set_producer_id(77)
-    world.identity.settle()
+    world.identity.confirm_producer_id()
     world._let_go()
     flip(world, folder, 2)
     world.open()
@@ -459,7 +459,7 @@ def test_the_same_damage_without_a_power_cut_is_never_taken_for_a_torn_tail(fold
     assert world.recovered.report.corrupt_entries == 1
     assert world.recovered.uncertain
     assert world.identity.producer_id is None
-    assert world.identity.new_identity_reason == "synced entries of the spool are missing"
+    assert world.identity.new_producer_id_reason == "synced entries of the spool are missing"
     world.close()
 
 

@@ -12,9 +12,9 @@ import pytest
 from penstock.daemon.ledger.entries import StampRowEntry
 from penstock.daemon.ledger.segment_scan import HEADER_CRC
 from penstock.daemon.spool.directory import SpoolError
-from penstock.daemon.spool.identity import Identity, IdentityFile, read_identity
+from penstock.daemon.spool.identity import IdentityFile, SpoolIdentity, read_identity
 from penstock.daemon.spool.segment_files import segment_numbers, segment_path
-from penstock.wire.messages import Row
+from penstock.wire.messages import StampRow
 
 from tests.harness.requirements import need_root
 from tests.model.spool_world import SpoolWorld
@@ -38,17 +38,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-def start(folder: Path, *, restored: bool = False) -> Identity:
-    return Identity.open(folder, allow_unsafe_filesystem=True, restored=restored)
+def start(folder: Path, *, restored: bool = False) -> SpoolIdentity:
+    return SpoolIdentity.open(folder, allow_unsafe_filesystem=True, restored=restored)
 
 
 def start_and_end(folder: Path, *, clean: bool = False, producer_id: int | None = None) -> IdentityFile:
     """One start of a router, as far as the identity goes."""
     identity = start(folder)
-    identity.recovered(-1)
+    identity.mark_recovered(-1)
     if producer_id is not None:
         identity.set_producer_id(producer_id)
-        identity.settle()
+        identity.confirm_producer_id()
     if clean:
         identity.mark_clean()
     identity.close()
@@ -91,7 +91,7 @@ def test_a_directory_in_memory_is_refused_unless_it_is_allowed_by_name() -> None
     folder = Path("/dev/shm") / f"penstock-test-{os.getpid()}"
     try:
         with pytest.raises(SpoolError, match=r"lies on tmpfs.*allow_unsafe_filesystem"):
-            Identity.open(folder)
+            SpoolIdentity.open(folder)
         allowed = start(folder)
         assert "tmpfs" in allowed.claim.warnings[0]
         allowed.close()
@@ -101,16 +101,16 @@ def test_a_directory_in_memory_is_refused_unless_it_is_allowed_by_name() -> None
 
 def test_a_new_spool_needs_a_producer_id_and_keeps_the_one_it_gets(folder: Path) -> None:
     first = start(folder)
-    assert (first.producer_id, first.new_identity_reason) == (None, "the spool is new")
+    assert (first.producer_id, first.new_producer_id_reason) == (None, "the spool is new")
     first.close()
     again = start(folder)
-    assert again.new_identity_reason == "the spool is new"
+    assert again.new_producer_id_reason == "the spool is new"
     again.set_producer_id(77)
-    again.settle()
+    again.confirm_producer_id()
     again.close()
     (folder / "0000000000000001.seg").touch(mode=0o600)
     kept = start(folder)
-    assert (kept.producer_id, kept.new_identity_reason) == (77, None)
+    assert (kept.producer_id, kept.new_producer_id_reason) == (77, None)
     kept.close()
 
 
@@ -121,16 +121,16 @@ def test_a_new_producer_id_is_the_spools_only_when_its_stamp_rows_are_on_disk(fo
     world.write()
     world.sync()
     world.identity.set_producer_id(77)
-    world.append(StampRowEntry(0, Row(77, 0, 0, 0), "new identity"))
+    world.append(StampRowEntry(0, StampRow(77, 0, 0, 0), "new identity"))
     world.write()
     world.kill()
-    assert (world.identity.producer_id, world.identity.new_identity_reason) == (None, "the spool is new")
+    assert (world.identity.producer_id, world.identity.new_producer_id_reason) == (None, "the spool is new")
     world.identity.set_producer_id(78)
-    world.append(StampRowEntry(0, Row(78, 0, 0, 0), "new identity"))
+    world.append(StampRowEntry(0, StampRow(78, 0, 0, 0), "new identity"))
     world.write()
     world.sync()
     world.kill()
-    assert (world.identity.producer_id, world.identity.new_identity_reason) == (78, None)
+    assert (world.identity.producer_id, world.identity.new_producer_id_reason) == (78, None)
     world.close()
 
 
@@ -161,7 +161,7 @@ def test_a_power_cut_is_remembered_until_recovery_is_over(folder: Path) -> None:
     start(folder).close()
     second = start(folder)
     assert second.power_cut
-    second.recovered(-1)
+    second.mark_recovered(-1)
     second.close()
     third = start(folder)
     assert not third.power_cut
@@ -192,7 +192,7 @@ def test_a_copied_spool_takes_a_new_producer_id(folder: Path, changes: dict[str,
     put_identity(folder, stored, **changes)
     identity = start(folder)
     assert identity.producer_id is None
-    assert reason in str(identity.new_identity_reason)
+    assert reason in str(identity.new_producer_id_reason)
     assert identity.spool == stored.spool
     identity.close()
 
@@ -204,7 +204,7 @@ def test_a_real_copy_is_told_by_its_inode(folder: Path, tmp_path: Path) -> None:
     copy.chmod(0o700)
     identity = start(copy)
     assert identity.producer_id is None
-    assert "copied or restored" in str(identity.new_identity_reason)
+    assert "copied or restored" in str(identity.new_producer_id_reason)
     identity.close()
 
 
@@ -234,7 +234,7 @@ def test_a_backup_that_is_put_back_in_place_is_told_from_the_spool(
         put_back(backup, folder)
         folder.chmod(0o700)
         identity = start(folder)
-        assert "copied or restored" in str(identity.new_identity_reason)
+        assert "copied or restored" in str(identity.new_producer_id_reason)
         assert (identity.producer_id, identity.spool) == (None, stored.spool)
         assert identity.incarnation != stored.incarnation
         identity.close()
@@ -245,7 +245,7 @@ def test_an_identity_of_a_program_that_did_not_note_when_it_was_made_is_no_copy(
     (folder / "0000000000000001.seg").touch(mode=0o600)
     put_identity(folder, stored, born=None, file_inode=None, file_born=None)
     identity = start(folder)
-    assert (identity.producer_id, identity.new_identity_reason) == (77, None)
+    assert (identity.producer_id, identity.new_producer_id_reason) == (77, None)
     identity.close()
     assert read_identity(folder) == replace(stored, starts=stored.starts + 1)
 
@@ -262,12 +262,12 @@ def test_a_spool_that_is_moved_within_its_disk_stays_itself(folder: Path, tmp_pa
 def test_a_restored_or_emptied_spool_takes_a_new_producer_id(folder: Path) -> None:
     start_and_end(folder, producer_id=77)
     emptied = start(folder)
-    assert (emptied.producer_id, emptied.new_identity_reason) == (None, "the spool was emptied")
+    assert (emptied.producer_id, emptied.new_producer_id_reason) == (None, "the spool was emptied")
     emptied.close()
     start_and_end(folder, producer_id=78)
     (folder / "0000000000000001.seg").touch(mode=0o600)
     restored = start(folder, restored=True)
-    assert (restored.producer_id, restored.new_identity_reason) == (None, "told to be restored")
+    assert (restored.producer_id, restored.new_producer_id_reason) == (None, "told to be restored")
     restored.close()
 
 
@@ -294,13 +294,13 @@ def test_a_missing_identity_is_made_anew_for_the_segments_that_are_there(tmp_pat
     world.write()
     spool = world.identity.spool
     world.identity.set_producer_id(77)
-    world.identity.settle()
+    world.identity.confirm_producer_id()
     world._let_go()
     (folder / "identity").unlink()
     world.open()
     assert world.identity.spool == spool
     assert world.identity.producer_id is None
-    assert world.identity.new_identity_reason == "the identity file was missing or damaged"
+    assert world.identity.new_producer_id_reason == "the identity file was missing or damaged"
     assert [part.first for part in world.recovered.slices] == [0]
     world.close()
 

@@ -32,10 +32,10 @@ def test_what_a_killed_writer_said_was_written_is_there_whole_and_once(tmp_path:
         state = recovered.ledger.by_number[0]
         next_ordinal, high = int(numbers[0]), int(numbers[1])
         assert state.next_ordinal >= next_ordinal
-        assert recovered.sessions.by_id["app"].high >= high
+        assert recovered.clients.by_id["app"].high >= high
         assert word == "begun" or state.mark >= int(numbers[2])
-        assert (recovered.report.corrupt_entries, recovered.report.lost, recovered.report.mended) == (0, [], 0)
-        assert recovered.report.differences == 0
+        assert (recovered.report.corrupt_entries, recovered.report.lost, recovered.report.repaired) == (0, [], 0)
+        assert recovered.report.checkpoint_mismatches == 0
         at = state.mark
         for part in recovered.slices:
             data = spool.read_slice(part.segment, part.offset, part.length)

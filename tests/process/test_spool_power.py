@@ -97,8 +97,8 @@ def test_what_a_writer_said_was_synced_is_there_after_a_power_cut(loop_disk: Loo
         said = [line.split() for line in lines if line.startswith(("begun", "synced"))][-1]
         state = recovered.ledger.by_number[0]
         assert state.next_ordinal >= int(said[1])
-        assert recovered.sessions.by_id["app"].high >= int(said[2]) if int(said[2]) >= 0 else True
-        assert (recovered.report.corrupt_entries, recovered.report.lost, recovered.report.mended) == (0, [], 0)
+        assert recovered.clients.by_id["app"].high >= int(said[2]) if int(said[2]) >= 0 else True
+        assert (recovered.report.corrupt_entries, recovered.report.lost, recovered.report.repaired) == (0, [], 0)
         at = state.mark
         for part in recovered.slices:
             data = spool.read_slice(part.segment, part.offset, part.length)

@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from penstock.config.model import Kafka
+from penstock.config.model import KafkaSettings
 from penstock.producer.network.tls import TlsContexts, TlsError, TlsRules, make_context, tls_rules
 
 from tests.harness.certificates import Authority
@@ -34,9 +34,9 @@ def written(path: Path, content: bytes | str) -> Path:
 # --- out of the settings ---------------------------------------------------------------------------------------------
 
 
-def kafka(**more: object) -> Kafka:
+def kafka(**more: object) -> KafkaSettings:
     given = {name.replace("_", "."): value for name, value in more.items()}
-    return Kafka.model_validate({"bootstrap.servers": "x:1", "security.protocol": "SSL", **given})
+    return KafkaSettings.model_validate({"bootstrap.servers": "x:1", "security.protocol": "SSL", **given})
 
 
 def test_everything_is_checked_unless_the_settings_say_otherwise() -> None:
@@ -53,11 +53,11 @@ def test_versions_and_suites_are_those_of_the_settings() -> None:
         "ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,ECDHE-RSA-AES128-GCM-SHA256",
     }
     base = {"bootstrap.servers": "x:1", "security.protocol": "SSL", "tls.insecure": True}
-    context = make_context(tls_rules(Kafka.model_validate({**base, **given})))
+    context = make_context(tls_rules(KafkaSettings.model_validate({**base, **given})))
     assert context.minimum_version is context.maximum_version is ssl.TLSVersion.TLSv1_2
     old = [cipher["name"] for cipher in context.get_ciphers() if cipher["protocol"] != "TLSv1.3"]
     assert old == ["ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256"]
-    context = make_context(tls_rules(Kafka.model_validate({**base, "ssl.enabled.protocols": "TLSv1.3"})))
+    context = make_context(tls_rules(KafkaSettings.model_validate({**base, "ssl.enabled.protocols": "TLSv1.3"})))
     assert context.minimum_version is ssl.TLSVersion.TLSv1_3
 
 

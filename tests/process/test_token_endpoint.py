@@ -17,9 +17,9 @@ from penstock.api.errors import AuthenticationError
 from penstock.config.security import SecuritySettings
 from penstock.producer.protocol.backoff import Backoff
 from penstock.producer.security.mechanisms import mechanism_for
-from penstock.producer.security.oauthbearer import OAuthBearer, Timing, TokenEndpoint, TokenFile
-from penstock.producer.security.sasl import Later
-from penstock.producer.security.token_endpoint import Endpoint
+from penstock.producer.security.oauthbearer import OAuthBearerMechanism, TokenEndpoint, TokenFile, TokenRefreshTiming
+from penstock.producer.security.sasl import BlockingStep
+from penstock.producer.security.token_endpoint import TokenEndpointConfig
 from penstock.producer.security.tokens import RefreshWindow
 
 from tests.harness.certificates import EXPIRED, Authority
@@ -116,10 +116,10 @@ def source(
     time_s: float = PATIENCE_S,
     **other: object,
 ) -> TokenEndpoint:
-    endpoint = Endpoint(
+    endpoint = TokenEndpointConfig(
         url, "me", "", place.truststore, urlencodes=False, connect_timeout_s=time_s, read_timeout_s=time_s
     )
-    return TokenEndpoint(endpoint._replace(**other), place.secret, Timing(window, retry), lambda: 0.0)  # type: ignore[arg-type]  # a test's choice of fields
+    return TokenEndpoint(endpoint._replace(**other), place.secret, TokenRefreshTiming(window, retry), lambda: 0.0)  # type: ignore[arg-type]  # a test's choice of fields
 
 
 def request(connected: socket.socket) -> bytes:
@@ -235,7 +235,7 @@ def test_whatever_a_hostile_endpoint_answers_is_refused_quickly_and_with_the_rea
     time_s = TIME_S if "time" in reason else PATIENCE_S
     with Hostile(place.certificate, behaviour) as server, quickly():
         with pytest.raises(AuthenticationError, match=reason) as caught:
-            _ = source(server.url, place, time_s=time_s).fetched()
+            _ = source(server.url, place, time_s=time_s).fetch_token()
         text = str(caught.value)
         assert server.url in text
         assert text.isprintable()
@@ -244,7 +244,7 @@ def test_whatever_a_hostile_endpoint_answers_is_refused_quickly_and_with_the_rea
 
 def test_an_endpoint_that_takes_connections_and_never_speaks_tls_is_given_up(place: Place) -> None:
     with Hostile(None, silent) as server, quickly(), pytest.raises(AuthenticationError, match="within the time"):
-        _ = source(server.url, place, time_s=TIME_S).fetched()
+        _ = source(server.url, place, time_s=TIME_S).fetch_token()
 
 
 def test_an_endpoint_in_the_clear_is_told_no_secret(place: Place) -> None:
@@ -255,7 +255,7 @@ def test_an_endpoint_in_the_clear_is_told_no_secret(place: Place) -> None:
         connected.sendall(http(json.dumps(GOOD).encode()))
 
     with Hostile(None, listen) as server, quickly(), pytest.raises(AuthenticationError):
-        _ = source(server.url, place).fetched()
+        _ = source(server.url, place).fetch_token()
     assert base64.b64encode(b"me:s3cret") not in heard[0]
 
 
@@ -263,7 +263,7 @@ def test_an_endpoint_that_cannot_be_reached_is_named(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://localhost:{listener.getsockname()[1]}/token"
     with quickly(), pytest.raises(AuthenticationError, match=f"no token from {url}: Connection refused"):
-        _ = source(url, place).fetched()
+        _ = source(url, place).fetch_token()
 
 
 @pytest.mark.parametrize(
@@ -283,21 +283,21 @@ def test_a_certificate_that_is_no_good_keeps_the_secret_at_home(
         quickly(),
         pytest.raises(AuthenticationError, match=reason),
     ):
-        _ = source(server.token_url, place).fetched()
+        _ = source(server.token_url, place).fetch_token()
     assert server.asked == []
 
 
 def test_a_truststore_that_is_none_is_named(place: Place, tmp_path: Path) -> None:
     with pytest.raises(AuthenticationError, match=r"absent\.pem"):
-        _ = source("https://localhost:1/", place, truststore=tmp_path / "absent.pem").fetched()
+        _ = source("https://localhost:1/", place, truststore=tmp_path / "absent.pem").fetch_token()
 
 
 def test_a_token_is_fetched_once_for_all_who_ask_and_again_in_its_window(place: Place) -> None:
     with TokenServer({"me": Registered("s3cret", lifetime_s=4)}, place.certificate) as server:
         tokens = source(server.token_url, place)
-        assert tokens.at_once() is None
+        assert tokens.cached_token() is None
         first: list[str] = []
-        asking = [threading.Thread(target=lambda: first.append(tokens.fetched())) for _ in range(8)]
+        asking = [threading.Thread(target=lambda: first.append(tokens.fetch_token())) for _ in range(8)]
         for thread in asking:
             thread.start()
         for thread in asking:
@@ -305,9 +305,9 @@ def test_a_token_is_fetched_once_for_all_who_ask_and_again_in_its_window(place: 
         assert len(set(first)) == 1
         assert len(first) == 8
         assert server.asked == ["me"]
-        assert tokens.at_once() == first[0]
-        _ = wait_until(lambda: tokens.at_once() is None, seconds=10, what="the token's window")
-        assert tokens.fetched() != first[0]
+        assert tokens.cached_token() == first[0]
+        _ = wait_until(lambda: tokens.cached_token() is None, seconds=10, what="the token's window")
+        assert tokens.fetch_token() != first[0]
         assert server.asked == ["me", "me"]
 
 
@@ -316,16 +316,16 @@ def test_while_the_endpoint_is_away_the_old_token_serves_to_its_end(
 ) -> None:
     with TokenServer({"me": Registered("s3cret", lifetime_s=4)}, place.certificate) as server:
         tokens = source(server.token_url, place, window=AT_HALF_TIME._replace(factor=0.1))
-        first = tokens.fetched()
-    _ = wait_until(lambda: tokens.at_once() is None, seconds=10, what="the token's window")
+        first = tokens.fetch_token()
+    _ = wait_until(lambda: tokens.cached_token() is None, seconds=10, what="the token's window")
     with caplog.at_level(logging.WARNING):
-        assert tokens.fetched() == first
+        assert tokens.fetch_token() == first
     assert "token_not_refreshed" in caplog.text
     assert first not in caplog.text
 
     def refused() -> bool:
         try:
-            _ = tokens.fetched()
+            _ = tokens.fetch_token()
         except AuthenticationError as error:
             return "Connection refused" in str(error)
         return False
@@ -338,7 +338,7 @@ def test_an_endpoint_that_fails_is_not_asked_again_at_once(place: Place) -> None
         tokens = source(server.url, place, retry=Backoff(30.0, 30.0))
         for _ in range(20):
             with pytest.raises(AuthenticationError, match="status 503"):
-                _ = tokens.fetched()
+                _ = tokens.fetch_token()
         assert server.connections == 1
 
 
@@ -360,7 +360,7 @@ def test_a_new_secret_is_used_the_next_time(place: Place) -> None:
     with TokenServer({"me": Registered("another")}, place.certificate) as server:
         tokens = source(server.token_url, place)
         with pytest.raises(AuthenticationError, match="status 401: invalid_client, wrong secret"):
-            _ = tokens.fetched()
+            _ = tokens.fetch_token()
         new = place.secret.with_suffix(".new")
         _ = new.write_text("another")
         new.chmod(0o600)
@@ -371,7 +371,7 @@ def test_a_new_secret_is_used_the_next_time(place: Place) -> None:
 
 def fetched_or_none(tokens: TokenEndpoint) -> str | None:
     try:
-        return tokens.fetched()
+        return tokens.fetch_token()
     except AuthenticationError:
         return None
 
@@ -386,7 +386,7 @@ def test_what_is_asked_is_what_rfc_6749_says(place: Place, urlencodes: bool, pai
 
     with Hostile(place.certificate, listen) as server:
         tokens = source(f"{server.url}?tenant=1", place, client_id="m/e =", urlencodes=urlencodes, scope="a b")
-        assert tokens.fetched() == "abc"
+        assert tokens.fetch_token() == "abc"
     head, _, body = heard[0].partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
     assert lines[0] == b"POST /token?tenant=1 HTTP/1.1"
@@ -408,22 +408,22 @@ def test_the_settings_make_an_exchange_that_asks_off_the_loop_and_then_holds_the
             }
         )
         new = mechanism_for(settings)
-        said = new("broker-1").first()
-        assert isinstance(said, Later)
+        said = new("broker-1").initial_response()
+        assert isinstance(said, BlockingStep)
         message = said.work()
         assert message is not None
         assert message.startswith(b"n,,\x01auth=Bearer ey")
         assert message.endswith(b"\x01logicalCluster=lkc-1\x01poolId=a\x01\x01")
-        assert new("broker-2").first() == message, "the same token, without asking"
+        assert new("broker-2").initial_response() == message, "the same token, without asking"
         assert server.asked == ["me"]
 
 
 # --- the exchange ----------------------------------------------------------------------------------------------------
 
 
-def begun(token_file: Path) -> OAuthBearer:
-    mechanism = OAuthBearer(TokenFile(token_file), {})
-    assert mechanism.first() == b"n,,\x01auth=Bearer abc\x01\x01"
+def begun(token_file: Path) -> OAuthBearerMechanism:
+    mechanism = OAuthBearerMechanism(TokenFile(token_file), {})
+    assert mechanism.initial_response() == b"n,,\x01auth=Bearer abc\x01\x01"
     return mechanism
 
 
@@ -438,7 +438,7 @@ def token_file(tmp_path: Path) -> Path:
 def test_an_empty_answer_is_the_brokers_consent(token_file: Path) -> None:
     mechanism = begun(token_file)
     assert not mechanism.done
-    assert mechanism.next(b"") is None
+    assert mechanism.evaluate_challenge(b"") is None
     assert mechanism.done
 
 
@@ -458,16 +458,16 @@ def test_a_refusal_is_answered_with_the_one_byte_that_ends_it_and_is_then_told(
     token_file: Path, challenge: bytes, reason: str
 ) -> None:
     mechanism = begun(token_file)
-    assert mechanism.next(challenge) == b"\x01"
+    assert mechanism.evaluate_challenge(challenge) == b"\x01"
     assert not mechanism.done
     with pytest.raises(AuthenticationError, match=reason):
-        _ = mechanism.next(b"")
+        _ = mechanism.evaluate_challenge(b"")
     assert not mechanism.done
 
 
 def test_a_refusal_that_is_no_text_ends_it_at_once(token_file: Path) -> None:
     with pytest.raises(AuthenticationError, match="no text"):
-        _ = begun(token_file).next(b"\xff")
+        _ = begun(token_file).evaluate_challenge(b"\xff")
 
 
 # --- a file ----------------------------------------------------------------------------------------------------------
@@ -482,9 +482,9 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
 
 def test_a_token_file_is_read_again_when_it_is_replaced(token_file: Path) -> None:
     tokens = TokenFile(token_file)
-    assert tokens.at_once() == "abc"
+    assert tokens.cached_token() == "abc"
     replace(token_file, "def")
-    assert tokens.at_once() == "def"
+    assert tokens.cached_token() == "def"
 
 
 @pytest.mark.parametrize(("text", "mode"), [("", 0o600), ("def", 0o666)])
@@ -492,19 +492,19 @@ def test_while_a_new_token_file_is_no_good_the_old_token_serves(
     token_file: Path, text: str, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokens = TokenFile(token_file)
-    assert tokens.at_once() == "abc"
+    assert tokens.cached_token() == "abc"
     replace(token_file, text, mode)
     with caplog.at_level(logging.WARNING):
-        assert tokens.at_once() == tokens.at_once() == "abc"
+        assert tokens.cached_token() == tokens.cached_token() == "abc"
     assert caplog.text.count("secret_file_refused") == 1
     token_file.unlink()
-    assert tokens.at_once() == "abc"
+    assert tokens.cached_token() == "abc"
     replace(token_file, "ghi")
-    assert tokens.at_once() == "ghi"
+    assert tokens.cached_token() == "ghi"
 
 
 @pytest.mark.parametrize(("text", "reason"), [("a b", "characters"), ("a.eyJleHAiOjF9.c", "run out")])
 def test_a_file_without_a_token_that_could_be_used_is_named(token_file: Path, text: str, reason: str) -> None:
     replace(token_file, text)
     with pytest.raises(AuthenticationError, match=f"{token_file} holds a token .*{reason}"):
-        _ = TokenFile(token_file).at_once()
+        _ = TokenFile(token_file).cached_token()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from penstock.broker.cluster.acls import Grant, Operation, Resource
+from penstock.broker.cluster.acls import AclBinding, AclOperation, AclResourceType
 from penstock.broker.cluster.controller import CONTROLLER, PlacementError
 from penstock.broker.cluster.faults import FailNext
 from penstock.broker.log.error_codes import ErrorCode
@@ -19,7 +19,7 @@ RETRIABLE = (
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 )
-ALLOWED = [Grant("*", operation, resource) for operation in Operation for resource in Resource]
+ALLOWED = [AclBinding("*", operation, resource) for operation in AclOperation for resource in AclResourceType]
 
 
 class Faults:
@@ -72,7 +72,7 @@ class Faults:
         self.net.after(self.rng.uniform(0.05, longest_s * self.length), once)
 
     def _running(self) -> list[int]:
-        return [node for node in NODES if self.cluster.places[node].node is not None]
+        return [node for node in NODES if self.cluster.slots[node].node is not None]
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
@@ -107,13 +107,13 @@ class Faults:
 
     def pause(self) -> None:
         node = self.rng.choice(self._running() or [0])
-        if node and not self.cluster.places[node].paused:
+        if node and not self.cluster.slots[node].paused:
             self.cluster.pause(node, self.net.moment)
             self._note(f"{node} is paused")
             self._for(6.0, partial(self._resume, node))
 
     def _resume(self, node: int) -> None:
-        if self.cluster.places[node].node is not None:
+        if self.cluster.slots[node].node is not None:
             self.cluster.pause(node, self.net.moment, paused=False)
             self.net.resumed(node)
             self._note(f"{node} goes on")
@@ -127,7 +127,7 @@ class Faults:
         self._cut(one, other)
 
     def _cut(self, one: int, other: int) -> None:
-        self.cluster.cut(one, other, self.net.moment)
+        self.cluster.cut_link(one, other, self.net.moment)
         self._note(f"{one} and {other} do not hear each other")
         self._for(10.0, self._heal)
 
@@ -137,15 +137,15 @@ class Faults:
 
     def hold(self) -> None:
         node = self.rng.choice(NODES)
-        self.cluster.hold(node, self.net.moment)
+        self.cluster.pause_replication(node, self.net.moment)
         self._note(f"{node} does not copy")
-        self._for(5.0, lambda: self.cluster.hold(node, self.net.moment, held=False))
+        self._for(5.0, lambda: self.cluster.pause_replication(node, self.net.moment, held=False))
 
     def delay_news(self) -> None:
         node = self.rng.choice(NODES)
-        self.cluster.delay_news(node, self.rng.choice((0.3, 1.0, 4.0)))
+        self.cluster.delay_metadata(node, self.rng.choice((0.3, 1.0, 4.0)))
         self._note(f"{node} hears late")
-        self._for(8.0, lambda: self.cluster.delay_news(node, 0.0))
+        self._for(8.0, lambda: self.cluster.delay_metadata(node, 0.0))
 
     # --- what brokers say --------------------------------------------------------------------------------------------
 
@@ -175,12 +175,12 @@ class Faults:
         for number in self._running():
             node = self.cluster.node(number)
             node.quotas.set("simulated", self._quota)
-            node.permissions.clear()
+            node.authorizer.clear()
             if self._denied:
                 for grant in ALLOWED:
-                    node.permissions.add(grant)
+                    node.authorizer.add(grant)
                 for topic in self._denied:
-                    node.permissions.add(Grant("*", Operation.WRITE, Resource.TOPIC, topic, deny=True))
+                    node.authorizer.add(AclBinding("*", AclOperation.WRITE, AclResourceType.TOPIC, topic, deny=True))
 
     def shrink(self) -> None:
         """Smaller batches are taken than before."""
@@ -196,7 +196,7 @@ class Faults:
         if size is not None:
             settings["max.message.bytes"] = str(size)
         assert controller.alter(controller.topic(topic), check_settings(settings))
-        self.cluster.settle(self.net.moment)
+        self.cluster.run_until_stable(self.net.moment)
 
     def lie(self) -> None:
         """A broker answers with an error that says nothing, whether it wrote or not."""

@@ -12,19 +12,19 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from penstock.broker.cluster.node import Limits, Peer
-from penstock.broker.cluster.responses import Wait
-from penstock.broker.log.ports import Moment
-from penstock.broker.replication.replicated_cluster import Cluster, Timing
-from penstock.broker.requests.dispatch import Reply, Request, again, decode
-from penstock.broker.storage import MemoryLogs
+from penstock.broker.cluster.node import BrokerNodeLimits, PeerNode
+from penstock.broker.cluster.responses import DelayedResponse
+from penstock.broker.log.ports import BrokerTime
+from penstock.broker.replication.replicated_cluster import ClusterTiming, ReplicatedCluster
+from penstock.broker.requests.dispatch import ReceivedRequest, RequestReply, decode, with_pending
+from penstock.broker.storage import MemoryLogStore
 from penstock.runtime.loop import READ, WRITE
 
 from tests.fakes.fake_net import FakeNames
 from tests.fakes.segments import NOW_MS
 
 NODES: Final = (1, 2, 3)
-PEERS: Final = tuple(Peer(node, f"10.0.0.{node}", 9092) for node in NODES)
+PEERS: Final = tuple(PeerNode(node, f"10.0.0.{node}", 9092) for node in NODES)
 LENGTH: Final = struct.Struct(">i")
 LOOK_S: Final = 0.1
 ANY_BYTES: Final = 1 << 40
@@ -50,7 +50,7 @@ class SimLoop:
     def add_upkeep(self, upkeep: Callable[[float], float | None]) -> None:
         self.upkeep.append(upkeep)
 
-    def moved(self, nbytes: int) -> None:
+    def add_moved_bytes(self, nbytes: int) -> None:
         """A real one rests a little while much is moved."""
 
     def stop(self) -> None:
@@ -73,7 +73,7 @@ class Wire:
         """Nothing reaches the producer any more."""
         self.left = ANY_BYTES
         """How many bytes still reach the broker."""
-        self.waiting: tuple[Request, float] | None = None
+        self.waiting: tuple[ReceivedRequest, float] | None = None
         self._inbox = bytearray()
         self._muted_until = 0.0
         self._up_at = 0.0
@@ -148,13 +148,13 @@ class Wire:
             self._serve(request)
             self.pump()
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: ReceivedRequest) -> None:
         self.net.served += 1
         outcome = self.net.cluster.apply(self.node, request, self.net.moment)
-        if isinstance(outcome, Wait):
-            self.waiting = (again(request, outcome), outcome.deadline)
+        if isinstance(outcome, DelayedResponse):
+            self.waiting = (with_pending(request, outcome), outcome.deadline)
             return
-        assert isinstance(outcome, Reply)
+        assert isinstance(outcome, RequestReply)
         assert outcome.data, outcome.why
         if outcome.mute_s:
             self._muted_until = self.net.now + outcome.mute_s
@@ -201,7 +201,7 @@ class SimSocket:
         if node in self.net.silent:
             self.net.unsilenced.append(lambda: self._reach(node))
         elif not self.closed:
-            self.connected = self.net.cluster.places[node].node is not None
+            self.connected = self.net.cluster.slots[node].node is not None
             self.error = 0 if self.connected else errno.ECONNREFUSED
             if self.connected:
                 self.wire = Wire(self.net, self, node)
@@ -266,12 +266,12 @@ class Network:
         self.slow: dict[int, float] = {}
         self.wires: set[Wire] = set()
         self.served = 0
-        self.cluster = Cluster(
+        self.cluster = ReplicatedCluster(
             PEERS,
-            log_store=MemoryLogs(),
+            log_store=MemoryLogStore(),
             moment=self.moment,
-            limits=Limits(default_replicas=3),
-            timing=Timing(session_s=3.0, lag_s=4.0),
+            limits=BrokerNodeLimits(default_replicas=3),
+            timing=ClusterTiming(session_s=3.0, lag_s=4.0),
         )
         self._seen = -1
         self._sockets = 0
@@ -288,8 +288,8 @@ class Network:
         return NOW_MS + round((self.now - 1000.0) * 1000)
 
     @property
-    def moment(self) -> Moment:
-        return Moment(self.now, self.wall_ms)
+    def moment(self) -> BrokerTime:
+        return BrokerTime(self.now, self.wall_ms)
 
     def open(self, _family: int) -> SimSocket:
         self._sockets += 1

@@ -4,7 +4,7 @@ from random import Random
 from typing import NamedTuple
 
 from penstock.broker.log.decompression import Codec, decompress
-from penstock.producer.delivery.outcomes import Delivered, Failed, Kind
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailureKind, Failed
 
 from tests.fakes.model_broker import HEADER, read_values
 
@@ -16,7 +16,7 @@ RESOLVED_S = 600.0
 """Virtual time by which everything is resolved once all is well."""
 LEVEL_S = 20.0
 """Virtual time in which replicas become alike."""
-NEVER_WRITTEN = (Kind.REFUSED, Kind.EXPIRED)
+NEVER_WRITTEN = (DeliveryFailureKind.REFUSED, DeliveryFailureKind.EXPIRED)
 
 
 class Result(NamedTuple):
@@ -76,9 +76,9 @@ def _unresolved(world: World) -> list[str]:
     found: list[str] = []
     for part in world.joined.partitions:
         if part.slices:
-            lease = world.joined.table.leases.get(part.number)
+            lease = world.joined.table.partitions.get(part.number)
             state = "no lease" if lease is None else f"{lease.mode.name}, {lease.last_error}, {list(lease.unresolved)}"
-            found.append(f"{part.topic}/{part.index} {part.mark}-{part.end} {state}; {part}")
+            found.append(f"{part.topic}/{part.index} {part.ack_mark}-{part.end} {state}; {part}")
     return found
 
 
@@ -107,7 +107,7 @@ def check(world: World, peace_s: float, events: list[str]) -> Result:
                 assert number not in offsets, f"{place}: record {number} is in the log: {one.failure}"
             else:
                 may_be += 1
-                assert one.failure.kind is Kind.MAY_BE_WRITTEN, one.failure
+                assert one.failure.kind is DeliveryFailureKind.MAY_BE_WRITTEN, one.failure
     assert delivered + may_be + never == sum(world.front.ends.values())
     # Nothing that was acknowledged is lost here, so nobody says so.
     assert not [one for one in world.notices if "acknowledged records are gone" in one.text]
@@ -120,15 +120,15 @@ def _check_memory(world: World) -> None:
     assert world.front.failure is None
     assert len(world.arena) == 0, "chunks whose records are resolved are kept"
     assert table.accumulator.pool.lent_bytes == 0, "memory was not given back"
-    assert table.on_wire == 0
-    assert not table.orphans
+    assert table.in_flight == 0
+    assert not table.stale_in_flight
     counted = sum(isinstance(one, Delivered) for told in world.front.told.values() for one in told.values())
     ghosts = sum(_is_ghost(one) for told in world.front.told.values() for one in told.values())
     assert counted <= table.counters["records_acked"] <= counted + ghosts
 
 
 def _is_ghost(one: Delivered | Failed) -> bool:
-    return isinstance(one, Failed) and one.failure.kind is Kind.MAY_BE_WRITTEN
+    return isinstance(one, Failed) and one.failure.kind is DeliveryFailureKind.MAY_BE_WRITTEN
 
 
 def log_of(world: World, place: Place) -> dict[int, int]:
@@ -138,7 +138,7 @@ def log_of(world: World, place: Place) -> dict[int, int]:
     logs: list[list[bytes]] = []
     for node in NODES:
         if node in placement.replicas:
-            partition = world.cluster.node(node).find(key)
+            partition = world.cluster.node(node).replica_by_key(key)
             assert partition is not None
             logs.append(partition.log.read(0, 1 << 40, below=1 << 40))
     assert all(log == logs[0] for log in logs), f"{place}: replicas differ"

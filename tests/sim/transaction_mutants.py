@@ -25,7 +25,7 @@ def a_commit_does_not_wait_for_its_records(patch: Changes) -> None:
 
     def at_once(self: TransactionManager) -> Any:
         operation = commit(self)
-        self.settled({})
+        self.batches_completed({})
         return operation
 
     patch.swap(TransactionManager, "commit", at_once)
@@ -33,7 +33,7 @@ def a_commit_does_not_wait_for_its_records(patch: Changes) -> None:
 
 @found_by(0, 1)
 def a_failed_batch_is_no_reason_to_abort(patch: Changes) -> None:
-    patch.swap(TransactionManager, "failed", lambda *_, **__: None)
+    patch.swap(TransactionManager, "batch_failed", lambda *_, **__: None)
 
 
 @found_by(3)

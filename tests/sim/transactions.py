@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 
 from penstock.api.errors import PenstockError
 from penstock.broker.cluster.controller import PlacementError
-from penstock.broker.cluster.faults import MarkerRule, Marking
-from penstock.broker.log.batches import CONTROL_BIT, TRANSACTIONAL_BIT, read_head
+from penstock.broker.cluster.faults import MarkerFault, MarkerRule
+from penstock.broker.log.batches import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
 from penstock.broker.log.decompression import Codec, decompress
-from penstock.broker.log.internal_topics import TRANSACTIONS, partition_of
-from penstock.producer.direct.transactions_thread import Transactions, Waiting
-from penstock.producer.transactions.states import FailedTransactionError, FailureKind, State
+from penstock.broker.log.internal_topics import TRANSACTIONS, internal_partition_of
+from penstock.producer.direct.transactions_thread import PendingOperation, Transactions
+from penstock.producer.transactions.states import FailedTransactionError, FailureKind, TransactionManagerState
 
 from tests.fakes.model_broker import HEADER, read_values
 
@@ -69,7 +69,7 @@ class Troubles(Faults):
     def _home(self) -> int:
         if self.cluster.node(self._running()[0]).topic(TRANSACTIONS) is None:
             return -1
-        key = self.cluster.key(TRANSACTIONS, partition_of(NAME))
+        key = self.cluster.key(TRANSACTIONS, internal_partition_of(NAME))
         return self.cluster.controller.placements[key].leader
 
     def move_coordinator(self) -> None:
@@ -77,7 +77,7 @@ class Troubles(Faults):
             return
         node = self.rng.choice(NODES)
         try:
-            self.cluster.elect(TRANSACTIONS, partition_of(NAME), node, self.net.moment)
+            self.cluster.elect(TRANSACTIONS, internal_partition_of(NAME), node, self.net.moment)
         except PlacementError:
             return
         self._note(f"{node} coordinates")
@@ -93,7 +93,7 @@ class Troubles(Faults):
 
     def hold_markers(self) -> None:
         topic = self.rng.choice((None, "three", "one"))
-        self.cluster.marker_rules.add(MarkerRule(Marking.HOLD, topic=topic))
+        self.cluster.marker_rules.add(MarkerRule(MarkerFault.HOLD, topic=topic))
         self._note(f"markers for {topic or 'all topics'} are held")
         self._for(3.0, self._free_markers)
 
@@ -128,7 +128,7 @@ class Application:
     def _initialise(self) -> None:
         self._await(self._transactions.initialise(), self._initialised)
 
-    def _await(self, waiting: Waiting, then: Callable[[Waiting], None]) -> None:
+    def _await(self, waiting: PendingOperation, then: Callable[[PendingOperation], None]) -> None:
         """Look whether an operation has ended, as often as an application that waits for it would wake up."""
         if not waiting.operation.done:
             self.net.after(LOOK_S, lambda: self._await(waiting, then))
@@ -136,7 +136,7 @@ class Application:
         waiting.operation.acknowledge()
         then(waiting)
 
-    def _initialised(self, waiting: Waiting) -> None:
+    def _initialised(self, waiting: PendingOperation) -> None:
         failure = waiting.operation.failure
         if failure is None:
             self._begin()
@@ -187,7 +187,7 @@ class Application:
             raise AssertionError(f"{commit=} in {self._transactions.manager.state}: {error}") from error
         self._await(waiting, lambda ended: self._ended(one, ended, commit=commit))
 
-    def _ended(self, one: Sent, waiting: Waiting, *, commit: bool) -> None:
+    def _ended(self, one: Sent, waiting: PendingOperation, *, commit: bool) -> None:
         failure = waiting.operation.failure
         if failure is None:
             one.fate = Fate.COMMITTED if commit else Fate.ABORTED
@@ -199,10 +199,10 @@ class Application:
     def _failed(self, one: Sent, *, fatal: bool, kind: FailureKind, ended: bool) -> None:
         if fatal:
             # What was asked to be committed may be; what was not, never will: a successor aborts it.
-            one.fate = Fate.UNTOLD if ended or kind is FailureKind.UNTOLD else Fate.ABORTED
+            one.fate = Fate.UNTOLD if ended or kind is FailureKind.OUTCOME_UNKNOWN else Fate.ABORTED
             self._note(one)
             self._renew()
-        elif self._transactions.manager.state is State.ABORTABLE_ERROR:
+        elif self._transactions.manager.state is TransactionManagerState.ABORTABLE_ERROR:
             self._end(one, commit=False)
         else:
             one.fate = Fate.ABORTED
@@ -298,15 +298,15 @@ def committed_of(world: World, place: Place) -> list[int]:
     """Numbers of the records that a reader of committed records sees, by what a Fetch answer tells it."""
     key = world.cluster.key(*place)
     leader = world.cluster.controller.placements[key].leader
-    partition = world.cluster.node(leader).find(key)
+    partition = world.cluster.node(leader).replica_by_key(key)
     assert partition is not None
     log = partition.log
     assert log.last_stable_offset == log.end_offset, f"{place}: a transaction is left open"
-    waiting = sorted((one.first_offset, one.producer_id) for one in log.aborted(0, log.end_offset))
+    waiting = sorted((one.first_offset, one.producer_id) for one in log.aborted_transactions(0, log.end_offset))
     aborted: set[int] = set()
     found: list[int] = []
     for data in log.read(0, 1 << 40, below=log.last_stable_offset):
-        head = read_head(data)
+        head = read_header(data)
         last = head.base_offset + head.last_offset_delta
         while waiting and waiting[0][0] <= last:
             aborted.add(waiting.pop(0)[1])
@@ -314,7 +314,7 @@ def committed_of(world: World, place: Place) -> list[int]:
             aborted.discard(head.producer_id)
         elif not (head.attributes & TRANSACTIONAL_BIT and head.producer_id in aborted):
             records = decompress(Codec(head.attributes & 7), data[HEADER.size :], 1 << 24)
-            for value in read_values(records, head.records):
+            for value in read_values(records, head.record_count):
                 name, _, number = value.partition(b":")[0].rpartition(b"/")
                 assert name.decode() == str(place)
                 found.append(int(number))

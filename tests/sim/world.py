@@ -1,4 +1,4 @@
-"""The sender of a direct producer, whole: `Joined`, its links, its metadata and their connections, over a simulated network.
+"""The sender of a direct producer, whole: `InProcessDelivery`, its links, its metadata and their connections, over a simulated network.
 
 Only the process is missing: the loop, the clock, sockets, names and chance are the simulation's, and the front is a script.
 """
@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 from penstock.api.errors import PenstockError
 from penstock.config.direct import direct_settings
-from penstock.producer.accumulator.chunk_store import Arena, Sealed
-from penstock.producer.delivery.assignment import Notice
-from penstock.producer.delivery.in_process import Joined
-from penstock.producer.delivery.outcomes import Delivered, Failed, Failure, Outcome, Released
+from penstock.producer.accumulator.chunk_store import ChunkStore, SealedChunk
+from penstock.producer.delivery.assignment import PartitionAlarm
+from penstock.producer.delivery.in_process import InProcessDelivery
+from penstock.producer.delivery.outcomes import Delivered, DeliveryFailure, DeliveryOutcome, Failed, Released
 from penstock.producer.direct import sender_thread
 from penstock.producer.metadata import client
 from penstock.producer.metadata.cluster import Cluster
 from penstock.producer.network import socket_options
 from penstock.producer.sender import broker_link
-from penstock.producer.telemetry.metrics import Meters
-from penstock.producer.telemetry.push import InstanceId
+from penstock.producer.telemetry.metrics import ProducerMetrics
+from penstock.producer.telemetry.push import ClientInstanceId
 from penstock.producer.transactions import coordinators
 
 from tests.fakes.segments import Row, slice_bytes
@@ -51,18 +51,18 @@ PLACES = THREE + ONE
 class Front:
     """In place of the producer's front: keeps chunks until their records are resolved, and what was told of each record."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: ChunkStore) -> None:
         self.flushing = False
-        self.pressed: frozenset[int] = frozenset()
+        self.nodes_under_pressure: frozenset[int] = frozenset()
         self.told: dict[Place, dict[int, Delivered | Failed]] = {place: {} for place in PLACES}
         self.ends = dict.fromkeys(PLACES, 0)
-        self.failure: Failure | None = None
+        self.failure: DeliveryFailure | None = None
         self.refusal: PenstockError | None = None
         """Why no records are taken."""
         self.place_of: Callable[[int], Place] = lambda _number: PLACES[0]
         self._arena = arena
-        self._due: list[Sealed] = []
-        self._chunks: dict[Place, list[tuple[Sealed, set[int]]]] = {place: [] for place in PLACES}
+        self._due: list[SealedChunk] = []
+        self._chunks: dict[Place, list[tuple[SealedChunk, set[int]]]] = {place: [] for place in PLACES}
 
     def put(self, place: Place, values: Sequence[bytes], now: float, wall_ms: int) -> None:
         """A chunk of records is sealed."""
@@ -70,27 +70,27 @@ class Front:
         self.ends[place] += len(values)
         data = slice_bytes(place.topic, place.part, first, [Row(value) for value in values], wall_ms=wall_ms)
         segment = self._arena.put(bytearray(data), len(data))
-        sealed = Sealed(*place, segment, len(data), first, len(values), int(now * 1000), wall_ms)
+        sealed = SealedChunk(*place, segment, len(data), first, len(values), int(now * 1000), wall_ms)
         self._due.append(sealed)
         self._chunks[place].append((sealed, set(range(first, first + len(values)))))
 
     # --- as the thread's port ----------------------------------------------------------------------------------------
 
-    def take_due(self, now: float, *, all_chunks: bool) -> list[Sealed]:
+    def drain(self, now: float, *, all_chunks: bool) -> list[SealedChunk]:
         _ = now, all_chunks
         due, self._due = self._due, []
         return due
 
-    def next_due(self, now: float) -> float | None:
+    def next_deadline(self, now: float) -> float | None:
         return now if self._due else None
 
-    def settle(self, outcomes: Sequence[Outcome]) -> None:
+    def settle(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         for one in outcomes:
             place = self.place_of(one.partition)
             for ordinal in range(one.first, one.first + one.count):
                 self._tell(place, ordinal, one)
 
-    def _tell(self, place: Place, ordinal: int, one: Outcome) -> None:
+    def _tell(self, place: Place, ordinal: int, one: DeliveryOutcome) -> None:
         if not isinstance(one, Released):
             assert ordinal not in self.told[place], f"{place} record {ordinal} has two outcomes"
             self.told[place][ordinal] = one
@@ -111,13 +111,13 @@ class Front:
     def brokers_lost(self, reason: str, *, refused: bool) -> None:
         """Nobody waits for metadata."""
 
-    def gate(self, reason: PenstockError | None) -> None:
+    def set_append_error(self, reason: PenstockError | None) -> None:
         self.refusal = reason
 
-    def weigh(self, waited_s: Callable[[int], float]) -> None:
+    def update_partition_load(self, waited_s: Callable[[int], float]) -> None:
         """Partitions are given."""
 
-    def ended(self, failure: Failure | None) -> None:
+    def sender_ended(self, failure: DeliveryFailure | None) -> None:
         self.failure = failure
 
 
@@ -178,31 +178,31 @@ class World:
         for topic, places, replicas, least in (("three", THREE, 3, "2"), ("one", ONE, 1, "1")):
             wanted = (("min.insync.replicas", least),) if least != "1" else ()
             assert self.cluster.controller.create(topic, len(places), wanted, replicas) is not None
-        self.cluster.settle(net.moment)
-        self.notices: list[Notice] = []
+        self.cluster.run_until_stable(net.moment)
+        self.notices: list[PartitionAlarm] = []
         self.begin()
 
     def begin(self) -> None:
         """A new producer, as after the start of its process."""
-        self.arena = Arena(1 << 14, 0)
+        self.arena = ChunkStore(1 << 14, 0)
         self.front = Front(self.arena)
-        meters = Meters(self.settings, None, now=self.net.now)
+        meters = ProducerMetrics(self.settings, None, now=self.net.now)
         self.engine = sender_thread._Engine(
-            self.settings, self.front, self.arena, WAKE_FD, lambda: None, meters, InstanceId()
+            self.settings, self.front, self.arena, WAKE_FD, lambda: None, meters, ClientInstanceId()
         )
-        take = self.joined.take_notices
-        self.joined.take_notices = lambda: self._noted(take())  # type: ignore[method-assign]
+        take = self.joined.take_alarms
+        self.joined.take_alarms = lambda: self._noted(take())  # type: ignore[method-assign]
         self.front.place_of = lambda number: Place(*self.joined.topic_of(number))
         for topic in ("three", "one"):
             self.engine.metadata.want(topic)
 
-    def _noted(self, notices: list[Notice]) -> list[Notice]:
+    def _noted(self, notices: list[PartitionAlarm]) -> list[PartitionAlarm]:
         self.notices += notices
         return notices
 
     @property
-    def joined(self) -> Joined:
-        return self.engine.joined
+    def joined(self) -> InProcessDelivery:
+        return self.engine.delivery
 
     def put(self, place: Place, sizes: Sequence[int]) -> None:
         """Records of these sizes, each of which tells who it is."""
