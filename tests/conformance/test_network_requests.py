@@ -51,10 +51,10 @@ def test_a_connection_is_ready_only_after_a_good_answer_to_the_newest_greeting(n
     client, connection = opened(net)
     asked = net.last.read()
     assert (asked.api_key, asked.version) == (18, 4)
-    assert not connection.has_room(net.now)
+    assert not connection.can_send(net.now)
     assert client.readies == 0
     net.last.answer(asked, versions_body(4, RANGES))
-    assert connection.has_room(net.now)
+    assert connection.can_send(net.now)
     assert client.readies == 1
 
 
@@ -168,7 +168,7 @@ def test_a_throttled_node_gets_nothing_until_the_throttle_is_over(net: FakeNet) 
     for now, left in ((start, 0.100), (start + 0.050, 0.050), (start + 0.100, 0.0)):
         net.now = now
         assert connection.throttled_until - now == pytest.approx(left)
-        assert connection.has_room(now) == (left == 0.0)
+        assert connection.can_send(now) == (left == 0.0)
 
 
 @pytest.mark.row("I15")
@@ -198,11 +198,11 @@ def test_an_older_broker_has_waited_itself(net: FakeNet, greatest: int, throttle
     assert asked.version == greatest
     net.last.answer(asked, metadata_answer(greatest, 100))
     assert client.answers[0][0] == "a"
-    assert connection.has_room(net.now) is not throttled
+    assert connection.can_send(net.now) is not throttled
     # And for Produce, whose answers the owner reads.
     net.now += 1.0
     connection.throttle(0, greatest, 100, net.now)
-    assert connection.has_room(net.now) is not throttled
+    assert connection.can_send(net.now) is not throttled
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
@@ -241,5 +241,5 @@ def test_a_request_without_a_common_version_is_told_to_its_caller_and_leaves_the
     assert connection.send(MetadataRequest(topics=[]), "never", now=net.now) is None
     assert len(net.last.sent) == greeting_and_more
     assert connection.in_flight == 0
-    assert connection.has_room(net.now)
+    assert connection.can_send(net.now)
     assert client.lost == []

@@ -282,7 +282,7 @@ def replicas_lost_after_the_append_are_not_told(patch: Changes) -> None:
                     part.error_code = ErrorCode.NONE
         return outcome
 
-    patch.swap(dispatch, "finish", kindly)
+    patch.swap(dispatch, "try_complete_produce", kindly)
 
 
 @mutant

@@ -193,7 +193,9 @@ def readers_are_not_told_what_was_aborted(patch: Changes) -> None:
 
 @of_scenarios("test_readers_of_committed_records_stop_at_an_open_transaction_and_learn_of_aborted_ones")
 def all_aborted_transactions_are_told_to_everybody(patch: Changes) -> None:
-    patch.swap(PartitionLog, "aborted_transactions", lambda self, *_: [one for one in self._ended if not one.commit])
+    patch.swap(
+        PartitionLog, "aborted_transactions", lambda self, *_: [one for one in self._completed_txns if not one.commit]
+    )
 
 
 @mutant
@@ -226,7 +228,7 @@ def anybody_commits_for_a_generation(patch: Changes) -> None:
 
 @mutant
 def transactions_stay_open_for_ever(patch: Changes) -> None:
-    patch.swap(periodic_tasks, "abort_old", lambda *_: None)
+    patch.swap(periodic_tasks, "abort_timed_out", lambda *_: None)
 
 
 @mutant
@@ -236,7 +238,7 @@ def nobody_asks_for_rights_to_transactional_ids(patch: Changes) -> None:
 
 @of_scenarios("test_an_end_is_not_told_before_the_replicas_know_it")
 def an_answer_does_not_wait_for_replicas(patch: Changes) -> None:
-    patch.swap(transactions, "finish", lambda node, call, written: ImmediateResponse(written.answer))
+    patch.swap(transactions, "try_complete_write", lambda node, call, written: ImmediateResponse(written.answer))
 
 
 @of_scenarios("test_until_its_marker_is_written_a_late_batch_falls_into_the_ended_transaction_and_the_next_epoch_waits")
@@ -259,7 +261,7 @@ def a_new_coordinator_owes_nothing(patch: Changes) -> None:
 @of_scenarios("test_a_marker_that_is_lost_with_its_leader_is_written_again")
 def a_marker_is_written_once(patch: Changes) -> None:
     def look(_node: Any, key: Any, _sent: Any, ending: Any) -> None:
-        del ending.written[key]
+        del ending.unreplicated[key]
 
     patch.swap(transaction_markers, "_check_replicated", look)
 

@@ -132,6 +132,6 @@ def test_a_settled_setting_takes_one_value_only() -> None:
 
 
 def test_every_exit_code_is_used_and_explained() -> None:
-    used = {name for owner, name in read_attributes() if owner == "Exit"}
+    used = {name for owner, name in read_attributes() if owner == "ExitCode"}
     assert {code.name for code in ExitCode} == used
     assert set(EXITS) == set(ExitCode)

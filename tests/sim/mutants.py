@@ -50,7 +50,7 @@ def a_retry_has_a_new_stamp(patch: Changes) -> None:
         heard(self, message, now)
         if type(message).__name__ == "NewLeaderHint":
             part = self.partitions[message.partition]
-            if part.held and self.table.partitions[part.number].unresolved:
+            if part.granted and self.table.partitions[part.number].unresolved:
                 self._assigner.revoke(part, now)
                 if part.bump():
                     self._assigner.reconsider(part)
