@@ -96,7 +96,7 @@ docs: $(STAMPS)/test-env
 	$(BIN)/penstock config reference > docs/reference/settings.md
 	$(BIN)/python -c "from penstock.config import reference; print(reference.direct_page(), end='')" > docs/reference/direct-settings.md
 	$(BIN)/python -c "from penstock.runtime import metrics; print(metrics.page(), end='')" > docs/reference/metrics.md
-	$(BIN)/python -c "from penstock.producer import metric_page; print(metric_page.page(), end='')" > docs/reference/producer-metrics.md
+	$(BIN)/python -c "from penstock.producer.telemetry import reference_page; print(reference_page.page(), end='')" > docs/reference/producer-metrics.md
 	$(BIN)/python -c "from penstock.pipeline import metric_page; print(metric_page.page(), end='')" > docs/reference/pipeline-metrics.md
 	$(BIN)/python -c "from penstock.cli import reference; print(reference.page(), end='')" > docs/reference/command-line.md
 	$(BIN)/python -c "from penstock.config import pipeline_reference; print(pipeline_reference.page(), end='')" > docs/reference/pipeline-settings.md

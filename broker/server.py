@@ -195,7 +195,7 @@ class Server:
             return
         self._serve_requests(connection)
         if connection.byte_limit_reached:
-            self._log.warning("answer_withheld", reason="on command", close=True)
+            self._log.warning("response_withheld", reason="on command", close=True)
             self._close(connection)
 
     def _write_on(self, connection: AcceptedConnection) -> None:
@@ -233,7 +233,7 @@ class Server:
             connection.muted_until = time.monotonic() + outcome.mute_s
             self._muted.add(connection)
         if outcome.why:
-            self._log.warning("answer_withheld", reason=outcome.why, close=outcome.close)
+            self._log.warning("response_withheld", reason=outcome.why, close=outcome.close)
         connection.send(outcome.data)
         if waited:
             self._serve_requests(connection)

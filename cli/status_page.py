@@ -20,7 +20,7 @@ def _summary(stats: dict[str, Any]) -> Table:
     router = stats["router"]
     table = Table(title=f"penstock, router up {router['uptime_s']:.0f} s", show_header=False)
     records = stats["records"]
-    words = ("received", "delivered", "pending", "parked", "refused")
+    words = ("received", "delivered", "pending", "dead_lettered", "refused")
     table.add_row("phase", router["phase"])
     table.add_row("records", ", ".join(f"{records[word]:,} {word}" for word in words))
     spool = stats["spool"]
@@ -38,7 +38,7 @@ def _summary(stats: dict[str, Any]) -> Table:
         + (f"; {problems}" if problems else ""),
     )
     audit = stats["audit"]
-    table.add_row("audit", audit["state"] + (f"; {audit['trouble']}" if audit["trouble"] else ""))
+    table.add_row("audit", audit["state"] + (f"; {audit['last_error']}" if audit["last_error"] else ""))
     security = stats["security"]
     table.add_row(
         "security", ", ".join([security["protocol"], *filter(None, [security["mechanism"]]), *security["insecure"]])
@@ -53,7 +53,7 @@ def _nodes(stats: dict[str, Any]) -> Table:
         table.add_column(column)
     for node in stats["nodes"]:
         trip_us = node.get("round_trip_us")
-        cells = [node["node"], f"{node['host']}:{node['port']}", node.get("seat", "-"), node.get("state", "-")]
+        cells = [node["node"], f"{node['host']}:{node['port']}", node.get("shard", "-"), node.get("state", "-")]
         cells += [
             node.get("in_flight", "-"),
             node.get("queued_batches", "-"),
@@ -68,5 +68,7 @@ def _alarms(stats: dict[str, Any]) -> Table:
     for column in ("topic", "partition", "reason", "since", "what"):
         table.add_column(column)
     for alarm in stats["alarms"]:
-        table.add_row(alarm["topic"], str(alarm["partition"]), alarm["why"], f"{alarm['since_s']:.0f} s", alarm["text"])
+        table.add_row(
+            alarm["topic"], str(alarm["partition"]), alarm["reason"], f"{alarm['since_s']:.0f} s", alarm["text"]
+        )
     return table

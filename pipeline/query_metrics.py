@@ -16,7 +16,7 @@ from .query_progress import QueryEvent, QueryIdle, QueryProgressed, QueryStarted
 
 METRICS: Final[tuple[DaemonMetric, ...]] = (
     DaemonMetric("penstock_pipeline_query_up", "gauge", ("query",), "1 while the query runs."),
-    DaemonMetric("penstock_pipeline_batch", "gauge", ("query",), "Number of the last batch."),
+    DaemonMetric("penstock_pipeline_batch_id", "gauge", ("query",), "Number of the last batch."),
     DaemonMetric("penstock_pipeline_batches", "counter", ("query",), "Batches that were run."),
     DaemonMetric("penstock_pipeline_input_rows", "counter", ("query",), "Records read from Kafka."),
     DaemonMetric(
@@ -123,7 +123,7 @@ class PrometheusSink:
 
     def _progressed(self, event: QueryProgressed) -> None:
         book, query = self._metrics, event.query
-        book.put("penstock_pipeline_batch", event.batch, query=query)
+        book.put("penstock_pipeline_batch_id", event.batch, query=query)
         book.put("penstock_pipeline_input_rows_per_second", event.input_rows_per_second, query=query)
         book.put("penstock_pipeline_processed_rows_per_second", event.processed_rows_per_second, query=query)
         for of, value in event.offsets_behind.items():
@@ -220,9 +220,9 @@ class LagGroupSink:
             # Once, and not for every batch.
             log = logs.get()
             if outcome == "committed":
-                _ = log.info("lag_group_committed", group=self._group.group)
+                _ = log.info("lag_commit_recovered", group=self._group.group)
             else:
-                _ = log.warning("lag_group_not_committed", group=self._group.group, outcome=outcome, reason=reason)
+                _ = log.warning("lag_commit_failed", group=self._group.group, outcome=outcome, reason=reason)
         self._last = outcome
 
     def on_dropped(self, events: int) -> None:

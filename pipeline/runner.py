@@ -68,7 +68,7 @@ def require_topics(settings: PipelineSettings, wanted: Iterable[str]) -> None:
     try:
         missing = missing_topics(settings.kafka, wanted, timeout_s=settings.kafka_timeout)
     except JavaOnlyKafkaError as error:
-        _ = logs.get().info("kafka_not_asked", reason=str(error))
+        _ = logs.get().info("topic_check_skipped", reason=str(error))
         return
     if missing:
         raise JobRefusedError(f"Kafka has no topic {', '.join(missing)}, or does not show it to this user")
@@ -109,7 +109,7 @@ def land(settings: PipelineSettings, *, master: str | None, once: bool, new_quer
             ended = job.wait(seconds=_POLL_S)
         if not ended:
             job.stop(seconds=settings.stop_timeout)
-        _ = logs.get().info("land_ended", asked=ending.received)
+        _ = logs.get().info("land_ended", by_signal=ending.received)
     finally:
         listener.close(seconds=_LISTENER_S)
         spark.stop()

@@ -28,7 +28,7 @@ METRICS: Final[tuple[DaemonMetric, ...]] = (
         "Records refused when they came; nothing of their frame was taken.",
     ),
     DaemonMetric(
-        "penstock_records_parked", "counter", (), "Records Kafka refused for good; they lie in the dead letters."
+        "penstock_records_dead_lettered", "counter", (), "Records Kafka refused for good; they lie in the dead letters."
     ),
     DaemonMetric(
         "penstock_dead_letter_records",
@@ -48,7 +48,7 @@ METRICS: Final[tuple[DaemonMetric, ...]] = (
     DaemonMetric("penstock_acks", "counter", ("level",), "Frames answered at a level."),
     DaemonMetric("penstock_ack_seconds", "histogram", ("level",), "Time from a frame's arrival to its answer."),
     DaemonMetric(
-        "penstock_weak_acks",
+        "penstock_single_replica_acks",
         "counter",
         (),
         "Answers at `delivered` that are one broker's word only (min.insync.replicas below 2).",
@@ -73,9 +73,9 @@ METRICS: Final[tuple[DaemonMetric, ...]] = (
         "Records of damaged entries found at the start. 0, or an alarm.",
     ),
     DaemonMetric(
-        "penstock_audit_records", "counter", (), "Records written for the audit topic; no other counter has them."
+        "penstock_audit_topic_records", "counter", (), "Records written for the audit topic; no other counter has them."
     ),
-    DaemonMetric("penstock_audit_records_pending", "gauge", (), "The same, waiting for Kafka."),
+    DaemonMetric("penstock_audit_topic_records_pending", "gauge", (), "The same, waiting for Kafka."),
     DaemonMetric(
         "penstock_audit_topic_missing",
         "gauge",
@@ -95,7 +95,10 @@ METRICS: Final[tuple[DaemonMetric, ...]] = (
         "Minutes forgotten untold because of `audit.ranges_max`: their hours can never be called complete. 0, or look.",
     ),
     DaemonMetric(
-        "penstock_audit_told_age_seconds", "gauge", (), "Since everything that had changed was last spooled; -1: never."
+        "penstock_audit_last_publish_age_seconds",
+        "gauge",
+        (),
+        "Since everything that had changed was last spooled; -1: never.",
     ),
     DaemonMetric("penstock_sessions", "gauge", (), "Open sessions."),
     DaemonMetric("penstock_sessions_refused", "counter", ("reason",), "Connections refused."),
@@ -103,9 +106,9 @@ METRICS: Final[tuple[DaemonMetric, ...]] = (
         "penstock_alarms", "gauge", ("reason",), "Partitions that wait for an operator or for a limit to be lifted."
     ),
     DaemonMetric("penstock_lease_moves", "counter", (), "Leases granted anew or moved to another node."),
-    DaemonMetric("penstock_bumps", "counter", (), "Producer epochs spent."),
+    DaemonMetric("penstock_producer_epoch_bumps", "counter", (), "Producer epochs spent."),
     DaemonMetric(
-        "penstock_gap_records",
+        "penstock_out_of_order_records",
         "counter",
         (),
         "Records held up because the broker refuses all of them as out of order. 0, or an alarm.",
@@ -116,15 +119,15 @@ METRICS: Final[tuple[DaemonMetric, ...]] = (
         ("reason",),
         "Batches that were sent and have to be sent again, by Kafka's error or what else happened.",
     ),
-    DaemonMetric("penstock_probes", "counter", (), "Times the end of a log was looked for after a refusal."),
-    DaemonMetric("penstock_shard_deaths", "counter", (), "Shard processes that ended."),
+    DaemonMetric("penstock_log_end_probes", "counter", (), "Times the end of a log was looked for after a refusal."),
+    DaemonMetric("penstock_shard_exits", "counter", (), "Shard processes that ended."),
     DaemonMetric("penstock_broker_up", "gauge", ("node",), "1 while the shard's connection to the broker is ready."),
     DaemonMetric("penstock_broker_rtt_seconds", "gauge", ("node",), "Last round trip of a Produce request."),
     DaemonMetric(
         "penstock_broker_throttle_seconds", "gauge", ("node",), "Throttle the broker asked for last (KIP-219)."
     ),
     DaemonMetric(
-        "penstock_broker_wanting_seconds",
+        "penstock_broker_send_blocked_seconds",
         "gauge",
         ("node",),
         "For how long something has been ready for the broker and could not be sent.",

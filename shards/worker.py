@@ -87,7 +87,7 @@ class ShardWorker:
         try:
             self._loop.run()
         except AssertionError as error:
-            self._log.critical("shard_broken", what=str(error), exc_info=True)
+            self._log.critical("shard_invariant_violated", reason=str(error), exc_info=True)
             self._inbox.send(ShardFailed(str(error) or "an invariant does not hold"))
             self._exit = ExitCode.INVARIANT_VIOLATED
         self._end()
@@ -124,7 +124,7 @@ class ShardWorker:
             self._bus_failed("a second WELCOME")
             return
         if welcome.settings_digest != self._digest:
-            self._log.error("settings_differ", router=welcome.settings_digest, shard=self._digest)
+            self._log.error("settings_mismatch", router=welcome.settings_digest, shard=self._digest)
             self._exit_with(ExitCode.CONFIGURATION)
             return
         try:
@@ -141,14 +141,16 @@ class ShardWorker:
                 router_start=self._inbox.router_start,
             )
         except OSError as error:
-            self._log.exception("journal_failed", directory=str(self._settings.journal_dir), reason=error.strerror)
+            self._log.exception(
+                "journal_create_failed", directory=str(self._settings.journal_dir), reason=error.strerror
+            )
             self._exit_with(ExitCode.SPOOL)
             return
         if welcome.producer_id_expiration_ms > 0:
             self._table.limits = self._table.limits._replace(expiration_ms=welcome.producer_id_expiration_ms)
         self._table.wall.set_time(wall_ms(), now=monotonic())
         self._links = _links(self._loop, self._settings, self._table, self._journal, seat=self._seat)
-        self._log.info("shard_welcomed", router_pid=welcome.router_pid, journal=self._journal.name)
+        self._log.info("router_connected", router_pid=welcome.router_pid, journal=self._journal.name)
         self._send_hello(self._journal.name)
 
     def _freed(self, slots: Sequence[int]) -> None:
@@ -157,17 +159,17 @@ class ShardWorker:
         self._table.slots_freed(now=monotonic())
 
     def _router_ended(self, _events: int) -> None:
-        self._log.warning("router_ended")
+        self._log.warning("router_lost")
         self._exit_with(ExitCode.PEER_GONE)
 
     def _signalled(self, number: int) -> None:
-        self._log.info("signal_left_to_router", signal=signal.Signals(number).name)
+        self._log.info("signal_ignored", signal=signal.Signals(number).name)
         if self._journal is None:
             # Nobody welcomed us yet: nobody will say STOP.
             self._exit_with(ExitCode.OK)
 
     def _bus_failed(self, what: str) -> None:
-        self._log.error("bus_broken", what=what)
+        self._log.error("bus_failed", reason=what)
         self._exit_with(ExitCode.PEER_GONE)
 
     def _exit_with(self, code: ExitCode) -> None:
@@ -192,7 +194,7 @@ class ShardWorker:
             if self._table.accumulator.has_unread and self._table.stop_at is None:
                 deadlines.append(now)
         elif now >= self._welcome_until:
-            self._log.warning("not_welcomed", bus=str(self._settings.bus_path))
+            self._log.warning("router_not_responding", bus=str(self._settings.bus_path))
             self._exit_with(ExitCode.PEER_GONE)
         else:
             deadlines.append(self._welcome_until)
@@ -296,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         self_check(monotonic)
     except SlowChecksumError as error:
-        logs.get().critical("checksum_unfit", reason=str(error))
+        logs.get().critical("checksum_too_slow", reason=str(error))
         sys.exit(ExitCode.CONFIGURATION)
     sys.exit(ShardWorker(settings, options.seat).run())
 

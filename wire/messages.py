@@ -268,7 +268,7 @@ class PartitionHalted(NamedTuple):
 
 
 class NodeLoad(NamedTuple):
-    """State of one connection. `state` is a word of `producer.core.connections`; `wanting_ms`: for how long something has
+    """State of one connection. `state` is a word of `producer.core.connections`; `send_blocked_ms`: for how long something has
     been ready for the node and could not be sent; 0: it goes out when it comes, or there is nothing."""
 
     node: int
@@ -278,7 +278,7 @@ class NodeLoad(NamedTuple):
     round_trip_us: int
     throttle_ms: int
     last_error: str
-    wanting_ms: int
+    send_blocked_ms: int
 
 
 class PartitionLoad(NamedTuple):

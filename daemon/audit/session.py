@@ -44,7 +44,7 @@ class AuditState(Enum):
     """Nothing is known of the topic yet."""
     MISSING = "missing"
     """Brokers know no such topic, or do not let us see it."""
-    PUBLISHING = "telling"
+    PUBLISHING = "publishing"
     """Statements go out."""
     CLOSED = "closed"
     """Everything was delivered, and the last heartbeat says so."""
@@ -219,7 +219,7 @@ class AuditSession:
         route = self._intake.own_route(topic)
         if route is not None:
             if self.state is not AuditState.PUBLISHING:
-                self._log.info("audit_topic_found", topic=topic, partitions=route.partition_count)
+                self._log.info("audit_publishing", topic=topic, partitions=route.partition_count)
             self.state, self.last_error = AuditState.PUBLISHING, None
             return route
         trouble = self._topics.error(topic) or self._topics.invalid(topic) or self._topics.forbidden(topic)

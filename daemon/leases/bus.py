@@ -75,7 +75,7 @@ class BusSettings(NamedTuple):
 class ShardPeerState(Enum):
     """A shard process, from its first word to its end."""
 
-    CONNECTED = "greeted"
+    CONNECTED = "connected"
     READY = "ready"
     REFUSED = "refused"
     """Not ours to keep: told to leave, never told to the leases."""
@@ -206,7 +206,7 @@ class Bus:
         pair = self._peers_by_shard.get(seat)
         if pair is None or pair.state not in {ShardPeerState.CONNECTED, ShardPeerState.READY}:
             return
-        get().error("shard_killed", seat=seat, pid=pair.pid, reason=reason)
+        get().error("shard_killed", shard=seat, pid=pair.pid, reason=reason)
         pair.state = ShardPeerState.DYING
         self._events.shard_dying(seat, now)
         self._signal(pair)
@@ -316,7 +316,7 @@ class Bus:
             return f"{hello.journal} is not locked"
         pair.journal = path
         pair.state = ShardPeerState.READY
-        get().info("shard_ready", seat=pair.shard_id, pid=pair.pid)
+        get().info("shard_ready", shard=pair.shard_id, pid=pair.pid)
         self._events.shard_ready(pair.shard_id, now)
         return None
 
@@ -327,13 +327,13 @@ class Bus:
         try:
             envelope, hello = decode(parts[1])
         except FrameError as error:
-            get().warning("stranger_on_the_bus", fault=str(error))
+            get().warning("bus_message_rejected", error=str(error))
             return
         if not isinstance(hello, ShardHello) or envelope.seq != 0 or envelope.router_start != 0 or hello.journal:
             return
         identity = f"shard-{hello.shard_id}-{envelope.shard_start}".encode()
         if identity != parts[0] or not 0 <= hello.shard_id < self._settings.shards:
-            get().warning("shard_refused", seat=hello.shard_id, reason="no such seat, or not under its own name")
+            get().warning("shard_refused", shard=hello.shard_id, reason="no such seat, or not under its own name")
             return
         self._accept_shard(identity, envelope, hello, now)
 
@@ -346,7 +346,7 @@ class Bus:
         try:
             pidfd = os.pidfd_open(hello.pid)
         except OSError as error:
-            get().warning("shard_refused", seat=hello.shard_id, pid=hello.pid, reason=f"no such process: {error}")
+            get().warning("shard_refused", shard=hello.shard_id, pid=hello.pid, reason=f"no such process: {error}")
             return
         pair = ShardPeer(identity, hello.shard_id, envelope.shard_start, hello.pid, pidfd, now, processed=envelope.seq)
         self._pairs[identity] = pair
@@ -367,7 +367,7 @@ class Bus:
 
     @staticmethod
     def _refuse(pair: ShardPeer, reason: str, word: RouterMessage, now: float) -> None:
-        get().error("shard_refused", seat=pair.shard_id, pid=pair.pid, reason=reason)
+        get().error("shard_refused", shard=pair.shard_id, pid=pair.pid, reason=reason)
         pair.state = ShardPeerState.REFUSED
         pair.queue.append(word)
         pair.kill_at = now + REFUSED_S
@@ -391,7 +391,7 @@ class Bus:
         path = pair.journal or journals.journal_of_shard(self._settings.journal_dir, pair.shard_start)
         if path is not None and journals.is_locked(path):
             if pair.state is not ShardPeerState.JOURNAL_LOCKED:
-                get().error("journal_still_locked", seat=pair.shard_id, pid=pair.pid, journal=path.name)
+                get().error("journal_still_locked", shard=pair.shard_id, pid=pair.pid, journal=path.name)
                 if self._peers_by_shard.get(pair.shard_id) is pair:
                     self._events.shard_dying(pair.shard_id, now)
             pair.state, pair.last_received_at, pair.kill_at = ShardPeerState.JOURNAL_LOCKED, now, None
@@ -403,9 +403,11 @@ class Bus:
             dead = journals.read(path, self._boot) if path is not None else None
             slots, facts = (dead.slots, dead.is_complete) if dead is not None else ([], True)
             if pair.told_to_stop and pair.state is not ShardPeerState.DYING:
-                get().info("shard_left", seat=pair.shard_id, pid=pair.pid)
+                get().info("shard_exited", shard=pair.shard_id, pid=pair.pid)
             else:
-                get().warning("shard_died", seat=pair.shard_id, pid=pair.pid, cuts=len(slots), facts=facts)
+                get().warning(
+                    "shard_died", shard=pair.shard_id, pid=pair.pid, batches=len(slots), journal_complete=facts
+                )
             self._events.shard_dead(pair.shard_id, slots, now, facts=facts)
         if path is not None:
             self._removable.append(path)

@@ -236,10 +236,10 @@ class Grants:
         if row is not None and one_epoch and self._allowed_pace(lease, through + 1) == OPEN:
             if lease.search is None:
                 lease.search = self._search(lease, row.epoch, through)
-                table.counters["searches"] += 1
+                table.counters["log_end_searches"] += 1
                 text = "how its last batches were cut is lost: the end of the log is found by trying"
                 table.notices.append(
-                    LeaseNotice("log_end_searched", durable.topic, durable.index, durable.mark, through + 1, text)
+                    LeaseNotice("log_end_search_started", durable.topic, durable.index, durable.mark, through + 1, text)
                 )
             return True
         text = "the bounds of its batches were lost, and what the broker remembers of them is not certain"

@@ -270,7 +270,7 @@ class Leases:
         if told is not None:
             table.exited_shard_counters.update(told.counters)
         table.shard_slots.mark_reaped(seat, now)
-        table.counters["shard_deaths"] += 1
+        table.counters["shard_exits"] += 1
 
     def message(self, seat: int, message: ShardMessage, now: float) -> None:
         """What a shard says, in the order it said it."""
@@ -411,7 +411,7 @@ class Leases:
     def pending_records(self) -> int:
         """Records pushed in this start whose slices have not ended: pushed = delivered + parked + pending."""
         counters = self._table.counters
-        return self._table.pushed - counters["records_delivered"] - counters["records_parked"]
+        return self._table.pushed - counters["records_delivered"] - counters["records_dead_lettered"]
 
     @property
     def handed_out_slices(self) -> int:

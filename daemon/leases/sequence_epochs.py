@@ -94,7 +94,7 @@ class SequenceEpochs:
             first, behind = stamp_rows_for(state, [], last.producer_id, last.epoch + 1)
             for row in [first, *behind]:
                 lease.stamp_row_lsn = table.record(StampRowEntry(number, row, "part of the spool is lost"))
-            table.counters["bumps"] += 1
+            table.counters["producer_epoch_bumps"] += 1
 
     def write_stamp_rows(self, lease: Lease, new_id: int, reason: str) -> None:
         """From the mark on another producer id. Rows first: cuts that they cut through are known to be over."""
@@ -127,7 +127,7 @@ class SequenceEpochs:
         for row in behind:
             lease.stamp_row_lsn = table.record(StampRowEntry(lease.number, row, reason))
         self._clear_batch_bounds(lease)
-        table.counters["new_producer_ids" if used_up else "bumps"] += 1
+        table.counters["new_producer_ids" if used_up else "producer_epoch_bumps"] += 1
         lease.backlog.add_dead_lettered(request.ranges)
         table.advance(lease, durable.mark, None)
         table.clear_alarm(lease)

@@ -13,12 +13,12 @@ from ...wire.messages import BatchRefused
 class LeaseState(Enum):
     """Where a partition's lease is."""
 
-    UNASSIGNED = "unplaced"
+    UNASSIGNED = "unassigned"
     """Nobody holds it; granted as soon as the conditions of LSE-2 hold."""
     HELD = "held"
-    REVOKING = "recalled"
+    REVOKING = "revoking"
     """REVOKE was sent, REVOKED has not come."""
-    FENCING = "dying"
+    FENCING = "fencing"
     """Its holder is being killed, or is dead and its journal not read yet."""
     SETTLING = "settling"
     """Back, and what it was called back for is being written: dead letters, or stamp rows under another producer id."""
@@ -46,7 +46,7 @@ class ShardSlotState(Enum):
 
     AWAITED = "awaited"
     """Not here, expected back: its nodes wait for it."""
-    CONNECTED = "greeted"
+    CONNECTED = "connected"
     """Said HELLO; its journal is not named yet, so it is granted nothing."""
     READY = "ready"
     DYING = "dying"
@@ -75,7 +75,7 @@ class BlockReason(Enum):
     EPOCH = "producer_epoch"
     """The broker knows more of our producer id than the spool does."""
     OFFSET = "offset_below_anchor"
-    BATCH_BOUNDS_UNKNOWN = "cuts_unknown"
+    BATCH_BOUNDS_UNKNOWN = "batch_bounds_unknown"
     """A power cut or a lost journal took the batches' bounds, and the end of the log cannot be found."""
     UNREADABLE = "unreadable"
 

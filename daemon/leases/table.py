@@ -237,6 +237,6 @@ class LeaseTable:
                 parked += sum(count for _, count, _ in one.parked)
         if ended and lease.backlog.waiting:
             self.dispatcher.share_freed(lease)
-        self.counters["records_parked"] += parked
+        self.counters["records_dead_lettered"] += parked
         self.counters["records_delivered"] += records - parked
         self.ended += ended

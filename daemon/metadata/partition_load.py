@@ -52,7 +52,7 @@ class PartitionLoads:
     def _late(self, load: ShardLoad) -> Iterable[int]:
         if self._timeout_ms:
             for node in load.nodes:
-                if node.wanting_ms > self._timeout_ms:
+                if node.send_blocked_ms > self._timeout_ms:
                     yield node.node
 
     def queued_batches(

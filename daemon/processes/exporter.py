@@ -67,16 +67,16 @@ class ExporterPages(BaseHTTPRequestHandler):
         try:
             page()
         except ControlError as error:
-            self._answer_json(HTTPStatus.SERVICE_UNAVAILABLE, {"ok": False, "why": [str(error)]})
+            self._answer_json(HTTPStatus.SERVICE_UNAVAILABLE, {"ok": False, "reasons": [str(error)]})
 
     def _metrics(self) -> None:
         self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self.registry))
 
     def _health(self) -> None:
         stats = self._ask("stats")
-        dead = [f"shard {shard['seat']} is not there" for shard in stats["shards"] if shard["pid"] is None]
+        dead = [f"shard {shard['shard']} is not there" for shard in stats["shards"] if shard["pid"] is None]
         status = HTTPStatus.SERVICE_UNAVAILABLE if dead else HTTPStatus.OK
-        self._answer_json(status, {"ok": not dead, "why": dead, "degraded": degraded(stats)})
+        self._answer_json(status, {"ok": not dead, "reasons": dead, "degraded": degraded(stats)})
 
     def _ready(self) -> None:
         told = self._ask("ready")
@@ -115,7 +115,7 @@ def degraded(stats: dict[str, Any]) -> list[str]:
         if node.get("last_error") and node.get("state") != "ready"
     ]
     audit = stats["audit"]
-    if audit["trouble"] is not None:
+    if audit["last_error"] is not None:
         found.append(f"nothing is told to the audit: {audit['trouble']}; penstock audit create-topic makes it")
     if audit.get("dropped_minutes"):
         found.append(f"{audit['dropped_minutes']:,} minutes of the audit were forgotten untold (audit.ranges_max)")
@@ -159,7 +159,7 @@ def main() -> int:
     try:
         server = serve(settings.exporter.listen, settings.control_path)
     except (OSError, ValueError) as error:
-        log.error("exporter_not_listening", listen=settings.exporter.listen, reason=str(error))  # noqa: TRY400 - the reason is enough
+        log.error("exporter_listen_failed", listen=settings.exporter.listen, reason=str(error))  # noqa: TRY400 - the reason is enough
         server = None
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

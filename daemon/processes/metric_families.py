@@ -27,7 +27,7 @@ def families(stats: Stats | None) -> Iterator[Family]:
     yield from _audit(stats["audit"])
     yield from _brokers(stats["nodes"])
     # With those that have ended: a sum that fell when one is started again would look like a new start of all.
-    yield from _shards([*stats["shards"], stats["shards_past"]])
+    yield from _shards([*stats["shards"], stats["exited_shards"]])
     yield from _processes(stats["processes"])
     yield _family("penstock_process_restarts", [((name,), count) for name, count in stats["restarts"].items()])
 
@@ -47,7 +47,7 @@ def _single(name: str, value: float) -> Family:
 
 def _records(stats: Stats) -> Iterator[Family]:
     records = stats["records"]
-    for word in ("received", "delivered", "parked", "resent", "pending"):
+    for word in ("received", "delivered", "dead_lettered", "resent", "pending"):
         yield _single(f"penstock_records_{word}", records[word])
     yield _family("penstock_records_refused", [((code,), count) for code, count in records["refused_by_code"].items()])
     letters = [((error.lower(),), count) for error, count in records["dead_letters_by_error"].items()]
@@ -58,9 +58,9 @@ def _records(stats: Stats) -> Iterator[Family]:
 
 
 def _acks(acks: Stats) -> Iterator[Family]:
-    levels = {level: item for level, item in acks.items() if level != "weak"}
+    levels = {level: item for level, item in acks.items() if level != "single_replica"}
     yield _family("penstock_acks", [((level,), item["count"]) for level, item in levels.items()])
-    yield _single("penstock_weak_acks", acks["weak"])
+    yield _single("penstock_single_replica_acks", acks["single_replica"])
     metric = BY_NAME["penstock_ack_seconds"]
     histogram = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
     for level, item in levels.items():
@@ -69,8 +69,8 @@ def _acks(acks: Stats) -> Iterator[Family]:
         for bound_ms, count in item["buckets"]:
             total += count
             buckets.append((str(bound_ms / 1000), total))
-        buckets.append(("+Inf", total + item["above"]))
-        histogram.add_metric([level], buckets, item["waits_ms"] / 1000)
+        buckets.append(("+Inf", total + item["over_last_bucket"]))
+        histogram.add_metric([level], buckets, item["latency_sum_ms"] / 1000)
     yield histogram
 
 
@@ -86,14 +86,14 @@ def _spool(spool: Stats) -> Iterator[Family]:
 def _audit(audit: Stats) -> Iterator[Family]:
     """All 0 where no books are kept."""
     records = audit.get("records", {})
-    age_s = audit.get("round_age_s")
-    yield _single("penstock_audit_records", records.get("taken", 0))
-    yield _single("penstock_audit_records_pending", records.get("pending", 0))
+    age_s = audit.get("last_publish_age_s")
+    yield _single("penstock_audit_topic_records", records.get("accepted", 0))
+    yield _single("penstock_audit_topic_records_pending", records.get("pending", 0))
     yield _single("penstock_audit_topic_missing", audit["state"] == "missing")
     yield _single("penstock_audit_minutes", audit.get("minutes", 0))
     yield _single("penstock_audit_unsettled_seconds", audit.get("unsettled_s", 0))
     yield _single("penstock_audit_minutes_dropped", audit.get("dropped_minutes", 0))
-    yield _single("penstock_audit_told_age_seconds", -1 if age_s is None else age_s)
+    yield _single("penstock_audit_last_publish_age_seconds", -1 if age_s is None else age_s)
 
 
 def _sessions(stats: Stats) -> Iterator[Family]:
@@ -105,13 +105,13 @@ def _sessions(stats: Stats) -> Iterator[Family]:
 def _leases(stats: Stats) -> Iterator[Family]:
     why: dict[str, int] = {}
     for alarm in stats["alarms"]:
-        why[alarm["why"]] = why.get(alarm["why"], 0) + 1
+        why[alarm["reason"]] = why.get(alarm["reason"], 0) + 1
     yield _family("penstock_alarms", [((reason,), count) for reason, count in why.items()])
     counters = stats["leases"]["counters"]
     yield _single("penstock_lease_moves", counters.get("grants", 0) + counters.get("moves", 0))
-    yield _single("penstock_bumps", counters.get("bumps", 0))
-    yield _single("penstock_gap_records", counters.get("gap_records", 0))
-    yield _single("penstock_shard_deaths", counters.get("shard_deaths", 0))
+    yield _single("penstock_producer_epoch_bumps", counters.get("producer_epoch_bumps", 0))
+    yield _single("penstock_out_of_order_records", counters.get("gap_records", 0))
+    yield _single("penstock_shard_exits", counters.get("shard_exits", 0))
 
 
 def _brokers(nodes: list[Stats]) -> Iterator[Family]:
@@ -124,7 +124,8 @@ def _brokers(nodes: list[Stats]) -> Iterator[Family]:
         "penstock_broker_throttle_seconds", [((str(node["node"]),), node["throttle_ms"] / 1e3) for node in known]
     )
     yield _family(
-        "penstock_broker_wanting_seconds", [((str(node["node"]),), node["wanting_ms"] / 1e3) for node in known]
+        "penstock_broker_send_blocked_seconds",
+        [((str(node["node"]),), node["send_blocked_ms"] / 1e3) for node in known],
     )
 
 
@@ -144,11 +145,11 @@ def _shards(shards: list[Stats]) -> Iterator[Family]:
                 word = name.removeprefix(_RETRIES)
                 retries[word] = retries.get(word, 0) + count
         probes += counters.get("probes", 0)
-        raw += counters.get("bytes_raw", 0)
+        raw += counters.get("bytes_uncompressed", 0)
         sent += counters.get("bytes_sent", 0)
     yield _family("penstock_batches", [((word,), count) for word, count in outcomes.items()])
     yield _family("penstock_retries", [((word,), count) for word, count in retries.items()])
-    yield _single("penstock_probes", probes)
+    yield _single("penstock_log_end_probes", probes)
     yield _family("penstock_batch_bytes", [(("raw",), raw), (("sent",), sent)])
 
 

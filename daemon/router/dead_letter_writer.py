@@ -45,7 +45,7 @@ class DeadLetterWriter:
                 letter = self._letters.park(request, self._spool.read_slice)
             except OSError as error:
                 self._log.error(
-                    "dead_letter_not_written", topic=request.topic, partition=request.index, reason=str(error)
+                    "dead_letter_write_failed", topic=request.topic, partition=request.index, reason=str(error)
                 )
                 self._again_at = now + AGAIN_S
                 return
@@ -53,12 +53,12 @@ class DeadLetterWriter:
             records = sum(piece.count for piece in request.ranges)
             self.records[request.error] += records
             self._log.warning(
-                "records_parked",
+                "records_dead_lettered",
                 topic=request.topic,
                 partition=request.index,
                 records=records,
                 error=request.error,
-                letter=letter,
+                dead_letter=letter,
             )
             self._leases.dead_lettered(request, letter, now)
 

@@ -156,7 +156,7 @@ class Router:
             self.loop.run()
         except AssertionError as error:
             # Nothing more is answered, written or said: what was, was right.
-            self._log.critical("router_broken", what=str(error), exc_info=True)
+            self._log.critical("router_invariant_violated", reason=str(error), exc_info=True)
             return ExitCode.INVARIANT_VIOLATED
         except (SpoolBrokenError, SpoolError) as error:
             self._log.critical("spool_failed", reason=str(error))
@@ -206,7 +206,7 @@ class Router:
         while self.spool.syncing or self.spool.start_sync():
             _ = self.store.finish_sync()
         self.loop.stop()
-        self._log.info("router_ends", reason=reason)
+        self._log.info("router_exiting", reason=reason)
 
     def _sync_ended(self, _events: int) -> None:
         self._mark_synced(self.store.finish_sync())
@@ -218,7 +218,7 @@ class Router:
         self.leases.synced(Lsn(through - 1))
 
     def _relocated(self, moved: Mapping[Lsn, Lsn]) -> None:
-        self._log.error("sync_failed", entries_written_again=len(moved))
+        self._log.error("sync_failed", entries_rewritten=len(moved))
         self.leases.relocate(moved, self.spool.segments)
 
     def _publish_closing_audit(self, now: float) -> bool:
@@ -400,7 +400,7 @@ class Router:
         self.bus.close()
         self.identity.close()
         self.notifier.close()
-        self._log.info("router_ended", clean=clean, pending=self.pending_records)
+        self._log.info("router_stopped", clean=clean, pending=self.pending_records)
 
 
 def serve(settings: Settings, settings_path: Path) -> ExitCode:
@@ -413,18 +413,18 @@ def serve(settings: Settings, settings_path: Path) -> ExitCode:
         with Notifier.from_environment() as notifier:
             started = start(settings, lambda: notifier.extend_start_timeout(monotonic(), "recovering the spool"))
     except (ListenError, SlowChecksumError) as error:
-        log.critical("router_cannot_start", reason=str(error))
+        log.critical("router_start_failed", reason=str(error))
         return ExitCode.CONFIGURATION
     except (SpoolError, JournalError, SpoolBrokenError) as error:
-        log.critical("router_cannot_start", reason=str(error))
+        log.critical("router_start_failed", reason=str(error))
         return ExitCode.SPOOL
     except OSError as error:
-        log.critical("router_cannot_start", reason=f"{error.filename or settings.data_dir}: {error.strerror}")
+        log.critical("router_start_failed", reason=f"{error.filename or settings.data_dir}: {error.strerror}")
         return ExitCode.SPOOL
     try:
         router = Router(settings, settings_path, started, descriptors)
     except (OSError, zmq.ZMQError) as error:
-        log.critical("router_cannot_start", reason=str(error))
+        log.critical("router_start_failed", reason=str(error))
         return ExitCode.FAILED
     return router.run()
 
@@ -440,11 +440,11 @@ def main() -> None:
         settings = handover.read(arguments.settings)
     except (OSError, ValidationError) as error:
         logs.configure("router")
-        logs.get().critical("router_cannot_start", reason=f"{arguments.settings} cannot be read: {error}")
+        logs.get().critical("router_start_failed", reason=f"{arguments.settings} cannot be read: {error}")
         sys.exit(ExitCode.CONFIGURATION)
     logs.configure("router", level=settings.log_level)
     for caution in settings.kafka.warnings():
-        logs.get().warning("doubtful_setting", what=f"kafka.{caution}")
+        logs.get().warning("risky_setting", reason=f"kafka.{caution}")
     exit_with_parent()
     record_start(settings.runtime_dir, "router")
     sys.exit(serve(settings, arguments.settings))

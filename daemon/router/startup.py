@@ -90,7 +90,7 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
     leases.recover((slot for journal in dead for slot in journal.slots), facts=facts, lost=lost)
     reason = identity.new_producer_id_reason
     if reason is not None and recovered.ledger.by_number:
-        log.warning("new_identity", reason=reason)
+        log.warning("producer_id_replaced", reason=reason)
         leases.require_new_producer_id(reason)
     for piece in with_keepalive(recovered.slices, alive):
         leases.push(piece)
@@ -116,7 +116,7 @@ def _begin_incarnation(identity: SpoolIdentity, spool: Spool, recovered: Recover
         entry = IncarnationEntry(identity.incarnation)
         _ = spool.append(entry)
         recovered.ledger.apply(entry)
-        logs.get().info("incarnation_begins", incarnation=incarnation_text(identity.incarnation))
+        logs.get().info("incarnation_started", incarnation=incarnation_text(identity.incarnation))
 
 
 def _checkpoint(recovered: Recovered) -> CheckpointEntry:

@@ -2,7 +2,7 @@
 
 Top level: `router` (pid, start, phase, uptime_s), `records` (the sums of `daemon/ledger/counters.py`; `received` = `refused` + `pending` +
 `delivered` + `parked` + `expired` + `quarantined`), `acks`, `sessions`, `spool`, `topics` (backlog by partition), `leases`
-(counters, and every partition's state), `alarms`, `nodes`, `shards`, `shards_past` (totals of those that ended), `metadata`, `processes` (name, pid, cpu_us, memory_bytes,
+(counters, and every partition's state), `alarms`, `nodes`, `shards`, `exited_shards` (totals of those that ended), `metadata`, `processes` (name, pid, cpu_us, memory_bytes,
 descriptors). Times that are waits are in ms, `since` in s ago.
 """
 
@@ -54,7 +54,7 @@ def stats(router: "Router", now: float) -> StatsMap:
             {
                 "topic": alarm.topic,
                 "partition": alarm.index,
-                "why": alarm.why.value,
+                "reason": alarm.why.value,
                 "text": alarm.text,
                 "first": alarm.first,
                 "end": alarm.end,
@@ -64,7 +64,7 @@ def stats(router: "Router", now: float) -> StatsMap:
         ],
         "nodes": _nodes(router),
         "shards": _shards(router),
-        "shards_past": {
+        "exited_shards": {
             "counters": {name: n for name, n in router.leases.exited_shard_counters.items() if name not in _NOW}
         },
         "metadata": {
@@ -84,30 +84,30 @@ def _audit(router: "Router", now: float) -> StatsMap:
     """How the telling goes. `records` are the router's own, which the sums of `records` above leave out."""
     audit, counts = router.audit, router.counts
     if audit is None:
-        return {"enabled": False, "state": "off", "trouble": None}
+        return {"enabled": False, "state": "off", "last_error": None}
     books = audit.audit_counts
     return {
         "enabled": True,
         "topic": router.settings.audit.topic,
         "state": audit.state.value,
-        "trouble": audit.last_error,
+        "last_error": audit.last_error,
         "incarnation": incarnation_text(books.incarnation),
         "era": books.era,
         "minutes": len(books.minutes),
         "minutes_settled": len(books.settled),
-        "ranges": books.entry_count - len(books.minutes),
+        "ordinal_ranges": books.entry_count - len(books.minutes),
         "unsettled_s": audit.unsettled_s(),
         "dropped_minutes": books.dropped_minutes,
-        "refused_untold": books.refused_unpublished,
-        "rounds": audit.rounds,
-        "round_age_s": None if audit.last_published_at is None else round(now - audit.last_published_at, 3),
-        "no_room": audit.rounds_spool_full,
-        "too_large": audit.records_too_large,
+        "refused_unpublished": books.refused_unpublished,
+        "publish_rounds": audit.rounds,
+        "last_publish_age_s": None if audit.last_published_at is None else round(now - audit.last_published_at, 3),
+        "rounds_spool_full": audit.rounds_spool_full,
+        "records_too_large": audit.records_too_large,
         "records": {
             "recovered": counts.own_recovered,
-            "taken": counts.own_accepted,
+            "accepted": counts.own_accepted,
             "delivered": counts.own_delivered,
-            "parked": counts.own_parked,
+            "dead_lettered": counts.own_parked,
             "pending": counts.own_pending,
         },
     }
@@ -129,16 +129,16 @@ def records(router: "Router") -> StatsMap:
     return {
         "received": counts.received,
         "recovered": counts.recovered,
-        "taken": counts.accepted,
-        "taken_frames": counts.accepted_frames,
-        "taken_bytes": counts.accepted_bytes,
+        "accepted": counts.accepted,
+        "accepted_frames": counts.accepted_frames,
+        "accepted_bytes": counts.accepted_bytes,
         "resent": counts.resent,
         "refused": sum(counts.refused.values()),
         "refused_by_code": {str(code): count for code, count in counts.refused.items()},
         "refused_frames_by_code": {str(code): count for code, count in counts.refused_frames.items()},
         "pending": router.pending_records,
         "delivered": counts.delivered,
-        "parked": counts.parked,
+        "dead_lettered": counts.parked,
         "expired": counts.expired,
         "quarantined": counts.quarantined,
         "possible_duplicates": router.leases.counters.get("possible_duplicates", 0),
@@ -151,15 +151,15 @@ def _acks(router: "Router") -> StatsMap:
     shown: StatsMap = {
         level: {
             "count": counts.acks[number],
-            "waits_ms": counts.ack_latency[number].sum_ms,
+            "latency_sum_ms": counts.ack_latency[number].sum_ms,
             "buckets": [
                 [bound, count] for bound, count in zip(ACK_BUCKETS_MS, counts.ack_latency[number].buckets, strict=False)
             ],
-            "above": counts.ack_latency[number].buckets[-1],
+            "over_last_bucket": counts.ack_latency[number].buckets[-1],
         }
         for number, level in enumerate(_LEVELS)
     }
-    shown["weak"] = counts.single_replica_acks
+    shown["single_replica"] = counts.single_replica_acks
     return shown
 
 
@@ -212,7 +212,7 @@ def _spool(router: "Router", now: float) -> StatsMap:
         "corrupt_entries": report.corrupt_entries,
         "lost_records": sum(lost.count for lost in report.lost),
         "torn_bytes": report.torn_bytes,
-        "new_identity": router.identity.new_producer_id_reason,
+        "new_producer_id_reason": router.identity.new_producer_id_reason,
     }
 
 
@@ -234,11 +234,11 @@ def _lease(view: LeaseView, now: float) -> StatsMap:
         "topic": view.topic,
         "partition": view.index,
         "state": view.state,
-        "seat": view.shard_id,
+        "shard": view.shard_id,
         "node": view.node,
         "generation": view.generation,
         "pace": view.pace,
-        "mark": view.mark,
+        "ack_mark": view.mark,
         "next_ordinal": view.next_ordinal,
         "slices": view.slices,
         "oldest_s": round(now - view.oldest_ms / 1_000, 3) if view.oldest_ms >= 0 else 0.0,
@@ -252,7 +252,7 @@ def _nodes(router: "Router") -> list[StatsMap]:
         for node in load.nodes:
             # Where lanes divide a broker, a shard with nothing to send has no connection: one that is connected counts.
             if said.get(node.node, {}).get("state") != _READY:
-                said[node.node] = {"seat": seat, **node._asdict()}
+                said[node.node] = {"shard": seat, **node._asdict()}
     return [
         {"node": found.node, "host": found.host, "port": found.port, **said.get(found.node, {})}
         for found in router.topics.nodes()
@@ -263,7 +263,7 @@ def _shards(router: "Router") -> list[StatsMap]:
     pids, loads = router.bus.pids(), router.leases.loads
     return [
         {
-            "seat": seat,
+            "shard": seat,
             "pid": pids.get(seat),
             "counters": dict(loads[seat].counters) if seat in loads else {},
             "partitions": [part._asdict() for part in loads[seat].partitions] if seat in loads else [],

@@ -174,7 +174,7 @@ class _AuditRun:
             books, unread = fold(self._source.records(), self._keep)
         self._on_driver = self._frames.are_on_driver(books.newest)
         if unread:
-            _ = logs.get().warning("audit_records_unreadable", topic=self._settings.audit.topic, records=unread)
+            _ = logs.get().warning("audit_records_invalid", topic=self._settings.audit.topic, records=unread)
         return books
 
     def _words(self, rows: DataFrame, most: int) -> DataFrame:

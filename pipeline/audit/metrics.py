@@ -58,7 +58,7 @@ METRICS: Final[tuple[DaemonMetric, ...]] = (
         "penstock_audit_exit_code", "gauge", (), "Exit code of the run: 0, 10 late, 11 unknown, 12 duplicated, 13 lost."
     ),
     DaemonMetric("penstock_audit_last_run_timestamp_seconds", "gauge", (), "When the audit ran. Alert when it is old."),
-    DaemonMetric("penstock_audit_run_seconds", "gauge", (), "How long it took."),
+    DaemonMetric("penstock_audit_last_run_duration_seconds", "gauge", (), "How long it took."),
 )
 """What the file has."""
 
@@ -78,7 +78,7 @@ def text(data: ReportData) -> str:
         gauges["penstock_audit_incarnations"].labels(state=state).set(count)
     gauges["penstock_audit_exit_code"].set(data.exit_code)
     gauges["penstock_audit_last_run_timestamp_seconds"].set(data.ran_at_ms / 1000)
-    gauges["penstock_audit_run_seconds"].set(data.took_s)
+    gauges["penstock_audit_last_run_duration_seconds"].set(data.took_s)
     return generate_latest(registry).decode()
 
 

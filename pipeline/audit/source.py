@@ -106,7 +106,7 @@ class KafkaAuditSource:
                 }
                 answers = admin.list_partition_offsets(places) if places else {}
         except (KafkaUnreachableError, JavaOnlyKafkaError) as error:
-            _ = logs.get().warning("log_ends_not_read", reason=str(error))
+            _ = logs.get().warning("log_offsets_read_failed", reason=str(error))
             return {}
         for place, answer in answers.items():
             if answer.offset >= 0:

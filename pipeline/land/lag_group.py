@@ -72,7 +72,7 @@ def committed_offsets(settings: PipelineSettings) -> dict[str, dict[int, int]]:
         with admin_client(settings.kafka, timeout_s=settings.listener.lag_timeout) as admin:
             committed = admin.list_group_offsets(group).get(group, {})
     except (KafkaUnreachableError, JavaOnlyKafkaError) as error:
-        _ = logs.get().warning("lag_group_not_read", group=group, reason=str(error))
+        _ = logs.get().warning("lag_group_read_failed", group=group, reason=str(error))
         return {}
     for place, position in committed.items():
         if position.offset >= 0:

@@ -388,7 +388,7 @@ class InProcessDelivery:
         lease = self.table.partitions[part.number]
         if refused.ambiguous and lease.pace != FIRST:
             if not lease.refused_not_in_log:
-                self._block_and_retry(part, "refusal_unsettled", refused.message, now)
+                self._block_and_retry(part, "refused_but_may_be_written", refused.message, now)
                 return
             gap = ProbeRefused(part.number, part.generation, lease.leader_epoch, refused.message)
             self._revoke(part, now)
@@ -450,7 +450,7 @@ class InProcessDelivery:
         another producer id. None of them is sent again."""
         if not part.cuts or subtract_ranges((part.ack_mark, part.sent_to), part.in_doubt):
             return
-        self._assigner.add_alarm("ghosts_given_up", part, part.sent_to, part.last_error)
+        self._assigner.add_alarm("in_doubt_records_abandoned", part, part.sent_to, part.last_error)
         part.cuts = []
         self._gap_confirmation.cancel(part)
         part.needs_producer_id = True

@@ -205,7 +205,7 @@ class _Engine:
         self._wake_fd: Final = wake_fd
         self._log: Final = logs.get()
         for caution in settings.warnings():
-            self._log.warning("doubtful_setting", what=caution)
+            self._log.warning("risky_setting", reason=caution)
         self._loop: Final = Loop()
         self.delivery: Final = make_delivery(settings, arena, self._connection_problem)
         security = security_of(settings)
@@ -415,12 +415,12 @@ class _Engine:
         for notice in self.delivery.take_alarms():
             self._log.warning(
                 "partition_alarm",
-                why=notice.alarm,
+                alarm=notice.alarm,
                 topic=notice.topic,
                 partition=notice.index,
                 first=notice.first,
                 end=notice.end,
-                what=notice.text,
+                reason=notice.text,
             )
             self._meters.partition_alarm_logged(now)
         outcomes = self.delivery.take_outcomes()
@@ -436,7 +436,7 @@ class _Engine:
 
     def _update_partition_load(self, now: float) -> None:
         self._load_update_at = now + _LOAD_UPDATE_S
-        waited_ms = {load.node: load.wanting_ms for load in self._links.loads(now)}
+        waited_ms = {load.node: load.send_blocked_ms for load in self._links.loads(now)}
         self._front.update_partition_load(lambda node: waited_ms.get(node, 0) / 1000)
 
     def _sync_wall_clock(self, now: float) -> None:

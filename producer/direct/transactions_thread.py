@@ -213,7 +213,7 @@ class Transactions:
                     for ended in self._waiting.pop(operation, []):
                         ended.set()
                 case TransactionAlarm(text):
-                    logs.get().warning("transaction_alarm", what=text)
+                    logs.get().warning("transaction_alarm", reason=text)
         self.publish_state()
         return heard
 
@@ -247,7 +247,7 @@ class Transactions:
             try:
                 _ = self.complete(commit=False)
             except (FailedTransactionError, PenstockError) as error:
-                logs.get().warning("transaction_alarm", what=f"an open transaction was left: {error}")
+                logs.get().warning("transaction_alarm", reason=f"an open transaction was left: {error}")
                 self._close_at = 0.0
 
     def is_done(self, now: float) -> bool:

@@ -239,7 +239,7 @@ class Metadata:
     # --- the connection ----------------------------------------------------------------------------------------------
 
     def connection_ready(self, connection: KafkaConnection[ControlQuery]) -> None:
-        self._log.info("broker_connected", host=connection.host, port=connection.port)
+        self._log.info("metadata_broker_connected", host=connection.host, port=connection.port)
 
     def connection_lost(self, connection: KafkaConnection[ControlQuery], tags: list[ControlQuery], reason: str) -> None:
         if connection is not self._connection:
@@ -369,7 +369,7 @@ class Metadata:
         if verdict is ControlErrorClass.FINE and response.producer_id >= 0:
             self._updater.answered_producer_id()
             self._clear_problem("producer_id")
-            self._log.info("producer_id_granted", producer_id=response.producer_id, epoch=response.producer_epoch)
+            self._log.info("producer_id_assigned", producer_id=response.producer_id, epoch=response.producer_epoch)
             if self._on_producer_id is not None:
                 self._on_producer_id(response.producer_id, response.producer_epoch)
             return

@@ -82,10 +82,10 @@ class TlsContexts:
                 raise
             if self._last_error != str(error):
                 self._last_error = str(error)
-                self._log.warning("tls_files_refused", reason=str(error))
+                self._log.warning("tls_reload_failed", reason=str(error))
             return self._context
         if self._context is not None:
-            self._log.info("tls_files_read_again")
+            self._log.info("tls_reloaded")
         self._context, self._fingerprints, self._last_error = made, stamps, ""
         return made
 

@@ -137,7 +137,7 @@ class TokenEndpoint:
         self._failures += 1
         if self._cached is not None and monotonic() < self._cached.expires_at:
             # Nobody else would hear of it: the old token still serves.
-            self._log.warning("token_not_refreshed", reason=self._reason)
+            self._log.warning("token_refresh_failed", reason=self._reason)
 
 
 class _Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed

@@ -37,7 +37,7 @@ class SecretText:
                 raise AuthenticationError(str(error)) from error
             if self._last_error != str(error):
                 self._last_error = str(error)
-                self._log.warning("secret_file_refused", reason=self._last_error)
+                self._log.warning("secret_reload_failed", reason=self._last_error)
             return self._text
         # Of before it was read: what changes in between is seen the next time.
         self._text, self._fingerprint, self._last_error = text, stamp, ""

@@ -158,7 +158,7 @@ class BrokerLink:
         """Every request on it stays without answer."""
         if tags or reason != self._logged_reason:
             # Not for every attempt: a node may be away, or a login be refused, for days.
-            get().warning("node_lost", node=self.node, reason=reason, requests=len(tags))
+            get().warning("node_disconnected", node=self.node, reason=reason, requests=len(tags))
         self._logged_reason = reason
         self._lose(tags, reason)
         for lease in self._table.partitions.values():

@@ -304,7 +304,7 @@ class PartitionTable:
                 self.counters["batches_acked"] += 1
                 self.counters["records_acked"] += settled.records
                 self.counters["bytes_sent"] += batch.size
-                self.counters["bytes_raw"] += batch.record_bytes
+                self.counters["bytes_uncompressed"] += batch.record_bytes
             else:
                 self.counters[f"answers_{settled.verdict.name.lower()}"] += 1
                 self._retried(

@@ -192,7 +192,7 @@ _TOPICS: Final = (
 _OWN: Final = (
     MetricTemplate(
         OWN,
-        "record-not-taken-total",
+        "record-rejected-total",
         "record-not-taken",
         Stat.TOTAL,
         "records",
@@ -200,7 +200,7 @@ _OWN: Final = (
     ),
     MetricTemplate(
         OWN,
-        "record-unsure-total",
+        "record-may-be-written-total",
         "record-unsure",
         Stat.TOTAL,
         "records",
@@ -215,7 +215,12 @@ _OWN: Final = (
         "Lines `partition_alarm` in the log: something about a partition that a person should know.",
     ),
     MetricTemplate(
-        OWN, "probe-total", "probe", Stat.TOTAL, "probes", "Times the end of a log was looked for after a refusal."
+        OWN,
+        "log-end-probe-total",
+        "probe",
+        Stat.TOTAL,
+        "probes",
+        "Times the end of a log was looked for after a refusal.",
     ),
 )
 _PARTITIONS: Final = (

@@ -267,7 +267,7 @@ class TelemetryPusher:
 
     def _disable(self, reason: str) -> None:
         """Nothing is pushed any more."""
-        self._log.warning("telemetry_off", reason=reason)
+        self._log.warning("telemetry_disabled", reason=reason)
         self._exchange.termination_reason = ""
         self._stop()
 
@@ -316,7 +316,7 @@ class TelemetryPusher:
         if compress is not None:
             data = compress(memoryview(data))
         if subscription.bytes_max > 0 and len(data) > subscription.bytes_max:
-            self._log.warning("telemetry_too_large", nbytes=len(data), nbytes_max=subscription.bytes_max)
+            self._log.warning("telemetry_push_too_large", nbytes=len(data), nbytes_max=subscription.bytes_max)
             self._exchange.push_skipped(now)
             return
         self._reported_before, self._reported = self._reported, encoded.reported

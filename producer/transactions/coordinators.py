@@ -292,7 +292,7 @@ class CoordinatorConnections:
     def connection_lost(self, connection: KafkaConnection[_Tag], tags: list[_Tag], reason: str) -> None:
         now = self._clock()
         node = next(node for node, one in self._by_node.items() if one is connection)
-        logs.get().info("coordinator_lost", node=node, reason=reason, requests=len(tags))
+        logs.get().info("coordinator_disconnected", node=node, reason=reason, requests=len(tags))
         self.last_error = reason
         for tag in tags:
             if isinstance(tag, _VisibilityRequest):

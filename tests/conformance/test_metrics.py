@@ -149,7 +149,7 @@ def test_only_records_that_may_be_written_are_counted_as_such() -> None:
             "t", Failed(0, 0, count, DeliveryFailure(kind, -1, "WHY", "because"), released=False), 1.0
         )
     told = {figure.metric.name: figure.value for figure in meters.sensors.metric_values(1.0)}
-    assert told["record-unsure-total"] == 8
+    assert told["record-may-be-written-total"] == 8
     assert figures(meters, 1.0)["record-error-total"] == 14
 
 

@@ -53,13 +53,13 @@ def test_a_node_is_waited_for_from_when_something_could_not_be_sent_until_it_can
         world.send(start + 1.020)
         assert (times.ready_at, times.drained_at) == (start + 1.020, start + 1.0)
         (load,) = world.links.loads(world.net.now)
-        assert load.wanting_ms == 20
+        assert load.send_blocked_ms == 20
         # It takes again.
         world.send(start + 1.120)
         assert (times.ready_at, times.drained_at) == (start + 1.120, start + 1.120)
         assert world.link().connection.in_flight == 2
         (load,) = world.links.loads(world.net.now)
-        assert load.wanting_ms == 0
+        assert load.send_blocked_ms == 0
 
 
 @pytest.mark.row("F9")
@@ -72,10 +72,10 @@ def test_a_node_that_nobody_can_reach_is_waited_for_and_forgotten_with_the_last_
         world.socket().refuse()
         for seconds in (1.0, 2.0, 3.0):
             world.send(start + seconds)
-        waits = {load.node: load.wanting_ms for load in world.links.loads(world.net.now)}
+        waits = {load.node: load.send_blocked_ms for load in world.links.loads(world.net.now)}
         assert waits == {1: 3000, 2: 0}
         world.bench.move(2, 5)
-        waits = {load.node: load.wanting_ms for load in world.links.loads(world.net.now)}
+        waits = {load.node: load.send_blocked_ms for load in world.links.loads(world.net.now)}
         assert waits == {1: 0, 2: 0}
 
 

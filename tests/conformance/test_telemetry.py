@@ -56,12 +56,12 @@ def test_without_the_extra_one_line_says_so_where_brokers_ask_and_none_elsewhere
 ) -> None:
     with telemetry_net(installed=False, offered=False) as world:
         world.round(1.0)
-        assert "telemetry_off" not in caplog.text
+        assert "telemetry_disabled" not in caplog.text
     with telemetry_net(installed=False) as world:
         count = len(world.net.sockets)
         for _ in range(3):
             world.round(600.0)
-        assert caplog.text.count("telemetry_off") == 1
+        assert caplog.text.count("telemetry_disabled") == 1
         assert "penstock[telemetry] is not installed" in caplog.text
         assert len(world.net.sockets) == count
 
@@ -118,7 +118,7 @@ def test_a_broker_that_refuses_for_good_is_told_once_in_the_log(caplog: pytest.L
         world.round(1.0)
         _ = world.answer(pushed(42))
         world.round(3600.0)
-        assert caplog.text.count("telemetry_off") == 1
+        assert caplog.text.count("telemetry_disabled") == 1
         assert "INVALID_REQUEST" in caplog.text
         assert world.net.last.closed
 

@@ -293,7 +293,7 @@ def test_an_acknowledgement_of_what_was_never_handed_out_kills_the_shard(desk: D
     desk.done(grant, 1, 10)
 
     assert [seat for seat, _ in desk.leases.shards_to_kill] == [0]
-    assert state(desk) == "dying"
+    assert state(desk) == "fencing"
     assert desk.ledger.by_number[0].mark == 1
 
 
@@ -400,7 +400,7 @@ def test_a_node_that_leaves_the_cluster_takes_its_leases_with_it(desk: Desk) -> 
     desk.revoked(grant, BatchBounds(1, 9, 0))
 
     assert of_kind(desk.settle(), Grant) == []
-    assert state(desk) == "unplaced"
+    assert state(desk) == "unassigned"
 
 
 def test_a_hint_moves_a_lease_and_asks_for_metadata(desk: Desk) -> None:
@@ -456,7 +456,7 @@ def test_a_shard_that_gives_nothing_back_is_killed(desk: Desk) -> None:
     desk.settle()
 
     assert [seat for seat, _ in desk.leases.shards_to_kill] == [0]
-    assert state(desk) == "dying"
+    assert state(desk) == "fencing"
 
 
 def test_cuts_that_were_never_handed_out_kill_the_shard(desk: Desk) -> None:
@@ -523,7 +523,7 @@ def test_nothing_is_granted_while_the_holder_is_not_reaped(desk: Desk) -> None:
     desk.now += 60.0
 
     assert of_kind(desk.settle(), Grant) == []
-    assert state(desk) == "dying"
+    assert state(desk) == "fencing"
 
 
 def test_what_a_dead_shard_was_told_does_not_reach_its_successor(desk: Desk) -> None:
@@ -615,7 +615,7 @@ def test_a_refused_record_is_parked_and_the_rest_goes_on_in_a_new_epoch(desk: De
     desk.settle()
     assert desk.ended[0].parked == [(3, 1, "INVALID_RECORD: no key")]
     assert [(run.offset, run.count) for run in desk.ended[0].runs] == [(0, 1), (1, 2), (4, 6)]
-    assert desk.leases.counters["records_parked"] == 1
+    assert desk.leases.counters["records_dead_lettered"] == 1
     assert desk.leases.pending_records == 0
 
 
@@ -967,7 +967,7 @@ def test_a_shard_may_give_back_by_its_own_will(desk: Desk) -> None:
     desk.dead(0)
 
     desk.settle()
-    assert state(desk) == "unplaced"
+    assert state(desk) == "unassigned"
     assert desk.ledger.by_number[0].batch_bounds == [BatchBounds(1, 9, 0)]
 
 

@@ -87,7 +87,7 @@ def test_a_leader_that_stays_away_is_told_once_until_it_is_back(caplog: pytest.L
         world.bench.put(0, 1)
         world.send()
         world.socket().hang_up()
-        assert caplog.text.count("node_lost") == 1
+        assert caplog.text.count("node_disconnected") == 1
 
         def refuse_often() -> None:
             for _ in range(5):
@@ -95,11 +95,11 @@ def test_a_leader_that_stays_away_is_told_once_until_it_is_back(caplog: pytest.L
                 world.socket().refuse()
 
         refuse_often()
-        assert caplog.text.count("node_lost") == 2
+        assert caplog.text.count("node_disconnected") == 2
         world.send(world.net.now + 10.0)
         world.connect()
         _ = world.answer([0], offset=2)
         world.socket().hang_up()
         world.bench.put(0, 1)
         refuse_often()
-        assert caplog.text.count("node_lost") == 4
+        assert caplog.text.count("node_disconnected") == 4

@@ -15,8 +15,8 @@ BATCH_BYTES = 200
 TIMEOUT_MS = 500
 
 
-def node_load(node: int, *, wanting_ms: int = 0) -> NodeLoad:
-    return NodeLoad(node, "ready", 0, 0, 0, 0, "", wanting_ms)
+def node_load(node: int, *, send_blocked_ms: int = 0) -> NodeLoad:
+    return NodeLoad(node, "ready", 0, 0, 0, 0, "", send_blocked_ms)
 
 
 def part_load(number: int, batches: int, *, has_room: bool = False) -> PartitionLoad:
@@ -82,16 +82,16 @@ def test_keyless_frames_leave_the_partitions_of_a_slow_node() -> None:
 def test_they_leave_it_altogether_when_it_could_not_be_sent_to_for_too_long() -> None:
     world = Setting()
     world.tell(0, node_load(1))
-    world.tell(1, node_load(2, wanting_ms=TIMEOUT_MS), part_load(world.states[1].number, 9))
+    world.tell(1, node_load(2, send_blocked_ms=TIMEOUT_MS), part_load(world.states[1].number, 9))
     assert world.frames(100)[1] == 10
-    world.tell(1, node_load(2, wanting_ms=TIMEOUT_MS + 1), part_load(world.states[1].number, 9))
+    world.tell(1, node_load(2, send_blocked_ms=TIMEOUT_MS + 1), part_load(world.states[1].number, 9))
     assert world.frames(100) == [100, 0]
 
 
 def test_a_node_is_never_too_late_without_a_timeout() -> None:
     world = Setting()
     world.loads = PartitionLoads(world.desk.leases, batch_bytes=BATCH_BYTES, availability_timeout_ms=0)
-    world.tell(1, node_load(2, wanting_ms=60_000))
+    world.tell(1, node_load(2, send_blocked_ms=60_000))
     assert [each.node_unavailable for each in world.waiting()] == [False, False]
 
 
@@ -121,7 +121,7 @@ def test_a_partition_is_full_when_its_shard_told_of_no_open_batch_with_room() ->
 
 def test_what_a_shard_told_says_nothing_any_more_when_it_is_old() -> None:
     world = Setting()
-    world.tell(1, node_load(2, wanting_ms=9_000), part_load(world.states[1].number, 7))
+    world.tell(1, node_load(2, send_blocked_ms=9_000), part_load(world.states[1].number, 7))
     assert world.waiting()[1] == PartitionQueueStats(1, 7, node_unavailable=True, full=True)
     world.desk.now += LOAD_MAX_AGE_S
     assert world.waiting()[1] == PartitionQueueStats(1, 7, node_unavailable=True, full=True)
@@ -129,7 +129,7 @@ def test_what_a_shard_told_says_nothing_any_more_when_it_is_old() -> None:
     for _ in range(2):
         assert world.waiting()[1] == PartitionQueueStats(1, 1, node_unavailable=False, full=False)
     # The same words again are news.
-    world.tell(1, node_load(2, wanting_ms=9_000), part_load(world.states[1].number, 7))
+    world.tell(1, node_load(2, send_blocked_ms=9_000), part_load(world.states[1].number, 7))
     assert world.waiting()[1] == PartitionQueueStats(1, 7, node_unavailable=True, full=True)
 
 
@@ -138,7 +138,7 @@ def test_a_dead_shards_word_is_forgotten_and_its_backlog_is_not() -> None:
     for _ in range(3):
         world.desk.push(world.states[1].number, 1)
     world.desk.settle()
-    world.tell(1, node_load(2, wanting_ms=9_000), part_load(world.states[1].number, 1))
+    world.tell(1, node_load(2, send_blocked_ms=9_000), part_load(world.states[1].number, 1))
     _ = world.waiting()
     world.desk.leases.shard_dead(1, [], world.desk.now, facts=True)
     assert world.waiting()[1] == PartitionQueueStats(1, 2, node_unavailable=False, full=False)
@@ -147,7 +147,7 @@ def test_a_dead_shards_word_is_forgotten_and_its_backlog_is_not() -> None:
 def test_a_sticky_partition_is_left_at_once_when_its_node_is_too_late() -> None:
     world = Setting()
     assert world.route.sticky.partition == 0
-    world.tell(0, node_load(1, wanting_ms=TIMEOUT_MS + 1))
+    world.tell(0, node_load(1, send_blocked_ms=TIMEOUT_MS + 1))
     world.tell(1, node_load(2))
     world.route.set_load(world.waiting(), adaptive=True)
     assert world.route.sticky.partition == 1

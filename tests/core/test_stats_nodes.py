@@ -20,7 +20,7 @@ def test_a_broker_is_shown_by_a_shard_that_is_connected_if_one_is(ready: int) ->
 
     (shown,) = stats._nodes(cast("Any", router))
 
-    assert (shown["seat"], shown["state"]) == (ready, "ready")
+    assert (shown["shard"], shown["state"]) == (ready, "ready")
 
 
 def test_a_broker_nobody_is_connected_to_is_shown_with_the_last_error() -> None:

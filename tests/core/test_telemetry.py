@@ -64,7 +64,7 @@ def test_an_interval_that_makes_no_sense_is_five_minutes(interval_ms: int) -> No
 
 
 def test_a_broker_that_wants_nothing_is_asked_again_after_its_interval_with_the_id_it_gave() -> None:
-    core = subscribed(SUBSCRIPTION._replace(requested=()))
+    core = subscribed(SUBSCRIPTION._replace(requested_metrics=()))
     assert core.state is ClientTelemetryState.SUBSCRIPTION_NEEDED
     assert core.next_request(100.9) is None
     assert core.next_request(101.0) == GetTelemetrySubscriptions(ID)
@@ -211,7 +211,7 @@ def test_the_end_pushes_once_more_though_a_push_is_on_its_way_whose_answer_then_
 
 @pytest.mark.parametrize("requested", [(), None])
 def test_the_end_pushes_nothing_that_nobody_wants(requested: tuple[()] | None) -> None:
-    core = TelemetryExchange(now=100.0) if requested is None else subscribed(SUBSCRIPTION._replace(requested=requested))
+    core = TelemetryExchange(now=100.0) if requested is None else subscribed(SUBSCRIPTION._replace(requested_metrics=requested))
     core.terminate()
     assert core.state is ClientTelemetryState.TERMINATED
     core.terminate()

@@ -116,9 +116,9 @@ def test_a_push_larger_than_the_broker_takes_is_not_sent_and_told_in_the_log(cap
         subscribed(world, subscription("*", bytes_max=100))
         world.round(1.0)
         assert world.net.last.unread() == 0
-        assert caplog.text.count("telemetry_too_large") == 1
+        assert caplog.text.count("telemetry_push_too_large") == 1
         world.round(1.0)
-        assert caplog.text.count("telemetry_too_large") == 2
+        assert caplog.text.count("telemetry_push_too_large") == 2
 
 
 def test_answers_are_counted_with_their_throttle_which_is_the_brokers_own_to_keep() -> None:

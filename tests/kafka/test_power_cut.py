@@ -41,7 +41,7 @@ def test_power_cuts_lose_double_and_reorder_nothing(kafka_one: Cluster, topic_na
         assert stats["alarms"] == []
         assert stats["records"]["possible_duplicates"] == 0
         assert stack.log_path.read_text().count('"power_cut": true') == cuts
-        assert '"log_end_searched"' in stack.log_path.read_text()
+        assert '"log_end_search_started"' in stack.log_path.read_text()
         found = list(read_topic(kafka_one, topic))
         counted = Counter(record.value for record in found)
         assert counted == Counter(value for seq in range(frames) for value in values_of(seq))

@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
 def alarms(daemon: Daemon) -> list[str]:
     """The reasons for which partitions wait."""
-    return [alarm["why"] for alarm in json.loads(daemon.get("/stats")[1])["alarms"]]
+    return [alarm["reason"] for alarm in json.loads(daemon.get("/stats")[1])["alarms"]]
 
 
 def count(daemon: Daemon, word: str) -> int:
@@ -93,7 +93,7 @@ def runs(secure_kafka: SecureKafka, tmp_path_factory: pytest.TempPathFactory) ->
             for kind in KINDS:
                 secure.forbid(USER, f"rights-{kind}")
             _ = wait_until(lambda: "refused" in alarms(daemons["block"]), seconds=ALARM_S, what="an alarm tells of it")
-            _ = wait_until(lambda: count(daemons["park"], "parked"), seconds=ALARM_S, what="records are parked")
+            _ = wait_until(lambda: count(daemons["park"], "dead_lettered"), seconds=ALARM_S, what="records are parked")
             said = {kind: daemon.get("/healthz")[1] for kind, daemon in daemons.items()}
             load.wait_sent(len(jobs) * RECORDS // 2)
             for kind in KINDS:
@@ -111,7 +111,7 @@ def runs(secure_kafka: SecureKafka, tmp_path_factory: pytest.TempPathFactory) ->
                 judged(f"rights-{kind}"),
                 ledgers[f"rights-{kind}"],
                 judged(f"rights-{kind}-other"),
-                count(daemons[kind], "parked") if kind in daemons else 0,
+                count(daemons[kind], "dead_lettered") if kind in daemons else 0,
                 said.get(kind, ""),
             )
             for kind in KINDS

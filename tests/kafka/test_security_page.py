@@ -91,7 +91,7 @@ def test_nothing_that_is_secret_is_logged_at_debug(
     for each in (Way.PLAIN, Way.SCRAM_512, Way.OAUTH):
         with DirectProducer({"bootstrap.servers": secure.bootstrap(each), **secure.settings(each)}) as producer:
             _ = producer.send(topic, b"value").result(20)
-    assert "broker_connected" in caplog.text
+    assert "metadata_broker_connected" in caplog.text
     token_begins = "eyJ"
     for told in (PASSWORD, SECRET, token_begins):
         assert told not in caplog.text

@@ -202,7 +202,7 @@ def test_a_broker_that_refuses_what_it_is_pushed_is_told_nothing_more_and_record
             DirectProducer({"bootstrap.servers": brokers.cluster.bootstrap, "client.id": "refused"}) as producer,
         ):
             deadline = Deadline(WAIT_S, "a refusal")
-            while "telemetry_off" not in caplog.text:
+            while "telemetry_disabled" not in caplog.text:
                 _ = producer.send(topic, b"goes on").result(WAIT_S)
                 _ = deadline.left()
             _ = producer.send(topic, b"goes on").result(WAIT_S)

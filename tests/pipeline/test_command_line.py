@@ -146,7 +146,7 @@ def test_land_ends_in_order_when_it_is_told_to_and_does_not_start_over_another_q
         assert ended.status == PipelineExit.OK, ended.log
         events = [json.loads(line) for line in lines(ended) if not line.startswith("WARNING: Using incubator")]
         assert [event["event"] for event in events if event["process"] == "pipeline"] == ["land_started", "land_ended"]
-        assert events[-1]["asked"] is True
+        assert events[-1]["by_signal"] is True
 
         shutil.rmtree(pipeline.checkpoints)
         ended = pipeline.run("land", "--once")

@@ -203,7 +203,7 @@ def test_every_metric_is_at_the_address_that_is_set(cleanup: ExitStack) -> None:
         if not line.startswith("#")
     }
     for line in (
-        'penstock_pipeline_batch{query="land/clicks"} 7.0',
+        'penstock_pipeline_batch_id{query="land/clicks"} 7.0',
         'penstock_pipeline_idle_seconds{query="land/clicks"} 30.0',
         'penstock_pipeline_input_rows_total{query="land/clicks"} 10.0',
         'penstock_pipeline_observed_total{query="land/clicks",what="land.bad"} 1.0',

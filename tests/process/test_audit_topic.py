@@ -65,7 +65,7 @@ def test_every_record_is_told_and_an_orderly_stop_closes_the_books(cluster: Embe
         )
         assert running
         records = stack.ask("stats")["records"]
-        assert (records["received"], records["taken"], records["pending"]) == (0, 0, 0)
+        assert (records["received"], records["accepted"], records["pending"]) == (0, 0, 0)
 
 
 def test_the_last_heartbeat_does_not_linger(cluster: EmbeddedCluster) -> None:
@@ -118,8 +118,8 @@ def test_a_missing_topic_is_an_alarm_until_it_is_made_and_then_everything_is_tol
                 seconds=20,
                 what="the alarm of the missing topic",
             )
-            assert "penstock.audit does not exist" in shown["trouble"]
-            assert shown["records"]["taken"] == 0
+            assert "penstock.audit does not exist" in shown["last_error"]
+            assert shown["records"]["accepted"] == 0
             assert stack.log_path.read_text().count("audit_topic_missing") == 1
             refused = session.answer(session.send(TOPIC, [b"forged"]))
             assert refused.code == "not_allowed"
@@ -278,7 +278,7 @@ def test_where_the_audit_is_off_nothing_is_told_and_records_carry_no_ids(cluster
     with Stack(cluster.bootstrap, shards=1, audit={"enabled": False}) as stack:
         with stack.session("app") as session:
             assert session.acked(session.send("silent", values_of(0))).level == 2
-        assert audit_of(stack) == {"enabled": False, "state": "off", "trouble": None}
+        assert audit_of(stack) == {"enabled": False, "state": "off", "last_error": None}
         stop(stack)
     assert [found.numbered for found in read_topic(cluster, "silent")] == [None] * 5
     assert read_audit(cluster).intakes("silent") == []

@@ -323,6 +323,6 @@ def test_descriptors_passed_along_are_not_taken(stack: Stack, neighbour: RawSess
 def test_what_was_refused_is_counted_and_everything_adds_up(stack: Stack, neighbour: RawSession) -> None:
     told = stack.ask("stats")
     records = told["records"]
-    ended = records["delivered"] + records["parked"]
+    ended = records["delivered"] + records["dead_lettered"]
     assert records["received"] == records["refused"] + records["pending"] + ended
     assert told["sessions"]["ended"]["protocol"] > 0

@@ -50,7 +50,7 @@ def test_what_was_in_kafka_and_what_was_not_is_found_out_and_each_record_is_ther
 
         _ = wait_until(delivered, seconds=WAIT_S, what="everything to be delivered")
         assert '"power_cut": true' in stack.log_path.read_text()
-        assert stats["leases"]["counters"]["searches"] >= 1  # type: ignore[index]
+        assert stats["leases"]["counters"]["log_end_searches"] >= 1  # type: ignore[index]
         assert stats["records"]["possible_duplicates"] == 0
         assert not stats["alarms"]
         found = list(read_topic(cluster, "dark"))

@@ -59,7 +59,7 @@ def test_records_without_a_key_on_a_compacted_topic_are_parked_and_their_neighbo
         assert session.acked(last).level == 2
         assert values(cluster, "compacted") == [b"first", b"0", b"2", b"3", b"6", b"last"]
         records = stack.ask("stats")["records"]
-        assert (records["parked"], records["pending"]) == (3, 0)
+        assert (records["dead_lettered"], records["pending"]) == (3, 0)
 
 
 def test_one_refused_record_after_another_costs_only_themselves(cluster: EmbeddedCluster) -> None:
@@ -114,7 +114,7 @@ def test_people_let_a_partition_go_on_whose_producer_epoch_the_broker_disputes(c
         node.command(op="fail_next", api=PRODUCE, error="INVALID_PRODUCER_EPOCH", times=1, topic="disputed")
         frame = session.send("disputed", [b"1", b"2"])
         stats = until(stack, lambda stats: bool(stats["alarms"]), "an alarm")
-        assert stats["alarms"][0]["why"] == "producer_epoch"
+        assert stats["alarms"][0]["reason"] == "producer_epoch"
         with pytest.raises(ControlError, match="disputed-7 is not blocked"):
             stack.ask("resend", topic="disputed", partition=7)
 

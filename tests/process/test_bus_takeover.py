@@ -67,7 +67,7 @@ def test_a_shard_that_comes_back_late_gets_nodes_again(cluster: EmbeddedCluster)
             for seq in send(session, "late", sent, 5):
                 assert session.acked(seq).level == 2
             sent += 5
-            return {row["seat"] for row in stack.ask("stats")["leases"]["partitions"]} >= {0, 1}
+            return {row["shard"] for row in stack.ask("stats")["leases"]["partitions"]} >= {0, 1}
 
         _ = wait_until(both_work, seconds=WAIT_S, what="both shards to hold leases again")
         assert stack.shards[0].pid == first_pid

@@ -95,7 +95,7 @@ def test_every_record_is_in_exactly_one_sum(daemon: Daemon) -> None:
         return records if records["pending"] == 0 else None
 
     records = wait_until(settled, seconds=30, what="nothing is pending")
-    ends = ("refused", "pending", "delivered", "parked", "expired", "quarantined")
+    ends = ("refused", "pending", "delivered", "dead_lettered", "expired", "quarantined")
     assert records["received"] == sum(records[name] for name in ends) > 0
 
 

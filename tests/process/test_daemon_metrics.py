@@ -41,8 +41,12 @@ def test_figures_are_those_of_what_was_sent_refused_sent_again_and_killed() -> N
             told = wait_for(daemon, "penstock_records_delivered_total", 50)
             assert told["penstock_records_received_total"] == told["penstock_records_delivered_total"] == 50
             assert told["penstock_records_pending"] == told["penstock_spool_unsynced_records"] == 0
-            assert told["penstock_records_parked_total"] == 0
-            for name in ("penstock_gap_records_total", "penstock_probes_total", "penstock_possible_duplicates_total"):
+            assert told["penstock_records_dead_lettered_total"] == 0
+            for name in (
+                "penstock_out_of_order_records_total",
+                "penstock_log_end_probes_total",
+                "penstock_possible_duplicates_total",
+            ):
                 assert told[name] == 0, name
             assert {name: value for name, value in told.items() if name.startswith("penstock_process_restarts")} == {
                 f'penstock_process_restarts_total{{process="{process}"}}': 0

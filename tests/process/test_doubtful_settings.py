@@ -17,7 +17,7 @@ def test_the_direct_producer_logs_a_setting_that_does_not_do_what_it_says(caplog
         producer = DirectProducer({"bootstrap.servers": NOBODY, "max.block.ms": 0, **doubtful})
         _ = producer.send("topic", b"value")
         producer.close(0)
-    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("doubtful_setting")]
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("risky_setting")]
     assert len(said) == 2
     assert "retry.backoff.max.ms = 1000" in said[0]
     assert "delivery.timeout.ms is raised from its default to 130005" in said[1]

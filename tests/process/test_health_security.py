@@ -41,6 +41,6 @@ def test_insecure_settings_and_refused_logins_are_shown_and_no_secret_is(tmp_pat
             "insecure": [insecure],
         }
         log = daemon.log_path.read_text()
-        assert log.count('"doubtful_setting"') == 1
+        assert log.count('"risky_setting"') == 1
         assert f"kafka.{insecure}" in log
         assert PASSWORD not in log + json.dumps(stats) + daemon.get("/metrics")[1] + daemon.get("/healthz")[1]

@@ -225,7 +225,7 @@ def test_retries_refusals_splits_waits_and_lost_connections_are_counted_and_then
         assert told(CLIENT, "record-error-total") == told(TOPIC, "record-error-total", topic=topic) == 1
         # Never taken.
         assert isinstance(producer.send(topic, bytes(2 << 20)).exception(WAIT_S), RecordTooLargeError)
-        assert Figures(producer)(OWN, "record-not-taken-total") == 1
+        assert Figures(producer)(OWN, "record-rejected-total") == 1
         told = at_rest(producer)
     seen = {(key.group, key.name) for key, value in told.all.items() if value and not math.isnan(value)}
     idle = {(metric.group.name, metric.name) for metric in METRICS} - seen
@@ -235,9 +235,9 @@ def test_retries_refusals_splits_waits_and_lost_connections_are_counted_and_then
     assert {name for _, name in idle if not any(word in name for word in elsewhere)} <= {
         "requests-in-flight",
         "waiting-threads",
-        "record-unsure-total",
+        "record-may-be-written-total",
         "partition-alarm-total",
-        "probe-total",
+        "log-end-probe-total",
     }
 
 
@@ -257,7 +257,7 @@ def test_waits_for_memory_and_calls_that_got_none_are_counted() -> None:
             assert isinstance(producer.send(topic, bytes(9000)).exception(WAIT_S), BufferExhaustedError)
             waited = monotonic() - began
             told = settled(producer, CLIENT, "buffer-exhausted-total", 1)
-            assert told(CLIENT, "buffer-exhausted-total") == told(OWN, "record-not-taken-total") == 1
+            assert told(CLIENT, "buffer-exhausted-total") == told(OWN, "record-rejected-total") == 1
             assert 0.5e9 <= told(CLIENT, "bufferpool-wait-time-ns-total") <= waited * 1e9
             ratio = told(CLIENT, "bufferpool-wait-ratio")
             assert 0.5 / (WINDOW_S + monotonic() - began) <= ratio <= waited / WINDOW_S
@@ -275,7 +275,7 @@ def test_figures_can_be_had_before_the_first_record_and_after_the_end(cluster: E
     assert 0.15e9 <= Figures(producer)(CLIENT, "metadata-wait-time-ns-total") < WAIT_S * 1e9
     producer.close()
     told = Figures(producer)
-    assert told(OWN, "record-not-taken-total") == 1
+    assert told(OWN, "record-rejected-total") == 1
     assert told(CLIENT, "connection-count") == 0
 
 

@@ -237,7 +237,7 @@ def test_a_partition_whose_broker_lost_its_log_waits_and_goes_on_when_it_is_told
             for future in during:
                 future.result(30)
             (alarm,) = wait_until(lambda: stats(daemon)["alarms"] or None, seconds=60, what="the loss is noticed")
-            assert alarm["why"] in ("halted", "offset_below_anchor", "gap")
+            assert alarm["reason"] in ("halted", "offset_below_anchor", "gap")
             assert stats(daemon)["records"]["pending"] == 3
             resend = [sys.executable, "-I", "-m", "penstock.cli.main", "resend", "events", "0"]
             resend += ["--runtime-dir", str(daemon.folder / "run")]

@@ -119,7 +119,7 @@ def test_usr2_ends_the_router_at_once_with_everything_synced(stack: Stack) -> No
     assert stack.router is not None
     stack.router.send_signal(signal.SIGUSR2)
     assert stack.router.wait(10) == 0
-    assert any(line["event"] == "router_ends" for line in log_lines(stack))
+    assert any(line["event"] == "router_exiting" for line in log_lines(stack))
 
 
 def test_a_second_router_on_the_same_spool_says_who_has_it(stack: Stack) -> None:
@@ -127,7 +127,7 @@ def test_a_second_router_on_the_same_spool_says_who_has_it(stack: Stack) -> None
     assert first is not None
     second = stack.start_router()
     assert second.wait(15) == 74
-    reason = next(line["reason"] for line in log_lines(stack) if line["event"] == "router_cannot_start")
+    reason = next(line["reason"] for line in log_lines(stack) if line["event"] == "router_start_failed")
     assert str(first.pid) in reason
     stack.router = first
     assert stack.ask("ready")["ready"]
@@ -141,7 +141,7 @@ def test_a_descriptor_that_is_not_the_socket_is_named() -> None:
             kept, stack.listening = stack.listening, other
             assert stack.start_router().wait(15) == 78
             stack.listening = kept
-        (line,) = [line for line in log_lines(stack) if line["event"] == "router_cannot_start"]
+        (line,) = [line for line in log_lines(stack) if line["event"] == "router_start_failed"]
         assert "bound to" in line["reason"]
         assert str(stack.settings.socket_path) in line["reason"]
 
@@ -150,7 +150,7 @@ def test_settings_that_cannot_be_read_are_named() -> None:
     with Stack(NOWHERE, start=False) as stack:
         stack.settings_path.write_text("{}")
         assert stack.start_router().wait(15) == 78
-        (line,) = [line for line in log_lines(stack) if line["event"] == "router_cannot_start"]
+        (line,) = [line for line in log_lines(stack) if line["event"] == "router_start_failed"]
         assert str(stack.settings_path) in line["reason"]
 
 
@@ -158,5 +158,5 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with Stack(NOWHERE, start=False, data_dir=str(tmp_path / "file" / "data")) as stack:
         assert stack.start_router().wait(15) == 74
-        (line,) = [line for line in log_lines(stack) if line["event"] == "router_cannot_start"]
+        (line,) = [line for line in log_lines(stack) if line["event"] == "router_start_failed"]
         assert str(tmp_path / "file") in line["reason"]

@@ -50,7 +50,7 @@ def test_an_orderly_stop_that_cannot_be_marked_is_told(cluster: EmbeddedCluster)
         assert stack.stop_router() == SPOOL
 
         assert "identity cannot be written" in reason_of_the_end(stack.log_path)
-        assert '"router_ended"' in stack.log_path.read_text()
+        assert '"router_stopped"' in stack.log_path.read_text()
 
 
 def test_a_producer_id_that_cannot_be_kept_is_told(cluster: EmbeddedCluster) -> None:

@@ -27,7 +27,7 @@ def values_of(seq: int, count: int = 5) -> list[bytes]:
 
 def check_conserved(stack: Stack) -> dict[str, Any]:
     records: dict[str, Any] = stack.ask("stats")["records"]
-    ended = records["delivered"] + records["parked"] + records["expired"] + records["quarantined"]
+    ended = records["delivered"] + records["dead_lettered"] + records["expired"] + records["quarantined"]
     assert records["received"] == records["refused"] + records["pending"] + ended, records
     return records
 

@@ -173,7 +173,7 @@ def test_a_shard_ends_with_its_router(world: ShardWorld) -> None:
 def test_other_settings_than_the_routers_end_it_with_a_clear_line(world: ShardWorld) -> None:
     world.router.greet(digest="another")
     assert world.ended() == ExitCode.CONFIGURATION
-    assert "settings_differ" in world.log()
+    assert "settings_mismatch" in world.log()
     assert not list(world.settings.journal_dir.glob("*")) if world.settings.journal_dir.exists() else True
 
 
@@ -190,7 +190,7 @@ def test_a_break_of_the_hop_ends_the_shard(world: ShardWorld, fault: str) -> Non
         case _:
             world.router.socket.send_multipart([world.router.peer, b"\x93\x01\x02\x03"])
     assert world.ended() == ExitCode.PEER_GONE
-    assert "bus_broken" in world.log()
+    assert "bus_failed" in world.log()
 
 
 def test_a_second_grant_of_a_held_partition_breaks_it(cluster: EmbeddedCluster, world: ShardWorld) -> None:

@@ -179,13 +179,13 @@ def test_files_that_are_no_good_any_more_leave_the_old_context_and_are_told_once
         _ = rules.keystore.write_text("half a certif")
         assert contexts.current() is first
         assert contexts.current() is first
-        assert caplog.text.count("tls_files_refused") == 1
+        assert caplog.text.count("tls_reload_failed") == 1
         rules.keystore.unlink()
         assert contexts.current() is first
-        assert caplog.text.count("tls_files_refused") == 2
+        assert caplog.text.count("tls_reload_failed") == 2
         _ = authority.issue("a client").write(rules.keystore)
         assert contexts.current() is not first
-        assert "tls_files_read_again" in caplog.text
+        assert "tls_reloaded" in caplog.text
 
 
 def test_files_that_were_never_good_are_an_error_until_they_are(rules: TlsRules, authority: Authority) -> None:

@@ -320,7 +320,7 @@ def test_while_the_endpoint_is_away_the_old_token_serves_to_its_end(
     _ = wait_until(lambda: tokens.cached_token() is None, seconds=10, what="the token's window")
     with caplog.at_level(logging.WARNING):
         assert tokens.fetch_token() == first
-    assert "token_not_refreshed" in caplog.text
+    assert "token_refresh_failed" in caplog.text
     assert first not in caplog.text
 
     def refused() -> bool:
@@ -496,7 +496,7 @@ def test_while_a_new_token_file_is_no_good_the_old_token_serves(
     replace(token_file, text, mode)
     with caplog.at_level(logging.WARNING):
         assert tokens.cached_token() == tokens.cached_token() == "abc"
-    assert caplog.text.count("secret_file_refused") == 1
+    assert caplog.text.count("secret_reload_failed") == 1
     token_file.unlink()
     assert tokens.cached_token() == "abc"
     replace(token_file, "ghi")

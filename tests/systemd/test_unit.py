@@ -85,7 +85,7 @@ def test_a_stop_is_orderly(box: Box) -> None:
     box.run("systemctl", "stop", "penstock", timeout=100)
     shown = box.run("systemctl", "show", "-p", "Result", "-p", "ActiveState", "penstock").stdout.split()
     assert sorted(shown) == ["ActiveState=inactive", "Result=success"]
-    assert "router_ended" in box.journal("penstock")
+    assert "router_stopped" in box.journal("penstock")
     assert box.run("test", "-e", SOCKET, check=False).returncode != 0
 
 
