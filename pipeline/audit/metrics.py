@@ -29,7 +29,7 @@ _RECORDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("duplicated", "duplicated", "Rows beyond the first of a record id. `seal` removes them."),
     ("recovered", "recovered", "Records that a daemon had given up and that landed after all."),
     ("foreign", "foreign", "Rows without a record id, from other producers."),
-    ("counted", "counted", "Records accepted without ids (`audit = false`); in none of the others but `foreign`."),
+    ("without_ids", "counted", "Records accepted without ids (`audit = false`); in none of the others but `foreign`."),
 )
 """Last part of the metric's name, the counter it is taken from, the text."""
 

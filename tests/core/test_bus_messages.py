@@ -135,7 +135,7 @@ def test_wrong_shapes_are_faults_and_right_ones_hold_what_they_say(number: int, 
 def test_a_number_where_a_text_belongs_is_named() -> None:
     data = msgpack.packb([VERSION, *ENVELOPE, 131, [[1, 2, "three", 4, 5, 6, 7, 8, 9, 10]]])
 
-    with pytest.raises(FrameError, match=r"DoneItem\.first is a str"):
+    with pytest.raises(FrameError, match=r"DoneBatch\.first is a str"):
         decode(data)
 
 

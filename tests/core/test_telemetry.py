@@ -211,7 +211,11 @@ def test_the_end_pushes_once_more_though_a_push_is_on_its_way_whose_answer_then_
 
 @pytest.mark.parametrize("requested", [(), None])
 def test_the_end_pushes_nothing_that_nobody_wants(requested: tuple[()] | None) -> None:
-    core = TelemetryExchange(now=100.0) if requested is None else subscribed(SUBSCRIPTION._replace(requested_metrics=requested))
+    core = (
+        TelemetryExchange(now=100.0)
+        if requested is None
+        else subscribed(SUBSCRIPTION._replace(requested_metrics=requested))
+    )
     core.terminate()
     assert core.state is ClientTelemetryState.TERMINATED
     core.terminate()

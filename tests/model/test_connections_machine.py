@@ -163,7 +163,7 @@ class ConnectionMachine(RuleBasedStateMachine):
         assert not self.core.failed_during_login
         self.ends_in_a_row = 0
 
-    @precondition(lambda self: self.core.room(self.now))
+    @precondition(lambda self: self.core.can_send(self.now))
     @rule(size=st.integers(1, 100))
     def send(self, size: int) -> None:
         correlation_id = self.core.next_correlation_id()
