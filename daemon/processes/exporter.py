@@ -116,7 +116,7 @@ def degraded(stats: dict[str, Any]) -> list[str]:
     ]
     audit = stats["audit"]
     if audit["last_error"] is not None:
-        found.append(f"nothing is told to the audit: {audit['trouble']}; penstock audit create-topic makes it")
+        found.append(f"nothing is told to the audit: {audit['last_error']}; penstock audit create-topic makes it")
     if audit.get("dropped_minutes"):
         found.append(f"{audit['dropped_minutes']:,} minutes of the audit were forgotten untold (audit.ranges_max)")
     spool = stats["spool"]

@@ -16,13 +16,13 @@ WRITER = f"""
 import sys
 from pathlib import Path
 from penstock.daemon.ledger.entries import AckedEntry, CheckpointEntry, FrameEntry, SliceEntry
-from penstock.daemon.spool.identity import Identity
+from penstock.daemon.spool.identity import SpoolIdentity
 from penstock.daemon.spool.log import Spool, SpoolLimits
 from penstock.wire.messages import Anchor
 from tests.fakes.segments import Row, slice_bytes
 
 folder = Path(sys.argv[1])
-identity = Identity.open(folder)
+identity = SpoolIdentity.open(folder)
 spool, recovered = Spool.open(folder, {LIMITS}, identity=identity)
 ledger, sessions = recovered.ledger, recovered.sessions
 pending = [part.segment for part in recovered.slices]

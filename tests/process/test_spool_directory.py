@@ -26,8 +26,8 @@ pytestmark = pytest.mark.process
 HOLDER = """
 import sys
 from pathlib import Path
-from penstock.daemon.spool.identity import Identity
-held = Identity.open(Path(sys.argv[1]), allow_unsafe_filesystem=True)
+from penstock.daemon.spool.identity import SpoolIdentity
+held = SpoolIdentity.open(Path(sys.argv[1]), allow_unsafe_filesystem=True)
 print("held", flush=True)
 sys.stdin.read()
 """
