@@ -1,7 +1,8 @@
 """The direct producer for asyncio: `AsyncDirectProducer`.
 
-Records are put where the synchronous form puts them, by the loop's thread, which never waits: what the synchronous form waits for
-is awaited. The sender thread goes on whatever the loop does. Outcomes come to the loop with one wake-up for many.
+The loop's thread appends records to the same accumulator as the synchronous form, but never blocks: where the
+synchronous form blocks, this form awaits. The sender thread runs independently of the loop. One wake-up of the loop
+delivers many outcomes.
 """
 
 import asyncio
@@ -34,17 +35,17 @@ from .transactions_api import ConsumerGroup, Offsets
 class AsyncDirectProducer:
     """`DirectProducer` for asyncio: the same settings, serializers and interceptors, one event loop at a time.
 
-    `await send(…)` returns when the record has been taken, which waits where the synchronous form waits (a new topic's metadata and
-    memory, together at most `max.block.ms`), and gives an `asyncio.Future` of its metadata. Records of a topic are taken in the
-    order of the calls. A `send` that is cancelled has taken nothing. An outcome that nobody looks at is told by asyncio ("exception was
-    never retrieved").
+    `await send(…)` returns an `asyncio.Future` of the record's metadata as soon as the record is accepted. It waits
+    where the synchronous form waits: for a new topic's metadata and for memory, together at most `max.block.ms`.
+    Records of a topic are accepted in the order of the calls. A cancelled `send` has accepted no record. asyncio
+    reports an error that is never retrieved ("exception was never retrieved").
 
-    Another loop may use the producer when the first one has ended; what was on its way for that one still is sent, but nobody is
-    told. After a fork the child has a producer of its own, as with the synchronous form.
+    Another loop may use the producer when the first one has ended. The first loop's outstanding records are still sent,
+    but their outcomes are not reported. After a fork the child has its own producer, as with the synchronous form.
 
     Raises:
         ConfigError: with every problem of the settings.
-        TypeError, ValueError: something is no serializer or interceptor.
+        TypeError, ValueError: an argument is not a serializer or interceptor.
     """
 
     def __init__(
@@ -84,10 +85,10 @@ class AsyncDirectProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Take one record.
+        """Append one record; returns the future of its metadata.
 
         Raises:
-            SerializationError: a serializer cannot take key or value.
+            SerializationError: a serializer failed for the key or value.
             TypeError, ValueError, ClosedError: as `DirectProducer.send`.
         """
         bridge = self._link.bridge()
@@ -122,7 +123,8 @@ class AsyncDirectProducer:
         return future
 
     async def _send(self, steps: DirectPluginPipeline, record: Record, began: float, turn: int) -> DirectRecordFuture:
-        """Put a record whose turn it is, or have it fail. `began`: when it was called, for who had to wait for others waits no longer."""
+        """Append or fail a record whose turn it is. `began`: when `send` was called, so that waiting for earlier calls
+        counts towards `max.block.ms`."""
         front, told = self._inner.front, steps.ack_callback(record, None)
         missing = await self._wait_for_metadata(record.topic, record.partition, record.timestamp_ms, began)
         serialized = record if missing is not None else steps.serialize(record)
@@ -145,13 +147,14 @@ class AsyncDirectProducer:
         partitions: int | Sequence[int | None] | None = None,
         timestamps_ms: int | Sequence[int | None] | None = None,
     ) -> asyncio.Future[FrameMetadata]:
-        """Take whole columns; waits until there is room for the last of them.
+        """Append whole columns; waits until there is memory for the last record.
 
-        Where it is cancelled when some of the records have been taken, the `CancelledError` has `was_appended`, how many of the first, and
-        `future`, of their metadata; else `was_appended` is not there.
+        If it is cancelled after some records were accepted, the `CancelledError` has two attributes: `taken`, the
+        number of accepted records, which are the first ones, and `future`, the future of their metadata. Otherwise it
+        has neither.
 
         Raises:
-            SerializationError: a serializer cannot take one of the keys or values; no record was taken.
+            SerializationError: a serializer failed for one of the keys or values; no record was accepted.
             TypeError, ValueError, ClosedError: as `DirectProducer.send_many`.
         """
         turn = self._inner.front.transaction_epoch
@@ -184,7 +187,7 @@ class AsyncDirectProducer:
         began: float,
         turn: int,
     ) -> None:
-        """Put columns whose turn it is. `was_appended` gets one future, of all that has been taken so far."""
+        """Append columns whose turn it is. `taken` always holds one future, of all records accepted so far."""
         front, topic = self._inner.front, columns.topic
         highest = max((one for one in columns.partitions or () if one is not None), default=None)
         missing = await self._wait_for_metadata(topic, highest, None, began)
@@ -212,7 +215,7 @@ class AsyncDirectProducer:
     def _loop_future(
         self, bridge: Bridge[DirectCompletion], columns: Future[FrameMetadata]
     ) -> asyncio.Future[FrameMetadata]:
-        """The loop's future of what `send_many` took."""
+        """The loop's future of the records that `send_many` accepted."""
         future: asyncio.Future[FrameMetadata] = bridge.loop.create_future()
         self._link.track(future)
         ending = SendManyCompletion(columns, future)
@@ -224,7 +227,7 @@ class AsyncDirectProducer:
     async def _wait_for_metadata(
         self, topic: str, partition: int | None, timestamp_ms: int | None, began: float, limit_s: float | None = None
     ) -> PenstockError | None:
-        """Wait for a topic. Returns why there is none."""
+        """Wait for a topic's metadata. Returns None, or the error if there is none."""
         steps, front = self._pipeline(), self._inner.front
         _, missing = steps.wait_for_metadata(topic, partition, timestamp_ms)
         if not isinstance(missing, WouldBlockError):
@@ -248,7 +251,8 @@ class AsyncDirectProducer:
     async def _wait(
         self, memory: MemoryWait, wanted: WouldBlockError, topic: str, partition: int | None, began: float
     ) -> PenstockError | None:
-        """Wait for what an attempt lacked, or for a while. Returns why it is given up."""
+        """Wait for the metadata or memory that an attempt lacked, for memory at most `MEMORY_RECHECK_S`. Returns None
+        to try again, or the error."""
         if wanted.size is None:
             return await self._wait_for_metadata(topic, partition, None, began)
         try:
@@ -263,11 +267,11 @@ class AsyncDirectProducer:
         return DirectPluginPipeline(inner.front, inner.plugins or self._no_plugins)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Have nothing wait for company any more, and return when everything sent before has ended, well or not. Futures of what
-        ended are done then.
+        """Send everything buffered and wait until each record sent before has succeeded or failed. Their futures are
+        done then.
 
         Raises:
-            WaitTimeoutError: not within `timeout` seconds; the records keep going.
+            WaitTimeoutError: `timeout` seconds have passed; the records are still being sent.
         """
         waiters, front = self._link.waiters(), self._inner.front
         with front.condition:
@@ -285,7 +289,7 @@ class AsyncDirectProducer:
         try:
             if not await waiters.wait_for(flushed, timeout):
                 raise WaitTimeoutError(f"not everything was settled within {timeout} s")
-            # It may have been seen before the loop came to what was posted.
+            # The completions may still be queued for the loop.
             self._link.bridge().drain()
         finally:
             with front.condition:
@@ -297,9 +301,9 @@ class AsyncDirectProducer:
         """The topic's partitions; waits at most `timeout` seconds, `max.block.ms` by default.
 
         Raises:
-            TypeError: the topic is not text.
-            MetadataTimeoutError, InvalidTopicError, TopicForbiddenError: why nothing is known of it.
-            ClosedError: the producer is closed or cannot go on.
+            TypeError: the topic is not a str.
+            MetadataTimeoutError, InvalidTopicError, TopicForbiddenError: why there is no metadata.
+            ClosedError: the producer is closed or has failed.
         """
         front = self._inner.front
         _ = self._link.bridge()
@@ -310,12 +314,12 @@ class AsyncDirectProducer:
         return front.partitions_of(topic)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Take nothing more, send what is held, wait for the answers (at most `timeout` seconds), and end. Closing twice does
-        nothing. Cancelled, it gives up what has no answer yet.
+        """Reject new records, send the buffered ones, wait for the responses (at most `timeout` seconds), and shut
+        down. A second call does nothing. If it is cancelled, records without a response fail.
 
         Raises:
-            ValueError: a negative timeout.
-            PenstockError: everything is closed, but a serializer, an interceptor or the partitioner raised when it was.
+            ValueError: the timeout is negative.
+            PenstockError: everything is closed, but closing a serializer, an interceptor or the partitioner raised.
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"a timeout of {timeout} s is negative")
@@ -329,7 +333,7 @@ class AsyncDirectProducer:
                 _ = await waiters.wait_for(lambda: front.sender_has_ended, timeout)
             finally:
                 inner.thread.close(0)
-                # Not by the loop: callbacks that are still to run may wait for it.
+                # Not on the loop's thread: callbacks that are yet to run may wait for the loop.
                 _ = await asyncio.to_thread(inner.thread.join)
         failure = None if inner.plugins is None else inner.plugins.close()
         if failure is not None:
@@ -338,12 +342,12 @@ class AsyncDirectProducer:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     async def init_transactions(self, timeout: float | None = None) -> None:
-        """As `DirectProducer.init_transactions`. This and the other calls about transactions wait in a thread of the loop's; what is
-        cancelled goes on there, as after a time-out."""
+        """As `DirectProducer.init_transactions`. The transaction calls that wait run in the loop's default executor;
+        cancelling the await does not cancel the operation, as after a timeout."""
         await asyncio.to_thread(self._inner.init_transactions, timeout)
 
     def begin_transaction(self) -> None:
-        """As `DirectProducer.begin_transaction`; it does not wait."""
+        """As `DirectProducer.begin_transaction`; it is not awaited."""
         self._inner.begin_transaction()
 
     async def send_offsets_to_transaction(
@@ -363,7 +367,7 @@ class AsyncDirectProducer:
     # -----------------------------------------------------------------------------------------------------------------
 
     async def client_instance_id(self, timeout: float) -> UUID:
-        """As `DirectProducer.client_instance_id`; it waits in a thread of the loop's."""
+        """As `DirectProducer.client_instance_id`; waits in the loop's default executor."""
         return await asyncio.to_thread(self._inner.client_instance_id, timeout)
 
     def metrics(self) -> dict[MetricName, float]:
@@ -376,7 +380,7 @@ class AsyncDirectProducer:
 
     @property
     def held_bytes(self) -> int:
-        """Memory of records that wait or are on their way, of `buffer.memory`."""
+        """Bytes of `buffer.memory` that buffered and in-flight records occupy."""
         return self._inner.held_bytes
 
     async def __aenter__(self) -> Self:
@@ -392,7 +396,7 @@ def _deliver(ending: DirectCompletion) -> None:
     ending.deliver()
 
 
-def _unchecked(given: object) -> Any:  # noqa: ANN401  (what it is, is checked where it is written)
+def _unchecked(given: object) -> Any:  # noqa: ANN401  (checked when the record is appended)
     return given
 
 

@@ -1,7 +1,7 @@
-"""The direct producer's front as callers and the sender thread see it: waiting, futures and callbacks, the end.
+"""The direct producer's front, between callers and the sender thread: futures, callbacks, waiting, and shutdown.
 
-Callers come from any thread; `settle`, `cluster_changed` and `sender_ended` are the sender thread's. Everything shared changes under one
-lock, callbacks run without it. An outcome is told in this order: it is fixed, callbacks run, then who waits may go on (PBT-3).
+Any thread may call it, but only the sender thread calls `settle`, `cluster_changed` and `sender_ended`. Shared state
+changes under one lock; callbacks run without it. Completion order: set the result, run callbacks, wake waiters (PBT-3).
 """
 
 import logging
@@ -38,7 +38,7 @@ from .partition_load import update_partition_load
 from .record_accumulator import WAIT_MAX_S
 
 if TYPE_CHECKING:
-    from ..kernel.chunks import Watcher  # a shape that only the declarations have
+    from ..kernel.chunks import Watcher  # exists only in the .pyi
 
 log: Final = logging.getLogger("penstock.producer")
 
@@ -48,7 +48,7 @@ FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
 
 
 class Front(MetadataWait):
-    """See the module."""
+    """Resolves futures, runs callbacks and wakes waiters; see the module."""
 
     def __init__(
         self,
@@ -59,22 +59,24 @@ class Front(MetadataWait):
     ) -> None:
         super().__init__(settings, seams, partitioner, keyless)
         self.sender_has_ended = False
-        """The sender thread has ended."""
+        """Set by `sender_ended`, when all records have completed and the plug-ins are closed."""
         self.on_send_error: Callable[[PenstockError], None] | None = None
-        """Told of every record that was not taken, in a transaction: it can only be aborted (SND-14)."""
+        """Called with the error of every rejected record: its transaction can only be aborted (SND-14)."""
         self.on_chunks_resolved: Callable[[Iterable[Chunk]], None] | None = None
-        """Told of chunks of which something has ended, when all callbacks have run and before who flushes may go on; under the lock."""
+        """Called under the lock with chunks that have resolved records, after their callbacks and before flushes
+        return."""
         self.plugins: Plugins | None = None
-        """Closed when the sender thread has ended."""
+        """Serializers, interceptors and partitioner, set by the producer and closed when the sender thread has
+        ended."""
         self._completing: dict[Chunk, None] = {}
         self._parts_by_number: Final[dict[int, AccumulatorPartition]] = {}
         self._waiters: Final[dict[Chunk, list[threading.Condition]]] = {}
-        """Who waits for an outcome in a chunk."""
+        """The conditions of the callers that wait for an outcome in a chunk."""
 
     def failed(
         self, topic: str, partition: int, error: PenstockError, on_ack: RecordCallback | None
     ) -> DirectRecordFuture:
-        """The future of a record that was not taken; its callback runs here (SND-14)."""
+        """The future of a rejected record. Runs the record's callback before it returns (SND-14)."""
         error.topic, error.partition = topic, partition
         if isinstance(error, WouldBlockError):
             return failed_future(AccumulatorPartition(self, topic, partition), -1, error)
@@ -83,7 +85,7 @@ class Front(MetadataWait):
         self.meters.record_rejected(1, self.environment.now())
         future = failed_future(AccumulatorPartition(self, topic, partition), -1, error)
         if on_ack is not None:
-            # Interceptors are told apart of what never was in a chunk.
+            # Interceptors have a method of their own for records that never were in a chunk.
             run_callback(getattr(on_ack, "on_send_error", on_ack), None, error)
         return future
 
@@ -96,7 +98,7 @@ class Front(MetadataWait):
         error: PenstockError | None,
         on_ack: FrameCallback | None,
     ) -> Future[FrameMetadata]:
-        """The future of a `send_many`. `error`: of the records that are in no span."""
+        """The future of a `send_many`. `error`: the error of the records that are in no span."""
         if isinstance(error, WouldBlockError):
             taken = sum(span.count for span in spans)
             return ColumnsFuture(
@@ -125,16 +127,17 @@ class Front(MetadataWait):
         return future
 
     def wait(self, chunk: Chunk, index: int, timeout: float | None) -> None:
-        """
+        """Wait until a record has completed.
+
         Raises:
-            WaitTimeoutError: the record's outcome is still open after that time.
-            RuntimeError: called by a callback, for a record whose outcome it would hold up.
+            WaitTimeoutError: the record has no outcome after `timeout` seconds.
+            RuntimeError: called by a callback, which would deadlock: the record completes after it.
         """
         if chunk.is_completed(index):
             return
         if self._sender is not None and self._sender.is_current:
             raise RuntimeError("a callback would wait for itself: this record is settled after it")
-        # Each waits apart: an outcome wakes those whose record it is about.
+        # One condition per waiter: an outcome wakes only the waiters of its chunk.
         woken = self.environment.new_condition()
         with self.condition:
             waiters = self._waiters.setdefault(chunk, [])
@@ -148,7 +151,7 @@ class Front(MetadataWait):
                     del self._waiters[chunk]
 
     def _wait_until(self, done: Callable[[], bool], timeout: float | None, woken: threading.Condition) -> bool:
-        """Under the lock."""
+        """Wait for `done()`, under the lock. False: the timeout came first."""
         deadline = None if timeout is None else self.environment.now() + timeout
         while not done():
             left = WAIT_MAX_S if deadline is None else deadline - self.environment.now()
@@ -158,7 +161,7 @@ class Front(MetadataWait):
         return True
 
     def watch(self, chunk: Chunk, watcher: "Watcher") -> bool:
-        """Have a record's outcome told. False: it is known already."""
+        """Register a watcher for a record's outcome. False: the outcome is already known."""
         with self.condition:
             if chunk.outcome_at(watcher[0].index) is not None:
                 return False
@@ -168,7 +171,7 @@ class Front(MetadataWait):
         return True
 
     def callbacks_done(self, chunk: Chunk) -> bool:
-        """Whether callbacks of what is resolved in a chunk have run, as far as the caller is concerned."""
+        """Whether the callbacks of a chunk's resolved records have run; True on the sender thread, which runs them."""
         return chunk not in self._completing or self.sender.is_current
 
     def flush(self, timeout: float | None) -> None:
@@ -191,7 +194,7 @@ class Front(MetadataWait):
                 self.meters.flushed(now - began, now)
 
     def stop(self) -> bool:
-        """Take no more records, and release who waits (CLS-5). False: that was done before."""
+        """Reject new records and wake all waiters (CLS-5). False: it was already stopped."""
         with self.condition:
             if self.closed_error is not None:
                 return False
@@ -203,7 +206,8 @@ class Front(MetadataWait):
         return True
 
     def fail_after_fork(self) -> None:
-        """In a forked child: nobody will tell what becomes of the parent's records. Its lock may be held by nobody."""
+        """In a forked child: fail the parent's records, whose outcomes the child cannot know. Does not take the lock: a
+        thread that the child does not have may hold it."""
         error = OutcomeUnknownError("the record is the parent process's")
         self.refusal = self.closed_error = ClosedError("the producer is the parent process's")
         for chunk in list(self.unsettled.values()):
@@ -214,13 +218,13 @@ class Front(MetadataWait):
     # --- the sender thread -------------------------------------------------------------------------------------------
 
     def cluster_changed(self, cluster: Cluster) -> None:
-        """Partitions come, leaders move, and who waits for a topic may go on."""
+        """Apply a new metadata snapshot to the topics, and wake callers that wait for a topic."""
         with self.condition:
             self.cluster = cluster
             for name in list(self.topics):
                 view = cluster.topic(name)
                 if view is None or not view.partitions:
-                    # Nobody asked for it for long: the next record waits for it again.
+                    # Its metadata expired after a long time without use: the next record waits for it again.
                     del self.topics[name]
                 else:
                     _ = self.update_topic(name, view)
@@ -230,20 +234,20 @@ class Front(MetadataWait):
             self.condition.notify_all()
 
     def brokers_lost(self, reason: str, *, refused: bool) -> None:
-        """No broker can be asked for now. `authentication_failed`: for want of belief, which does not pass by waiting."""
+        """No broker can be asked for metadata now. `refused`: authentication failed, so waiting will not help."""
         with self.condition:
             self._waits.connection_failed(reason)
             if refused and self._waits.authentication_failed(reason):
                 self.condition.notify_all()
 
     def update_partition_load(self, waited_s: Callable[[int], float]) -> None:
-        """See `weighing.update_partition_load`."""
+        """See `partition_load.update_partition_load`."""
         update_partition_load(self, waited_s)
 
     def settle(self, outcomes: Sequence[DeliveryOutcome]) -> None:
-        """Resolve futures, run callbacks, wake who waits, and give back memory."""
+        """Resolve futures, run callbacks, wake waiters, and release memory."""
         with self.condition:
-            # Who looks without the lock must not see an outcome before it is known that callbacks are to come.
+            # Set before any outcome: a reader without the lock must see that callbacks are pending.
             touched: dict[Chunk, None] = {}
             self._completing = touched
             for outcome in outcomes:
@@ -270,7 +274,7 @@ class Front(MetadataWait):
                     chunk.unreleased -= last - first
 
     def _chunks(self, number: int, first: int, end: int) -> list[Chunk]:
-        """Those with any of these ordinals."""
+        """The sealed chunks that contain any of these ordinals."""
         part = self._parts_by_number.get(number)
         if part is None:
             part = self._parts_by_number[number] = self.part_at(*self.sender.topic_of(number))
@@ -312,7 +316,7 @@ class Front(MetadataWait):
             return chunk.take_callbacks(), chunk.take_watchers()
 
     def _release_memory(self, chunk: Chunk) -> None:
-        """Nobody reads its bytes any more."""
+        """Release a chunk's memory, which is not read any more."""
         part = chunk.part
         if part.sealed[0] is chunk:
             _ = part.sealed.popleft()
@@ -323,7 +327,7 @@ class Front(MetadataWait):
         chunk.reserved_bytes = 0
 
     def sender_ended(self, failure: DeliveryFailure | None) -> None:
-        """Nothing is sent any more: what is still open fails."""
+        """The sender thread has ended: fail all unresolved records."""
         error = ClosedError("the producer was closed before this was sent") if failure is None else error_of(failure)
         unsure = ExpiredMayBeWrittenError(f"{error}; it may have been written")
         fatal = error if isinstance(error, FatalError) else None
@@ -336,7 +340,7 @@ class Front(MetadataWait):
             chunks = list(self.unsettled.values())
             self._completing = dict.fromkeys(chunks)
             for chunk in chunks:
-                # Nothing was told of what is sealed: the thread ended by a fault, and it may have been on its way.
+                # A sealed chunk without outcome: the thread crashed, and the chunk may have been in flight.
                 chunk.fail_unresolved(chunk.count, unsure if chunk.segment else error)
                 chunk.unreleased = 0 if chunk.segment else -1
         if fatal is not None:

@@ -1,8 +1,7 @@
-"""Where the direct producer's records are put: topics and their partitions, chunks and the memory for them.
+"""Buffers the direct producer's records per partition until the sender thread drains them.
 
-The kernel writes rows and calls here when something happens that is not every record's: `open`, `grow`, `close` and `rotate`
-under the producer's lock, the rest without it. The sender thread seals what is due (`drain`): slices of the arena, with ordinals.
-"""
+The kernel writes the rows. It calls this class only for rarer events: `open`, `grow`, `close` and `rotate` under the
+producer's lock, the rest without it. The sender thread calls `drain`, which makes slices with ordinals."""
 
 import math
 import threading
@@ -28,16 +27,16 @@ from .nonblocking import WouldBlock
 from .turns import SendGuard
 
 FIRST_CHUNK_BYTES: Final = 512
-"""A partition's first chunk begins with so much; later ones as large as the one before them."""
+"""Initial size of a partition's first chunk. A later chunk starts at the size that the previous one reached."""
 TOPIC_USE_INTERVAL_S: Final = 5.0
-"""How often a topic is said to be in use."""
+"""How often a topic is reported to the sender thread as in use."""
 WAIT_MAX_S: Final = 3600.0
 MEMORY_RECHECK_S: Final = 0.1
-"""How often keyless records that wait for memory look whether another node has some."""
+"""How often keyless records that wait for memory check whether another node has some."""
 
 
 class RecordAccumulator(SendGuard):
-    """See the module."""
+    """Buffers records per partition until the sender thread drains them; see the module."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class RecordAccumulator(SendGuard):
         self.refusal = None
         self.transaction_epoch = 0
         self.closed_error: ClosedError | None = None
-        """Why no record is ever taken again; else `refusal` may come and go with transactions."""
+        """Set when the producer is closed, and final. `refusal` comes and goes with transactions until then."""
         self.wall_clock = seams.wall
         self.partitioner = partitioner
         self.wake_needed = False
@@ -65,10 +64,10 @@ class RecordAccumulator(SendGuard):
         self.arena: Final = ChunkStore(settings.batch_size, settings.buffer_memory)
         self.cluster = Cluster()
         self.unsettled: Final[dict[int, Chunk]] = {}
-        """Chunks with records whose futures are not done, oldest first."""
+        """Chunks with records whose futures are not done, by serial number, oldest first."""
         self.last_serial = -1
         self.flushes = 0
-        self.would_block: WouldBlock | None = None  # what is asked where callers are never held up
+        self.would_block: WouldBlock | None = None  # set in non-blocking mode, asked instead of waiting
         self._waker: SenderWaker | None = None
         self._make_keyless: Final = keyless or (lambda: StickyPartitioner(max(1, settings.batch_size), seams.random31))
         self._linger_s: Final = settings.linger_ms / 1000
@@ -79,9 +78,9 @@ class RecordAccumulator(SendGuard):
         self._full: list[Chunk] = []
         self._sealed_at = -math.inf
         self._steady = False
-        """The last chunk began within a linger's time of the sealing before it."""
+        """The last first chunk opened less than the linger time after the previous drain."""
         self._sender_scheduled = False
-        """The sender thread looks here before a chunk that begins now has lingered."""
+        """The sender thread will call `drain` before the linger time of a chunk opened now is over."""
         self._leader_nodes: set[int] = set()
 
     @property
@@ -91,8 +90,9 @@ class RecordAccumulator(SendGuard):
         return self._waker
 
     def set_append_error(self, reason: PenstockError | None) -> None:
-        """Take no records for this reason, or (None) take them: they come between two transactions, or in one. What was taken
-        before is not held for company any more."""
+        """Reject records with this error, or accept them again (None): a transaction ended or started.
+
+        An error also closes all open chunks, so that their records do not linger. No effect on a closed producer."""
         with self.condition:
             if self.closed_error is None:
                 if reason is None and self.refusal is not None:
@@ -102,18 +102,18 @@ class RecordAccumulator(SendGuard):
                     self.close_all()
 
     def set_waker(self, thread: SenderWaker) -> None:
-        """Both need each other: the thread is made with the front, then shown to it."""
+        """Set the sender thread. It needs this object in its constructor, so it can only be set afterwards."""
         self._waker = thread
 
     def wake_sender(self) -> None:
-        """The sender thread has something to do."""
+        """Wake the sender thread."""
         self.wake_needed = False
         self.thread.wake()
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def update_topic(self, name: str, view: TopicView) -> AccumulatorTopic:
-        """The topic as the snapshot has it; under the lock."""
+        """Create or update the topic from the metadata snapshot; call under the lock."""
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = AccumulatorTopic(name, self._make_keyless())
@@ -133,7 +133,7 @@ class RecordAccumulator(SendGuard):
         return topic
 
     def _part(self, name: str, index: int) -> AccumulatorPartition:
-        """Partitions keep their ordinals, whether or not the topic is forgotten in between."""
+        """The partition, created on first use. It keeps its ordinals even if the topic is forgotten."""
         part = self._parts.get((name, index))
         if part is None:
             part = self._parts[name, index] = AccumulatorPartition(self, name, index)
@@ -142,22 +142,22 @@ class RecordAccumulator(SendGuard):
         return part
 
     def update_budgets(self) -> None:
-        """Budgets for the nodes that lead partitions of topics in use; chunks stay charged where they are."""
+        """Set a memory budget for each node that leads a partition of a topic in use. Chunks keep their node."""
         leading = {part.node for topic in self.topics.values() for part in topic.parts} - {ANY_NODE}
         if leading != self._leader_nodes:
             self._leader_nodes = leading
             self.pool.share_out(budgets_by_node(self.pool.total_bytes, self.record_bytes_max, leading))
 
     def _charged_node(self, part: AccumulatorPartition) -> int:
-        """The node that a chunk of the partition counts for, if it has a budget."""
+        """The node whose budget pays for a chunk of the partition: the leader if it has one, else `ANY_NODE`."""
         return part.node if self.pool.has_budget(part.node) else ANY_NODE
 
     def part_at(self, name: str, index: int) -> AccumulatorPartition:
-        """A partition that had records."""
+        """The partition, which must have been created before."""
         return self._parts[name, index]
 
     def rotate(self, topic: AccumulatorTopic, full: bool) -> None:
-        """The sticky partition got `sticky_bytes` bytes; `full`: no chunk of it is open."""
+        """Report `sticky_bytes` to the partitioner, and take its next choice. `full`: the sticky chunk was closed."""
         keyless = topic.keyless
         keyless.appended(topic.sticky_bytes, all_batches_full=full)
         topic.sticky_bytes = 0
@@ -165,15 +165,15 @@ class RecordAccumulator(SendGuard):
         topic.allowance = keyless.allowance()
 
     def ask_partitioner(self, topic: AccumulatorTopic, key: bytes | None, value: bytes | None) -> int:
-        """The application's choice, -1 where it leaves it to us.
+        """The partition that the application's partitioner chose, -1 if it left the choice to the producer.
 
         Raises:
-            TypeError, ValueError: its answer is no partition of the topic.
+            TypeError, ValueError: it did not return a partition of the topic.
         """
         assert self.partitioner is not None
         index = choose_partition(self.partitioner, topic.name, key, value, self.partitions_of(topic.name))
         if index is not None and index >= len(topic.parts):
-            with self.condition:  # found again, larger, while the application chose
+            with self.condition:  # the topic was recreated with more partitions meanwhile
                 topic.parts += [self._part(topic.name, i) for i in range(len(topic.parts), index + 1)]
         return -1 if index is None else index
 
@@ -184,7 +184,7 @@ class RecordAccumulator(SendGuard):
         values: Sequence[bytes | None],
         wanted: Sequence[int | None] | None,
     ) -> list[int | None]:
-        """The same for columns; records that name their partition are left alone."""
+        """The same for columns. Records with an explicit partition keep it."""
         every: list[int | None] = [None] * len(values) if wanted is None else list(wanted)
         for i, index in enumerate(every):
             if index is None:
@@ -193,7 +193,7 @@ class RecordAccumulator(SendGuard):
         return every
 
     def partitions_of(self, topic: str) -> list[PartitionMetadata]:
-        """What the snapshot has of a topic."""
+        """The topic's partitions in the metadata snapshot, empty for an unknown topic."""
         view = self.cluster.topic(topic)
         if view is None:
             return []
@@ -202,7 +202,7 @@ class RecordAccumulator(SendGuard):
         ]
 
     def too_large(self, size: int) -> RecordTooLargeError:
-        """SND-8: judged by what the record could take in a batch of its own, before compression."""
+        """The error for a record that takes up to `size` bytes in a batch of its own, uncompressed (SND-8)."""
         name, limit = "max.request.size", self.settings.max_request_size
         if size <= limit:
             name, limit = "buffer.memory", self.settings.buffer_memory
@@ -213,12 +213,14 @@ class RecordAccumulator(SendGuard):
     def open(
         self, part: AccumulatorPartition, row: int, began: float | None, keyless: AccumulatorTopic | None
     ) -> PenstockError | None:
-        """Begin a chunk with room for a row; waits for memory, without the lock. Without one there is another chunk by then, or
-        `keyless` has left the partition for one whose node has memory. An error: there was none in time.
+        """Open a chunk with room for a row; waits for memory if it must, releasing the lock.
+
+        Returns None if the caller should look again: the chunk is open, another thread opened one, or `keyless`
+        moved to a partition whose node has memory. Returns an error if memory was not available in time.
 
         Raises:
             ClosedError: the producer was closed meanwhile.
-            TransactionStateError, TransactionAbortableError: its transaction ended meanwhile.
+            TransactionStateError, TransactionAbortableError: the record's transaction ended meanwhile.
         """
         if self.refusal is not None:
             self.refuse()
@@ -236,7 +238,7 @@ class RecordAccumulator(SendGuard):
             got = self._wait_for_memory(size, node, began, keyless)
             if got is not True:
                 return got or None
-            # Others went on meanwhile (ACC-4).
+            # Other threads may have changed anything during the wait (ACC-4).
             if self.refusal is not None:
                 self.pool.release(size, node)
                 self.refuse()
@@ -272,7 +274,7 @@ class RecordAccumulator(SendGuard):
     def _wait_for_memory(
         self, size: int, node: int, began: float | None, keyless: AccumulatorTopic | None
     ) -> PenstockError | bool:
-        """True: it is reserved. False: the records of `keyless` go elsewhere. An error: there was none in time."""
+        """True: memory is reserved. False: `keyless` moved to another partition. An error: none was free in time."""
         now = self.environment.now()
         if self.thread.is_current:
             return BufferExhaustedError("the producer's memory is full, and a callback cannot wait for it")
@@ -280,7 +282,7 @@ class RecordAccumulator(SendGuard):
             return self.would_block.on_memory_full(size, node)
         left = self._max_block_s if began is None else max(0.0, began + self._max_block_s - now)
         pause_s = WAIT_MAX_S if keyless is None or not self.pool.has_budget(node) else MEMORY_RECHECK_S
-        # Whoever has to go on waiting is not woken for what another one gets.
+        # One condition per caller: memory for one of them does not wake the others.
         woken = self.environment.new_condition()
         try:
             with self.pool.reserve(size, node, now=now, max_wait_s=left, wake=woken.notify) as ticket:
@@ -297,8 +299,7 @@ class RecordAccumulator(SendGuard):
         return True
 
     def _leave_full_node(self, topic: AccumulatorTopic, size: int) -> bool:
-        """Have keyless records leave a node without memory for one that has some; its partitions come back when queues are
-        weighed."""
+        """Move keyless records to a node that has memory, until the next load update. False: no node has any."""
         settings, view = self.settings, self.cluster.topic(topic.name)
         adapts = settings.partitioner_adaptive_partitioning_enable and isinstance(topic.keyless, StickyPartitioner)
         adapts = adapts and not self.pool.closed
@@ -320,7 +321,7 @@ class RecordAccumulator(SendGuard):
         return True
 
     def grow(self, chunk: Chunk, row: int) -> bool:
-        """Room for one more row. False: the chunk is closed, it is full or there is no memory for more of it."""
+        """Make room for one more row. False: the chunk was full, or there was no memory; it is closed now."""
         need = chunk.end + row
         if need <= chunk.limit:
             for size in (min(chunk.limit, max(need, 2 * chunk.reserved_bytes)), need):
@@ -335,7 +336,7 @@ class RecordAccumulator(SendGuard):
         return False
 
     def close(self, chunk: Chunk) -> None:
-        """No row comes in any more; the sender thread seals it."""
+        """Stop appending to the chunk. The sender thread seals it."""
         part = chunk.part
         part.chunk = None
         part.initial_chunk_bytes = min(self.settings.batch_size, max(FIRST_CHUNK_BYTES, 1 << chunk.end.bit_length()))
@@ -345,13 +346,13 @@ class RecordAccumulator(SendGuard):
         self.wake_needed = True
 
     def close_all(self) -> None:
-        """Nothing waits for company any more."""
+        """Close every open chunk, so that no record lingers."""
         for part in list(self._open):
             assert part.chunk is not None
             self.close(part.chunk)
 
     def _close_chunks_under_pressure(self) -> None:
-        """Those whose memory somebody waits for do not wait for company."""
+        """Close the chunks whose memory a caller waits for, so that they do not linger."""
         wanting = self.pool.waiting_nodes
         for part in list(self._open):
             assert part.chunk is not None
@@ -362,16 +363,16 @@ class RecordAccumulator(SendGuard):
 
     @property
     def flushing(self) -> bool:
-        """Whether nothing is to be held for company: somebody flushes, closes, or waits for memory that is no node's own."""
+        """Whether no record may linger: a flush or close is running, or a caller waits for the shared reserve."""
         return self.flushes > 0 or self.closed_error is not None or ANY_NODE in self.pool.waiting_nodes
 
     @property
     def nodes_under_pressure(self) -> frozenset[int]:
-        """Nodes whose records are not to be held for company: somebody waits for their memory (BUF-14)."""
+        """Nodes whose records must not linger because a caller waits for their memory (BUF-14)."""
         return self.pool.waiting_nodes
 
     def drain(self, now: float, *, all_chunks: bool) -> list[SealedChunk]:
-        """Seal the chunks that are full or have waited long enough."""
+        """Seal and return the chunks that are full or have lingered long enough; `all_chunks`: every chunk."""
         with self.condition:
             if all_chunks or self.flushing:
                 self.close_all()
@@ -389,7 +390,7 @@ class RecordAccumulator(SendGuard):
                 self._sealed_at = now
             for chunk in taken:
                 if chunk.count == 0:
-                    # Its first record was never written: the caller was interrupted.
+                    # The caller was interrupted before it wrote the first record.
                     del self.unsettled[chunk.serial]
                     self.pool.release(chunk.reserved_bytes, chunk.node)
         if not taken:
@@ -398,7 +399,7 @@ class RecordAccumulator(SendGuard):
         return [self._seal(chunk, wall) for chunk in taken if chunk.count]
 
     def next_deadline(self, now: float) -> float | None:
-        """When `drain` is to be called, which is promised by asking; None: not before the thread is woken."""
+        """When to call `drain` next; None: not before the next wake-up. The caller must call it by then."""
         with self.condition:
             self._sender_scheduled = True
             if self._full or (self._open and self.flushing):
@@ -413,13 +414,13 @@ class RecordAccumulator(SendGuard):
                 return part.chunk.created + self._linger_s
             again = self._sealed_at + self._linger_s
             if self._steady and now < again:
-                # The next chunk is going to begin any moment, and answers bring the thread here until then: nobody need wake it.
+                # Records arrive steadily. Draining at `again` in any case spares the next chunk a wake-up.
                 return again
             self._sender_scheduled = False
         return None
 
     def _seal(self, chunk: Chunk, wall: int) -> SealedChunk:
-        """Number the records, in the order of `send`, and complete the slice."""
+        """Assign ordinals to the records, in the order of `send`, and complete the slice."""
         part = chunk.part
         chunk.first = part.next_ordinal
         chunk.unreleased = chunk.count
@@ -444,5 +445,5 @@ class RecordAccumulator(SendGuard):
 
 
 def _frees_wanted_memory(chunk: Chunk, wanting: frozenset[int]) -> bool:
-    """Whether those who wait can use its memory; what no node pays for came out of everybody's reserve."""
+    """Whether callers waiting for `wanting` can use the chunk's memory; `ANY_NODE` is the shared reserve."""
     return bool(wanting) and (chunk.node in wanting or ANY_NODE in wanting or chunk.node == ANY_NODE)

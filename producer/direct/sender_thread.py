@@ -1,6 +1,6 @@
-"""The one thread of a direct producer: its loop, connections and metadata, and `Joined` in the router's place.
+"""The direct producer's sender thread: event loop, connections, metadata, and `InProcessDelivery` instead of a router.
 
-Everything but the methods marked "any thread" runs on this thread; callbacks of records too.
+All code except the section "any thread" runs on this thread, and so do the records' callbacks.
 """
 
 import math
@@ -35,7 +35,7 @@ AnswerT = TypeVar("AnswerT")
 
 _WALL_SYNC_S: Final = 1.0
 _LOAD_UPDATE_S: Final = 0.1
-"""How often what waits for partitions is looked at, in rounds that something else asked for."""
+"""Least time between two partition load updates. They run in rounds that have another cause."""
 _FAULT: Final = DeliveryFailure(
     DeliveryFailureKind.FATAL, -1, "SENDER_FAILED", "the sender thread ended by a fault of its own; see the log"
 )
@@ -45,7 +45,7 @@ _CLOSED: Final = DeliveryFailure(
 
 
 class SenderThread:
-    """See the module. `start` makes everything that has a descriptor; nothing is left of it when `sender_ended` was told."""
+    """Starts and controls the thread. The engine's file descriptors are closed before `sender_ended` is called."""
 
     def __init__(self, settings: DirectSettings, front: FrontPort, arena: ChunkStore, meters: ProducerMetrics) -> None:
         self._settings: Final = settings
@@ -59,14 +59,14 @@ class SenderThread:
         self._thread: threading.Thread | None = None
         self._wake_fd = -1
         self._awake = False
-        """It will look at everything before it sleeps: nobody needs to write."""
+        """The thread will run all commands before it sleeps, so no write to `_wake_fd` is needed."""
 
     def start(self) -> None:
         """Start the thread.
 
         Raises:
-            SlowChecksumError: the checksum library is unfit.
-            OSError: no descriptor was left.
+            SlowChecksumError: the checksum library is too slow or wrong.
+            OSError: no file descriptor was left.
         """
         self_check(thread_seconds)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -80,31 +80,31 @@ class SenderThread:
     # --- any thread --------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """There is something to look at."""
+        """Wake the thread, because it has work."""
         if not self._awake:
             self._awake = True
             if self._wake_fd >= 0:
                 os.eventfd_write(self._wake_fd, 1)
 
     def want_topic(self, topic: str) -> None:
-        """Keep this topic's metadata; to be said again now and then while it is in use."""
+        """Keep this topic's metadata. Must be repeated from time to time while the topic is in use."""
         self._enqueue_command(lambda engine: engine.metadata.want(topic))
 
     def request_topic(self, topic: str) -> None:
-        """What is known of the topic does not do: ask again."""
+        """Request metadata of this topic again, because the current metadata is not sufficient."""
         self._enqueue_command(lambda engine: engine.metadata.request(topic))
 
     def close(self, timeout_s: float | None) -> None:
-        """End when everything is resolved, at the latest after so long (None: however long it takes); 0: at once. Does not
-        wait for it."""
+        """Start the shutdown without waiting. The thread ends when all is resolved, at the latest after `timeout_s`
+        (None: no limit; 0: at once)."""
         self._enqueue_command(lambda engine: engine.close(timeout_s))
 
     def call_transactions(self, question: Callable[[Transactions], AnswerT], timeout_s: float) -> AnswerT:
-        """Have the thread do something about transactions, and return what came of it.
+        """Run `question` with the transactions on the thread, and return its result.
 
         Raises:
-            ClosedError: the thread has ended. And what the question raises.
-            WaitTimeoutError: it did not come to it in time, and leaves it undone.
+            ClosedError: the thread has ended. Errors of the question are raised too.
+            WaitTimeoutError: the thread did not run it in time, and will not.
         """
         engine = self._engine
         assert engine is not None, "not started"
@@ -115,29 +115,29 @@ class SenderThread:
         )
 
     def mark_abortable(self, error: PenstockError) -> None:
-        """A record was not taken: the transaction it was meant for, if there is one, can only be aborted."""
+        """Report a rejected record: its transaction, if there is one, can only be aborted."""
         self._enqueue_command(
             lambda engine: None if engine.transactions is None else engine.transactions.mark_abortable(error)
         )
 
     @property
     def is_current(self) -> bool:
-        """The caller runs on this thread: in a callback."""
+        """Whether the caller runs on this thread, that is in a callback."""
         return threading.current_thread() is self._thread
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end. False: it has not come yet."""
+        """Wait for the thread to end. False: it still runs."""
         if self._thread is None:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def instance_id(self, timeout_s: float) -> UUID | None:
-        """What brokers call this producer in the metrics they collect; None: not known within so long."""
+        """The client instance id under which brokers collect metrics (KIP-714); None: not known within `timeout_s`."""
         return self._instance.wait(min(timeout_s, threading.TIMEOUT_MAX))
 
     def after_fork(self) -> None:
-        """In a forked child, where the thread does not exist: let go of its descriptors."""
+        """In a forked child, where the thread does not exist: close its file descriptors."""
         if self._engine is not None:
             self._engine.abandon()
             self._engine = None
@@ -163,7 +163,7 @@ class SenderThread:
         try:
             failure = self._engine.run()
         finally:
-            # Nobody writes into a descriptor that may be another's by then.
+            # `wake` must not write to the descriptor any more: the number may soon belong to another file.
             self._awake = True
             try:
                 self._engine.end()
@@ -182,12 +182,12 @@ class SenderThread:
             self._wake_fd = -1
 
     def __del__(self) -> None:
-        # Kept as long as somebody could wake the thread.
+        # Closed only now: until the last reference is gone, another thread may call `wake`.
         self._close_wake()
 
 
 class _Engine:
-    """What lives on the thread."""
+    """The objects that live on the thread, and its loop."""
 
     def __init__(
         self,
@@ -266,12 +266,12 @@ class _Engine:
         )
 
     def run(self) -> DeliveryFailure | None:
-        """Until closed, or until nothing can be sent any more: then why."""
+        """Run until closed (returns None) or until sending has failed permanently (returns the failure)."""
         self._loop.run()
         return None if self._closing else self.delivery.failure
 
     def end(self) -> None:
-        """Close everything."""
+        """Close everything that the thread owns."""
         if self.transactions is not None:
             self.transactions.end()
         self._telemetry.close()
@@ -280,7 +280,7 @@ class _Engine:
         self._loop.close()
 
     def abandon(self) -> None:
-        """In a forked child: close what is ours, and leave the parent's loop as it is."""
+        """In a forked child: close this process's descriptors, without changing the parent's loop."""
         self._loop.close_after_fork()
         self.end()
 
@@ -349,7 +349,7 @@ class _Engine:
         transactions = self.transactions
         if transactions is not None:
             transactions.prepare()
-            # What was granted just now, because its partition was added, does not linger either.
+            # Partitions added to the transaction were granted just now: their records do not linger either.
             self._flush(now)
         self._loop.add_moved_bytes(joined.table.fill(now=now))
         self._links.tick(now)
@@ -401,7 +401,7 @@ class _Engine:
             self.delivery.flush(now=now, nodes=pressed)
 
     def _dispatch_events(self, now: float) -> None:
-        """Tell everybody what was decided in this round."""
+        """Pass on the results of this round: leader hints, alarms and record outcomes."""
         endpoints = self._links.take_endpoints()
         for hint in self.delivery.take_hints():
             if hint.leader < 0:

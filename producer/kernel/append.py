@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The hot path of the direct producer: a record becomes a row in the open chunk of its partition, and a future.
+"""The hot path of the direct producer: turns a record into a row in the open chunk of its partition, and a future.
 
-AccumulatorPartition of the kernel (see `kernel.frames`): Cython in pure Python mode, the same bytes uncompiled. RecordAppender are written under the owner's lock.
-What happens once per chunk (`wait_for_metadata`, `open`, `grow`, `close`, `rotate`) is the owner's, in Python (`owner.Front`).
+Part of the kernel (see `kernel.frames`): Cython in pure Python mode, the same bytes uncompiled. Rows are written under
+the appender's lock. Its subclass `direct.futures_front.Front` handles rarer events (`open`, `grow`,
+`wait_for_metadata`, ...).
 """
 
 from time import time_ns
@@ -34,7 +35,7 @@ _empty = cython.declare(bytes, b"")
 @cython.inline
 @cython.exceptval(check=False)
 def _size_bytes(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Bytes of a size as zig-zag varint; of -1, too."""
+    """Length of a size as zig-zag varint; -1 is allowed."""
     value: cython.ulonglong = 2 * size if size >= 0 else 1
     n: cython.Py_ssize_t = 1
     while value >= 0x80:
@@ -49,7 +50,7 @@ def _size_bytes(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
 def _put_field(
     out: cython.p_uchar, at: cython.Py_ssize_t, field: cython.p_const_uchar, size: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """A key or value behind its size; -1 is null."""
+    """Write a size (-1 is null) and then the key or value; returns the position after it."""
     value: cython.ulonglong = 2 * size if size >= 0 else 1
     while value >= 0x80:
         out[at] = (value & 0x7F) | 0x80
@@ -90,9 +91,10 @@ def _wall_ms() -> cython.longlong:
 
 @cython.cclass
 class RecordAppender:
-    """What every record needs of the owner. `acquire` and `release`: of its lock. `refusal`: why no record is was_appended any more.
-    `transaction_epoch`: how often `refusal` was lifted: a record is put where it was sent in the same transaction_epoch, or not at all. `wall_clock`: a clock to use instead
-    of the system's, ms since 1970. `wake_needed`: the sender thread is to be woken."""
+    """The per-record part of the accumulator, which sets these fields. `acquire` and `release`: of its lock. `refusal`:
+    why no record is accepted, or None. `transaction_epoch`: how often `refusal` was lifted; a record is appended in the
+    epoch in which it was sent, or not at all. `wall_clock`: used instead of the system's clock, ms since 1970.
+    `wake_needed`: the sender thread must be woken."""
 
     topics = cython.declare(dict, visibility="public")
     acquire = cython.declare(object, visibility="public")
@@ -115,7 +117,7 @@ class RecordAppender:
         began: object,
         transaction_epoch: cython.Py_ssize_t,
     ):
-        """Under the lock: an open chunk with capacity for the row, or the error for it. `index` -1: the sticky partition."""
+        """An open chunk with capacity for the row, or an error; under the lock. `index` -1: the sticky partition."""
         part: AccumulatorPartition
         chunk: Chunk
         while True:
@@ -179,7 +181,7 @@ class RecordAppender:
     @cython.cfunc
     @cython.inline
     def _appended(self, place: AccumulatorTopic, chunk: Chunk, grown: cython.Py_ssize_t, keyless: cython.bint):
-        """Close a chunk that is full, and count what the sticky partition got."""
+        """Close the chunk if it is full, and count the bytes of the sticky partition."""
         if chunk.limit - chunk.end < ROW_BYTES_MIN:
             self.close(chunk)
         if keyless:
@@ -188,12 +190,12 @@ class RecordAppender:
                 self.rotate(place, chunk.capacity == 0)
 
     def append(self, topic, value, key, headers, partition, timestamp_ms, on_ack, began, transaction_epoch):
-        """One record, as `send` takes it. `began`: when its caller began to wait, if it has (CLOCK_MONOTONIC seconds); `transaction_epoch`: the
-        one in which it was sent."""
+        """Append one record, with the arguments of `send`. `began`: when its caller started to wait (CLOCK_MONOTONIC
+        seconds) or None; `transaction_epoch`: the epoch in which it was sent."""
         return self._append(topic, value, key, headers, partition, timestamp_ms, on_ack, began, transaction_epoch)
 
     def append_many(self, topic, values, keys, headers, partitions, timestamps_ms, on_ack, began, transaction_epoch):
-        """Columns, as `send_many` takes them."""
+        """Append columns, with the arguments of `send_many`."""
         return self._append_many(
             topic, values, keys, headers, partitions, timestamps_ms, on_ack, began, transaction_epoch
         )
@@ -393,7 +395,7 @@ class RecordAppender:
                 except PenstockError as error:
                     if not spans:
                         raise
-                    # What has been put before it takes its course: the future tells of both.
+                    # The records before this one are sent normally: the future covers both.
                     found = self.partial_send_error(error)
                 if type(found) is not Chunk:
                     failure = found
@@ -422,20 +424,20 @@ class RecordAppender:
 
 @cython.cclass
 class SendMethods:
-    """The calls of a producer that are made once per record. `plugin_pipeline`: they go there instead, to serializers and interceptors."""
+    """The calls made once per record. `plugin_pipeline`, if set, takes them: it runs serializers and interceptors."""
 
     _appender = cython.declare(RecordAppender, visibility="public")
     plugin_pipeline = cython.declare(object, visibility="public")
 
     def send(self, topic, value, key=None, *, headers=None, partition=None, timestamp_ms=None, on_ack=None):
-        """See `direct.DirectProducer`, where it is documented."""
+        """See the documentation of `direct.producer.DirectProducer`."""
         if self.plugin_pipeline is not None:
             return self.plugin_pipeline.send(topic, value, key, headers, partition, timestamp_ms, on_ack)
         owner: RecordAppender = self._appender
         return owner._append(topic, value, key, headers, partition, timestamp_ms, on_ack, None, owner.transaction_epoch)
 
     def send_many(self, topic, values, keys=None, *, headers=None, partitions=None, timestamps_ms=None, on_ack=None):
-        """See `direct.DirectProducer`, where it is documented."""
+        """See the documentation of `direct.producer.DirectProducer`."""
         if self.plugin_pipeline is not None:
             return self.plugin_pipeline.send_many(topic, values, keys, headers, partitions, timestamps_ms, on_ack)
         owner: RecordAppender = self._appender

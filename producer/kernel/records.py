@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The hot path over batches: rows of a slice to Kafka's records, format v2, and the strict walk over such records.
+"""The hot path over batches: encodes the rows of a slice as Kafka records (format v2), and checks records strictly.
 
-AccumulatorPartition of the kernel (see `kernel`, which offers these functions): Cython in pure Python mode, the same bytes uncompiled.
-Nothing is read or written outside the bounds given, whatever the rows say.
+Part of the kernel (`kernel.frames` exports these functions): Cython in pure Python mode, the same bytes uncompiled.
+Nothing is read or written outside the given bounds, even if the rows are corrupt.
 """
 
 from typing import NamedTuple
@@ -15,16 +15,16 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 DELTA_MAX = cython.declare(cython.longlong, (1 << 31) - 1)
-# As `wire/record_ids.py` draws it: the header with the varints of its sizes, and where its ordinal lies.
+# Layout in `wire/record_ids.py`: the header with the varints of its sizes, and the position of its ordinal.
 ID_BYTES = cython.declare(cython.Py_ssize_t, 33)
 ID_ORDINAL_AT = cython.declare(cython.Py_ssize_t, 20)
 ID_ORDINAL_BYTES = cython.declare(cython.Py_ssize_t, 7)
 
 
 class AppendedRows(NamedTuple):
-    """What went into the batch: `records` rows, up to `position` in the slice, up to `out_position` in the batch.
+    """Result of `append_rows`: `records` rows, up to `position` in the slice, up to `out_position` in the batch.
 
-    `max_ts` is the largest timestamp of these records, -1 where there are none; `largest` the size of the largest of them, 0.
+    `max_ts` is the largest timestamp of these records, -1 without records; `largest` the size of the largest one, or 0.
     """
 
     records: int
@@ -36,7 +36,7 @@ class AppendedRows(NamedTuple):
 
 
 class RecordsWalk(NamedTuple):
-    """What a strict walk saw: the largest timestamp delta, and the index of the first record without a key (-1: none)."""
+    """Result of `walk_records`: largest timestamp delta, and index of the first record without a key (-1: none)."""
 
     max_ts_delta: int
     first_keyless: int
@@ -81,7 +81,7 @@ def _zigzag(value: cython.longlong) -> cython.ulonglong:
 def _body_size(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, own: cython.bint
 ) -> cython.Py_ssize_t:
-    """Size of the body of the row at `at`, all of it inside."""
+    """Size of the body of the row at `at`. Checks that the body ends before `end`."""
     if own:
         at += 8
     if end - at < 4:
@@ -118,7 +118,7 @@ def _check_range(length: cython.Py_ssize_t, start: cython.Py_ssize_t, end: cytho
 def _headers_at(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, record: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Position of the number of headers in the body from `at` to `end`."""
+    """Position of the header count in the body from `at` to `end`."""
     return _skip_field(p, _skip_field(p, at, end, record, True), end, record, True)
 
 
@@ -127,7 +127,7 @@ def _headers_at(
 def _headers_end(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, record: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Position after the number of headers at `at`."""
+    """Position after the header count at `at`."""
     after: cython.Py_ssize_t = _varint_end(p, at, end, 5)
     if after < 0 or _varint(p, at, after) < 0:
         raise FrameError(f"record {record}: the number of headers does not end")
@@ -151,13 +151,15 @@ def append_rows(
     id_header: bytes = b"",
     ordinal: cython.longlong = 0,
 ) -> AppendedRows:
-    """Encode rows from `position` on as records with offset deltas from `first_delta` on, as many as fit below `out_limit`.
+    """Encode rows from `position` on as records with offset deltas from `first_delta` on, as many as fit below
+    `out_limit`.
 
-    Without a base the first record's timestamp becomes it. `slice_ts` is every row's timestamp where rows have none.
-    `id_header`: what every record gets as its last header, encoded whole, with its own ordinal in it, from `ordinal` on.
+    Without a base (`has_base`) the first record's timestamp becomes it. `slice_ts`: every row's timestamp if rows have
+    none. `id_header`: the encoded last header of every record; the record's ordinal, from `ordinal` on, is written into
+    it.
 
     Raises:
-        FrameError: the rows are not what the layout says, or the batch would get more than 2^31 - 1 records.
+        FrameError: the rows do not follow the layout, or the batch would get more than 2^31 - 1 records.
     """
     view: cython.const[cython.uchar][::1] = rows
     p: cython.p_const_uchar
@@ -271,10 +273,10 @@ def row_record_bytes(
     slice_ts: cython.longlong,
     with_id: cython.bint = False,
 ) -> int:
-    """Size of the record that `append_rows` would make of the row at `position`, in bytes. `with_id`: with an id header.
+    """Size in bytes of the record that `append_rows` makes of the row at `position`. `with_id`: with an id header.
 
     Raises:
-        FrameError: there is no whole row.
+        FrameError: the row is incomplete.
     """
     view: cython.const[cython.uchar][::1] = rows
     p: cython.p_const_uchar
@@ -307,7 +309,7 @@ def row_record_bytes(
 def _varint_end(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, most: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Position after the varint at `at`; -1 where it does not end in time."""
+    """Position after the varint at `at`; -1 if it does not end within `most` bytes or before `end`."""
     limit: cython.Py_ssize_t = min(end, at + most)
     while at < limit:
         if p[at] < 0x80:
@@ -320,7 +322,7 @@ def _varint_end(
 @cython.inline
 @cython.exceptval(check=False)
 def _varint(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """The zig-zag number in the bytes from `at` to `end`."""
+    """Decode the zig-zag varint in the bytes from `at` to `end`."""
     value: cython.ulonglong = 0
     septet: cython.ulonglong
     mask: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
@@ -343,7 +345,7 @@ def _skip_field(
     record: cython.Py_ssize_t,
     nullable: cython.bint,
 ) -> cython.Py_ssize_t:
-    """Position after a size and as many bytes."""
+    """Position after a size varint and that many bytes. Size -1 (null) is allowed if `nullable`."""
     after: cython.Py_ssize_t = _varint_end(p, at, end, 5)
     if after < 0:
         raise FrameError(f"record {record}: a size does not end")
@@ -360,7 +362,7 @@ def _skip_field(
 def _skip_fields(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, record: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Position after key, value and headers of a record."""
+    """Position after the key, value and headers of a record."""
     i: cython.longlong
     at = _skip_field(p, at, end, record, True)
     at = _skip_field(p, at, end, record, True)
@@ -382,7 +384,7 @@ def _skip_fields(
 def _skip_stamps(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, record: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Position of a record's offset delta, which must be its index; attributes and timestamp delta come before it."""
+    """Check attributes, timestamp delta and offset delta (must be `record`); return the offset delta's position."""
     if p[at] != 0:
         raise FrameError(f"record {record}: attributes are {p[at]}, not 0")
     delta: cython.Py_ssize_t = _varint_end(p, at + 1, end, 10)
@@ -398,7 +400,7 @@ def walk_records(data: bytes | bytearray | memoryview, count: cython.Py_ssize_t)
     """Check that `data` is exactly `count` records of format v2 with offset deltas 0, 1, 2, … and sizes that add up.
 
     Raises:
-        FrameError: it is not; the text names the record.
+        FrameError: it is not. The text names the record.
     """
     view: cython.const[cython.uchar][::1] = data
     p: cython.p_const_uchar
