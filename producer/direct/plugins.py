@@ -1,6 +1,7 @@
-"""Records of the direct producer on their way through serializers and interceptors. Producers without any never come here.
+"""Runs the direct producer's records through interceptors and serializers. Producers without plug-ins do not use it.
 
-The order is Kafka's: interceptors (SND-1), the topic is waited for (SND-3), serializers (SND-5), and then what `kernel.append` does with bytes.
+The order is Kafka's: interceptors (SND-1), wait for the topic's metadata (SND-3), serializers (SND-5), then
+`kernel.append`, which takes bytes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,13 +24,13 @@ GivenHeaders = Iterable[Header] | None
 
 
 class InterceptedAckCallback:
-    """The end of one record, told to the interceptors and then to the application."""
+    """Reports the outcome of one record to the interceptors and then to the application."""
 
     __slots__ = ("_chain", "_record", "future", "on_ack")
 
     def __init__(self, chain: InterceptorChain, record: Record, on_ack: RecordCallback | None) -> None:
         self.future: DirectRecordFuture | None = None
-        """Known a moment after the record was taken."""
+        """Set by `DirectPluginPipeline.append` just after the record was appended."""
         self._chain: Final = chain
         self._record: Final = record
         self.on_ack: Final = on_ack
@@ -41,7 +42,7 @@ class InterceptedAckCallback:
             self.on_ack(metadata, error)
 
     def on_send_error(self, _: None, error: PenstockError) -> None:
-        """The record never was in a chunk."""
+        """Report a record that never was in a chunk."""
         self._chain.on_send_error(self._record, error.partition, error)
         if self.on_ack is not None:
             self.on_ack(None, error)
@@ -55,7 +56,7 @@ class InterceptedAckCallback:
 
 
 class DirectPluginPipeline:
-    """The calls of a producer that has serializers or interceptors (`kernel.append.DirectPluginPipeline`)."""
+    """`send` and `send_many` of a producer with serializers or interceptors (`kernel.append.SendPipeline`)."""
 
     def __init__(self, front: Front, plugins: Plugins) -> None:
         self._front: Final = front
@@ -76,8 +77,8 @@ class DirectPluginPipeline:
         """See `DirectProducer.send`.
 
         Raises:
-            SerializationError: a serializer cannot take key or value.
-            TypeError, ValueError, ClosedError: as without.
+            SerializationError: a serializer failed for the key or value.
+            TypeError, ValueError, ClosedError: as without plug-ins.
         """
         turn = self._front.transaction_epoch
         record = self.intercept(Record(topic, value, key, Headers(headers), partition, timestamp_ms))
@@ -91,21 +92,21 @@ class DirectPluginPipeline:
             self.notify_send_error(record, error)
             raise
 
-    # --- the steps, for the asynchronous form too -------------------------------------------------------------------
+    # --- the steps, used by the asynchronous form too ---------------------------------------------------------------
 
     def intercept(self, record: Record) -> Record:
-        """The record as the interceptors leave it."""
+        """Run the interceptors, and return the record that they return."""
         return record if self._chain is None else self._chain.on_send(record)
 
     def ack_callback(self, record: Record, on_ack: RecordCallback | None) -> RecordCallback | None:
-        """What is called at the record's end."""
+        """The callback for the record's outcome: `on_ack`, with the interceptors before it."""
         return on_ack if self._chain is None else InterceptedAckCallback(self._chain, record, on_ack)
 
     def wait_for_metadata(
         self, topic: str, partition: int | None, timestamp_ms: int | None = None
     ) -> tuple[float | None, PenstockError | None]:
-        """Wait for the topic, unless the producer is closed (SND-2). Returns when that began, if it was to be waited for, and why
-        there is none.
+        """Wait for the topic's metadata, unless the producer is closed (SND-2). Returns the time at which the wait
+        started, or None without a wait, and the error if there is no metadata.
 
         Raises:
             TypeError, ValueError, ClosedError: as `send`.
@@ -121,10 +122,10 @@ class DirectPluginPipeline:
         return began, None if isinstance(found, AccumulatorTopic) else found
 
     def serialize(self, record: Record) -> Record:
-        """Key and value as bytes (SND-5).
+        """The record with key and value as bytes (SND-5).
 
         Raises:
-            SerializationError: a serializer cannot take them.
+            SerializationError: a serializer failed.
         """
         key, value = record.key, record.value
         if self._plugins.key is not None:
@@ -134,8 +135,8 @@ class DirectPluginPipeline:
         return record._replace(key=key, value=value)
 
     def append(self, record: Record, told: RecordCallback | None, began: float | None, turn: int) -> DirectRecordFuture:
-        """Put a record whose key and value are bytes; its headers cannot be changed from here on (SND-7). `transaction_epoch`: see
-        `kernel.append.Rows`."""
+        """Append a record whose key and value are bytes, and freeze its headers (SND-7). `turn` is the transaction
+        epoch: see `kernel.append.RecordAppender`."""
         topic, headers, value, key = record.topic, record.headers, _unchecked(record.value), _unchecked(record.key)
         headers.freeze()
         future = self._front.append(
@@ -146,7 +147,7 @@ class DirectPluginPipeline:
         return future
 
     def notify_send_error(self, record: Record, error: BaseException) -> None:
-        """The record was not taken, and its sender is told by an exception (INT-3)."""
+        """Report to the interceptors a record for which `send` raises an exception (INT-3)."""
         if self._chain is not None:
             self._chain.on_send_error(record, _partition_or_unknown(record.partition), error)
 
@@ -163,12 +164,12 @@ class DirectPluginPipeline:
         on_ack: FrameCallback | None,
         /,
     ) -> Future[FrameMetadata]:
-        """See `DirectProducer.send_many`. Serializers are called for each record; with interceptors each also is a `Record`.
+        """See `DirectProducer.send_many`. Serializers run per record; interceptors get each record as a `Record`.
 
         Raises:
-            SerializationError: a serializer cannot take one of the keys or values; no record was taken.
+            SerializationError: a serializer failed for one of the keys or values; no record was accepted.
             ValueError: an interceptor gave a record another topic.
-            TypeError, ClosedError: as without.
+            TypeError, ClosedError: as without plug-ins.
         """
         turn = self._front.transaction_epoch
         columns = SendManyArguments(topic, values, keys, headers, partitions, timestamps_ms)
@@ -190,10 +191,10 @@ class DirectPluginPipeline:
         return self.attach_callbacks(future, records, on_ack)
 
     def intercept_many(self, columns: "SendManyArguments") -> list[Record] | None:
-        """The records as the interceptors leave them; None without interceptors.
+        """Run the interceptors, and return the records that they return; None without interceptors.
 
         Raises:
-            ValueError: one has another topic than the columns.
+            ValueError: an interceptor changed the topic of a record.
         """
         chain = self._chain
         if chain is None:
@@ -208,10 +209,10 @@ class DirectPluginPipeline:
         return records
 
     def serialize_many(self, columns: "SendManyArguments") -> None:
-        """Keys and values as bytes.
+        """Replace keys and values by bytes.
 
         Raises:
-            SerializationError: a serializer cannot take one of them.
+            SerializationError: a serializer failed for one of them.
         """
         keys, values = self._plugins.key, self._plugins.value
         if any(role is not None and role.sees_headers for role in (keys, values)):
@@ -222,7 +223,7 @@ class DirectPluginPipeline:
             columns.values = [*values.serialize_column(columns.topic, columns.values, columns.headers)]
 
     def append_many(self, columns: "SendManyArguments", began: float | None, turn: int) -> Future[FrameMetadata]:
-        """Put columns of bytes; headers cannot be changed from here on."""
+        """Append columns of bytes, and freeze their headers."""
         for one in columns.headers or ():
             if isinstance(one, Headers):
                 one.freeze()
@@ -235,7 +236,7 @@ class DirectPluginPipeline:
     def attach_callbacks(
         self, future: Future[FrameMetadata], records: Sequence[Record] | None, on_ack: FrameCallback | None
     ) -> Future[FrameMetadata]:
-        """Have interceptors told of each record when all are settled, and then the application."""
+        """When all records have completed, report each to the interceptors, and then the outcome to the application."""
         chain = self._chain
         if chain is not None and records is not None and isinstance(future, ColumnsFuture):
             columns, interceptors, every = future, chain, records
@@ -247,7 +248,7 @@ class DirectPluginPipeline:
 
 
 class SendManyArguments:
-    """What is given to `send_many`, checked as far as it concerns plug-ins."""
+    """The arguments of `send_many`, checked where plug-ins depend on it."""
 
     def __init__(
         self,
@@ -260,7 +261,7 @@ class SendManyArguments:
     ) -> None:
         """
         Raises:
-            TypeError, ValueError: they are no columns, or not of the same length.
+            TypeError, ValueError: an argument is not a column, or the lengths differ.
         """
         self.topic: Final = topic
         self.values: list[object] = column(values, "values")
@@ -275,7 +276,7 @@ class SendManyArguments:
         self.timestamps_ms = None if timestamps_ms is None else number_column(timestamps_ms, self.count, 1)
 
     def without_first(self, count: int) -> "SendManyArguments":
-        """These without the first ones."""
+        """The columns without the first `count` records."""
         rest = [
             None if one is None else one[count:]
             for one in (self.values, self.keys, self.headers, self.partitions, self.timestamps_ms)
@@ -284,7 +285,7 @@ class SendManyArguments:
         return SendManyArguments(self.topic, values, keys, headers, partitions, stamps)
 
     def records(self) -> Iterable[Record]:
-        """One by one."""
+        """Each row of the columns as a `Record`."""
         for i in range(self.count):
             yield Record(
                 self.topic,
@@ -296,10 +297,10 @@ class SendManyArguments:
             )
 
     def replace_records(self, records: Sequence[Record]) -> None:
-        """Have the columns be of these records.
+        """Take the columns from these records.
 
         Raises:
-            TypeError, ValueError: their partitions or timestamps are none.
+            TypeError, ValueError: a partition or timestamp is not valid.
         """
         self.values = [record.value for record in records]
         self.keys = [record.key for record in records]
@@ -320,5 +321,5 @@ def _partition_or_unknown(partition: int | None) -> int:
     return -1 if partition is None else partition
 
 
-def _unchecked(given: object) -> Any:  # noqa: ANN401  (what it is, is checked where it is written)
+def _unchecked(given: object) -> Any:  # noqa: ANN401  (checked when the record is appended)
     return given

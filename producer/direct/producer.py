@@ -1,4 +1,4 @@
-"""The producer without a daemon: `DirectProducer`, whole in an application's process."""
+"""`DirectProducer`: a complete Kafka producer in the application's process, without a daemon."""
 
 import atexit
 import os
@@ -30,39 +30,42 @@ from .sender_thread import SenderThread
 from .transactions_api import TransactionsApi
 
 ATEXIT_S: Final = 5.0
-"""How long the end of the program waits for producers that were not closed."""
+"""How long the exit of the program waits for producers that were not closed."""
 
 _producers: "weakref.WeakSet[DirectProducer]" = weakref.WeakSet()
 
 
 class DirectProducer(TransactionsApi, SendMethods):
-    """Sends records to Kafka from this process, without a daemon. Any thread may use it; callbacks run on its sender thread.
+    """Sends records to Kafka from this process, without a daemon. Any thread may use it; callbacks run on its sender
+    thread.
 
     Settings have Kafka's names and defaults, in a mapping or, with underscores, as keywords:
     `DirectProducer({"bootstrap.servers": "broker-1:9092"}, linger_ms=20)`.
 
-    partitioner: chooses the partition of records that name none: a callable (`api.partitioning`), or "round_robin"; else records
-        with a key go by its hash, others stay with one partition for a batch's worth.
-    key_serializer, value_serializer: make bytes of keys and values (`api.serializers`); without one they are bytes.
-    interceptors: objects that see every record before it is serialized, and its end (`api.interceptors`).
+    partitioner: chooses the partition of records without one: a callable (`api.partitioning`), or "round_robin". By
+    default
+        a key's hash decides; records without a key stay with one partition for about a batch.
+    key_serializer, value_serializer: turn keys and values into bytes (`api.serializers`); without one they must be
+    bytes. interceptors: objects that see every record before it is serialized, and its outcome (`api.interceptors`).
 
-    `send(topic, value, key=None, *, headers, partition, timestamp_ms, on_ack)` takes one record and answers a future of its
-    metadata; `send_many(topic, values, keys, …)` takes whole columns at a fraction of the cost. What can go wrong with a record
-    (no metadata in time, no memory in time, too large, a topic of no such name or not for this user) comes in the future and to
-    `on_ack`, never as an exception; `on_ack(metadata, None)` or `on_ack(None, error)` runs before `result()` returns, in the
-    records' order in each partition. Both may wait, for metadata and memory together at most `max.block.ms`; from a callback
-    they never wait. Raised are TypeError and ValueError for what is no record, SerializationError for what a serializer cannot take,
-    ClosedError, and what a partitioner raises.
+    `send(topic, value, key=None, *, headers, partition, timestamp_ms, on_ack)` appends one record and returns a future
+    of its metadata. `send_many(topic, values, keys, …)` appends whole columns at a fraction of the cost. Both may wait
+    for metadata and memory, together at most `max.block.ms`; in a callback they never wait. Errors of a record (no
+    metadata or memory in time, too large, invalid topic, no permission for the topic) are never raised: the future and
+    `on_ack` get them. `on_ack(metadata, None)` or `on_ack(None, error)` runs before `result()` returns, in the order of
+    the records of each partition. `send` and `send_many` raise TypeError and ValueError for invalid arguments,
+    SerializationError if a serializer fails, ClosedError, and the exceptions of a partitioner.
 
-    With `transactional.id` records are sent in transactions, between `begin_transaction` and `commit_transaction` or
-    `abort_transaction`; `init_transactions` comes first. Outside of one, `send` raises TransactionStateError.
+    With `transactional.id`, records are sent in transactions: after `init_transactions`, between `begin_transaction`
+    and `commit_transaction` or `abort_transaction`. Outside of a transaction, `send` raises TransactionStateError.
 
-    After a fork the child has a producer of its own, begun with its first record; what the parent had no answers for stays the
-    parent's.
+    After a fork the child has its own producer, which starts with its first record. The parent keeps its outstanding
+    records.
 
     Raises:
-        ConfigError: with every problem of the settings.
-        TypeError, ValueError: something is no serializer or interceptor; and what their constructors and `configure` raise.
+        ConfigError: with every problem of the settings. TypeError, ValueError: an argument is not a serializer or
+        interceptor. Errors of plug-in constructors and `configure`
+            are raised too.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class DirectProducer(TransactionsApi, SendMethods):
         _producers.add(self)
 
     def _init_process_state(self) -> None:
-        """Everything that belongs to this process."""
+        """Create all objects that belong to this process; called again after a fork."""
         self._accumulator, self._thread = self._make_front_and_sender(system_environment())
         self._appender = self._accumulator
         self._accumulator.connect_sender(self._thread)
@@ -102,12 +105,12 @@ class DirectProducer(TransactionsApi, SendMethods):
             if self._plugins.handles_records:
                 self.plugin_pipeline = DirectPluginPipeline(self._accumulator, self._plugins)
         self._prepare_transactions()
-        # A producer nobody holds any more ends by itself once everything is settled.
+        # When garbage-collected, the producer shuts down after its outstanding records have completed.
         self._finalizer = weakref.finalize(self, self._thread.close, None)
         self._finalizer.atexit = False
 
     def _make_front_and_sender(self, seams: Environment) -> tuple[Front, SenderPort]:
-        """The two halves, which do not know each other yet."""
+        """The front and the sender thread, not connected yet."""
         turns = self._partitioner == "round_robin"
         custom = None if isinstance(self._partitioner, str) else self._partitioner
         front = Front(self._settings, seams, custom, RoundRobinPartitioner if turns else None)
@@ -115,13 +118,13 @@ class DirectProducer(TransactionsApi, SendMethods):
         return front, SenderThread(self._settings, front, front.arena, front.meters)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Have nothing wait for company any more, and return when everything sent before has ended, well or not.
+        """Send everything buffered and block until each record sent before has succeeded or failed.
 
-        Records that expired and may be written count as ended.
+        Records that expired and may have been written count as failed.
 
         Raises:
-            WaitTimeoutError: not within `timeout` seconds; the records keep going.
-            RuntimeError: called by a callback, which would wait for itself.
+            WaitTimeoutError: `timeout` seconds have passed; the records are still being sent.
+            RuntimeError: called by a callback, which would deadlock.
         """
         self._forbid_callback("flush")
         self._accumulator.flush(timeout)
@@ -130,21 +133,21 @@ class DirectProducer(TransactionsApi, SendMethods):
         """The topic's partitions; waits at most `timeout` seconds, `max.block.ms` by default.
 
         Raises:
-            TypeError: the topic is not text.
-            MetadataTimeoutError, InvalidTopicError, TopicForbiddenError: why nothing is known of it.
-            ClosedError: the producer is closed or cannot go on.
+            TypeError: the topic is not a str.
+            MetadataTimeoutError, InvalidTopicError, TopicForbiddenError: why there is no metadata.
+            ClosedError: the producer is closed or has failed.
         """
         return self._accumulator.partitions(topic, timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is held, wait for the answers (at most `timeout` seconds), and end.
+        """Send the buffered records, wait for their responses (at most `timeout` seconds), and shut down.
 
-        What has no answer by then fails: with ClosedError if it certainly was never sent, else with ExpiredMayBeWrittenError.
-        Closing twice does nothing. Called by a callback it waits for nothing, as with a timeout of 0.
+        Records without a response by then fail: with ClosedError if they certainly were never sent, else with
+        ExpiredMayBeWrittenError. A second call does nothing. In a callback it does not wait, as with a timeout of 0.
 
         Raises:
-            ValueError: a negative timeout.
-            PenstockError: everything is closed, but a serializer, an interceptor or the partitioner raised when it was.
+            ValueError: the timeout is negative.
+            PenstockError: everything is closed, but closing a serializer, an interceptor or the partitioner raised.
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"a timeout of {timeout} s is negative")
@@ -162,26 +165,26 @@ class DirectProducer(TransactionsApi, SendMethods):
             raise PenstockError(f"a plug-in could not be closed: {failure}") from failure
 
     def _join_sender(self, timeout: float | None) -> None:
-        """Have the thread end, and wait for it."""
+        """End the sender thread, and wait for it."""
         self._thread.close(timeout)
         try:
             if not self._thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
                 self._thread.close(0)
                 _ = self._thread.join()
         except BaseException:
-            # Interrupted: the rest is given up, and the thread does not stay behind.
+            # Interrupted: abandon the outstanding records, so that the thread ends.
             self._thread.close(0)
             _ = self._thread.join()
             raise
 
     def client_instance_id(self, timeout: float) -> UUID:
-        """What the brokers call this producer in the metrics they collect (KIP-714); waits for it at most `timeout` seconds.
+        """The id under which brokers collect this producer's metrics (KIP-714); waits at most `timeout` seconds for it.
 
         Raises:
-            ValueError: a negative timeout.
-            RuntimeError: `enable.metrics.push` is false; or called by a callback, which would hold up the answer.
-            WaitTimeoutError: no broker has given an id in time; those that collect no metrics give none.
-            ClosedError: the producer is closed or cannot go on.
+            ValueError: the timeout is negative.
+            RuntimeError: `enable.metrics.push` is false, or it is called by a callback, which would block the response.
+            WaitTimeoutError: no broker assigned an id in time. Brokers that do not collect metrics never do.
+            ClosedError: the producer is closed or has failed.
         """
         if timeout < 0:
             raise ValueError(f"a timeout of {timeout} s is negative")
@@ -197,17 +200,17 @@ class DirectProducer(TransactionsApi, SendMethods):
         return known
 
     def metrics(self) -> dict[MetricName, float]:
-        """Every metric as of now, under the names of Kafka's producer (docs/reference/producer-metrics.md). Where there is nothing
-        to take a mean or a maximum of, it is NaN."""
+        """The current value of every metric, under the names of Kafka's producer (docs/reference/producer-metrics.md).
+        A mean or maximum without samples is NaN."""
         return {figure.name: figure.value for figure in self.metric_values()}
 
     def metric_values(self) -> list[MetricValue]:
-        """The same with what each metric is, for who shows them elsewhere (`prometheus.Collector`)."""
+        """The same with the description of each metric, for exporters (`prometheus.Collector`)."""
         return self._accumulator.meters.sensors.metric_values(monotonic())
 
     @property
     def held_bytes(self) -> int:
-        """Memory of records that wait or are on their way, of `buffer.memory`."""
+        """Bytes of `buffer.memory` that buffered and in-flight records occupy."""
         return self._accumulator.pool.reserved_bytes
 
     def __enter__(self) -> Self:
@@ -221,7 +224,7 @@ class DirectProducer(TransactionsApi, SendMethods):
     # --- fork --------------------------------------------------------------------------------------------------------
 
     def after_fork(self) -> None:
-        """In the child: leave the parent's connections alone and be ready to begin with some of its own."""
+        """In the child: prepare for new connections, without using the parent's."""
         rows, thread = self._accumulator, self._thread
         closed = rows.closed_error is not None
         _ = self._finalizer.detach()

@@ -1,7 +1,7 @@
-"""The calls of the direct producer about transactions: what an application sees of them.
+"""The direct producer's transaction methods for applications.
 
-A call that times out goes on, and only the same call may follow: it waits for the same end (TXN-3). What is decided, and by which
-rules, is the transaction manager's (`producer/transactions/manager.py`).
+When a call times out, its operation continues, and only the same call may follow: it waits for the same operation
+(TXN-3). The rules are in the transaction manager (`producer/transactions/manager.py`).
 """
 
 import threading
@@ -33,9 +33,9 @@ _INIT_FIRST: Final = "init_transactions comes first"
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 _TEXT_BYTES_MAX: Final = (1 << 15) - 1
-"""Of a string in Kafka's older requests."""
+"""Limit for a string in Kafka's older requests."""
 _COMMAND_TIMEOUT_MIN_S: Final = 0.5
-"""How long the sender thread has at least to take notice of a call, and how long who waited in vain waits for the reason."""
+"""Least time for the sender thread to accept a call, and time to ask it for the reason after a timeout."""
 _COMMITTED: Final = "the transaction is committed"
 _METRIC_NAMES: Final = {
     TransactionOperationKind.INITIALISE: "init",
@@ -43,11 +43,11 @@ _METRIC_NAMES: Final = {
     TransactionOperationKind.COMMIT: "commit",
     TransactionOperationKind.ABORT: "abort",
 }
-"""Calls as the metrics of their times name them."""
+"""The names of the calls in the metrics of their durations."""
 
 
 class ConsumerGroup(Protocol):
-    """What a consumer tells of its membership, as kafka-python's `ConsumerGroupMetadata` does."""
+    """A consumer's membership in its group, such as kafka-python's `ConsumerGroupMetadata`."""
 
     group_id: str
     generation_id: int
@@ -56,18 +56,18 @@ class ConsumerGroup(Protocol):
 
 
 class TopicPartition(Protocol):
-    """A topic and the number of a partition: any pair, or an object with these names."""
+    """A topic and a partition number, as an object with these attributes; a pair is accepted too."""
 
     topic: str
     partition: int
 
 
 Offsets = Mapping[tuple[str, int] | TopicPartition, int | tuple[object, ...]]
-"""By topic and partition the next offset to read: a number, or (offset, leader epoch or None, metadata or None)."""
+"""The next offset to read of each partition: a number, or (offset, leader epoch or None, metadata or None)."""
 
 
 class TransactionsApi:
-    """A mix-in of `DirectProducer`, whose front and thread it uses."""
+    """A mix-in for `DirectProducer`, whose front and sender thread it uses."""
 
     _accumulator: Front
 
@@ -88,24 +88,25 @@ class TransactionsApi:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float | None = None) -> None:
-        """Take over the transactional id, once: whoever used it before is fenced, and what it left open is aborted.
+        """Take over the transactional id: fence earlier producers with it, and abort their open transaction. Call it
+        once.
 
-        Waits at most `timeout` seconds, `max.block.ms` by default, as all of these calls.
+        Waits at most `timeout` seconds, `max.block.ms` by default, like all these calls.
 
         Raises:
-            WaitTimeoutError: not in time; it goes on, and is to be called again.
+            WaitTimeoutError: not in time; the operation continues: call it again.
             InitTransactionsRefusedError: no right to write under the id; may be called again.
             TransactionStateError: it was called before, or there is no `transactional.id`.
-            ClosedError: the producer is closed or cannot go on.
+            ClosedError: the producer is closed or has failed.
         """
         self._run_operation(TransactionOperationKind.INITIALISE, Transactions.initialise, timeout)
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: what is sent from now on belongs to it.
+        """Begin a transaction: all records sent from now on belong to it.
 
         Raises:
-            TransactionStateError: one is open, or `init_transactions` is missing.
-            ClosedError: the producer is closed or cannot go on, with its subclass ProducerFencedError.
+            TransactionStateError: one is open, or `init_transactions` was not called.
+            ClosedError: the producer is closed or has failed; ProducerFencedError is a subclass.
         """
         with self._accumulator.meters.time_transaction_call("begin"):
             self._call_sender("begin_transaction", Transactions.begin, self._accumulator.settings.max_block_ms / 1000)
@@ -115,16 +116,17 @@ class TransactionsApi:
     ) -> None:
         """Commit a consumer's offsets with the transaction: the next offset to read of each partition.
 
-        `group_metadata`: the group's id, or an object with `group_id`, `generation_id`, `member_id` and `group_instance_id`, with
-        which a member that was replaced is refused (KIP-447). Without offsets it does nothing.
+        `group_metadata`: the group's id, or an object with `group_id`, `generation_id`, `member_id` and
+        `group_instance_id`; with it, brokers reject a member that was replaced (KIP-447). Without offsets the call does
+        nothing.
 
         Raises:
-            ValueError, TypeError: these are no offsets or no group.
-            CommitFailedError: the group has moved on; the transaction can only be aborted.
-            TransactionAbortableError: for another reason it can only be aborted.
-            WaitTimeoutError: not in time; it goes on, and is to be called again.
+            ValueError, TypeError: the offsets or the group are not valid.
+            CommitFailedError: the group has rebalanced; the transaction can only be aborted.
+            TransactionAbortableError: the transaction can only be aborted, for another reason.
+            WaitTimeoutError: not in time; the operation continues: call it again.
             TransactionStateError: no transaction is open.
-            ClosedError: the producer is closed or cannot go on, with its subclass ProducerFencedError.
+            ClosedError: the producer is closed or has failed; ProducerFencedError is a subclass.
         """
         group = group_of(group_metadata)
         parts = {part_of(place): offset_of(offset) for place, offset in offsets.items()}
@@ -133,32 +135,31 @@ class TransactionsApi:
         self._run_operation(TransactionOperationKind.SEND_OFFSETS, lambda one: one.send_offsets(parts, group), timeout)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
-        """Send what is left, and commit the transaction. When it returns, readers of committed records see it.
+        """Send the buffered records, and commit the transaction. When it returns, readers of committed records see it.
 
         Raises:
-            TransactionAbortableError: something went wrong with it; call `abort_transaction`.
-            CommittedNotVisibleError: it is committed, but readers do not see it in time.
-            CommitTimeoutError: not in time; it goes on, and is to be called again.
-            TransactionStateError: no transaction is open.
-            ClosedError: the producer is closed or cannot go on, with its subclasses ProducerFencedError and CommitUnknownError.
+            TransactionAbortableError: the transaction failed; call `abort_transaction`. CommittedNotVisibleError: it is
+            committed, but was not visible to readers in time. CommitTimeoutError: not in time; the operation continues:
+            call it again. TransactionStateError: no transaction is open. ClosedError: the producer is closed or has
+            failed; ProducerFencedError and CommitUnknownError are subclasses.
         """
         self._run_operation(TransactionOperationKind.COMMIT, lambda one: one.complete(commit=True), timeout)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
-        """End the transaction so that no reader of committed records ever sees any of it. What was not sent yet fails with
-        TransactionAbortedError, what was sent is waited for.
+        """Abort the transaction: readers of committed records never see any of it. Records not yet sent fail with
+        TransactionAbortedError; the outcomes of the others are awaited.
 
         Raises:
-            WaitTimeoutError: not in time; it goes on, and is to be called again.
+            WaitTimeoutError: not in time; the operation continues: call it again.
             TransactionStateError: no transaction is open.
-            ClosedError: the producer is closed or cannot go on, with its subclass ProducerFencedError.
+            ClosedError: the producer is closed or has failed; ProducerFencedError is a subclass.
         """
         self._run_operation(TransactionOperationKind.ABORT, lambda one: one.complete(commit=False), timeout)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _prepare_transactions(self) -> None:
-        """For a new front: nothing may be sent yet."""
+        """Reject all records of a new front until a transaction is open, if the producer is transactional."""
         if self._accumulator.settings.transactional_id is None:
             return
         self._accumulator.set_append_error(
@@ -217,7 +218,7 @@ class TransactionsApi:
 
 
 def _has_ended(operation: TransactionOperation) -> bool:
-    """Whether it ended well; its failure is raised. From here on the caller knows."""
+    """Whether the operation succeeded; raises its failure. Acknowledges it, because the caller now knows the result."""
     if not operation.done:
         return False
     operation.acknowledge()
@@ -227,7 +228,8 @@ def _has_ended(operation: TransactionOperation) -> bool:
 
 
 def _operation_error(operation: TransactionOperation) -> PenstockError:
-    """Why an operation ended badly. What is committed stays so, whatever became of the producer since."""
+    """The exception for a failed operation. A committed transaction stays committed, even if the producer failed
+    since."""
     assert operation.failure is not None
     if operation.committed:
         return CommittedNotVisibleError(f"{_COMMITTED}, but it was not seen to be readable: {operation.failure.text}")
@@ -235,9 +237,10 @@ def _operation_error(operation: TransactionOperation) -> PenstockError:
 
 
 def group_of(given: object) -> GroupMetadata:
-    """
+    """The consumer group as `send_offsets_to_transaction` takes it.
+
     Raises:
-        TypeError, ValueError: it is neither a group's id nor tells of one.
+        TypeError, ValueError: it is neither a group's id nor an object that describes a group.
     """
     if isinstance(given, str):
         if not given:
@@ -256,7 +259,8 @@ def group_of(given: object) -> GroupMetadata:
 
 
 def _checked_text(given: object, what: str) -> str:
-    """Text that a request can carry: what it could not would be noticed on the sender thread only, which has nobody to tell."""
+    """Check that a request can carry the text. Otherwise only the sender thread would notice, where no caller can be
+    told of it."""
     if not isinstance(given, str):
         raise TypeError(f"{what} is text, not {given!r}")
     try:
@@ -277,9 +281,10 @@ def _checked_number(given: object, least: int, most: int, what: str) -> int:
 
 
 def part_of(place: object) -> PartitionKey:
-    """
+    """Topic and partition number, from a pair or an object.
+
     Raises:
-        TypeError, ValueError: it names no partition.
+        TypeError, ValueError: it does not name a partition.
     """
     if isinstance(place, tuple):
         if len(place) != 2:  # pyright: ignore[reportUnknownArgumentType]
@@ -293,9 +298,10 @@ def part_of(place: object) -> PartitionKey:
 
 
 def offset_of(given: object) -> OffsetToCommit:
-    """
+    """The offset to commit, from a number, a tuple or an object.
+
     Raises:
-        TypeError, ValueError: it is no offset.
+        TypeError, ValueError: it is not an offset.
     """
     offset: object = given
     epoch: object = None

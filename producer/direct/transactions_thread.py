@@ -1,6 +1,7 @@
-"""Transactions on the direct producer's sender thread: the manager, its connections, and who waits for an operation.
+"""Transactions on the direct producer's sender thread: the manager, its connections, and the waiters for operations.
 
-Applications come from other threads: what they ask is a command of the thread (`CrossThreadCalls`), and what they wait for is an event.
+Applications call from other threads: each call becomes a command for the sender thread (`CrossThreadCalls`), and the
+caller waits for an event.
 """
 
 import threading
@@ -29,26 +30,26 @@ from .errors import error_of_transaction
 AnswerT = TypeVar("AnswerT")
 
 _EXPLICIT_ADD_VERSION_MAX: Final = 11
-"""The last version of Produce that wants its partitions added to the transaction before (TRX-2)."""
+"""The last version of Produce that requires AddPartitionsToTxn before it (TRX-2)."""
 _OPEN_STATES: Final = frozenset({TransactionManagerState.IN_TRANSACTION, TransactionManagerState.ABORTABLE_ERROR})
 
 
 class SendGate(Protocol):
-    """What the front is told."""
+    """The part of the front that accepts or rejects records."""
 
     def set_append_error(self, reason: PenstockError | None) -> None:
-        """Take no records for this reason; None: take them."""
+        """Reject records with this error; None: accept them."""
 
 
 class PendingOperation(NamedTuple):
-    """An operation, and what happens when it has ended."""
+    """An operation, and the event that is set when it ends."""
 
     operation: TransactionOperation
     ended: threading.Event
 
 
 class CrossThreadCalls:
-    """Questions that other threads have put to one that may end before it answers."""
+    """Calls from other threads that run on the sender thread, which may end before it has run them."""
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
@@ -57,12 +58,12 @@ class CrossThreadCalls:
     def call(
         self, tell: Callable[[Callable[[], None]], None], question: Callable[[], AnswerT], timeout_s: float
     ) -> AnswerT:
-        """Have the thread answer; `tell` gives it something to do.
+        """Run `question` on the thread, and return its result; `tell` enqueues a command for the thread.
 
         Raises:
             ClosedError: the thread has ended.
-            WaitTimeoutError: the thread has not come to it, and never will: a callback holds it up.
-            And whatever the question raises.
+            WaitTimeoutError: the thread did not run it in time, probably because a callback blocks; it never will.
+            Errors of the question are raised too.
         """
         future: Future[AnswerT] = Future()
 
@@ -93,7 +94,7 @@ class CrossThreadCalls:
             raise WaitTimeoutError(text) from None
 
     def _claim(self, future: "Future[Any]") -> bool:
-        """It was not ended by the end of the thread, and will not be."""
+        """Take the future for its result. False: `close` has failed it."""
         with self._lock:
             if self._open is None or future not in self._open:
                 return False
@@ -101,17 +102,17 @@ class CrossThreadCalls:
             return True
 
     def close(self) -> None:
-        """Nothing is answered any more."""
+        """Fail all open calls, and every later one."""
         with self._lock:
             left, self._open = self._open or set(), None
         for future in left:
-            # Its asker may have stopped waiting just now.
+            # Its caller may have cancelled it just now.
             with suppress(InvalidStateError):
                 future.set_exception(ClosedError("the producer's thread has ended"))
 
 
 class Transactions:
-    """See the module. Everything here is called on the sender thread."""
+    """Runs a producer's transactions; see the module. All methods run on the sender thread."""
 
     def __init__(
         self,
@@ -127,7 +128,8 @@ class Transactions:
         rng: Callable[[], float],
         security: Security,
     ) -> None:
-        """`submit` hands over all records that were taken so far; `last_error` says why nothing is known of the cluster."""
+        """`submit` passes on all records accepted so far; `problem` returns why there is no cluster metadata, or an
+        empty text."""
         self.manager: Final = joined.manager
         self.coordinators: Final = CoordinatorConnections(
             loop, settings, self.manager, on_stale=on_stale, rng=rng, watch=rules.watch, security=security
@@ -146,20 +148,20 @@ class Transactions:
     # --- asked by applications ---------------------------------------------------------------------------------------
 
     def initialise(self) -> PendingOperation:
-        """The first identity."""
+        """Request the first producer id and epoch."""
         return self._pending(self.manager.initialise())
 
     def begin(self) -> None:
-        """Records are taken from now on."""
+        """Begin a transaction: records are accepted from now on."""
         self.manager.begin()
         self.publish_state()
 
     def send_offsets(self, offsets: Mapping[PartitionKey, OffsetToCommit], group: GroupMetadata) -> PendingOperation:
-        """Offsets of a consumer become part of the transaction."""
+        """Add a consumer's offsets to the transaction."""
         return self._pending(self.manager.send_offsets(offsets, group))
 
     def complete(self, *, commit: bool) -> PendingOperation:
-        """End the transaction. What was taken before this belongs to it, what comes later is refused."""
+        """Commit or abort the transaction. Records accepted before belong to it; later records are rejected."""
         if self.manager.state in _OPEN_STATES:
             word = "committed" if commit else "aborted"
             self._front.set_append_error(TransactionStateError(f"the transaction is being {word}"))
@@ -171,14 +173,14 @@ class Transactions:
             self.publish_state()
 
     def mark_abortable(self, error: PenstockError) -> None:
-        """A record of the transaction was not taken."""
+        """A record of the transaction was rejected: it can only be aborted."""
         if self.manager.state in _OPEN_STATES:
             code = str(getattr(error, "code", "") or type(error).__name__)
             self.manager.batch_failed(-1, code, f"a record was not taken: {error}")
             self.publish_state()
 
     def problem(self) -> str:
-        """What stands in the way of who waits, in words; empty: nothing that is known."""
+        """Why operations cannot proceed, as a text; empty if no reason is known."""
         return self.coordinators.last_error or self._problem()
 
     def _pending(self, operation: TransactionOperation) -> PendingOperation:
@@ -192,7 +194,7 @@ class Transactions:
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Before anything is sent: Produce in the versions that belong to the transactions' version."""
+        """Before each round of sending: restrict Produce to the versions that fit the transaction version."""
         least, greatest = self._versions
         if self._delivery.version >= TRANSACTION_VERSION_2:
             self._rules.versions = max(least, _EXPLICIT_ADD_VERSION_MAX + 1), greatest
@@ -200,11 +202,11 @@ class Transactions:
             self._rules.versions = least, min(greatest, _EXPLICIT_ADD_VERSION_MAX)
 
     def cluster_changed(self, cluster: Cluster) -> None:
-        """Nodes or leaders are others."""
+        """Pass on a change of nodes or leaders."""
         self.coordinators.cluster_changed(cluster)
 
     def tick(self, now: float) -> bool:
-        """Ask what is to be asked, and tell what has ended. True: something changed, and a round is to follow at once."""
+        """Send due requests, and report finished operations. True: something changed, so run another round at once."""
         self.coordinators.tick(now)
         heard = self._delivery.process_events(now=now)
         for told in self._delivery.take_notifications():
@@ -218,7 +220,7 @@ class Transactions:
         return heard
 
     def publish_state(self) -> None:
-        """Have the front take or refuse records, where that is new."""
+        """Make the front accept or reject records, if the state has changed."""
         shown = (self.manager.state, self.manager.error)
         if shown == self._published_state:
             return
@@ -233,15 +235,15 @@ class Transactions:
         self._front.set_append_error(reason)
 
     def next_deadline(self, now: float) -> float | None:
-        """When `tick` has something to do."""
+        """When to call `tick` next."""
         wanted = [self.coordinators.next_deadline(now), self._close_at]
         return min((at for at in wanted if at is not None), default=None)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def close(self, deadline: float, *, now: float) -> None:
-        """An open transaction is aborted; one that is being ended goes on until the deadline (8.3), or until its coordinator has
-        long ended it by itself: nobody waits for ever for brokers that are gone."""
+        """Abort an open transaction. A running commit or abort continues until the deadline (8.3), but at most for
+        `transaction.timeout.ms`: the coordinator has ended the transaction by then, and brokers may be gone."""
         self._close_at = min(deadline, now + self._close_timeout_s)
         if self.manager.state in _OPEN_STATES:
             try:
@@ -251,11 +253,11 @@ class Transactions:
                 self._close_at = 0.0
 
     def is_done(self, now: float) -> bool:
-        """Nothing of a transaction is left to be done, or there is no time left for it."""
+        """Whether no transaction is in progress, or its time is over."""
         return not self.manager.ongoing or (self._close_at is not None and now >= self._close_at)
 
     def end(self) -> None:
-        """Whoever waits is released: with how it ended, or because the producer is closed (CLS-6)."""
+        """Wake all waiters: their operation has ended, or fails because the producer is closed (CLS-6)."""
         self.manager.close("the producer was closed before this had ended")
         self.coordinators.close()
         waiting, self._waiting = self._waiting, {}
