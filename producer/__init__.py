@@ -1,4 +1,5 @@
-"""The producer's parts; `DirectProducer` is all of them in one process, `AsyncDirectProducer` the same for asyncio."""
+"""The producer's components. `DirectProducer` runs them all in one process; `AsyncDirectProducer` is its asyncio
+form."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ __all__ = ["AsyncDirectProducer", "DirectProducer"]
 
 
 def __getattr__(name: str) -> object:
-    # Shards import this package too, and need none of what the direct producer brings along.
+    # Lazy, because shards import this package too, and do not need the dependencies of the direct producer.
     if name == "DirectProducer":
         from .direct.producer import DirectProducer  # noqa: PLC0415
 

@@ -1,4 +1,5 @@
-"""A direct producer whose calls never wait, and the memory that its callers wait for elsewhere: inside of the asynchronous form."""
+"""Internals of the asynchronous form: a direct producer whose calls never block, and the waits for memory outside of
+it."""
 
 import asyncio
 import threading
@@ -25,13 +26,13 @@ T = TypeVar("T")
 
 
 class DirectCompletion(Protocol):
-    """Something that has ended, to be told on the loop."""
+    """A completion that must be delivered on the loop."""
 
     def deliver(self) -> None: ...
 
 
 class ChunkWaiter:
-    """The records of one chunk that a loop waits for: the sender thread tells of all of them at once."""
+    """The records of one chunk that a loop waits for. The sender thread posts one completion for all of them."""
 
     __slots__ = ("_chunk", "_futures", "_records", "_waiters", "bridge")
 
@@ -43,12 +44,12 @@ class ChunkWaiter:
         self._futures: list[asyncio.Future[RecordMetadata]] = []
 
     def add(self, record: DirectRecordFuture, future: asyncio.Future[RecordMetadata]) -> None:
-        """Have the loop's future follow the record's."""
+        """Complete the loop's future when the record completes."""
         self._records.append(record)
         self._futures.append(future)
 
     def deliver(self) -> None:
-        """Tell of those that have ended. What shared a chunk need not end at once."""
+        """Complete the futures of finished records. Records that share a chunk may finish at different times."""
         records, futures = self._records, self._futures
         self._records, self._futures = [], []
         for record, future in zip(records, futures, strict=True):
@@ -60,13 +61,13 @@ class ChunkWaiter:
             _ = self._waiters.pop(self._chunk, None)
 
     def fail(self, error: PenstockError) -> None:
-        """Nobody will tell."""
+        """Fail all futures, because no completion will come."""
         for future in self._futures:
             settle(future, None, error)
 
 
 class SendManyCompletion:
-    """What one `send_many` took."""
+    """The completion of one `send_many`."""
 
     __slots__ = ("_columns", "future")
 
@@ -79,7 +80,7 @@ class SendManyCompletion:
 
 
 class ChunkWaiters:
-    """Those of all chunks, for one loop. All but `on_chunks_resolved` is the loop's."""
+    """The waiters of all chunks, for one loop. Only the loop's thread uses it, except for `on_chunks_resolved`."""
 
     def __init__(self) -> None:
         self._waiters: dict[Chunk, ChunkWaiter] = {}
@@ -88,9 +89,9 @@ class ChunkWaiters:
     def follow(
         self, bridge: Bridge[DirectCompletion], record: DirectRecordFuture, future: asyncio.Future[RecordMetadata]
     ) -> None:
-        """Have the loop's future follow that of a record that has been taken."""
+        """Complete the loop's future when an accepted record completes."""
         if bridge is not self._bridge:
-            # Those of a loop that is gone.
+            # The old waiters belong to a loop that has ended.
             self._waiters = {}
             self._bridge = bridge
         chunk = record.chunk
@@ -99,13 +100,13 @@ class ChunkWaiters:
             watch = self._waiters[chunk] = ChunkWaiter(self._waiters, chunk, bridge)
             watch.add(record, future)
             if record.done():
-                # It was heard of before there was a watch.
+                # The record completed before the waiter was registered.
                 bridge.post(watch)
         else:
             watch.add(record, future)
 
     def on_chunks_resolved(self, chunks: Iterable[Chunk]) -> None:
-        """Something of these chunks has ended; the sender thread."""
+        """Post the completions of these chunks, which have resolved records. Called on the sender thread."""
         watches = self._waiters
         for chunk in chunks:
             watch = watches.get(chunk)
@@ -113,14 +114,14 @@ class ChunkWaiters:
                 watch.bridge.post(watch)
 
     def fail(self, error: PenstockError) -> None:
-        """Nobody will tell of any of them."""
+        """Fail the futures of all chunks, because no completion will come."""
         for watch in self._waiters.values():
             watch.fail(error)
         self._waiters = {}
 
 
 class LoopCondition(threading.Condition):
-    """A condition that is heard by coroutines, too."""
+    """A condition whose `notify_all` also wakes the loop's coroutines."""
 
     def __init__(self, lock: threading.Lock, ring: Callable[[], None]) -> None:
         super().__init__(lock)
@@ -132,7 +133,7 @@ class LoopCondition(threading.Condition):
 
 
 class NonBlockingProducer(DirectProducer):
-    """A direct producer whose calls never wait."""
+    """A direct producer whose calls never block."""
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class NonBlockingProducer(DirectProducer):
 
     @property
     def front(self) -> Front:
-        """Where records are put."""
+        """The front that accepts the records."""
         return self._accumulator
 
     @property
@@ -179,7 +180,7 @@ class NonBlockingProducer(DirectProducer):
 
 
 class MemoryWait:
-    """The memory that one call waits for: a ticket between attempts, given back at the end."""
+    """The memory that one call waits for: a ticket kept between attempts, and cancelled at the end."""
 
     def __init__(self, front: Front, prepaid: Reservation, began: float) -> None:
         self._front: Final = front
@@ -189,11 +190,11 @@ class MemoryWait:
 
     @property
     def remaining_s(self) -> float:
-        """How long it may still be waited for."""
+        """Seconds until the wait times out."""
         return max(0.0, self._deadline - self._front.environment.now())
 
     def attempt(self, take: Callable[[], T]) -> T:
-        """Try to put something, with what has been reserved."""
+        """Run `take`, which may use the reserved memory."""
         self._reservation.offer(self._ticket)
         try:
             return take()
@@ -201,10 +202,10 @@ class MemoryWait:
             self._ticket = self._reservation.reclaim()
 
     def reserve(self, size: int, node: int, wake: Callable[[], None]) -> Callable[[], bool]:
-        """Stand in the queue for so many bytes. Returns what says whether they are reserved.
+        """Queue for `size` bytes. Returns a function that is true when they are reserved or the producer is closed.
 
         Raises:
-            BufferExhaustedError: the time is over.
+            BufferExhaustedError: the wait has timed out.
             ClosedError: the producer was closed.
         """
         front = self._front

@@ -1,4 +1,4 @@
-"""What the direct producer's sender thread is made of, out of its settings."""
+"""Builds the parts of the direct producer's sender thread from its settings."""
 
 from collections.abc import Callable
 from typing import Final
@@ -19,13 +19,13 @@ from ..transactions.delivery import TransactionalDelivery
 from .transactions_thread import manager_of
 
 _EXPIRATION_MS: Final = 86_400_000
-"""Kafka's default of `producer.id.expiration.ms`, until the brokers' own is known."""
+"""Kafka's default of `producer.id.expiration.ms`, used until the brokers' value is known."""
 
 
 def make_delivery(
     settings: DirectSettings, arena: ChunkStore, trouble_with: Callable[[int], str | None]
 ) -> InProcessDelivery:
-    """What is sent and what becomes of it; with a transactional id in transactions."""
+    """Build the delivery, in its transactional form if there is a transactional id."""
     levels = Levels(settings.compression_gzip_level, settings.compression_lz4_level, settings.compression_zstd_level)
     batch_bytes = max(settings.batch_size, HEADER_BYTES + 1)
     rules = BatchRules(
@@ -34,7 +34,7 @@ def make_delivery(
         make_compressor(settings.compression_type, levels),
         transactional=settings.transactional_id is not None,
     )
-    # A batch of one largest record must fit into the pool.
+    # A batch with a single record of the largest size must fit into the pool.
     total = max(settings.buffer_memory, batch_bytes, 2 * settings.max_request_size)
     backoff = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
     limits = InProcessDeliveryLimits(
@@ -55,7 +55,7 @@ def make_delivery(
 
 
 def make_link_rules(settings: DirectSettings, meters: ProducerMetrics, rng: Callable[[], float]) -> LinkRules:
-    """How Produce requests are made."""
+    """The settings of Produce requests."""
     return LinkRules(
         client_id=settings.client_id,
         request_bytes_max=settings.max_request_size,

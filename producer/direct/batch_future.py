@@ -1,4 +1,4 @@
-"""The future of whole columns: their records lie in several chunks, and each is settled in its own time."""
+"""The future of a `send_many`: its records are in several chunks, and complete at different times."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -11,7 +11,7 @@ from ..kernel.chunks import ChunkSpan
 from .nonblocking import WouldBlockError
 
 if TYPE_CHECKING:
-    from ..kernel.chunks import ChunkOwner  # a shape that only the declarations have
+    from ..kernel.chunks import ChunkOwner  # exists only in the .pyi
 
 
 class _OutcomeRun(NamedTuple):
@@ -25,7 +25,7 @@ class _OutcomeRun(NamedTuple):
 
 
 class _RecordOutcome(NamedTuple):
-    """The end of one record."""
+    """The outcome of one record. `taken`: whether it was appended to a chunk."""
 
     offset: int
     log_append_ms: int
@@ -34,15 +34,16 @@ class _RecordOutcome(NamedTuple):
 
 
 class _RecordRef(NamedTuple):
-    """The record of a span that is looked at next."""
+    """A record of a span, by its index in the chunk."""
 
     span: ChunkSpan
     index: int  # type: ignore[assignment]
 
 
 class ColumnsFuture(Future[FrameMetadata]):
-    """`partitions`: each record's partition as a 32-bit number, -1 where it was not taken. `now`: CLOCK_MONOTONIC seconds.
-    `would_block_error`: what the records behind these wait for, where nobody may be held up."""
+    """The future of a `send_many`. `partitions`: each record's partition as a 32-bit number, -1 for a rejected record.
+    `now`: CLOCK_MONOTONIC seconds. `would_block_error`: in non-blocking mode, why the remaining records were not
+    appended yet."""
 
     __slots__ = ("_front", "_now", "_partitions", "_spans", "_topic", "would_block_error")
 
@@ -66,8 +67,8 @@ class ColumnsFuture(Future[FrameMetadata]):
         return len(self._partitions)
 
     def concatenated(self, more: "ColumnsFuture") -> "ColumnsFuture":
-        """These records and those, as if they had been sent at once."""
-        partitions = bytearray(self._partitions) + bytearray(more._partitions)  # noqa: SLF001  (another of these)
+        """One future for these records and those of `more`, as if one call had sent them."""
+        partitions = bytearray(self._partitions) + bytearray(more._partitions)  # noqa: SLF001  (same class)
         spans = [*self._spans, *more._spans]  # noqa: SLF001
         return ColumnsFuture(self._topic, spans, partitions, self._front, self._now, more.would_block_error)
 
@@ -82,7 +83,7 @@ class ColumnsFuture(Future[FrameMetadata]):
         for span in self._spans:
             while (mark := _first_unresolved(span)) is not None:
                 self._wait(mark, deadline)
-            # Its last callbacks have run as well.
+            # The last record's callbacks must have run as well.
             self._wait(_RecordRef(span, span.first + span.count - 1), deadline)
         runs = [run for span in self._spans for run in _outcome_runs(span)]
         errors = [run.error for run in runs if run.error is not None]
@@ -97,7 +98,8 @@ class ColumnsFuture(Future[FrameMetadata]):
         self._front.wait(mark.span.chunk, mark.index, left)
 
     def _failure(self, runs: Sequence[_OutcomeRun], errors: Sequence[PenstockError]) -> PenstockError:
-        """What cannot be told weighs more than a refusal; several refusals are told as one, record by record."""
+        """The error of the whole call: an unknown outcome first, then any error that is not a refusal. Several
+        different refusals become one `RefusedError`, with a range for each run of records."""
         grave = [error for error in errors if not isinstance(error, RefusedError)]
         unknown = [error for error in grave if isinstance(error, OutcomeUnknownError)]
         if grave:
@@ -109,7 +111,7 @@ class ColumnsFuture(Future[FrameMetadata]):
         return RefusedError(first.code, first.text, refused=list(self._refused(runs)))
 
     def _refused(self, runs: Sequence[_OutcomeRun]) -> Iterator[RefusedRange]:
-        """What was refused, by the places the records have in the columns."""
+        """The refused ranges, by the positions of the records in the columns."""
         places: dict[int, list[int]] = {}
         for place, partition in enumerate(self._partitions):
             places.setdefault(partition, []).append(place)
@@ -132,8 +134,8 @@ class ColumnsFuture(Future[FrameMetadata]):
             yield following
 
     def records(self) -> Iterator[tuple[RecordMetadata, PenstockError | None, bool]]:
-        """What became of each record, in order, when all is settled: where it is, why it is not there, whether it ever was in a
-        chunk."""
+        """For each record in order: metadata, error or None, and whether it was appended to a chunk. Call it when all
+        records have completed."""
         ends: dict[int, list[_RecordOutcome]] = {}
         for span in self._spans:
             taken = span.chunk.serial >= 0
@@ -159,7 +161,7 @@ class ColumnsFuture(Future[FrameMetadata]):
             while (mark := _first_unresolved(span)) is not None:
                 if self._front.watch(span.chunk, (mark, again, False)):
                     return
-            # Callers and the sender thread may both come here: one of them finds it.
+            # A caller and the sender thread may both get here; only one of them pops the callback.
             if self._resolved():
                 with suppress(IndexError):
                     waiting.pop()(self)
@@ -169,14 +171,14 @@ class ColumnsFuture(Future[FrameMetadata]):
 
 
 def _first_unresolved(span: ChunkSpan) -> _RecordRef | None:
-    """The first record of a span whose outcome is open."""
+    """The first record of a span without an outcome, or None."""
     end = span.first + span.count
     index = span.chunk.next_open(span.first, end)
     return None if index == end else _RecordRef(span, index)
 
 
 def _outcome_runs(span: ChunkSpan) -> Iterator[_OutcomeRun]:
-    """What became of a span that is resolved, in pieces."""
+    """The outcomes of a resolved span, one for each run of records that share it."""
     end = span.first + span.count
     for first, last, offset, log_append_ms, error in span.chunk.outcomes:
         begun, ended = max(first, span.first), min(last, end)

@@ -1,4 +1,4 @@
-"""Calling back the application from the direct producer."""
+"""Runs the application's callbacks and logs their exceptions."""
 
 import logging
 from collections.abc import Callable
@@ -11,13 +11,13 @@ log: Final = logging.getLogger("penstock.producer")
 
 
 def result_of(done: Future[Any]) -> tuple[Any, PenstockError | None]:
-    """Metadata and error of a future that is done, one of them None."""
+    """Metadata and error of a completed future; one of them is None."""
     error = done.exception()
     return (None, error) if error is not None else (done.result(), None)
 
 
 def run_callback(callback: Callable[..., object], *arguments: object) -> None:
-    """Call back the application; what it raises is logged."""
+    """Run a callback of the application, and log an exception."""
     try:
         _ = callback(*arguments)
     except Exception:
@@ -25,7 +25,7 @@ def run_callback(callback: Callable[..., object], *arguments: object) -> None:
 
 
 def run_callback_on_sender(callback: Callable[..., object], *arguments: object) -> None:
-    """The same on the producer's own thread, which goes on whatever is raised: `sys.exit` as well."""
+    """The same on the sender thread, which must survive every exception, `sys.exit` included."""
     try:
         _ = callback(*arguments)
     except BaseException:
@@ -33,5 +33,5 @@ def run_callback_on_sender(callback: Callable[..., object], *arguments: object) 
 
 
 def log_plugin_failure(plugin: str, what: str) -> None:
-    """Tell of a plug-in that raised, while that is handled."""
+    """Log the current exception of a plug-in; call it in an exception handler."""
     log.exception("plugin_failed plugin=%s call=%s", plugin, what)  # noqa: LOG004

@@ -1,4 +1,4 @@
-"""The world as the direct producer's front sees it: clocks, its lock, and the sender thread."""
+"""The front's dependencies that tests replace: clocks, random numbers, locks, and the sender thread."""
 
 import random
 import threading
@@ -9,7 +9,7 @@ from ...runtime.clock import monotonic
 
 
 class SenderWaker(Protocol):
-    """What is asked of the sender thread."""
+    """The methods of the sender thread that the record accumulator calls."""
 
     @property
     def is_current(self) -> bool: ...
@@ -18,9 +18,9 @@ class SenderWaker(Protocol):
 
 
 class Environment(NamedTuple):
-    """The world as the front sees it. `now`: CLOCK_MONOTONIC seconds; `wall`: ms since 1970, None: the system's clock, read by
-    the kernel; `condition`: the lock of everything here, on which callers wait; `random31`: numbers from 0 to 2^31 - 1; `new_condition`: makes
-    a condition of the same lock, for one caller to wait on."""
+    """The front's clocks, lock and random numbers. `now`: CLOCK_MONOTONIC seconds; `wall`: ms since 1970, None: the
+    kernel reads the system's clock; `condition`: has the front's only lock, and callers wait on it; `random31`: numbers
+    from 0 to 2^31 - 1; `new_condition`: makes a condition with the same lock, for one caller to wait on."""
 
     now: Callable[[], float]
     wall: Callable[[], int] | None

@@ -1,4 +1,4 @@
-"""Why records failed, as the exceptions that applications see."""
+"""Maps failures of records and transactions to the exceptions that applications see."""
 
 from ...api.errors import (
     BrokerError,
@@ -19,7 +19,7 @@ from ..transactions.states import FailureKind, TransactionFailure
 
 
 def error_of(failure: DeliveryFailure) -> PenstockError:
-    """The exception for what became of records."""
+    """The exception for the failure of records."""
     match failure.kind:
         case DeliveryFailureKind.REFUSED:
             return BrokerError(failure.code, failure.name, failure.message)
@@ -38,7 +38,7 @@ def error_of(failure: DeliveryFailure) -> PenstockError:
 
 
 def error_of_transaction(failure: TransactionFailure) -> PenstockError:
-    """The exception for a call about a transaction, or for `send` in one that failed."""
+    """The exception for a transaction call, or for `send` in a transaction that failed."""
     code = failure.name or failure.kind.value.upper().replace(" ", "_")
     match failure.kind:
         case FailureKind.ABORTABLE:

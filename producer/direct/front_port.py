@@ -1,4 +1,4 @@
-"""The direct producer's front as its sender thread sees it."""
+"""The interface of the direct producer's front for its sender thread."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -10,46 +10,47 @@ from ..metadata.cluster import Cluster
 
 
 class FrontPort(Protocol):
-    """What the thread asks of the producer's front, and tells it. Called on the thread only."""
+    """The methods of the producer's front that the sender thread calls. No other thread calls them."""
 
     @property
     def flushing(self) -> bool:
-        """Somebody flushes, closes, or waits for memory of no node's own: nothing is to linger."""
+        """Whether no record may linger: a flush or close is running, or a caller waits for the shared reserve."""
         ...
 
     @property
     def nodes_under_pressure(self) -> frozenset[int]:
-        """Nodes whose memory somebody waits for: nothing for them is to linger."""
+        """Nodes whose records must not linger because a caller waits for their memory."""
         ...
 
     def drain(self, now: float, *, all_chunks: bool) -> list[SealedChunk]:
-        """Chunks that are full or have lingered, sealed in the order of their records; or all there are."""
+        """Seal and return the chunks that are full or have lingered, in the order of their records; `all_chunks`:
+        all."""
         ...
 
     def next_deadline(self, now: float) -> float | None:
-        """When the next chunk has lingered; None: none is open."""
+        """When to call `drain` next; None: not before the next wake-up."""
         ...
 
     def settle(self, outcomes: Sequence[DeliveryOutcome]) -> None:
-        """What became of records."""
+        """Resolve the futures of records."""
         ...
 
     def cluster_changed(self, cluster: Cluster) -> None:
-        """A Metadata answer came, or a leader moved."""
+        """Apply a new metadata snapshot: a Metadata response arrived, or a leader moved."""
         ...
 
     def brokers_lost(self, reason: str, *, refused: bool) -> None:
-        """The connection on which metadata is asked for has ended. `refused`: and nobody is left who believes who we are."""
+        """The connection for metadata requests has ended. `refused`: the brokers rejected the authentication."""
         ...
 
     def update_partition_load(self, waited_s: Callable[[int], float]) -> None:
-        """Let what waits weigh the choice of partitions. `waited_s`: for how long something for a node could not be sent."""
+        """Update the partitioner's load statistics. `waited_s`: for how many seconds a node could not be sent to."""
         ...
 
     def set_append_error(self, reason: PenstockError | None) -> None:
-        """Take no records for this reason, or (None) take them: transactions begin and end."""
+        """Reject records with this error, or accept them (None): a transaction ended or started."""
         ...
 
     def sender_ended(self, failure: DeliveryFailure | None) -> None:
-        """The thread is over, by a close (None) or because nothing can be sent any more. What is still open fails."""
+        """The thread has ended, by a close (None) or by a permanent failure. All unresolved records fail."""
         ...

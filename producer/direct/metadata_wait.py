@@ -1,4 +1,4 @@
-"""Topics for the direct producer's callers: known ones at once, others are waited for."""
+"""Blocks `send` until the topic's metadata is known."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -27,7 +27,7 @@ _TOPIC_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqr
 
 
 class SenderPort(SenderWaker, Protocol):
-    """What is asked of the sender thread."""
+    """The methods of the sender thread that the front and the producer call."""
 
     def start(self) -> None: ...
     def request_topic(self, topic: str) -> None: ...
@@ -39,7 +39,7 @@ class SenderPort(SenderWaker, Protocol):
 
 
 class MetadataWait(RecordAccumulator):
-    """Rooms whose topics can be waited for."""
+    """A record accumulator that can wait for the metadata of its topics."""
 
     def __init__(
         self,
@@ -61,22 +61,23 @@ class MetadataWait(RecordAccumulator):
         return self._sender
 
     def _lookup_topic(self, topic: str) -> TopicSnapshot:
-        # The snapshot that a caller goes on with: the sender thread may have a newer one, which it has not told yet.
+        # The front's own snapshot, which the caller will use: the sender thread may have a newer one.
         return topic_snapshot(self.cluster, topic)
 
     def connect_sender(self, thread: SenderPort) -> None:
-        """Both need each other: the thread is made with the front, then shown to it."""
+        """Set the sender thread. It needs the front in its constructor, so it can only be set afterwards."""
         self._sender = thread
         self.set_waker(thread)
 
     def wait_for_metadata(
         self, name: str, partition: int | None, timeout_s: float | None = None
     ) -> tuple[float, AccumulatorTopic | PenstockError]:
-        """Wait for a topic, and for this partition of it. Returns when that began, and the topic or why there is none.
+        """Wait for a topic's metadata, including this partition. Returns the time at which the wait started, and the
+        topic or an error.
 
         Raises:
-            TypeError: a name is text.
-            ClosedError: the producer was closed meanwhile, or cannot go on.
+            TypeError: the name is not a str.
+            ClosedError: the producer was closed meanwhile, or has failed.
         """
         began = self.environment.now()
         bad = self.check_name(name)
@@ -98,9 +99,10 @@ class MetadataWait(RecordAccumulator):
             return began, self.wait_result(wait, began)
 
     def check_name(self, name: str) -> InvalidTopicError | None:
-        """
+        """The error for an invalid topic name, None for a valid one.
+
         Raises:
-            TypeError: a name is text.
+            TypeError: the name is not a str.
         """
         if type(name) is not str:
             raise TypeError(f"a topic is {type(name).__name__}, not str")
@@ -112,10 +114,10 @@ class MetadataWait(RecordAccumulator):
     # --- under the lock ----------------------------------------------------------------------------------------------
 
     def begin_wait(self, name: str, partition: int | None, limit_ms: int, began: float) -> TopicWait:
-        """A wait for a topic that has an outcome already, or is to be ended by `end_wait`.
+        """Start a wait for a topic. Unless it has an outcome at once, the caller must end it with `end_wait`.
 
         Raises:
-            ClosedError: the producer takes no records any more.
+            ClosedError: the producer is closed.
         """
         self._start_sender()
         if self.closed_error is not None:
@@ -123,17 +125,17 @@ class MetadataWait(RecordAccumulator):
         return self._waits.begin(name, partition, max_block_ms=limit_ms, now=began)
 
     def request_metadata(self, name: str) -> None:
-        """Have the sender thread ask for a topic."""
+        """Make the sender thread request a topic's metadata."""
         self.sender.want_topic(name)
         self._send_metadata_requests()
 
     def end_wait(self, wait: TopicWait) -> None:
-        """Nobody waits for it any more; if its time is over it has an outcome now."""
+        """End a wait. If its deadline has passed, it has an outcome now."""
         _ = self._waits.expire(self.environment.now())
         self._waits.cancel(wait)
 
     def wait_result(self, wait: TopicWait, began: float) -> AccumulatorTopic | PenstockError:
-        """What a wait with an outcome has brought.
+        """The topic or error of a wait that has an outcome.
 
         Raises:
             ClosedError: the producer was closed meanwhile.
@@ -144,7 +146,7 @@ class MetadataWait(RecordAccumulator):
         assert outcome is not None, "a wait that ended without an outcome"
         view = self.cluster.topic(name)
         if view is None or view.partition_count <= (wait.partition or 0):
-            # Since it was there, and before this caller could go on.
+            # The topic changed after the wait had its outcome, and before this caller ran.
             return MetadataTimeoutError(f"topic {name} is gone, or has fewer partitions now")
         topic = self.update_topic(name, view)
         topic.used_at = began
@@ -180,10 +182,10 @@ class MetadataWait(RecordAccumulator):
                 raise self.closed_error or ClosedError(failure.text)
 
     def ensure_started(self) -> None:
-        """Have the sender thread run.
+        """Start the sender thread if it was not started.
 
         Raises:
-            ClosedError: the producer is closed, or cannot go on.
+            ClosedError: the producer is closed or has failed.
         """
         with self.condition:
             if self.closed_error is not None:

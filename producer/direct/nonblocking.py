@@ -1,4 +1,5 @@
-"""A producer whose callers must not be held up: what a call would have to wait for is told instead, and the call made again."""
+"""Non-blocking mode: a call that would have to wait raises or returns `WouldBlockError` instead, and is repeated
+later."""
 
 from typing import Final, Protocol
 
@@ -7,7 +8,8 @@ from ..accumulator.buffer_pool import ANY_NODE, MemoryWaiter
 
 
 class WouldBlockError(BufferExhaustedError):
-    """The record was not taken: it has to wait for so many bytes for a node, or (None) for its topic. Applications never see this."""
+    """The record was not appended: it has to wait for `size` bytes for a node, or (None) for its topic's metadata.
+    Applications never see this error."""
 
     def __init__(self, size: int | None, node: int) -> None:
         super().__init__("the record has to wait")
@@ -16,29 +18,30 @@ class WouldBlockError(BufferExhaustedError):
 
 
 class WouldBlock(Protocol):
-    """What a front asks instead of waiting."""
+    """The front calls it instead of waiting."""
 
     def on_missing_topic(self) -> WouldBlockError:
-        """Nothing is known of a topic."""
+        """Return the error for a topic without metadata."""
         ...
 
     def on_memory_full(self, size: int, node: int) -> WouldBlockError | bool:
-        """There is no memory. True: it has been reserved by another way. Called under the producer's lock."""
+        """Return the error for missing memory, or True if a ticket has reserved it. Called under the producer's
+        lock."""
         ...
 
 
 class Reservation:
-    """Memory that was waited for, ready for the next attempt."""
+    """Passes memory that was reserved by waiting to the next attempt."""
 
     def __init__(self) -> None:
         self._ticket: MemoryWaiter | None = None
 
     def offer(self, ticket: MemoryWaiter | None) -> None:
-        """Have the attempt that follows use what a ticket has reserved."""
+        """Let the next attempt use the memory that a ticket has reserved."""
         self._ticket = ticket
 
     def reclaim(self) -> MemoryWaiter | None:
-        """The ticket, if the attempt had no use for it."""
+        """Take back the ticket, None if the attempt used it."""
         ticket, self._ticket = self._ticket, None
         return ticket
 

@@ -1,4 +1,4 @@
-"""What waits for each partition of the direct producer, for the choice of those that keyless records go to (ADP-1, ADP-5)."""
+"""Partition load statistics of the direct producer, for the adaptive choice of partitions (KIP-794, ADP-1, ADP-5)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,9 +8,10 @@ from .record_accumulator import RecordAccumulator
 
 
 def update_partition_load(rooms: RecordAccumulator, waited_s: Callable[[int], float]) -> None:
-    """Let what waits weigh the next choices. `waited_s`: for how long something for a node could not be sent, in seconds.
+    """Update the sticky partitioners with the queue sizes. `waited_s`: for how many seconds a node could not be sent
+    to.
 
-    A partition's queue are its chunks without an outcome: of most a batch is made.
+    A partition's queue size is its number of unresolved chunks; most chunks become one batch.
     """
     settings = rooms.settings
     timeout_s = settings.partitioner_availability_timeout_ms / 1000

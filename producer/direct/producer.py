@@ -205,7 +205,7 @@ class DirectProducer(TransactionsApi, SendMethods):
         return {figure.name: figure.value for figure in self.metric_values()}
 
     def metric_values(self) -> list[MetricValue]:
-        """The same with the description of each metric, for exporters (`prometheus.Collector`)."""
+        """The same with the template of each metric, for exporters (`prometheus.Collector`)."""
         return self._accumulator.meters.sensors.metric_values(monotonic())
 
     @property

@@ -259,8 +259,7 @@ def group_of(given: object) -> GroupMetadata:
 
 
 def _checked_text(given: object, what: str) -> str:
-    """Check that a request can carry the text. Otherwise only the sender thread would notice, where no caller can be
-    told of it."""
+    """Check that a request can carry the text: an error on the sender thread would reach no caller."""
     if not isinstance(given, str):
         raise TypeError(f"{what} is text, not {given!r}")
     try:

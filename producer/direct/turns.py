@@ -1,4 +1,4 @@
-"""When records are not taken: the producer has ended, or stands between two transactions, or in another one than they were sent in."""
+"""Rejects records: the producer is closed, no transaction is open, or it is not the one in which they were sent."""
 
 from typing import Final, Never
 
@@ -6,29 +6,31 @@ from ...api.errors import PenstockError, RefusedError, TransactionAbortableError
 from ..kernel.append import RecordAppender
 
 TRANSACTION_OVER: Final = "transaction_over"
-"""Code of records that were behind others in `send_many` when their transaction ended."""
+"""Error code for the remaining records of a `send_many` whose transaction ended before they were appended."""
 
 
 class SendGuard(RecordAppender):
-    """What the kernel calls where a record cannot be put."""
+    """The methods that the kernel calls when it cannot append a record."""
 
     def refuse(self) -> Never:
-        """
+        """Raise `refusal`.
+
         Raises:
-            ClosedError, TransactionStateError, TransactionAbortableError: why no record is taken.
+            ClosedError, TransactionStateError, TransactionAbortableError: why no record is accepted.
         """
         assert self.refusal is not None
         raise self.refusal.with_traceback(None)
 
     def raise_transaction_ended(self) -> Never:
-        """
+        """Raise the error for a record whose transaction epoch is over.
+
         Raises:
             TransactionStateError: the record was sent in a transaction that has ended since.
         """
         raise TransactionStateError("the transaction in which this was sent has ended before it was taken")
 
     def partial_send_error(self, error: PenstockError) -> PenstockError:
-        """Why columns were taken in part only: these records are certainly in no transaction."""
+        """The error for the remaining records of partly appended columns. They certainly are in no transaction."""
         if isinstance(error, TransactionStateError | TransactionAbortableError):
             return RefusedError(TRANSACTION_OVER, str(error))
         return error
