@@ -1,5 +1,4 @@
-"""Non-blocking mode: a call that would have to wait raises or returns `WouldBlockError` instead, and is repeated
-later."""
+"""Non-blocking mode: a call that would have to wait fails with `WouldBlockError` instead, and is repeated later."""
 
 from typing import Final, Protocol
 

@@ -1,17 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""What callers of the direct producer give: arguments and columns, checked and made plain.
+"""Checks and normalizes the arguments and columns that callers pass to the direct producer.
 
-AccumulatorPartition of the kernel (see `kernel.frames`): Cython in pure Python mode.
+Part of the kernel (see `kernel.frames`): Cython in pure Python mode.
 """
 
 import cython
 
 
 def check_numbers(partition, timestamp_ms):
-    """
+    """Check a partition and a timestamp; None is valid.
+
     Raises:
-        TypeError: not whole numbers.
-        ValueError: negative, or out of Kafka's range.
+        TypeError: one is not an int.
+        ValueError: one is negative, or above Kafka's range.
     """
     for number, what, limit in ((partition, "partition", 1 << 31), (timestamp_ms, "timestamp_ms", 1 << 63)):
         if number is None:
@@ -23,10 +24,10 @@ def check_numbers(partition, timestamp_ms):
 
 
 def frozen(given, what: str) -> bytes:
-    """Bytes that nobody changes while they are copied.
+    """An immutable copy of a bytes-like object.
 
     Raises:
-        TypeError: something else.
+        TypeError: it is not bytes-like.
     """
     if not isinstance(given, (bytes, bytearray, memoryview)):
         raise TypeError(f"{what} is {type(given).__name__}, not bytes")
@@ -37,8 +38,8 @@ def column(given, what: str, count=None) -> list:
     """A column as a list.
 
     Raises:
-        TypeError: not a sequence of records.
-        ValueError: not `count` items.
+        TypeError: it is text or bytes, or not iterable.
+        ValueError: it does not have `count` items.
     """
     if isinstance(given, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"a column is a list, not {type(given).__name__}")
@@ -49,7 +50,7 @@ def column(given, what: str, count=None) -> list:
 
 
 def byte_column(items: list, what: str) -> list:
-    """The items as bytes or None."""
+    """The items, each bytes or None. Raises the TypeError of `frozen`."""
     i: cython.Py_ssize_t
     for i in range(len(items)):
         if items[i] is not None and type(items[i]) is not bytes:
@@ -58,7 +59,8 @@ def byte_column(items: list, what: str) -> list:
 
 
 def number_column(given, count: cython.Py_ssize_t, which: cython.Py_ssize_t) -> list:
-    """Partitions (0) or timestamps (1): one for all, or one for each, None where the record has none."""
+    """A column of partitions (`which` 0) or timestamps (1), from one number for all records or one item for each; None
+    is no number. Raises the errors of `column` and `check_numbers`."""
     if isinstance(given, int):
         given = [given] * count
     items = column(given, "timestamps" if which else "partitions", count)
@@ -68,10 +70,10 @@ def number_column(given, count: cython.Py_ssize_t, which: cython.Py_ssize_t) -> 
 
 
 def header_bytes(headers) -> bytes:
-    """Headers as a record has them: their count, then names and values behind their sizes.
+    """Encode headers in the format of a record: their count, then each name and value after its size.
 
     Raises:
-        TypeError: a name is not text, or a value neither bytes nor None.
+        TypeError: a name is not a str, or a value is neither bytes-like nor None.
     """
     parts: list = []
     count: cython.Py_ssize_t = 0

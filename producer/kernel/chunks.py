@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""What the direct producer keeps per chunk, partition, topic and record; `kernel.append` fills chunks.
+"""The direct producer's state per chunk, partition and topic; `kernel.append` fills the chunks.
 
-AccumulatorPartition of the kernel (see `kernel.frames`): Cython in pure Python mode; the fields are declared in the `.pxd` beside this file. A chunk is
-a slice (`wire/slices.py`) whose rows have their own timestamps; chunks change under the owner's lock only.
+Part of the kernel (see `kernel.frames`): Cython in pure Python mode; the fields are declared in the `.pxd` beside this
+file. A chunk is a slice (`wire/slices.py`) whose rows have their own timestamps. It changes only under the owner's
+lock.
 """
 
 from bisect import insort
@@ -21,10 +22,12 @@ def _first_of(outcome_at):
 
 @cython.cclass
 class Chunk:
-    """Records of one partition that travel as one slice, and what becomes of them.
+    """Records of one partition that are sent as one slice, and their outcomes.
 
-    `resolved`: records from the start whose outcome is known; `completed`: those whose callbacks have run as well, so that who waits
-    may go on. `unreleased`: records whose memory is still needed; it is `reserved_bytes` bytes, which count for `node`. `outcomes`: (first, end, offset of first, log append time, error).
+    `resolved`: number of records from the start with a known outcome; `completed`: those whose callbacks have run too,
+    so that their waiters may return. `unreleased`: number of records whose memory is still needed. The chunk's memory
+    is `reserved_bytes` bytes of the budget of `node`. `outcomes`: (first, end, offset of first, log append time,
+    error).
     """
 
     def __init__(self, part):
@@ -51,7 +54,7 @@ class Chunk:
         self.span = None
 
     def use(self, data: bytearray):
-        """Write into these bytes from now on; they hold what was written before."""
+        """Write into `data` from now on. It must already contain the rows written so far."""
         self.data = data
         self.capacity = min(len(data), self.limit)
         if cython.compiled:
@@ -60,7 +63,7 @@ class Chunk:
             self.out = memoryview(data)
 
     def seal(self):
-        """No row is written any more; returns the bytes."""
+        """End writing, and return the bytes."""
         data = self.data
         self.data = None
         self.capacity = 0
@@ -69,7 +72,7 @@ class Chunk:
         return data
 
     def resolve(self, first: cython.Py_ssize_t, count: cython.Py_ssize_t, offset, log_append_ms, error) -> bool:
-        """Fix the outcome of some records. False: they have failed before, and this comes too late.
+        """Set the outcome of `count` records. False: they have failed before, so this outcome is ignored.
 
         Asserts that they were not delivered before.
         """
@@ -85,7 +88,7 @@ class Chunk:
         return True
 
     def fail_unresolved(self, end: cython.Py_ssize_t, error):
-        """All records before `end` that have no outcome have failed."""
+        """Fail all records before `end` that have no outcome."""
         first: cython.Py_ssize_t = 0
         for outcome_at in list(self.outcomes):
             if outcome_at[0] > first:
@@ -95,8 +98,8 @@ class Chunk:
             self.resolve(first, end - first, -1, -1, error)
 
     def take_callbacks(self):
-        """Futures and callbacks in transaction_epoch, of `send`'s own, in the records' order; none while somebody else watches too, or while
-        not all is resolved: then they are among the watchers."""
+        """The futures and `on_ack` callbacks of `send`, alternating, in the order of the records. Empty if there are
+        other watchers, or unresolved records: then they move to the watchers."""
         callbacks = self.callbacks
         self.callbacks = None
         if callbacks is None:
@@ -108,7 +111,7 @@ class Chunk:
         return ()
 
     def take_watchers(self):
-        """Those of resolved records, in the records' order: (future, callback, whether it takes metadata and error)."""
+        """The watchers of resolved records, in their order: (future, callback, whether it takes metadata and error)."""
         watchers = self.watchers
         if watchers is None:
             return ()
@@ -122,31 +125,31 @@ class Chunk:
         return watchers
 
     def outcome_at(self, index: cython.Py_ssize_t):
-        """The outcome_at that a record is part of, None while its outcome is open."""
+        """The item of `outcomes` that covers a record, None if it has no outcome yet."""
         for outcome_at in self.outcomes:
             if outcome_at[0] <= index < outcome_at[1]:
                 return outcome_at
         return None
 
     def next_open(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t):
-        """The first record from `first` on whose outcome is open; `end` where there is none before it."""
+        """The first record from `first` on without an outcome, `end` if there is none before it."""
         for outcome_at in self.outcomes:
             if outcome_at[0] <= first < outcome_at[1]:
                 first = outcome_at[1]
         return min(first, end)
 
     def is_completed(self, index: cython.Py_ssize_t) -> bool:
-        """Whether the outcome may be looked at: its callbacks have run, or the caller is one of them."""
+        """Whether the outcome may be read: its callbacks have run, or the caller is one of them."""
         if index < self.completed:
             return True
-        # `completed` counts from the start only; records that failed before their transaction_epoch lie behind it.
+        # `completed` counts from the start only; records may have failed before their predecessors had an outcome.
         return self.outcome_at(index) is not None and self.part.owner.callbacks_done(self)
 
     def metadata(self, index: cython.Py_ssize_t, stamp):
-        """Where a record went.
+        """A resolved record's metadata.
 
         Raises:
-            PenstockError: what became of it instead.
+            PenstockError: the record has failed.
         """
         outcome_at = self.outcome_at(index)
         error = outcome_at[4]
@@ -160,7 +163,7 @@ class Chunk:
         )
 
     def error(self, index: cython.Py_ssize_t):
-        """What a resolved record has failed with, or None."""
+        """A resolved record's error, or None."""
         return self.outcome_at(index)[4]
 
 
@@ -170,7 +173,8 @@ def _index_of(watcher):
 
 @cython.cclass
 class AccumulatorPartition:
-    """A partition as the owner sees it. `chunk` is the open one; `sealed` those with the sender, oldest first. `node` leads it."""
+    """A partition of the accumulator. `chunk`: the open one; `sealed`: sealed chunks, oldest first; `node`: its
+    leader."""
 
     def __init__(self, owner, topic: str, index: cython.Py_ssize_t):
         self.owner = owner
@@ -185,7 +189,7 @@ class AccumulatorPartition:
 
 @cython.cclass
 class AccumulatorTopic:
-    """A topic whose partitions are known. `sticky` takes records that have no say in it, until `allowance` bytes of them."""
+    """A topic with known partitions. Keyless records go to partition `sticky` until they exceed `allowance` bytes."""
 
     def __init__(self, name: str, keyless):
         self.name = name
@@ -200,7 +204,7 @@ class AccumulatorTopic:
 
 @cython.cclass
 class ChunkSpan:
-    """Consecutive records of a chunk that one `send_many` brought."""
+    """Consecutive records of a chunk from one `send_many`."""
 
     def __init__(self, chunk: Chunk, first: cython.Py_ssize_t, count: cython.Py_ssize_t, owner):
         self.chunk = chunk

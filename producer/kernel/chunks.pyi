@@ -10,7 +10,7 @@ HEADER_BYTES: int
 OutcomeRange: TypeAlias = tuple[int, int, int, int, PenstockError | None]
 
 Watcher: TypeAlias = tuple[Any, Callable[..., object], bool]
-"""Something with an `index`, what to call, and whether with metadata and error instead of the first."""
+"""An object with an `index`, a callback, and whether it takes metadata and error instead of that object."""
 
 class ChunkOwner(Protocol):
     @property

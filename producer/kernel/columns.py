@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The first pass over a SEND's columns: all of it is checked, and where things lie is noted in a scratch area.
+"""The first pass over a SEND's columns: checks everything, and stores positions and sizes in a scratch area.
 
-AccumulatorPartition of the kernel (see `kernel.frames`). What this pass has accepted, the second one (`kernel.slices`) reads without looking twice.
+Part of the kernel (see `kernel.frames`). The second pass (`kernel.slices`) reads the accepted columns without new
+checks.
 """
 
 import cython
@@ -42,7 +43,7 @@ else:
     )
 
 if not cython.compiled:
-    # Columns of the scratch area, one 32-bit number per record each. Sizes are kept plus one, partitions too: 0 is nil.
+    # Columns of the scratch area, one 32-bit number per record. Sizes and partitions are stored plus one: 0 is nil.
     PARTITION = 0
     KEY_AT = 1
     KEY_SIZE = 2
@@ -73,7 +74,7 @@ def _varint_bytes(value: cython.ulonglong) -> cython.Py_ssize_t:
 def _enter(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, n: cython.Py_ssize_t, what: str
 ) -> cython.Py_ssize_t:
-    """Where the items of a column begin; it must be an array of `n`."""
+    """Position of the first item of a column, which must be an array of `n` items."""
     size: cython.Py_ssize_t = array_size(p, at, end, what)
     if size == NO_SIZE or size == NIL:
         raise unexpected(p, at, f"{what} is not an array")
@@ -113,7 +114,7 @@ def _walk_partitions(
     items: cython.p_int,
     partition_count: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Note the partitions that the client chose; returns where the next column begins."""
+    """Store the partitions that the client chose; returns the position of the next column."""
     i: cython.Py_ssize_t
     value: cython.longlong
     if at < end and p[at] == 0xC0:
@@ -149,7 +150,7 @@ def _walk_bytes(
     column: cython.Py_ssize_t,
     what: str,
 ) -> cython.Py_ssize_t:
-    """Note where each key or value lies; returns where the next column begins."""
+    """Store position and size of each key or value; returns the position of the next column."""
     starts: cython.Py_ssize_t = column * n
     sizes: cython.Py_ssize_t = starts + n
     i: cython.Py_ssize_t
@@ -177,7 +178,7 @@ def _walk_timestamps(
     stamps: cython.p_longlong,
     now_ms: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Note the timestamps (only the first, where one stands for all); returns where the message must end."""
+    """Store the timestamps (only the first if one is for all records); returns where the message must end."""
     i: cython.Py_ssize_t
     value: cython.longlong
     stamps[0] = now_ms
@@ -214,7 +215,8 @@ def _walk_headers(
     header_count_max: cython.Py_ssize_t,
     reserved: tuple[bytes, ...],
 ) -> cython.Py_ssize_t:
-    """Note where each record's headers lie and how large they are in Kafka's form; returns where the next column begins."""
+    """Store position, count and encoded size (Kafka's format) of each record's headers; returns the next column's
+    position."""
     i: cython.Py_ssize_t
     j: cython.Py_ssize_t
     size: cython.Py_ssize_t
@@ -261,7 +263,7 @@ def _check_name(
     record: cython.Py_ssize_t,
     reserved: tuple[bytes, ...],
 ) -> cython.int:
-    """Refuse a header's name that is not UTF-8, or reserved."""
+    """Reject a header name that is not UTF-8, or is reserved."""
     seen: cython.uint = 0
     i: cython.Py_ssize_t
     for i in range(at, at + size):
@@ -292,7 +294,7 @@ def walk(
     header_count_max: cython.Py_ssize_t,
     reserved: tuple[bytes, ...],
 ) -> cython.int:
-    """All five columns; returns whether each record has a timestamp of its own."""
+    """Check and store all five columns; returns whether each record has its own timestamp."""
     at = _walk_partitions(p, at, end, n, items, partition_count)
     if at < end and p[at] == 0xC0:
         at += 1

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The hot path over frames: splits a stream, reads a SEND's head, and turns its columns into slices, one pass per column.
+"""The hot path over frames: splits a stream into messages, parses SEND frames, and writes one slice per partition.
 
-Cython in pure Python mode: these files also run uncompiled (slowly, in tests), and give the same bytes. Every byte that
-comes from outside is read behind an explicit bounds check, nothing recurses, and only `FrameError` is raised. This module is
-the kernel's face; `kernel.msgpack` reads, `kernel.columns` checks and notes, `kernel.slices` writes slices, and
-`kernel.records` makes records of slices.
+Cython in pure Python mode: these files also run uncompiled (slowly, in tests), and produce the same bytes. Every read
+of external bytes has an explicit bounds check, nothing recurses, and only `FrameError` is raised. This module is the
+kernel's public interface: `kernel.msgpack` decodes, `kernel.columns` checks (one pass per column), `kernel.slices`
+writes slices, and `kernel.records` encodes slices as records.
 """
 
 from typing import NamedTuple
@@ -77,13 +77,13 @@ __all__ = [
 
 COMPILED: bool = cython.compiled
 MESSAGE_BYTES_MAX = 1 << 26
-"""No message is walked above this: all offsets and sizes, encoded ones too, then fit 31 bits."""
+"""Largest message that `scatter` accepts. All offsets and sizes, encoded ones too, then fit in 31 bits."""
 
 SEND = 2
 
 
 class SendHead(NamedTuple):
-    """The fixed part of a SEND; its columns begin at `position`."""
+    """The fixed part of a SEND. Its columns start at `position`."""
 
     seq: int
     level: int
@@ -92,8 +92,8 @@ class SendHead(NamedTuple):
 
 
 class ScatteredFrame(NamedTuple):
-    """A frame, was_appended apart. `partitions`: each record's partition as a little-endian i32, when asked for; `keyless`: how
-    many records went to the sticky partition; `record_bytes`: size of all record bodies."""
+    """A frame, split into slices. `partitions`: each record's partition as a little-endian i32, if requested;
+    `keyless`: the number of records for the sticky partition; `record_bytes`: total size of all record bodies."""
 
     count: int
     slices: list[SliceRows]
@@ -121,7 +121,7 @@ def find_messages(
     end: cython.Py_ssize_t,
     frame_bytes_max: cython.Py_ssize_t,
 ) -> tuple[list[tuple[int, int]], int]:
-    """Where the body of every whole message lies, and the position after the last whole one.
+    """Start and end of the body of every complete message, and the position after the last complete message.
 
     Raises:
         FrameError: a length of 0 or above `frame_bytes_max`.
@@ -151,10 +151,10 @@ def find_messages(
 
 
 def message_type(buffer: bytes | bytearray | memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> int:
-    """First element of a message, 0 to 255.
+    """The first element of a message, 0 to 255.
 
     Raises:
-        FrameError: not an array that begins with a number of one byte.
+        FrameError: the message is not an array whose first element is a number from 0 to 255.
     """
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar
@@ -178,7 +178,7 @@ def read_head(buffer: bytes | bytearray | memoryview, start: cython.Py_ssize_t, 
     """Sequence, level and topic of the SEND that fills the bytes from `start` to `end`.
 
     Raises:
-        FrameError: not a SEND, or its level or topic is not valid; then `seq` of the error is the frame's.
+        FrameError: not a SEND, or its level or topic is invalid. In the second case the error has the frame's `seq`.
     """
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar
@@ -243,10 +243,10 @@ def scatter(
     reserved_headers: tuple[bytes, ...],
     want_partitions: cython.bint,
 ) -> ScatteredFrame:
-    """Validate the columns of a SEND from `position` on and make a slice for each partition that has records.
+    """Validate the columns of a SEND from `position` on, and write a slice for each partition with records.
 
     Raises:
-        FrameError: `fatal` where the bytes are not what msgpack or SEND ask for; else the frame alone is at fault.
+        FrameError: `fatal` if the bytes violate the format of msgpack or SEND; else only this frame is invalid.
     """
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar

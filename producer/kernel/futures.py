@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The futures of the direct producer's records: a chunk and an index each.
+"""The futures of the direct producer's records. Each holds a chunk and an index.
 
-AccumulatorPartition of the kernel (see `kernel.frames`): Cython in pure Python mode; the fields are declared in the `.pxd` beside this file.
+Part of the kernel (see `kernel.frames`): Cython in pure Python mode; the fields are declared in the `.pxd` beside this
+file.
 """
 
 import cython
@@ -18,8 +19,8 @@ else:
 @cython.no_gc
 @cython.cclass
 class DirectRecordFuture:
-    """Where one record went: a chunk and an index. The collector need not look at it: a chunk forgets its watchers when it is
-    resolved, and every chunk is."""
+    """A record's future: a chunk and an index. The garbage collector can ignore it: cycles go through a chunk's
+    watchers, which are dropped when the chunk is resolved, and every chunk is resolved in the end."""
 
     @property
     def index(self):
@@ -31,7 +32,7 @@ class DirectRecordFuture:
 
     @property
     def was_appended(self) -> bool:
-        """Whether the record ever was in a chunk: other futures were made for records that were refused at once."""
+        """Whether the record was appended to a chunk. False for a record that was rejected at once."""
         return self._chunk.serial >= 0
 
     def done(self) -> bool:
@@ -56,7 +57,7 @@ Future.register(DirectRecordFuture)
 
 
 def failed_future(part: AccumulatorPartition, stamp, error):
-    """The future of a record that was not was_appended."""
+    """The future of a record that was not appended."""
     chunk: Chunk = Chunk(part)
     chunk.count = 1
     chunk.resolve(0, 1, -1, -1, error)
@@ -69,7 +70,8 @@ def failed_future(part: AccumulatorPartition, stamp, error):
 
 
 def run_callbacks(callbacks, report):
-    """Call back for futures and callbacks in transaction_epoch, all of them resolved; `report` is called within the handling of an error."""
+    """Run callbacks, given as alternating futures and callbacks; all futures are resolved. `report` logs an exception:
+    it is called in the exception handler."""
     i: cython.Py_ssize_t
     future: DirectRecordFuture
     for i in range(0, len(callbacks), 2):
@@ -81,5 +83,5 @@ def run_callbacks(callbacks, report):
             else:
                 callbacks[i + 1](None, error)
         except BaseException:
-            # `sys.exit`, too: it would end the thread that everybody's records wait for.
+            # `sys.exit` too: it would end the sender thread, which all records need.
             report()

@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Reading msgpack in place: how large a thing is that begins at some position, and that all of it lies inside.
+"""Reads msgpack in place: returns the size of the value at a position, and checks that it ends inside the message.
 
-AccumulatorPartition of the kernel (see `kernel.frames`). Functions say a size, or by a negative number that there is none; only what is cut short
-raises. `producer/kernel/msgpack.pxd` tells the kernel's other modules the C types, so that calls between them cost next to nothing.
+Part of the kernel (see `kernel.frames`). The functions return a size, or a negative constant if there is none; only a
+truncated value raises. `producer/kernel/msgpack.pxd` declares the C types for the kernel's other modules, so that calls
+between them cost next to nothing.
 """
 
 import cython
@@ -28,7 +29,7 @@ def refuse(record: cython.Py_ssize_t, text: str, code: str):
 
 @cython.cfunc
 def unexpected(p: cython.p_const_uchar, at: cython.Py_ssize_t, text: str):
-    """What to raise for a well-formed thing in a wrong place; 0xc1 is never well formed."""
+    """The error for a well-formed value of the wrong type; the byte 0xc1 is never well-formed."""
     if p[at] == 0xC1:
         return FrameError("the byte 0xc1 is not msgpack")
     return FrameError(text, code="bad_frame", fatal=False)
@@ -56,7 +57,7 @@ def u32(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(-2)
 def array_size(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, what: str) -> cython.Py_ssize_t:
-    """Number of items of the array that begins at `at`; NIL, NO_SIZE for anything else."""
+    """Number of items of the array at `at`; NIL for nil, NO_SIZE for any other type."""
     if at >= end:
         raise cut_short(what)
     tag: cython.uint = p[at]
@@ -69,7 +70,7 @@ def array_size(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ss
         if end - at < (3 if tag == 0xDC else 5):
             raise cut_short(what)
         size = u16(p, at + 1) if tag == 0xDC else u32(p, at + 1)
-    # An item is at least a byte: a larger count is a lie, and nothing is allotted for it.
+    # An item is at least one byte. Reject a larger count before memory is allocated for it.
     if size > end - at:
         raise cut_short(what)
     return size
@@ -84,7 +85,7 @@ def array_head(tag: cython.uint) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(-2)
 def bytes_size(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, what: str) -> cython.Py_ssize_t:
-    """Size of the byte string that begins at `at`, all of it inside; NIL, NO_SIZE for anything else."""
+    """Size of the byte string at `at`, which ends before `end`; NIL for nil, NO_SIZE for any other type."""
     if at >= end:
         raise cut_short(what)
     tag: cython.uint = p[at]
@@ -114,7 +115,7 @@ def bytes_head(tag: cython.uint) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(-2)
 def text_size(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, what: str) -> cython.Py_ssize_t:
-    """Size of the text that begins at `at`, all of it inside; NO_SIZE for anything else."""
+    """Size of the text at `at`, which ends before `end`; NO_SIZE for any other type."""
     if at >= end:
         raise cut_short(what)
     tag: cython.uint = p[at]
@@ -144,7 +145,7 @@ def text_head(tag: cython.uint) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(-2)
 def number(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, what: str) -> cython.longlong:
-    """The whole number that begins at `at`; OUT_OF_RANGE below 0 or above 2^63 - 1; NO_NUMBER for anything else."""
+    """The integer at `at`; OUT_OF_RANGE below 0 or above 2^63 - 1; NO_NUMBER for any other type."""
     if at >= end:
         raise cut_short(what)
     tag: cython.uint = p[at]
@@ -157,7 +158,7 @@ def number(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_
     size: cython.Py_ssize_t = number_bytes(tag) - 1
     if end - at <= size:
         raise cut_short(what)
-    # A set top bit is a minus sign in the signed forms, and beyond 2^63 - 1 in the widest unsigned one.
+    # A set top bit means negative in the signed forms, and more than 2^63 - 1 in the widest unsigned form.
     if tag >= 0xCF and p[at + 1] >= 0x80:
         return OUT_OF_RANGE
     value: cython.longlong = 0

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The second pass over a SEND: every record gets its partition, and every partition its slice.
+"""The second pass over a SEND: chooses a partition for every record, and writes one slice per partition.
 
-AccumulatorPartition of the kernel (see `kernel.frames`). It reads what `kernel.columns` has checked and noted.
+Part of the kernel (see `kernel.frames`). It relies on the checks and the scratch columns of `kernel.columns`.
 """
 
 from typing import NamedTuple
@@ -41,7 +41,7 @@ HEADER_BYTES = 48
 
 
 class SliceRows(NamedTuple):
-    """The records of one frame for one partition. `data`: a slice whose header is still zeros, then its rows."""
+    """The records of one frame for one partition. `data`: a slice header, still all zeros, and then the rows."""
 
     index: int
     count: int
@@ -100,7 +100,7 @@ def _varint_bytes(value: cython.ulonglong) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(check=False)
 def _put_size(out: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Write a size, zero or more, as zig-zag varint."""
+    """Write a non-negative size as zig-zag varint."""
     value: cython.Py_ssize_t = 2 * size
     while value >= 0x80:
         out[at] = (value & 0x7F) | 0x80
@@ -154,7 +154,7 @@ def _put_headers(
     end: cython.Py_ssize_t,
     count: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Write headers that `_walk_headers` has seen, without their count."""
+    """Write headers that `columns._walk_headers` has checked, without their count."""
     j: cython.Py_ssize_t
     size: cython.Py_ssize_t
     for j in range(count):
@@ -181,7 +181,8 @@ def measure(
     ignore_keys: cython.bint,
     record_bytes_max: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Choose every record's partition and add up counts and bytes per partition; returns how many had no say in it."""
+    """Choose every record's partition, and add up counts and bytes per partition. Returns how many records went to
+    `sticky`."""
     i: cython.Py_ssize_t
     index: cython.Py_ssize_t
     key: cython.Py_ssize_t
@@ -216,7 +217,7 @@ def measure(
 def _sort(
     n: cython.Py_ssize_t, items: cython.p_int, counts: cython.p_int, partition_count: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Order the records by partition, else as they came; returns how many partitions have records."""
+    """Sort the records by partition, stably; returns how many partitions have records."""
     i: cython.Py_ssize_t
     index: cython.Py_ssize_t
     place: cython.Py_ssize_t = 0
@@ -238,7 +239,7 @@ def _sort(
 def _put_number(
     out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Write a number, zero or more, little-endian."""
+    """Write a non-negative number, little-endian."""
     i: cython.Py_ssize_t
     for i in range(size):
         out[at + i] = (value >> (8 * i)) & 0xFF
@@ -258,7 +259,7 @@ def _slice(
     count: cython.Py_ssize_t,
     body_bytes: cython.Py_ssize_t,
 ):
-    """The rows of `count` records from `place` in the order on."""
+    """Write the slice of `count` records, from `place` in the sorted order on."""
     data: bytearray = bytearray(HEADER_BYTES + count * (12 if own else 4) + body_bytes)
     out: cython.p_uchar
     if cython.compiled:
@@ -298,7 +299,7 @@ def cut(
     own: cython.bint,
     partition_count: cython.Py_ssize_t,
 ) -> tuple[list[SliceRows], int]:
-    """A slice for each partition that has records, in ascending order, and the size of all record bodies."""
+    """One slice for each partition with records, in ascending order, and the total size of all record bodies."""
     _sort(n, items, counts, partition_count)
     slices: list[SliceRows] = []
     index: cython.Py_ssize_t
