@@ -1,7 +1,7 @@
 """The direct producer for asyncio: `AsyncDirectProducer`.
 
 The loop's thread appends records to the same accumulator as the synchronous form, but never blocks: where the
-synchronous form blocks, this form awaits. The sender thread runs independently of the loop. One wake-up of the loop
+synchronous form blocks, this form awaits. The sender thread does not depend on the loop. One wake-up of the loop
 delivers many outcomes.
 """
 
@@ -150,8 +150,7 @@ class AsyncDirectProducer:
         """Append whole columns; waits until there is memory for the last record.
 
         If it is cancelled after some records were accepted, the `CancelledError` has two attributes: `taken`, the
-        number of accepted records, which are the first ones, and `future`, the future of their metadata. Otherwise it
-        has neither.
+        number of accepted records, which are the first ones, and `future`, of their metadata. Else it has neither.
 
         Raises:
             SerializationError: a serializer failed for one of the keys or values; no record was accepted.
@@ -267,8 +266,8 @@ class AsyncDirectProducer:
         return DirectPluginPipeline(inner.front, inner.plugins or self._no_plugins)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send everything buffered and wait until each record sent before has succeeded or failed. Their futures are
-        done then.
+        """Send everything buffered and wait until each record sent before has succeeded or failed, and its future is
+        done.
 
         Raises:
             WaitTimeoutError: `timeout` seconds have passed; the records are still being sent.
@@ -347,7 +346,7 @@ class AsyncDirectProducer:
         await asyncio.to_thread(self._inner.init_transactions, timeout)
 
     def begin_transaction(self) -> None:
-        """As `DirectProducer.begin_transaction`; it is not awaited."""
+        """As `DirectProducer.begin_transaction`; it does not wait, so it is not a coroutine."""
         self._inner.begin_transaction()
 
     async def send_offsets_to_transaction(

@@ -1,5 +1,4 @@
-"""Internals of the asynchronous form: a direct producer whose calls never block, and the waits for memory outside of
-it."""
+"""Internals of the asynchronous form: a direct producer whose calls never block, and waits for memory outside it."""
 
 import asyncio
 import threading

@@ -42,8 +42,7 @@ class _RecordRef(NamedTuple):
 
 class ColumnsFuture(Future[FrameMetadata]):
     """The future of a `send_many`. `partitions`: each record's partition as a 32-bit number, -1 for a rejected record.
-    `now`: CLOCK_MONOTONIC seconds. `would_block_error`: in non-blocking mode, why the remaining records were not
-    appended yet."""
+    `now`: CLOCK_MONOTONIC seconds. `would_block_error`: in non-blocking mode, what the remaining records wait for."""
 
     __slots__ = ("_front", "_now", "_partitions", "_spans", "_topic", "would_block_error")
 

@@ -23,8 +23,7 @@ class FrontPort(Protocol):
         ...
 
     def drain(self, now: float, *, all_chunks: bool) -> list[SealedChunk]:
-        """Seal and return the chunks that are full or have lingered, in the order of their records; `all_chunks`:
-        all."""
+        """Seal and return the chunks that are full or have lingered, or all, in the order of their records."""
         ...
 
     def next_deadline(self, now: float) -> float | None:
@@ -40,7 +39,7 @@ class FrontPort(Protocol):
         ...
 
     def brokers_lost(self, reason: str, *, refused: bool) -> None:
-        """The connection for metadata requests has ended. `refused`: the brokers rejected the authentication."""
+        """The connection for metadata requests has ended. `refused`: every broker rejected the authentication."""
         ...
 
     def update_partition_load(self, waited_s: Callable[[int], float]) -> None:

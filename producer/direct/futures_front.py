@@ -63,11 +63,9 @@ class Front(MetadataWait):
         self.on_send_error: Callable[[PenstockError], None] | None = None
         """Called with the error of every rejected record: its transaction can only be aborted (SND-14)."""
         self.on_chunks_resolved: Callable[[Iterable[Chunk]], None] | None = None
-        """Called under the lock with chunks that have resolved records, after their callbacks and before flushes
-        return."""
+        """Called under the lock with chunks of resolved records, after their callbacks, before `flush` returns."""
         self.plugins: Plugins | None = None
-        """Serializers, interceptors and partitioner, set by the producer and closed when the sender thread has
-        ended."""
+        """Set by the producer; closed when the sender thread has ended."""
         self._completing: dict[Chunk, None] = {}
         self._parts_by_number: Final[dict[int, AccumulatorPartition]] = {}
         self._waiters: Final[dict[Chunk, list[threading.Condition]]] = {}
@@ -234,7 +232,7 @@ class Front(MetadataWait):
             self.condition.notify_all()
 
     def brokers_lost(self, reason: str, *, refused: bool) -> None:
-        """No broker can be asked for metadata now. `refused`: authentication failed, so waiting will not help."""
+        """The metadata connection has ended. `refused`: no broker accepts the login, so waiting will not help."""
         with self.condition:
             self._waits.connection_failed(reason)
             if refused and self._waits.authentication_failed(reason):
@@ -316,7 +314,7 @@ class Front(MetadataWait):
             return chunk.take_callbacks(), chunk.take_watchers()
 
     def _release_memory(self, chunk: Chunk) -> None:
-        """Release a chunk's memory, which is not read any more."""
+        """Release a chunk's memory, whose bytes are no longer read."""
         part = chunk.part
         if part.sealed[0] is chunk:
             _ = part.sealed.popleft()
@@ -340,7 +338,7 @@ class Front(MetadataWait):
             chunks = list(self.unsettled.values())
             self._completing = dict.fromkeys(chunks)
             for chunk in chunks:
-                # A sealed chunk without outcome: the thread crashed, and the chunk may have been in flight.
+                # A sealed chunk without outcome: the thread crashed, and it may have been in flight.
                 chunk.fail_unresolved(chunk.count, unsure if chunk.segment else error)
                 chunk.unreleased = 0 if chunk.segment else -1
         if fatal is not None:

@@ -24,8 +24,7 @@ class WouldBlock(Protocol):
         ...
 
     def on_memory_full(self, size: int, node: int) -> WouldBlockError | bool:
-        """Return the error for missing memory, or True if a ticket has reserved it. Called under the producer's
-        lock."""
+        """Return the error for missing memory, or True if a ticket has reserved it. Called under the lock."""
         ...
 
 

@@ -36,17 +36,15 @@ _producers: "weakref.WeakSet[DirectProducer]" = weakref.WeakSet()
 
 
 class DirectProducer(TransactionsApi, SendMethods):
-    """Sends records to Kafka from this process, without a daemon. Any thread may use it; callbacks run on its sender
-    thread.
+    """Sends records to Kafka without a daemon. Any thread may use it; callbacks run on its sender thread.
 
     Settings have Kafka's names and defaults, in a mapping or, with underscores, as keywords:
     `DirectProducer({"bootstrap.servers": "broker-1:9092"}, linger_ms=20)`.
 
     partitioner: chooses the partition of records without one: a callable (`api.partitioning`), or "round_robin". By
-    default
-        a key's hash decides; records without a key stay with one partition for about a batch.
-    key_serializer, value_serializer: turn keys and values into bytes (`api.serializers`); without one they must be
-    bytes. interceptors: objects that see every record before it is serialized, and its outcome (`api.interceptors`).
+        default a key's hash decides; records without a key stay with one partition for about a batch.
+    key_serializer, value_serializer: turn keys and values into bytes (`api.serializers`). Without one, pass bytes.
+    interceptors: objects that see every record before it is serialized, and its outcome (`api.interceptors`).
 
     `send(topic, value, key=None, *, headers, partition, timestamp_ms, on_ack)` appends one record and returns a future
     of its metadata. `send_many(topic, values, keys, …)` appends whole columns at a fraction of the cost. Both may wait
@@ -59,13 +57,13 @@ class DirectProducer(TransactionsApi, SendMethods):
     With `transactional.id`, records are sent in transactions: after `init_transactions`, between `begin_transaction`
     and `commit_transaction` or `abort_transaction`. Outside of a transaction, `send` raises TransactionStateError.
 
-    After a fork the child has its own producer, which starts with its first record. The parent keeps its outstanding
-    records.
+    After a fork the child has its own producer, which starts with its first record. Outstanding records stay with the
+    parent.
 
     Raises:
-        ConfigError: with every problem of the settings. TypeError, ValueError: an argument is not a serializer or
-        interceptor. Errors of plug-in constructors and `configure`
-            are raised too.
+        ConfigError: with every problem of the settings.
+        TypeError, ValueError: an argument is not a serializer or interceptor. Plug-in constructors and `configure` may
+            raise other errors.
     """
 
     def __init__(

@@ -88,8 +88,7 @@ class TransactionsApi:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float | None = None) -> None:
-        """Take over the transactional id: fence earlier producers with it, and abort their open transaction. Call it
-        once.
+        """Take over the transactional id, once: fence earlier producers with it, and abort their open transaction.
 
         Waits at most `timeout` seconds, `max.block.ms` by default, like all these calls.
 
@@ -117,8 +116,7 @@ class TransactionsApi:
         """Commit a consumer's offsets with the transaction: the next offset to read of each partition.
 
         `group_metadata`: the group's id, or an object with `group_id`, `generation_id`, `member_id` and
-        `group_instance_id`; with it, brokers reject a member that was replaced (KIP-447). Without offsets the call does
-        nothing.
+        `group_instance_id`, which lets brokers reject a replaced member (KIP-447). Without offsets it does nothing.
 
         Raises:
             ValueError, TypeError: the offsets or the group are not valid.
@@ -138,10 +136,11 @@ class TransactionsApi:
         """Send the buffered records, and commit the transaction. When it returns, readers of committed records see it.
 
         Raises:
-            TransactionAbortableError: the transaction failed; call `abort_transaction`. CommittedNotVisibleError: it is
-            committed, but was not visible to readers in time. CommitTimeoutError: not in time; the operation continues:
-            call it again. TransactionStateError: no transaction is open. ClosedError: the producer is closed or has
-            failed; ProducerFencedError and CommitUnknownError are subclasses.
+            TransactionAbortableError: the transaction failed; call `abort_transaction`.
+            CommittedNotVisibleError: it is committed, but was not visible to readers in time.
+            CommitTimeoutError: not in time; the operation continues: call it again.
+            TransactionStateError: no transaction is open.
+            ClosedError: the producer is closed or has failed; or a subclass: ProducerFencedError, CommitUnknownError.
         """
         self._run_operation(TransactionOperationKind.COMMIT, lambda one: one.complete(commit=True), timeout)
 
@@ -228,8 +227,7 @@ def _has_ended(operation: TransactionOperation) -> bool:
 
 
 def _operation_error(operation: TransactionOperation) -> PenstockError:
-    """The exception for a failed operation. A committed transaction stays committed, even if the producer failed
-    since."""
+    """The exception for a failed operation. A committed transaction stays committed, even if the producer fails."""
     assert operation.failure is not None
     if operation.committed:
         return CommittedNotVisibleError(f"{_COMMITTED}, but it was not seen to be readable: {operation.failure.text}")

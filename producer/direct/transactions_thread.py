@@ -128,8 +128,7 @@ class Transactions:
         rng: Callable[[], float],
         security: Security,
     ) -> None:
-        """`submit` passes on all records accepted so far; `problem` returns why there is no cluster metadata, or an
-        empty text."""
+        """`submit` passes on all records accepted so far; `problem` returns why there is no cluster metadata, or ""."""
         self.manager: Final = joined.manager
         self.coordinators: Final = CoordinatorConnections(
             loop, settings, self.manager, on_stale=on_stale, rng=rng, watch=rules.watch, security=security
@@ -242,8 +241,8 @@ class Transactions:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def close(self, deadline: float, *, now: float) -> None:
-        """Abort an open transaction. A running commit or abort continues until the deadline (8.3), but at most for
-        `transaction.timeout.ms`: the coordinator has ended the transaction by then, and brokers may be gone."""
+        """Abort an open transaction. A running commit or abort continues until the deadline (8.3), at most for
+        `transaction.timeout.ms`: then the coordinator has ended it, and the close must not wait for lost brokers."""
         self._close_at = min(deadline, now + self._close_timeout_s)
         if self.manager.state in _OPEN_STATES:
             try:

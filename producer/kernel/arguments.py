@@ -24,7 +24,7 @@ def check_numbers(partition, timestamp_ms):
 
 
 def frozen(given, what: str) -> bytes:
-    """An immutable copy of a bytes-like object.
+    """A bytes-like object as immutable bytes.
 
     Raises:
         TypeError: it is not bytes-like.

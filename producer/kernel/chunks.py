@@ -1,9 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The direct producer's state per chunk, partition and topic; `kernel.append` fills the chunks.
 
-Part of the kernel (see `kernel.frames`): Cython in pure Python mode; the fields are declared in the `.pxd` beside this
-file. A chunk is a slice (`wire/slices.py`) whose rows have their own timestamps. It changes only under the owner's
-lock.
+Part of the kernel (see `kernel.frames`): Cython in pure Python mode; the `.pxd` beside this file declares the fields. A
+chunk is a slice (`wire/slices.py`) whose rows have their own timestamps. It changes only under the owner's lock.
 """
 
 from bisect import insort
@@ -25,9 +24,8 @@ class Chunk:
     """Records of one partition that are sent as one slice, and their outcomes.
 
     `resolved`: number of records from the start with a known outcome; `completed`: those whose callbacks have run too,
-    so that their waiters may return. `unreleased`: number of records whose memory is still needed. The chunk's memory
-    is `reserved_bytes` bytes of the budget of `node`. `outcomes`: (first, end, offset of first, log append time,
-    error).
+    so that their waiters may return. `unreleased`: number of records whose memory is still needed; the chunk uses
+    `reserved_bytes` of the budget of `node`. `outcomes`: (first, end, offset of first, log append time, error).
     """
 
     def __init__(self, part):
@@ -63,7 +61,7 @@ class Chunk:
             self.out = memoryview(data)
 
     def seal(self):
-        """End writing, and return the bytes."""
+        """End writing, and return the chunk's bytes."""
         data = self.data
         self.data = None
         self.capacity = 0
@@ -142,7 +140,7 @@ class Chunk:
         """Whether the outcome may be read: its callbacks have run, or the caller is one of them."""
         if index < self.completed:
             return True
-        # `completed` counts from the start only; records may have failed before their predecessors had an outcome.
+        # `completed` counts from the start only; records that failed out of order come after it.
         return self.outcome_at(index) is not None and self.part.owner.callbacks_done(self)
 
     def metadata(self, index: cython.Py_ssize_t, stamp):
@@ -173,8 +171,7 @@ def _index_of(watcher):
 
 @cython.cclass
 class AccumulatorPartition:
-    """A partition of the accumulator. `chunk`: the open one; `sealed`: sealed chunks, oldest first; `node`: its
-    leader."""
+    """A partition of the accumulator. `chunk`: open chunk; `sealed`: sealed ones, oldest first; `node`: its leader."""
 
     def __init__(self, owner, topic: str, index: cython.Py_ssize_t):
         self.owner = owner
@@ -189,7 +186,7 @@ class AccumulatorPartition:
 
 @cython.cclass
 class AccumulatorTopic:
-    """A topic with known partitions. Keyless records go to partition `sticky` until they exceed `allowance` bytes."""
+    """A topic with known partitions. Keyless records go to partition `sticky` until they reach `allowance` bytes."""
 
     def __init__(self, name: str, keyless):
         self.name = name

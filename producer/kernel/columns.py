@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The first pass over a SEND's columns: checks everything, and stores positions and sizes in a scratch area.
 
-Part of the kernel (see `kernel.frames`). The second pass (`kernel.slices`) reads the accepted columns without new
-checks.
+Part of the kernel (see `kernel.frames`). The second pass (`kernel.slices`) does not repeat these checks.
 """
 
 import cython
@@ -215,8 +214,7 @@ def _walk_headers(
     header_count_max: cython.Py_ssize_t,
     reserved: tuple[bytes, ...],
 ) -> cython.Py_ssize_t:
-    """Store position, count and encoded size (Kafka's format) of each record's headers; returns the next column's
-    position."""
+    """Store position, count and encoded size (in Kafka's format) of the headers; returns the next column's position."""
     i: cython.Py_ssize_t
     j: cython.Py_ssize_t
     size: cython.Py_ssize_t

@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The futures of the direct producer's records. Each holds a chunk and an index.
 
-Part of the kernel (see `kernel.frames`): Cython in pure Python mode; the fields are declared in the `.pxd` beside this
-file.
+Part of the kernel (see `kernel.frames`): Cython in pure Python mode; the `.pxd` beside this file declares the fields.
 """
 
 import cython
@@ -70,8 +69,7 @@ def failed_future(part: AccumulatorPartition, stamp, error):
 
 
 def run_callbacks(callbacks, report):
-    """Run callbacks, given as alternating futures and callbacks; all futures are resolved. `report` logs an exception:
-    it is called in the exception handler."""
+    """Run callbacks, given as alternating resolved futures and callbacks. `report` is called in the error handler."""
     i: cython.Py_ssize_t
     future: DirectRecordFuture
     for i in range(0, len(callbacks), 2):

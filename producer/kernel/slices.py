@@ -181,8 +181,7 @@ def measure(
     ignore_keys: cython.bint,
     record_bytes_max: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Choose every record's partition, and add up counts and bytes per partition. Returns how many records went to
-    `sticky`."""
+    """Choose every record's partition, and sum counts and bytes per partition; returns how many went to `sticky`."""
     i: cython.Py_ssize_t
     index: cython.Py_ssize_t
     key: cython.Py_ssize_t
