@@ -1,7 +1,8 @@
 """Buffers the direct producer's records per partition until the sender thread drains them.
 
 The kernel writes the rows. It calls this class only for rarer events: `open`, `grow`, `close` and `rotate` under the
-producer's lock, the rest without it. The sender thread calls `drain`, which makes slices with ordinals."""
+producer's lock, the rest without it. The sender thread calls `drain`, which makes slices with ordinals.
+"""
 
 import math
 import threading
@@ -53,7 +54,7 @@ class RecordAccumulator(SendGuard):
         self.refusal = None
         self.transaction_epoch = 0
         self.closed_error: ClosedError | None = None
-        """Set when the producer is closed, and final. `refusal` comes and goes with transactions until then."""
+        """The producer is closed or has failed: final. Until then, `refusal` comes and goes with transactions."""
         self.wall_clock = seams.wall
         self.partitioner = partitioner
         self.wake_needed = False
@@ -78,7 +79,7 @@ class RecordAccumulator(SendGuard):
         self._full: list[Chunk] = []
         self._sealed_at = -math.inf
         self._steady = False
-        """The last first chunk opened less than the linger time after the previous drain."""
+        """Whether the last chunk opened less than the linger time after the drain before it."""
         self._sender_scheduled = False
         """The sender thread will call `drain` before the linger time of a chunk opened now is over."""
         self._leader_nodes: set[int] = set()
@@ -90,9 +91,8 @@ class RecordAccumulator(SendGuard):
         return self._waker
 
     def set_append_error(self, reason: PenstockError | None) -> None:
-        """Reject records with this error, or accept them again (None): a transaction ended or started.
-
-        An error also closes all open chunks, so that their records do not linger. No effect on a closed producer."""
+        """Reject records with this error, or accept them again (None): a transaction ended or started. An error also
+        closes all open chunks, so that their records do not linger. No effect on a closed producer."""
         with self.condition:
             if self.closed_error is None:
                 if reason is None and self.refusal is not None:
@@ -157,7 +157,7 @@ class RecordAccumulator(SendGuard):
         return self._parts[name, index]
 
     def rotate(self, topic: AccumulatorTopic, full: bool) -> None:
-        """Report `sticky_bytes` to the partitioner, and take its next choice. `full`: the sticky chunk was closed."""
+        """Report `sticky_bytes` to the partitioner, and take its next choice. `full`: no chunk is open."""
         keyless = topic.keyless
         keyless.appended(topic.sticky_bytes, all_batches_full=full)
         topic.sticky_bytes = 0

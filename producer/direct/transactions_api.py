@@ -105,7 +105,7 @@ class TransactionsApi:
 
         Raises:
             TransactionStateError: one is open, or `init_transactions` was not called.
-            ClosedError: the producer is closed or has failed; ProducerFencedError is a subclass.
+            ClosedError: the producer is closed or has failed; its subclass ProducerFencedError: it was fenced.
         """
         with self._accumulator.meters.time_transaction_call("begin"):
             self._call_sender("begin_transaction", Transactions.begin, self._accumulator.settings.max_block_ms / 1000)
@@ -124,7 +124,7 @@ class TransactionsApi:
             TransactionAbortableError: the transaction can only be aborted, for another reason.
             WaitTimeoutError: not in time; the operation continues: call it again.
             TransactionStateError: no transaction is open.
-            ClosedError: the producer is closed or has failed; ProducerFencedError is a subclass.
+            ClosedError: the producer is closed or has failed; its subclass ProducerFencedError: it was fenced.
         """
         group = group_of(group_metadata)
         parts = {part_of(place): offset_of(offset) for place, offset in offsets.items()}
@@ -151,7 +151,7 @@ class TransactionsApi:
         Raises:
             WaitTimeoutError: not in time; the operation continues: call it again.
             TransactionStateError: no transaction is open.
-            ClosedError: the producer is closed or has failed; ProducerFencedError is a subclass.
+            ClosedError: the producer is closed or has failed; its subclass ProducerFencedError: it was fenced.
         """
         self._run_operation(TransactionOperationKind.ABORT, lambda one: one.complete(commit=False), timeout)
 
