@@ -1,15 +1,15 @@
-"""Bounded memory: encoded batches with a budget per broker, and records that callers wait for.
+"""Bounded memory for encoded batches, with a budget per broker, and for records, with a queue of waiters.
 
-A batch's memory is lent as a `Buffer` and never waited for: `allocate` says None and the caller comes back. It goes back when nothing
-can read it any more (its answer came, its write failed, or its connection is closed) and never earlier: a record batch does not
-name its topic, so bytes overwritten too early would end up in a foreign one.
+A batch borrows a `Buffer` and never waits: `allocate` returns None and the caller tries again later. The buffer must be
+returned only when nothing can read it any more (response received, write failed, or connection closed): a record batch
+does not name its topic, so bytes overwritten too early would be written to another topic.
 
-A record's memory is reserved as a number of bytes and may be waited for with a `MemoryWaiter`. Tickets are served in the order in which
-they began to wait. What comes back goes to the first of them at once, in parts if it must be, so a large one is not starved by
-small ones, and who comes later finds nothing: nobody overtakes a ticket. Both kinds of memory count for the broker that they are
-for, and a ticket is only behind those that want what it wants: the budget of its node, or the common reserve.
+A record reserves a number of bytes and may wait for them with a `MemoryWaiter`. Waiters are served in the order of
+arrival. Released memory goes to the first waiter at once, in parts if necessary: small reservations cannot starve a
+large one, and later callers cannot overtake it. Both kinds of memory count against the broker they are for. A waiter
+waits only behind those that need the same memory: the budget of its node, or the common reserve.
 
-Whoever calls from several threads holds one lock around every call, also around those of a ticket. Nothing in here waits.
+Not thread-safe: several threads must hold one lock around every call, calls on waiters included. No method blocks.
 """
 
 from collections import deque
@@ -20,12 +20,12 @@ from typing import Final, NamedTuple, Self
 from ...api.errors import BufferExhaustedError, ClosedError
 
 ANY_NODE: Final = -1
-"""Memory that counts for no node: it comes out of the common reserve."""
+"""Node number for memory that counts against no node's budget: it comes from the common reserve."""
 _CLOSED: Final = "the producer was closed while memory was waited for"
 
 
 class BufferOwner(NamedTuple):
-    """Whose bytes a buffer holds. `first` is the first ordinal."""
+    """Identifies the batch whose bytes a buffer holds. `first` is its first ordinal."""
 
     partition: int
     generation: int
@@ -33,28 +33,28 @@ class BufferOwner(NamedTuple):
 
 
 class Buffer:
-    """Bytes lent to one batch. `uses` counts how often they were lent; `owner` is None while nobody has them."""
+    """Bytes lent to one batch. `uses` counts how often they were lent; `owner` is None while they are free."""
 
     __slots__ = ("data", "node", "owner", "size", "uses")
 
     def __init__(self, data: bytearray, node: int, tag: BufferOwner | None) -> None:
         self.data: Final = data
         self.size = len(data)
-        """Bytes that the pool counts for it."""
+        """Bytes that the pool counts for this buffer."""
         self.node = node
         self.owner = tag
         self.uses = 1
 
     def belongs_to(self, tag: BufferOwner, uses: int) -> bool:
-        """Whether the bytes are still those lent under `owner` for the `uses`-th time."""
+        """Whether the buffer is still lent to `tag`, for the `uses`-th time."""
         return self.owner == tag and self.uses == uses
 
 
 class MemoryWaiter:
-    """A place in the queue for `size` bytes for `node` until `deadline` (seconds). `granted`: they are reserved; they go back by
-    `BufferPool.release` or by `cancel`, one of the two.
+    """Waits for `size` bytes for `node` until `deadline` (seconds). Once `granted`, the bytes are reserved; return them
+    with either `BufferPool.release` or `cancel`.
 
-    As a context manager it is cancelled when the block ends with an exception, whichever it is.
+    As a context manager it is cancelled when the block raises any exception.
     """
 
     __slots__ = (
@@ -87,15 +87,15 @@ class MemoryWaiter:
         self._waits = True
 
     def poll(self, now: float) -> bool:
-        """Whether the bytes are reserved. To be called when woken, and at the deadline.
+        """Whether the bytes are reserved. Call it when woken, and at the deadline.
 
         Raises:
-            BufferExhaustedError: the deadline came first; what was gathered is given back.
-            ClosedError: the pool was closed meanwhile.
+            BufferExhaustedError: the deadline passed; gathered bytes are returned to the pool.
+            ClosedError: the pool was closed while this waited.
         """
         assert not self._ended, "a ticket was polled after its end"
         if self._pool.closed and self._waits:
-            # Also where the bytes came meanwhile: nobody may be there any more to send what would be put there.
+            # Even if the bytes were granted meanwhile: the sender may have stopped, so the record would never be sent.
             self._leave(now)
             raise ClosedError(_CLOSED)
         if self.granted:
@@ -109,18 +109,18 @@ class MemoryWaiter:
         raise self._pool.exhausted(self.size, self._max_wait_s)
 
     def cancel(self) -> None:
-        """Give back what was reserved or gathered, and leave the queue; again does nothing."""
+        """Return reserved or gathered bytes and leave the queue. Idempotent."""
         if not self._ended:
             self._leave(self._began)
 
     def gather(self, nbytes: int) -> None:
-        """The pool hands over so many bytes."""
+        """Add bytes that the pool assigned; only the pool calls this."""
         self.gathered += nbytes
         assert self.gathered <= self.size, "more gathered than wanted"
         self.granted = self.gathered == self.size
 
     def wake_owner(self) -> None:
-        """Tell the owner that the next `poll` has something to say."""
+        """Call `wake`: the next `poll` will return True or raise."""
         if self._wake is not None:
             self._wake()
 
@@ -140,17 +140,17 @@ class MemoryWaiter:
 
 
 class BufferPool:
-    """`total_bytes` in all: lent, reserved, and free buffers of `poolable_bytes`; larger ones are made when asked for.
+    """`total_bytes` in all: lent, reserved, and free buffers of `poolable_bytes`. Larger buffers are created on demand.
 
-    A node may hold its budget, and beyond it what is left of the reserve, which is what the budgets leave of the total. So that
-    a budget smaller than a batch cannot stop a node, a node that holds nothing gets one buffer in any case: the total may be
-    exceeded by that much, once per node. Memory of records never exceeds it; a record's must fit into the reserve.
+    A node may hold its budget, and beyond it what is left of the reserve (the total minus all budgets). A node without
+    any buffer always gets one, so that a budget smaller than a batch cannot block it: the total may be exceeded by
+    that much, once per node. Memory of records never exceeds the total; a record must fit into the reserve.
     """
 
     def __init__(self, total_bytes: int, poolable_bytes: int) -> None:
         """
         Raises:
-            ValueError: not even one poolable buffer would fit.
+            ValueError: `poolable_bytes` is not between 1 and `total_bytes`.
         """
         if not 0 < poolable_bytes <= total_bytes:
             raise ValueError(f"a pool of {total_bytes} bytes cannot hold a buffer of {poolable_bytes}")
@@ -158,57 +158,57 @@ class BufferPool:
         self.poolable_bytes: Final = poolable_bytes
         self.closed = False
         self.exhausted_count = 0
-        """How often `allocate` said no, or a ticket's time ran out."""
+        """How often `allocate` returned None or a waiter timed out."""
         self.waited_s = 0.0
-        """How long tickets have waited, all together; those that were cancelled do not count."""
+        """Total waiting time of all waiters, without those cancelled."""
         self._free: deque[Buffer] = deque()
         self._budgets: dict[int, int] = {}
         self._budgeted_bytes = 0
         self._lent: dict[int, int] = {}
         self._reserved: dict[int, int] = {}
         self._beyond_bytes = 0
-        """What nodes hold beyond their budgets."""
+        """Bytes that nodes hold beyond their budgets."""
         self._starved: set[int] = set()
         self._lent_bytes = 0
         self._reserved_bytes = 0
         self._waiters: deque[MemoryWaiter] = deque()
         self.waiting_nodes: frozenset[int] = frozenset()
-        """The nodes of the tickets that wait; may be read without the lock."""
+        """The nodes of the queued waiters; may be read without the lock."""
 
     @property
     def lent_bytes(self) -> int:
-        """What batches hold."""
+        """Bytes lent to batches."""
         return self._lent_bytes
 
     @property
     def reserved_bytes(self) -> int:
-        """What records hold, and what tickets have gathered."""
+        """Bytes that records hold and waiters have gathered."""
         return self._reserved_bytes
 
     @property
     def free_bytes(self) -> int:
-        """What the pool keeps for the next batches."""
+        """Bytes in free buffers, kept for later batches."""
         return len(self._free) * self.poolable_bytes
 
     @property
     def available_bytes(self) -> int:
-        """What nobody holds, free buffers included."""
+        """Bytes neither lent nor reserved, including free buffers."""
         return self.total_bytes - self._lent_bytes - self._reserved_bytes
 
     @property
     def unallocated_bytes(self) -> int:
-        """Available bytes that no free buffer takes."""
+        """Available bytes outside free buffers."""
         return self.available_bytes - self.free_bytes
 
     @property
     def queued(self) -> int:
-        """How many tickets wait: above 0, records are better sent than held for company."""
+        """Number of waiters. Above 0, batches should be sent without linger."""
         return len(self._waiters)
 
     # --- memory of records -------------------------------------------------------------------------------------------
 
     def reserved_for(self, node: int) -> int:
-        """Bytes that records for a node hold, and what its tickets have gathered."""
+        """Bytes that a node's records hold and its waiters have gathered."""
         return self._reserved.get(node, 0)
 
     def reservable_for(self, node: int) -> int:
@@ -217,7 +217,7 @@ class BufferPool:
         return room if room <= available else max(0, available)
 
     def try_reserve(self, size: int, node: int = ANY_NODE) -> bool:
-        """Reserve `size` bytes if they are there now. False: nothing is reserved, `reserve` says why or waits."""
+        """Reserve `size` bytes if available now. False: nothing is reserved; `reserve` waits or raises the reason."""
         if self.closed or size > self.reservable_for(node):
             return False
         self._reserve(size, node)
@@ -232,8 +232,8 @@ class BufferPool:
         max_wait_s: float,
         wake: Callable[[], None] | None = None,
     ) -> MemoryWaiter:
-        """A ticket for `size` bytes; granted already if they are there. While it waits, `wake` is called when it should be
-        polled, from within the call that gave memory back or closed the pool.
+        """A waiter for `size` bytes, already granted if they are available. `wake` is called when the waiter should be
+        polled, from within the call that released memory or closed the pool.
 
         Raises:
             ValueError: the pool could never lend that much.
@@ -253,19 +253,19 @@ class BufferPool:
         return ticket
 
     def release(self, size: int, node: int = ANY_NODE) -> None:
-        """Bytes that were reserved for a node come back, and go on to the first who waits for them."""
+        """Return bytes that were reserved for a node, and serve waiters with them."""
         self._reserve(-size, node)
         self._serve_waiters()
 
     def close(self) -> None:
-        """All tickets that wait fail at their next poll, and nothing more is reserved. Bytes that are out may come back, and
-        batches may still be lent memory: what was taken is sent."""
+        """Fail all waiters at their next poll, and reserve nothing more. Memory can still be returned, and batches can
+        still allocate, so that accepted records are sent."""
         self.closed = True
         for ticket in self._waiters:
             ticket.wake_owner()
 
     def waiter_ended(self, ticket: MemoryWaiter, waited_s: float) -> None:
-        """A ticket is over; what it had goes on to the next."""
+        """Remove a waiter that ended; its bytes go to the next waiters. Only `MemoryWaiter` calls this."""
         if not ticket.granted:
             self._waiters.remove(ticket)
             self._update_waiting_nodes()
@@ -274,7 +274,7 @@ class BufferPool:
         self.release(nbytes, ticket.node)
 
     def exhausted(self, size: int, max_wait_s: float) -> BufferExhaustedError:
-        """The error of a ticket whose time ran out."""
+        """Count a waiter that timed out, and return its error."""
         self.exhausted_count += 1
         return BufferExhaustedError(
             f"Failed to allocate {size} bytes within the configured max blocking time {max_wait_s * 1000:.0f} ms. "
@@ -283,7 +283,8 @@ class BufferPool:
         )
 
     def _serve_waiters(self) -> None:
-        # A ticket that stays has taken all there is for its node, the reserve included: those behind it find their budgets.
+        # A waiter that stays queued has taken all its node can get, the whole reserve included. Waiters behind it can
+        # still get memory from the budgets of other nodes.
         for ticket in list(self._waiters) if self._waiters else ():
             nbytes = min(ticket.size - ticket.gathered, self.reservable_for(ticket.node))
             self._reserve(nbytes, ticket.node)
@@ -309,20 +310,20 @@ class BufferPool:
         return self._lent.get(node, 0)
 
     def starved(self, node: int) -> bool:
-        """Whether the node was refused a buffer since it last got one: its batches are better sent than held for company."""
+        """Whether the node's latest `allocate` failed: its batches should then be sent without linger."""
         return node in self._starved
 
     def has_budget(self, node: int) -> bool:
-        """Whether the node may hold anything without touching the reserve."""
+        """Whether the node has a budget of its own."""
         return node in self._budgets
 
     def set_budget(self, node: int, budget_bytes: int) -> None:
-        """What the node may hold without touching the reserve; 0 forgets it. Holds from the next `allocate` on."""
+        """Set how much the node may hold without using the reserve; 0 removes the budget. Memory already lent stays."""
         self._set_budget(node, budget_bytes)
         self._serve_waiters()
 
     def share_out(self, budgets: Mapping[int, int]) -> None:
-        """The budgets of all nodes; what was taken before stays counted where it is."""
+        """Set the budgets of all nodes. Memory already taken stays charged to its node."""
         for node in [node for node in self._budgets if node not in budgets]:
             self._set_budget(node, 0)
         for node, budget_bytes in budgets.items():
@@ -346,11 +347,11 @@ class BufferPool:
         return max(0, self._held(node) - self._budgets.get(node, 0))
 
     def reserve_bytes(self) -> int:
-        """What is left of the common reserve; below 0 if budgets shrank or exceed the total."""
+        """Bytes left of the common reserve; negative if budgets shrank or exceed the total."""
         return self.total_bytes - self._budgeted_bytes - self._beyond_bytes
 
     def available_for(self, node: int) -> int:
-        """Bytes that the node may still be lent."""
+        """Bytes that the node may still take from its budget and the reserve."""
         own, reserve = self._budgets.get(node, 0) - self._held(node), self.reserve_bytes()
         return max(0, own) + max(0, reserve)
 
@@ -359,7 +360,7 @@ class BufferPool:
 
         Raises:
             ValueError: no pool of this size can ever lend that much.
-            MemoryError: the machine has no more; nothing is lent.
+            MemoryError: the system is out of memory; nothing is lent.
         """
         if size > self.total_bytes:
             raise ValueError(f"{size} bytes are more than the pool's {self.total_bytes}")
@@ -389,14 +390,14 @@ class BufferPool:
         self._serve_waiters()
 
     def grow(self, buffer: Buffer, more: int) -> None:
-        """Make a lent buffer longer, within the room of its node."""
+        """Enlarge a lent buffer by `more` bytes, at most `available_for` its node."""
         assert more <= self.available_for(buffer.node), "more than there is room for"
         buffer.data.extend(bytes(more))
         self._resize(buffer)
         self._trim()
 
     def shrunk(self, buffer: Buffer) -> int:
-        """A lent buffer may have become shorter; by how much."""
+        """Account for a lent buffer whose `data` became shorter. Returns by how many bytes."""
         less = buffer.size - len(buffer.data)
         if less:
             self._resize(buffer)
@@ -425,7 +426,7 @@ class BufferPool:
             self._beyond_bytes += beyond + more
 
     def _trim(self) -> None:
-        """Let free buffers go that are not covered any more."""
+        """Drop free buffers that exceed the available bytes."""
         while self._free and self.unallocated_bytes < 0:
             _ = self._free.pop()
 

@@ -1,8 +1,7 @@
-"""The accumulator's part for one partition: references to slices, the batch being filled, and full batches not yet cut.
+"""One partition's part of the accumulator: slice references, the batch being filled, and full batches not yet cut.
 
-References are kept until their records are resolved, so that any batch can be made anew from the spool: after a change of
-pace, for the cuts of an earlier holder, and when a batch is split. A batch is never filled across the start of a stamp row
-or a hole (IDN-4).
+References are kept until their records are resolved, to rebuild batches after a change of pace, after a split, and for
+the cuts of an earlier lease holder. A batch never crosses the start of a stamp row or a hole (IDN-4).
 """
 
 from bisect import bisect_right
@@ -31,26 +30,26 @@ from .batch import ProducerBatch
 from .buffer_pool import Buffer, BufferOwner, BufferPool
 
 CLOSED_MAX: Final = 5
-"""Full batches of a partition that wait to be cut: one that cannot send must not take its node's memory (DRN-4)."""
+"""Maximum of full batches not yet cut: a partition that cannot send must not take its node's memory (DRN-4)."""
 _ANY_COUNT: Final = (1 << 31) - 1
 _UNPACKED_MAX: Final = 8
-"""A batch that is going to be compressed takes memory of so many batches at most, until it is."""
+"""Before compression a batch may use the memory of at most this many batches."""
 _GROWTH_BYTES_MIN: Final = 512
 
 
 class FeedResult(Enum):
-    """What became of a slice."""
+    """Result of `PartitionQueue.feed`."""
 
     TAKEN = auto()
     NO_MEMORY = auto()
-    """The node's budget is used up; the rest follows when a buffer comes back."""
+    """The node's budget is used up; feed the rest when a buffer of the node is returned."""
     PAUSED = auto()
-    """The partition has as many batches as it may send next."""
+    """The queue is full, or its `damage` is set."""
 
 
 class BatchRules(NamedTuple):
-    """How batches of a partition are made. `batch_bytes`: of a batch on the wire, by the estimate of its compression.
-    `transactional`: they say that they belong to a transaction."""
+    """How batches of a partition are built. `batch_bytes`: estimated compressed size of a batch on the wire.
+    `transactional`: batches carry the transactional flag."""
 
     batch_bytes: int
     linger_s: float
@@ -59,7 +58,7 @@ class BatchRules(NamedTuple):
 
 
 class PendingBatch(NamedTuple):
-    """A full batch, not cut yet. `created`: when its first record came, CLOCK_MONOTONIC seconds."""
+    """An uncut batch. `created`: when its first record arrived, CLOCK_MONOTONIC seconds."""
 
     builder: BatchBuilder
     buffer: Buffer
@@ -68,7 +67,7 @@ class PendingBatch(NamedTuple):
 
 
 class PartitionQueue:
-    """Slices of one lease, on their way into batches. `cut_to` is the first ordinal that is in no cut."""
+    """Builds the batches of one lease from its slices. `cut_to` is the first ordinal not in any cut."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class PartitionQueue:
         holes: Sequence[tuple[int, int]] = (),
         id_rows: Sequence[IdRow] = (),
     ) -> None:
-        """`owner.first` is the first ordinal never cut; `holes` are ordinals [first, end) that are left out, ascending."""
+        """`tag.first` is the first ordinal never cut. `holes` are ordinals [first, end) to leave out, ascending."""
         self.owner: Final = tag
         self.partition: Final = tag.partition
         self.node = node
@@ -95,9 +94,9 @@ class PartitionQueue:
         self.one_record = False
         self.damage: SliceDamage | None = None
         self.scheduled = False
-        """The accumulator will come to read for it."""
+        """Whether the queue is in the accumulator's read queue; only the accumulator writes it."""
         self.released_buffers: list[Buffer] = []
-        """Buffers that nothing reads any more; the accumulator gives them back."""
+        """Buffers that nothing reads any more; the accumulator returns them to the pool."""
         self._pool: Final = pool
         self._reader: Final = SliceReader(source, topic, index, id_rows)
         self._ratio: Final = ratio
@@ -116,12 +115,11 @@ class PartitionQueue:
         self._closed: deque[PendingBatch] = deque()
         self._lent_bytes = 0
         self.splits = 0
-        """Batches that were split."""
 
     # --- slices in ---------------------------------------------------------------------------------------------------
 
     def accept(self, ref: SliceRef) -> bool:
-        """One more reference. False: its records are all in cuts already, it is not read for now."""
+        """Add a slice reference. Returns False if all its records are in cuts already, so it need not be read now."""
         follows = ref.first == self._refs_end or self._refs_end < 0 or ref.first in self._row_starts
         # Slices that are left out whole are not handed out.
         follows = follows or self._refs_end < ref.first <= self._behind_hole(self._refs_end)
@@ -139,17 +137,17 @@ class PartitionQueue:
 
     @property
     def has_open(self) -> bool:
-        """A batch is being filled or full: a sign of life for `sendable_at`."""
+        """Whether any uncut batch exists; if so, `sendable_at` returns a time."""
         return self._open is not None or bool(self._closed)
 
     @property
     def open_has_room(self) -> bool:
-        """A batch is being filled, and would take more."""
+        """Whether a batch is being filled and has room."""
         return self._open is not None
 
     @property
     def batch_count(self) -> int:
-        """Batches not cut yet, the one being filled among them."""
+        """Number of uncut batches, including the one being filled."""
         return len(self._closed) + (self._open is not None)
 
     @property
@@ -158,7 +156,7 @@ class PartitionQueue:
 
     @property
     def wants_more(self) -> bool:
-        """There is a slice to read, and a place for it."""
+        """Whether there is a slice to read and room for it."""
         return bool(self._unread) and not self._is_full()
 
     def _is_full(self) -> bool:
@@ -169,13 +167,13 @@ class PartitionQueue:
         return len(self._closed) >= (1 if self.one_record else CLOSED_MAX) or self._exceeds_memory_share()
 
     def _exceeds_memory_share(self) -> bool:
-        """Whether it holds as much memory as its node has left: one that cannot send takes half of the rest at most, and one that
-        holds nothing finds some. It goes on when something of its own comes back."""
+        """Whether a further batch would give the queue more memory than its node has left. A queue that cannot send
+        takes at most half of the rest; one without memory still gets some. It resumes when its buffers return."""
         held = self._lent_bytes
         return held > 0 and held + self._batch_bytes > self._pool.available_for(self.node)
 
     def feed(self, ref: SliceRef, data: memoryview) -> FeedResult:
-        """Encode the records of the next slice, as far as there is room. Sets `damage` where it is not what was spooled."""
+        """Encode records of the next slice while there is room. Sets `damage` if the bytes are not those spooled."""
         assert self._unread[0] is ref
         try:
             return self._fill(ref, data, self._reader.verify(ref, data))
@@ -220,7 +218,7 @@ class PartitionQueue:
         return FeedResult.TAKEN
 
     def _skip(self, ref: SliceRef, data: memoryview, to: int, *, own: bool) -> bool:
-        """Leave out the rows below an ordinal. Returns whether there were any."""
+        """Skip the rows below ordinal `to`. Returns whether there were any."""
         behind = min(to - ref.first, ref.count) - self._taken
         if behind <= 0:
             return False
@@ -229,7 +227,7 @@ class PartitionQueue:
         return True
 
     def _behind_hole(self, ordinal: int) -> int:
-        """The first ordinal from this one on that is sent."""
+        """The first ordinal at or after `ordinal` that is not in a hole."""
         return next((end for first, end in self._holes if first <= ordinal < end), ordinal)
 
     def _begin(self, first: int, size: int, since: float, *, exactly: bool = False) -> PendingBatch | None:
@@ -250,13 +248,13 @@ class PartitionQueue:
         return BufferOwner(tag.partition, tag.generation, first)
 
     def _grow(self, building: PendingBatch) -> bool:
-        """More memory for a batch that compression will make small enough, as long as there is plenty."""
+        """Enlarge the buffer of a batch that compression will shrink enough, if the node has plenty of memory."""
         if not building.builder.may_exceed_buffer:
             return False
         buffer = building.buffer
         length = len(buffer.data)
         wanted = max(_GROWTH_BYTES_MIN, building.builder.missing_buffer_bytes)
-        # A batch that was begun before its partition moved still weighs on the node it was begun for.
+        # A batch started before its partition moved is still charged to the old node.
         more = min(wanted, _UNPACKED_MAX * self._batch_bytes - length, self._pool.available_for(buffer.node) // 2)
         if more < _GROWTH_BYTES_MIN:
             return False
@@ -265,7 +263,7 @@ class PartitionQueue:
         return True
 
     def _begin_larger(self, ref: SliceRef, data: memoryview, rows: SliceRowFormat) -> bool:
-        """A record larger than a batch gets a batch of its own size."""
+        """Start a batch of the record's size for a record larger than a batch. Returns False without memory."""
         assert self._open is not None
         self._open.builder.abort()
         self._give(self._open.buffer)
@@ -289,8 +287,8 @@ class PartitionQueue:
     # --- batches out -------------------------------------------------------------------------------------------------
 
     def sendable_at(self, now: float) -> float | None:
-        """From when on the next batch may go; None: there is none. Linger counts from the router's taking of the first
-        record; a flush and want of memory end it."""
+        """From when on the next batch may be sent; None: there is none. Linger counts from the arrival of the first
+        record at the router; a flush or a node out of memory ends it."""
         if self._closed:
             return now
         if self._open is None:
@@ -300,7 +298,7 @@ class PartitionQueue:
         return self._open_since + self.rules.linger_s
 
     def estimated_bytes(self) -> int:
-        """What the next batch will need on the wire."""
+        """Estimated size of the next batch on the wire; 0: there is none."""
         following = self._closed[0] if self._closed else self._open
         if following is None:
             return 0
@@ -308,12 +306,12 @@ class PartitionQueue:
         return BATCH_HEADER_BYTES + int(following.builder.record_bytes * growth)
 
     def next_max_ts(self) -> int:
-        """Largest record timestamp of the next batch, ms since 1970; -1: there is none."""
+        """Largest record timestamp of the next batch, ms since 1970; -1 without one."""
         following = self._closed[0] if self._closed else self._open
         return -1 if following is None else following.builder.max_ts
 
     def close_next(self) -> PendingBatch | None:
-        """The next batch, now cut: `seal` it."""
+        """Cut the next batch and return it; pass it to `seal`. None: there is none."""
         if not self._closed:
             if self._open is None:
                 return None
@@ -324,7 +322,7 @@ class PartitionQueue:
         return closed
 
     def seal(self, closed: PendingBatch, batch: ProducerBatch) -> None:
-        """Compress, write stamp and header."""
+        """Compress the batch and write its stamp and header."""
         assert closed.buffer.belongs_to(self._owner_at(batch.first), closed.uses), "a foreign buffer (MEM-3)"
         self._finish(closed.builder, batch)
         self._lent_bytes -= self._pool.shrunk(closed.buffer)
@@ -340,18 +338,16 @@ class PartitionQueue:
         batch.data = builder.close(stamp, self.rules.compressor, transactional=self.rules.transactional)
         batch.size = len(batch.data)
         if self.rules.compressor.compress is not None and not self.one_record:
-            # One record alone says little of what batches compress to.
+            # A single record is a poor sample of the compression ratio.
             self._ratio.observe((batch.size - BATCH_HEADER_BYTES) / batch.record_bytes)
 
-    # --- batches made anew -------------------------------------------------------------------------------------------
-
     def covers(self, batch: ProducerBatch) -> bool:
-        """The batch has its bytes, or the slices to make them from are known."""
+        """Whether the batch has its bytes, or the slices to rebuild them from are known."""
         return batch.data is not None or batch.end <= self._refs_end
 
     def build(self, batch: ProducerBatch) -> bool:
-        """See that the batch has its bytes. False: not now, or `damage` is set. Such a batch lies outside the pool: what
-        waits for it would else hold the memory it needs."""
+        """Rebuild the batch's bytes if it lacks them. Returns False if slices are missing or `damage` is set. The bytes
+        are outside the pool: batches behind this one may hold all memory of the pool until it is sent."""
         if batch.data is not None:
             return True
         if not self.covers(batch) or self.damage is not None:
@@ -367,7 +363,7 @@ class PartitionQueue:
         return True
 
     def split(self, parent: ProducerBatch) -> list[int]:
-        """Record counts of the batches, two at least, that take the place of one that a broker finds too large (PBT-9)."""
+        """Record counts of the two or more batches that replace one that the broker refused as too large (PBT-9)."""
         assert parent.count > 1, "one record cannot be split"
         self.splits += 1
         packed = parent.size - BATCH_HEADER_BYTES
@@ -377,7 +373,7 @@ class PartitionQueue:
             limit = self._batch_bytes
             growth = growth_of(self.rules.compressor, self._ratio.value)
         else:
-            # The broker takes no larger ones here.
+            # The topic's limit is below the configured batch size.
             limit, growth = BATCH_HEADER_BYTES + parent.record_bytes // 2, 1.0
             self._batch_bytes = BATCH_HEADER_BYTES + max(packed // 2, 1)
         refs = (*self._consumed, *self._unread)
@@ -391,10 +387,8 @@ class PartitionQueue:
         half = parent.count // 2
         return counts if len(counts) > 1 else [half, parent.count - half]
 
-    # --- letting go --------------------------------------------------------------------------------------------------
-
     def set_one_record(self, *, one_record: bool) -> None:
-        """At pace FIRST a batch holds one record: what is filled otherwise is read again."""
+        """Set whether a batch holds one record only, as at pace FIRST. If so, read uncut records again."""
         if one_record == self.one_record:
             return
         self.one_record = one_record
@@ -412,30 +406,30 @@ class PartitionQueue:
             self._unread.appendleft(self._consumed.pop())
 
     def skip_to(self, end: int) -> None:
-        """What lies below `end` and in no cut is never sent."""
+        """Never send the records below `end` that are not in a cut."""
         self._rewind()
         self.cut_to = max(self.cut_to, end)
         while self._unread and self._unread[0].first + self._unread[0].count <= self.cut_to:
             self._consumed.append(self._unread.popleft())
 
     def resolved_to(self, end: int) -> None:
-        """Records below `end` have their outcome: their slices are not needed any more."""
+        """Forget slices whose records are all below `end`: they have their outcome."""
         while self._consumed and self._consumed[0].first + self._consumed[0].count <= end:
             _ = self._consumed.popleft()
 
     def retain(self, batch: ProducerBatch) -> None:
-        """A transport may read the batch's bytes from now on."""
+        """Keep the batch's bytes for a transport, until `release`."""
         if batch.buffer is not None:
             assert batch.buffer.belongs_to(self._owner_at(batch.first), batch.uses), "a foreign buffer (MEM-3)"
         batch.transport_refs += 1
 
     def release(self, batch: ProducerBatch) -> None:
-        """A transport holds the bytes no more (MEM-4)."""
+        """A transport no longer reads the batch's bytes (MEM-4)."""
         batch.transport_refs -= 1
         self._free(batch)
 
     def discard(self, batch: ProducerBatch) -> None:
-        """The batch is resolved, replaced or revoked; its buffer goes back as soon as no transport reads it."""
+        """Drop a resolved, replaced or revoked batch. Its buffer is released once no transport reads it."""
         batch.dropped = True
         self._free(batch)
 
@@ -450,7 +444,7 @@ class PartitionQueue:
         self.released_buffers.append(buffer)
 
     def drop(self) -> None:
-        """The lease is over: forget all slices."""
+        """Forget all slices, at the end of the lease."""
         self._rewind()
         self._unread.clear()
         self._consumed.clear()

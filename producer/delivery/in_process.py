@@ -1,8 +1,7 @@
-"""The router's place where there is no router: one lease table, whose grants, moves and answers are given in this process.
+"""In-process replacement for the router: grants the leases of one `PartitionTable` and processes its messages.
 
-What the lease table says is acted on at once: DONE becomes outcomes and PACE, REFUSED fails records and begins a new epoch, HINT
-asks for metadata, GAP is confirmed, HALT waits.
-"""
+Messages become outcomes (`BatchesDone`, `BatchRefused`), leader updates (`NewLeaderHint`), gap checks (`ProbeRefused`)
+and retries after a backoff (`PartitionHalted`)."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -42,7 +41,7 @@ from .partition_state import PartitionState
 from .record_errors import record_refusals
 
 _NO_CREDIT: Final = CreditRule(1, 1)
-"""Slices of this process's own memory are handed out as they come."""
+"""No flow control: slices in this process's own memory go to the lease table immediately."""
 _PACE_AGAIN_S: Final = 60.0
 _FATAL: Final = frozenset({UNSUPPORTED_VERSION, CLUSTER_AUTHORIZATION_FAILED})
 _CLOSED: Final = DeliveryFailure(
@@ -51,7 +50,7 @@ _CLOSED: Final = DeliveryFailure(
 
 
 class InProcessDeliveryLimits(NamedTuple):
-    """Bounds of a producer in one process. `buffer_bytes`: encoded batches of all nodes."""
+    """Limits of a producer in one process. `buffer_bytes`: memory for the encoded batches of all nodes."""
 
     send_limits: SendLimits
     delivery_timeout_s: float
@@ -60,10 +59,9 @@ class InProcessDeliveryLimits(NamedTuple):
 
 
 class InProcessDelivery:
-    """Sequencer, grants and outcomes over one `PartitionTable`, whose `wall` is to be told the time.
+    """Partition states, grants and outcomes over one `PartitionTable`. The caller must keep `table.wall` set.
 
-    `trouble_with` tells why requests cannot be sent to a node, None: they can; only messages about expired records say so.
-    """
+    `trouble_with` returns why a node cannot be sent requests, or None if it can; only expiry messages use it."""
 
     def __init__(
         self,
@@ -79,7 +77,7 @@ class InProcessDelivery:
         self.table: Final = PartitionTable(limits.send_limits, accumulator, rules_of, _NO_CREDIT)
         self.journal: Final = UnboundedJournal()
         self.failure: DeliveryFailure | None = None
-        """Why nothing is taken any more."""
+        """Set by `abort`: all later records fail with it."""
         self._assigner: Final = PartitionAssigner(
             self.table, limits.buffer_bytes, self._process_outbox, idempotent=limits.idempotent, gate=gate
         )
@@ -89,9 +87,8 @@ class InProcessDelivery:
         self._hints: Final[list[LeaderUpdate]] = []
         self._close_at: float | None = None
         self._with_in_doubt: set[PartitionState] = set()
-        """Those with ghosts."""
         self._undecided: Final[deque[BatchRefused | ProbeRefused | PartitionHalted | SliceUnreadable]] = deque()
-        """What leases wait for, in the order it was said."""
+        """Messages whose leases wait for a decision, in order of arrival."""
         self._gap_confirmation: Final = GapConfirmation(self.table, self._assigner, self._hints)
         self._delivery_timeout: Final = DeliveryTimeout(
             self.table,
@@ -103,10 +100,8 @@ class InProcessDelivery:
             trouble_with=trouble_with,
         )
 
-    # --- told by the shell -------------------------------------------------------------------------------------------
-
     def number_of(self, topic: str, index: int) -> int:
-        """The partition's number, made on first use."""
+        """The partition's number, assigned on first use."""
         return self._assigner.partition(topic, index).number
 
     def topic_of(self, number: int) -> tuple[str, int]:
@@ -116,7 +111,7 @@ class InProcessDelivery:
 
     @property
     def partitions(self) -> Sequence[PartitionState]:
-        """All of them, by number."""
+        """All partitions, by number."""
         return self._assigner.partitions
 
     def submit(
@@ -131,7 +126,7 @@ class InProcessDelivery:
         *,
         now: float,
     ) -> None:
-        """A sealed chunk, created at `created_ms` (CLOCK_MONOTONIC); `first` follows the last one's end."""
+        """Add a sealed chunk created at `created_ms` (CLOCK_MONOTONIC). `first` must be the previous chunk's end."""
         part = self._assigner.partitions[partition]
         ref = SliceRef(partition, part.generation, segment, 0, length, first, count, created_ms, max_ts)
         part.submit(ref)
@@ -150,17 +145,17 @@ class InProcessDelivery:
 
     @property
     def wants_producer_id(self) -> bool:
-        """An id is to be asked for: the first, or one for a partition whose epochs are used up."""
+        """Whether to request a producer id: the first one, or one for a partition whose epochs are used up."""
         return self.failure is None and self._assigner.wants_producer_id
 
     def producer_id_known(self, producer_id: int, epoch: int, *, now: float) -> None:
-        """The brokers gave an id. A new one begins at epoch 0."""
+        """Use a producer id that a broker assigned. New ids start at epoch 0."""
         assert epoch == 0, f"a new producer id with epoch {epoch}"
         self._assigner.producer_id_known(producer_id)
         self._assigner.grant_pending(now)
 
     def producer_id_refused(self, code: int) -> None:
-        """There is no permission for an id yet: what waits for it fails. It is asked for again (IDM-1)."""
+        """The broker denied a producer id: fail the records that wait for it. The request is retried (IDM-1)."""
         name = error_name(code)
         text = f"{name}: no producer id was given; the producer goes on asking"
         for part in [one for one in self._open if not one.rows]:
@@ -169,24 +164,24 @@ class InProcessDelivery:
             )
 
     def cluster_changed(self, cluster: Cluster, change: ClusterChange, *, now: float) -> None:
-        """Nodes, leaders or topics are others. Where nodes are, the connections are to follow the table's."""
+        """Apply new metadata. If nodes changed, the caller must update the connections from `table.nodes`."""
         self._assigner.cluster_changed(cluster, change, now)
         self._assigner.grant_pending(now)
 
     def flush(self, *, now: float, nodes: frozenset[int] | None = None) -> None:
-        """What was submitted does not linger; `nodes`: only what these lead."""
+        """Send all submitted records without linger. `nodes`: only partitions led by these nodes."""
         through = [(part.number, part.end - 1) for part in self._open if nodes is None or part.leader in nodes]
         if through:
             self.table.apply(FlushPartitions(through), now=now)
 
     def close(self, deadline: float, *, now: float) -> None:
-        """Go on until everything is resolved or the deadline is over; then everything left fails."""
+        """Flush; at `deadline`, or once only in-doubt records are left, fail everything unresolved."""
         self._close_at = deadline
         self._assigner.flushing = True
         self.flush(now=now)
 
     def abort(self, failure: DeliveryFailure, *, now: float) -> None:
-        """Everything left fails, and what comes later too. What may be in the log is told so."""
+        """Fail all unresolved and later records; those that may be in the log fail as MAY_BE_WRITTEN."""
         if self.failure is None:
             self.failure = failure
         unsure = failure._replace(
@@ -202,11 +197,8 @@ class InProcessDelivery:
             self._fail(part, [(part.ack_mark, part.end)], failure)
         self._assigner.blocked.clear()
 
-    # --- rounds ------------------------------------------------------------------------------------------------------
-
     def upkeep(self, *, now: float) -> None:
-        """Act on what the lease table says, then on time. To be called before the connections send: what expires in a round is
-        not sent in it."""
+        """Process the lease table's messages, then timeouts. Call it before sending: expired records are not sent."""
         self._process_outbox(now)
         self._decide(now)
         for part in self._deadlines.expired(now):
@@ -234,7 +226,7 @@ class InProcessDelivery:
             self._delivery_timeout.expire_at_least_once(part, end, now)
 
     def next_deadline(self, now: float) -> float | None:
-        """When `upkeep` has something to do; in the past: at once."""
+        """When to call `upkeep` again; `now` or earlier: immediately."""
         if (
             self._assigner.has_work
             or self.table.outbox.has_messages
@@ -249,7 +241,7 @@ class InProcessDelivery:
         return min((at for at in wanted if at is not None), default=None)
 
     def take_outcomes(self) -> list[DeliveryOutcome]:
-        """What was decided since the last call."""
+        """Outcomes since the last call."""
         if not self._outcomes:
             return []
         taken = list(self._outcomes)
@@ -257,7 +249,7 @@ class InProcessDelivery:
         return taken
 
     def take_hints(self) -> list[LeaderUpdate]:
-        """What answers told of leaders."""
+        """Leader updates from responses since the last call."""
         if not self._hints:
             return []
         taken = list(self._hints)
@@ -265,12 +257,12 @@ class InProcessDelivery:
         return taken
 
     def take_alarms(self) -> list[PartitionAlarm]:
-        """What a person should know."""
+        """Alarms for the log since the last call."""
         taken, self._assigner.alarms = self._assigner.alarms, []
         return taken
 
     def _has_only_in_doubt(self) -> bool:
-        """Nobody waits for anything any more."""
+        """Whether every unresolved record is in doubt: its future has failed already, so no caller waits for it."""
         return not any(
             subtract_ranges((part.ack_mark, part.end), merge_ranges([*part.in_doubt, *part.holes]))
             for part in self._open
@@ -278,23 +270,20 @@ class InProcessDelivery:
 
     @property
     def idle(self) -> bool:
-        """Nothing is unresolved, ghosts included."""
+        """Whether no record is unresolved, in-doubt ones included."""
         return not self._open
 
     @property
     def completing(self) -> bool:
-        """A transaction is to end: nothing lingers."""
+        """Whether a transaction is ending, so that records must not linger. Always False without transactions."""
         return False
 
     def topics_in_use(self) -> set[str]:
-        """Topics with something unresolved."""
+        """Topics with unresolved records."""
         return {part.topic for part in self._open}
 
-    # --- what the lease table says -----------------------------------------------------------------------------------
-
     def _process_outbox(self, now: float) -> None:
-        """What is a fact counts at once, in the order in which it was said. Decisions wait: they take leases back, which must not
-        overtake what these have said already."""
+        """Apply facts in order; defer decisions, because a revoke must not overtake messages already in the outbox."""
         for said in self.table.outbox.take():
             match said.message:
                 case BatchRefused() if not self.limits.idempotent:
@@ -359,7 +348,7 @@ class InProcessDelivery:
     def _resolve_held(
         self, part: PartitionState, message: BatchRefused | ProbeRefused | PartitionHalted | SliceUnreadable, now: float
     ) -> None:
-        """The lease waits for what is decided here."""
+        """Resolve a message whose lease is held until this decision."""
         match message:
             case BatchRefused():
                 self._refused(part, message, now)
@@ -378,7 +367,7 @@ class InProcessDelivery:
                 raise AssertionError(f"records in memory are not what was put there: {message.what}")
 
     def _refused(self, part: PartitionState, refused: BatchRefused, now: float) -> None:
-        """Records fail, the others go on under a new epoch (ERR-3)."""
+        """Fail the refused records; the others of the batch continue under a new epoch (ERR-3)."""
         whole = not self.limits.idempotent
         refusals = record_refusals(refused, topic=part.topic, index=part.index, whole=whole)
         if whole:
@@ -403,14 +392,14 @@ class InProcessDelivery:
         self._bump(part)
 
     def _gap(self, part: PartitionState, gap: ProbeRefused, now: float) -> None:
-        """All unresolved batches were refused as out of order. Twice, and nothing of them is in the log: what was acknowledged may
-        be lost, and what is unresolved goes on in a new epoch (GAP-3)."""
+        """All unresolved batches were refused as out of order. After a second such pass none of them is in the log:
+        acknowledged records may be lost, and the unresolved ones continue in a new epoch (GAP-3)."""
         self._revoke(part, now)
         if self._gap_confirmation.is_confirmed(part, gap, now):
             self._bump(part)
 
     def _bump(self, part: PartitionState) -> None:
-        """A new epoch: nothing of the old one can be in the log any more, so its ghosts end too."""
+        """Start a new epoch. No unresolved record of the old one can be in the log, so release its in-doubt records."""
         self._fail(part, list(part.in_doubt), _CLOSED)
         if part.bump():
             self._assigner.unblock(part)
@@ -419,7 +408,7 @@ class InProcessDelivery:
         self._resolved(part)
 
     def _block_and_retry(self, part: PartitionState, event: str, text: str, now: float) -> None:
-        """Nothing can be done here: tried again after a while, until the records expire."""
+        """Take the lease back and grant it again after a backoff, until the records expire."""
         self._revoke(part, now)
         if part.failures == 0:
             self._assigner.add_alarm(event, part, part.sent_to, text)
@@ -428,8 +417,7 @@ class InProcessDelivery:
         self._abandon_in_doubt(part)
 
     def _abandon_if_unanswerable(self, part: PartitionState, now: float) -> None:
-        """Ghosts that nothing will ever tell of are given up: those of a partition that waits, and a refused one with nothing
-        behind it."""
+        """Abandon in-doubt records of a blocked partition, or of a refused batch with only in-doubt records behind it."""
         lease = self.table.partitions.get(part.number)
         if lease is None:
             if part in self._assigner.blocked:
@@ -441,13 +429,13 @@ class InProcessDelivery:
             self._abandon_in_doubt(part)
 
     def _revoke(self, part: PartitionState, now: float) -> None:
-        """What the lease knew of its tries is told when its records expire."""
+        """Revoke the lease, but keep its attempts and last error for the messages of expired records."""
         part.attempts, part.last_error = attempts_of(self.table.partitions[part.number])
         self._assigner.revoke(part, now)
 
     def _abandon_in_doubt(self, part: PartitionState) -> None:
-        """Where nothing tells what became of them, and nobody waits for them any more: the partition goes on without them, under
-        another producer id. None of them is sent again."""
+        """Release the in-doubt records without knowing their fate, if every record that may have been sent is in doubt.
+        They are not sent again, and the partition continues under another producer id."""
         if not part.cuts or subtract_ranges((part.ack_mark, part.sent_to), part.in_doubt):
             return
         self._assigner.add_alarm("in_doubt_records_abandoned", part, part.sent_to, part.last_error)
@@ -456,8 +444,6 @@ class InProcessDelivery:
         part.needs_producer_id = True
         self._fail(part, list(part.in_doubt), _CLOSED)
         self._assigner.block(part, None)
-
-    # --- records that fail -------------------------------------------------------------------------------------------
 
     def _fail(self, part: PartitionState, spans: list[OrdinalRange], failure: DeliveryFailure) -> None:
         self._outcomes.extend(part.fail_unsent(spans, failure))

@@ -1,6 +1,6 @@
-"""Connections to the nodes this shard serves: asks the leases what to send, journals, sends, and hands answers back.
+"""Connections to the nodes of one `PartitionTable`: drains batches, journals their cuts, sends, and returns responses.
 
-The order is the point: cut, journal, transport (HO-12).
+A cut must be in the journal before its batch reaches the transport (HO-12).
 """
 
 from collections.abc import Callable
@@ -38,21 +38,21 @@ from .partitions import PartitionTable
 from .ready_nodes import InFlightRequest, SendPermit
 
 Tag = InFlightRequest[IdempotentPartition] | LeaderCheckRequest | ReplicaMetadataRequest
-"""What is in flight on a connection."""
+"""A request in flight on a connection."""
 
 
 class LinkWatch(TrafficWatch, Protocol):
-    """Who counts what the links do."""
+    """Observer of the traffic of all links, for metrics."""
 
     def request_sent(self, entries: list[tuple[IdempotentPartition, ProducerBatch]], now: float) -> None:
-        """A Produce request with these batches is handed over."""
+        """A Produce request with these batches was given to the transport."""
 
     def request_answered(self, node: int, latency_s: float, now: float) -> None:
-        """A Produce request was answered after so long."""
+        """A Produce request was answered after `latency_s`."""
 
 
 class LinkRules:
-    """What all links share: how requests are made, and where their batches are journaled."""
+    """Request settings that all links of a process share, and the endpoints they learn."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class LinkRules:
         self.request_timeout_ms: Final = request_timeout_ms
         self.in_flight_max: Final = in_flight_max
         self.versions: tuple[int, int] = (ZSTD_FROM if zstd else VERSION_MIN, VERSION_MAX)
-        """Bounds of Produce. Versions of transactions narrow them (TRX-2)."""
+        """Lowest and highest Produce version; the transaction version narrows them (TRX-2)."""
         self.transactional_id: Final = transactional_id
         self.watch: Final = watch
         self.rng: Final = rng
         self.acks: Final = acks
         self.endpoints: Final[dict[int, BrokerAddress]] = {}
-        """Where brokers said that the leaders they named are, since somebody last took them (KIP-951)."""
+        """Leader endpoints from Produce responses since the last `take_endpoints` (KIP-951)."""
 
 
 class BrokerLink:
@@ -101,7 +101,7 @@ class BrokerLink:
         self._journal: Final = journal
         self.latency_stats: Final = NodeLatencyStats()
         self._logged_reason = ""
-        """Why it could not be reached, as far as the log was told since it last was."""
+        """The last connection error that was logged since the node was last connected."""
         self._clock: Final = options.system.now
         self.connection: Final[KafkaConnection[Tag]] = KafkaConnection(
             loop,
@@ -114,10 +114,10 @@ class BrokerLink:
             traffic=UNCOUNTED if rules.watch is None else rules.watch.traffic(node.node, now=self._clock()),
         )
 
-    # --- told by the connection --------------------------------------------------------------------------------------
+    # --- called by the connection ------------------------------------------------------------------------------------
 
     def connection_ready(self, connection: KafkaConnection[Tag]) -> None:
-        """The next round sends."""
+        """Log the connection, and check topic ids if Produce goes by topic name; the next round sends."""
         version = self._produce_version()
         if version is not None and version < TOPIC_ID_FROM:
             self._table.confirm_topics(self.node)
@@ -125,7 +125,7 @@ class BrokerLink:
         get().info("node_connected", node=self.node, host=connection.host, port=connection.port)
 
     def connection_answered(self, connection: KafkaConnection[Tag], tag: Tag, answer: ResponseOrBytes) -> None:
-        """A Produce request came back."""
+        """Apply the response to a Produce request, a leader check or a replica query."""
         now = self._clock()
         if isinstance(tag, LeaderCheckRequest):
             self._table.check_answered(tag, read_results(tag.check, answer), now=now, chance=self._rules.rng())
@@ -155,15 +155,15 @@ class BrokerLink:
         tags: list[Tag],
         reason: str,
     ) -> None:
-        """Every request on it stays without answer."""
+        """Fail every request in flight: none will be answered."""
         if tags or reason != self._logged_reason:
-            # Not for every attempt: a node may be away, or a login be refused, for days.
+            # Not for every attempt: a node may be down, or refuse the login, for days.
             get().warning("node_disconnected", node=self.node, reason=reason, requests=len(tags))
         self._logged_reason = reason
         self._lose(tags, reason)
         for lease in self._table.partitions.values():
             if lease.node == self.node:
-                # Its partitions may have other leaders by now. One word is enough: the router asks about everything.
+                # Its partitions may have new leaders. One hint suffices: it refreshes all metadata.
                 lease.hint(-1, -1)
                 break
 
@@ -180,7 +180,7 @@ class BrokerLink:
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def send(self, now: float) -> None:
-        """Send what can be sent now."""
+        """Send the leader checks, replica queries and batches that are ready; connect first if necessary."""
         questions = self._table.due_checks(self.node, now=now)
         has_batches = self._table.ready_partitions.has_work(self.node, now=now)
         if has_batches:
@@ -219,7 +219,7 @@ class BrokerLink:
         return self.connection.version_of(API_KEY, *self._rules.versions)
 
     def _record(self, entries: list[tuple[IdempotentPartition, ProducerBatch]]) -> None:
-        """Write every cut that is not in the journal yet: of these batches, and of those that follow them (8.5, JRN-5)."""
+        """Journal the cuts of these batches and all other unjournaled cuts of their leases (8.5, JRN-5)."""
         for lease, _ in entries:
             if not lease.unjournaled:
                 continue
@@ -266,7 +266,7 @@ class BrokerLink:
         )
 
     def load(self, now: float, *, wanted: bool) -> NodeLoad:
-        """The node's line of LOAD. `has_request`: there is something for the node, at once or after a retry's backoff."""
+        """The node's entry in `ShardLoad`. `wanted`: there are batches for the node, ready or waiting for a backoff."""
         return NodeLoad(
             self.node,
             self.connection.state.name.lower(),
@@ -275,17 +275,17 @@ class BrokerLink:
             self.connection.round_trip_us,
             max(0, int((self.connection.throttled_until - now) * 1000)),
             self.connection.last_error,
-            # Once nothing is left for the node, how it was says nothing any more: it would never be given anything again.
+            # Report 0 once nothing is left for the node: an old latency would keep the partitioner away from it forever.
             round(self.latency_stats.waited_s * 1000) if wanted else 0,
         )
 
     def close(self, reason: str) -> None:
-        """The node is not ours any more."""
+        """Close the connection of a node that this process no longer serves."""
         self._lose(self.connection.close(), reason)
 
 
 def _outcomes_without_acks(flight: InFlightRequest[IdempotentPartition]) -> list[PartitionProduceResponse]:
-    """Nobody answers: what was written counts as taken, at an offset that nobody knows."""
+    """Outcomes of a request with acks=0: every batch written counts as acknowledged, at an unknown offset."""
     by_id = flight.version >= TOPIC_ID_FROM
     return [
         PartitionProduceResponse(
@@ -305,7 +305,7 @@ def _outcomes_without_acks(flight: InFlightRequest[IdempotentPartition]) -> list
 
 
 def _by_topic(entries: list[tuple[IdempotentPartition, ProducerBatch]]) -> list[TopicData]:
-    """The batches as the request groups them."""
+    """Group the batches by topic, as Produce requires."""
     topics: dict[str, TopicData] = {}
     parts: dict[str, list[PartitionData]] = {}
     for lease, batch in entries:
@@ -318,7 +318,7 @@ def _by_topic(entries: list[tuple[IdempotentPartition, ProducerBatch]]) -> list[
 
 
 class BrokerLinks:
-    """One link per node of NODES."""
+    """One link per node of the table."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class BrokerLinks:
         self.by_node: dict[int, BrokerLink] = {}
 
     def follow(self) -> None:
-        """The table's nodes changed: open and close what that asks for."""
+        """Open, move and close links after the table's nodes changed."""
         for gone in self.by_node.keys() - self._table.nodes.keys():
             self.by_node.pop(gone).close("the node is served by another shard")
         for node in self._table.nodes.values():
@@ -356,7 +356,7 @@ class BrokerLinks:
                 link.connection.move_to(node.host, node.port)
 
     def take_endpoints(self) -> dict[int, BrokerAddress]:
-        """Where the leaders are that answers named since the last call, by node."""
+        """Leader endpoints from Produce responses since the last call, by node (KIP-951)."""
         if not self._rules.endpoints:
             return {}
         taken = dict(self._rules.endpoints)
@@ -364,32 +364,32 @@ class BrokerLinks:
         return taken
 
     def tick(self, now: float) -> None:
-        """Do what is due on every connection, then send."""
+        """Run what is due on every connection, then send."""
         for link in self.by_node.values():
             link.connection.tick(now)
             link.send(now)
             at = link.connection.next_deadline()
             if at is not None and at <= now:
-                # It was asked for just now and begins at once, or what it wrote is not going to be answered.
+                # `send` made a connection attempt due, or wrote a request that expects no response.
                 link.connection.tick(now)
 
     def loads(self, now: float) -> list[NodeLoad]:
-        """How every node stands."""
+        """The entries of all nodes for `ShardLoad`."""
         busy = [lease for lease in self._table.partitions.values() if lease.unresolved or lease.queue.has_open]
         wanted = {lease.node for lease in busy}
-        # What waits behind a full window is not ready to go, and still waits for the node.
+        # Batches behind a full window are not ready to send, but still wait for the node.
         for node in {lease.node for lease in busy if lease.unresolved and lease.queue.has_open}:
             if node in self.by_node:
                 self.by_node[node].latency_stats.update(could_send=False, now=now)
         return [link.load(now, wanted=node in wanted) for node, link in self.by_node.items()]
 
     def next_deadline(self, now: float) -> float | None:
-        """When to be called again."""
+        """When to call `tick` again, if nothing else happens."""
         wanted = [self._table.ready_partitions.next_deadline()]
         for node, link in self.by_node.items():
             wanted.append(link.connection.next_deadline())
             if link.connection.can_send(now):
-                # Elsewhere the connection says when to go on.
+                # Otherwise the connection's own deadline covers it.
                 wanted.append(self._table.next_check_at(node))
             if link.connection.ready and link.connection.throttled_until > now:
                 wanted.append(link.connection.throttled_until)

@@ -1,8 +1,5 @@
-"""All leases of this shard: the router's messages go in, what to say and what to send comes out.
-
-The shell reads messages, connections and slices; everything that is decided is decided here, in `producer/sender/idempotent.py` and in
-`producer/sender/produce_response.py`.
-"""
+"""All leases of a shard: applies the router's messages and Produce responses, returns batches and messages to send.
+The rules of one partition are in `producer/sender/idempotent.py` and `producer/sender/produce_response.py`."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -43,21 +40,21 @@ from .produce_response import complete_batch, complete_without_response
 from .ready_nodes import InFlightRequest, ReadyPartitions, SendPermit, match_outcomes
 
 FILL_BYTES_MAX: Final = 4 << 20
-"""Slices read in one round of the loop: answers and messages must not wait long."""
+"""Slice bytes read per round of the loop, bounded so that responses and messages do not wait long."""
 _CREDIT_STEPS: Final = 8
 _CREDIT_BYTES_LEAST: Final = 64 << 10
 _RETRIES: Final = frozenset(ProduceErrorClass) - {ProduceErrorClass.ACKED}
 
 
 class CreditRule(NamedTuple):
-    """A node may be handed slices of `budgets` times its memory, but `bytes_min` at least, beyond what was consumed."""
+    """Slices a node may receive beyond those consumed: `budgets` times its memory budget, but at least `bytes_min`."""
 
     budgets: int
     bytes_min: int
 
 
 class PartitionTable:
-    """Leases by partition number, the nodes they are sent to, and the counters of LOAD."""
+    """Leases by partition number, the nodes they are sent to, and the counters of `ShardLoad`."""
 
     def __init__(
         self,
@@ -75,21 +72,21 @@ class PartitionTable:
         self.nodes: dict[int, Node] = {}
         self.counters: Counter[str] = Counter()
         self.stop_at: float | None = None
-        """After STOP: when to give everything back, whatever is still on the wire."""
+        """After `Stop`: when to return all leases, even with requests in flight."""
         self.stale_in_flight: Counter[int] = Counter()
-        """By partition: batches on the wire whose answers do not count any more."""
+        """By partition: batches in flight whose responses no longer count."""
         self.connection_lost_at: dict[int, float] = {}
-        """By partition: when a connection with something of it unanswered last ended."""
+        """By partition: when a connection last ended with one of its batches unanswered."""
         self.replica_queries: Final = ReplicaMetadataQueries()
         self.on_retry: Callable[[str, int], None] | None = None
-        """Told the topic and the records of each batch that is to be sent again."""
+        """Called with the topic and record count of each batch that will be retried."""
         self.on_send: Callable[[int], None] | None = None
-        """Told each partition of which a batch goes out, before it does."""
+        """Called with the partition number of each batch in a request, before the request is sent."""
         self._rules_of: Final = rules_of
         self._credit: Final = credit
         self._credited: dict[int, int] = {}
         self.awaiting_checks: Final[set[IdempotentPartition]] = set()
-        """Leases whose leader has a question to answer first."""
+        """Leases that wait for a leader check."""
         self._wanting_slot: Final[set[IdempotentPartition]] = set()
         self._short: set[int] = set()
         """Nodes whose batches were sent without linger because memory was short."""
@@ -97,7 +94,7 @@ class PartitionTable:
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def apply(self, message: RouterMessage, *, now: float) -> None:
-        """What the router says. Messages of old generations are dropped."""
+        """Apply a message of the router. Messages of old generations are dropped."""
         match message:
             case Slices():
                 self._slices(message, now)
@@ -168,7 +165,7 @@ class PartitionTable:
                 self._slices_added(lease, now)
 
     def add_slice(self, ref: SliceRef, *, now: float) -> None:
-        """One more slice; what SLICES says of several."""
+        """Add one slice, like a `Slices` message with one reference."""
         lease = self._current(ref.partition, ref.generation)
         if lease is not None:
             self.accumulator.add_one(lease.queue, ref)
@@ -176,7 +173,7 @@ class PartitionTable:
 
     def _slices_added(self, lease: IdempotentPartition, now: float) -> None:
         if lease.unresolved and (lease.mode is SendMode.ONE_IN_FLIGHT or isinstance(lease, AtLeastOncePartition)):
-            # What is sent again is made from these.
+            # A retry is rebuilt from slices, and this may be the one it lacked.
             self.ready_partitions.wake(lease, now=now)
 
     def _move(self, lease: IdempotentPartition, move: Move, now: float) -> None:
@@ -225,10 +222,8 @@ class PartitionTable:
                 lease.queue.flush_to = max(lease.queue.flush_to, through + 1)
                 self.ready_partitions.wake(lease, now=now)
 
-    # --- rounds ------------------------------------------------------------------------------------------------------
-
     def fill(self, *, now: float) -> int:
-        """Read slices into batches, as far as memory goes. Returns how many bytes were read."""
+        """Read slices into batches while memory lasts. Returns the number of bytes read."""
         if not self.accumulator.has_unread or self.stop_at is not None:
             return 0
         filled = self.accumulator.fill(FILL_BYTES_MAX)
@@ -239,7 +234,7 @@ class PartitionTable:
         short = {node for node in self._short if self.accumulator.pool.starved(node)}
         if filled.starved - short:
             for lease in self.partitions.values():
-                # What waits for company holds memory that others want.
+                # Lingering batches hold memory that other partitions need.
                 if lease.node in filled.starved:
                     self.ready_partitions.wake(lease, now=now)
         self._short = short | filled.starved
@@ -248,8 +243,7 @@ class PartitionTable:
     def drain(
         self, node: int, permit: SendPermit, *, bytes_max: int, now: float
     ) -> list[tuple[IdempotentPartition, ProducerBatch]]:
-        """The batches of a node's next request. Their cuts, and those `unjournaled` of their leases, must be journaled
-        before any of it is sent."""
+        """The batches of a node's next request. Journal all `unjournaled` cuts of their leases before sending it."""
         if self.stop_at is not None:
             return []
         entries = self.ready_partitions.drain(node, permit, bytes_max=bytes_max, now=now)
@@ -258,14 +252,14 @@ class PartitionTable:
         return entries
 
     def slots_freed(self, *, now: float) -> None:
-        """There are slots again."""
+        """Resume the leases that wait for a journal slot."""
         for lease in self._wanting_slot:
             lease.awaiting_journal_slot = False
             self.ready_partitions.wake(lease, now=now)
         self._wanting_slot.clear()
 
     def request_sent(self, flight: InFlightRequest[IdempotentPartition], *, now: float) -> None:
-        """The request is handed to its transport."""
+        """Record that a request was given to its transport."""
         if self.on_send is not None:
             for lease, _ in flight.entries:
                 self.on_send(lease.partition)
@@ -284,7 +278,7 @@ class PartitionTable:
         now: float,
         chance: float,
     ) -> None:
-        """A request came back."""
+        """Apply the response to a request."""
         for lease, batch, outcome in match_outcomes(flight, outcomes, _response_key):
             self._release_transport(lease, batch, flight)
             probing = lease.mode is SendMode.PROBING
@@ -315,7 +309,7 @@ class PartitionTable:
     def request_lost(
         self, flight: InFlightRequest[IdempotentPartition], reason: str, *, now: float, chance: float
     ) -> None:
-        """The connection ended before the answer."""
+        """Record that the connection ended before the response."""
         self.counters["requests_lost"] += 1
         for lease, batch in flight.entries:
             self._release_transport(lease, batch, flight)
@@ -330,14 +324,14 @@ class PartitionTable:
             self._after(lease, now)
 
     def _retried(self, lease: IdempotentPartition, batch: ProducerBatch, reason: str) -> None:
-        """Count an attempt that ended without success, where another one follows."""
+        """Count a failed attempt if the batch will be retried."""
         if batch in lease.unresolved and batch.refusal is None and lease.mode is not SendMode.HELD:
             self.counters[f"retries_{reason}"] += 1
             if self.on_retry is not None:
                 self.on_retry(lease.topic, batch.count)
 
     def expire(self, partition: int, end: int, *, now: float) -> list[DroppedRecords]:
-        """Give up what lies below `end` of a partition without stamps."""
+        """Drop the records below `end` of a partition without idempotence."""
         lease = self.partitions[partition]
         assert isinstance(lease, AtLeastOncePartition), "batches with stamps are not given up"
         dropped = lease.expire(end)
@@ -345,18 +339,17 @@ class PartitionTable:
         return dropped
 
     def skip_unsent(self, partition: int, end: int, *, now: float) -> None:
-        """What lies below `end` and was never sent is given up; what was sent goes on. Nothing more may be handed to the lease:
-        its rows know nothing of the hole."""
+        """Drop the unsent records below `end`. Add no slices to the lease afterwards: its stamp rows lack the hole."""
         lease = self.partitions[partition]
         lease.queue.skip_to(end)
         self._changed(lease, now)
 
     def due_checks(self, node: int, *, now: float) -> list[LeaderCheckRequest]:
-        """What to ask a node now."""
+        """The leader checks to send to a node now."""
         return due_checks(self.awaiting_checks, node, now=now) if self.awaiting_checks and self.stop_at is None else []
 
     def check_sent(self, asked: LeaderCheckRequest, *, known: bool, now: float) -> None:
-        """The question is on its way; `known` False: the broker takes no such question."""
+        """Record that a check was sent; `known` False: the broker does not support it, so skip it."""
         for lease in asked.partitions:
             lease.checks_in_flight = known
         if not known:
@@ -366,7 +359,7 @@ class PartitionTable:
     def check_answered(
         self, asked: LeaderCheckRequest, answers: list[LeaderCheckResult], *, now: float, chance: float
     ) -> None:
-        """The leader told; an empty list: the connection ended first."""
+        """Apply a leader's answers; an empty list: the connection ended first."""
         settle_question(asked, answers, now=now, chance=chance)
         self._after_check(asked, now)
 
@@ -375,20 +368,20 @@ class PartitionTable:
             self._after(lease, now)
 
     def confirm_topics(self, node: int) -> None:
-        """A new connection to a broker that is sent batches by topic name: is it still the same topic?"""
+        """Check the topic ids of a node's leases, after a connection that sends by topic name became ready."""
         for lease in self.partitions.values():
             if lease.node == node and lease.topic_id is not None and lease.mode is not SendMode.REVOKED:
                 lease.require_check(LeaderCheck.TOPIC_ID)
 
     def next_check_at(self, node: int) -> float | None:
-        """When a question is to be asked of the node, again or for the first time."""
+        """When to send the node its next leader check."""
         return min(
             (lease.retry_at for lease in self.awaiting_checks if lease.node == node and not lease.checks_in_flight),
             default=None,
         )
 
     def halt_node(self, node: int, code: int, message: str) -> None:
-        """Nothing can be sent to this node at all."""
+        """Halt every lease of a node that cannot be sent anything."""
         for lease in list(self.partitions.values()):
             if lease.node == node and lease.mode not in (SendMode.HELD, SendMode.REVOKED):
                 lease.halt(code, message)
@@ -400,12 +393,12 @@ class PartitionTable:
 
     @property
     def in_flight(self) -> int:
-        """Batches whose answers count."""
+        """Number of batches in flight, without those whose responses no longer count."""
         return sum(lease.in_flight for lease in self.partitions.values())
 
     def credits(self) -> list[Credit]:
-        """What may be handed out by now, where it is worth saying: in steps, and in small ones when little is left because
-        partitions that cannot send hold the rest."""
+        """Credits that grew enough to announce: by an eighth of the window, or by less (at least 64 KiB) when little
+        credit is left because partitions that cannot send hold the rest."""
         told: list[Credit] = []
         for node in self.nodes.values():
             window = max(self._credit.budgets * node.budget_bytes, self._credit.bytes_min)
@@ -418,7 +411,7 @@ class PartitionTable:
         return told
 
     def partition_loads(self) -> list[PartitionLoad]:
-        """For LOAD: the partitions that have something to tell."""
+        """For `ShardLoad`: partitions with open or unresolved batches, an error, or a mode other than RUNNING."""
         return [
             PartitionLoad(
                 lease.partition,
@@ -432,8 +425,6 @@ class PartitionTable:
             if lease.unresolved or lease.queue.has_open or lease.last_error or lease.mode is not SendMode.RUNNING
         ]
 
-    # --- inside ------------------------------------------------------------------------------------------------------
-
     def _after(self, lease: IdempotentPartition, now: float) -> None:
         if lease.mode is SendMode.REVOKED:
             self.accumulator.collect(lease.queue)
@@ -441,7 +432,7 @@ class PartitionTable:
         self._changed(lease, now)
 
     def _changed(self, lease: IdempotentPartition, now: float) -> None:
-        """The lease's window, pace or mode is another: its queue may have room, its turn may have come."""
+        """After the lease's window, pace or mode changed: its queue may have room, or it may be ready to send."""
         self.accumulator.collect(lease.queue)
         self.accumulator.resume(lease.queue)
         self._look(lease, now)
