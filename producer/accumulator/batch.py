@@ -8,8 +8,8 @@ from .buffer_pool import Buffer
 
 
 class BatchRefusal(NamedTuple):
-    """Why a broker did not take a batch. `ambiguous`: an earlier attempt of the same cut ended without a verdict, so the
-    batch may be in the log all the same."""
+    """Why a broker refused a batch. `ambiguous`: an earlier attempt of the same cut ended without a definite result, so
+    the batch may be in the log nevertheless."""
 
     code: int
     message: str
@@ -28,29 +28,32 @@ class ProducerBatch:
     epoch: int
     sequence: int
     data: memoryview | None = None
-    """The bytes to send; None: they have to be made from slices first."""
+    """The bytes to send; None: they must be rebuilt from slices first."""
     buffer: Buffer | None = None
-    """What `data` lies in, where that is the pool's; `uses` tells whether it is still the same use of it."""
+    """The pool's buffer that holds `data`, if any."""
     uses: int = 0
+    """The value of `Buffer.uses` when it was lent for this batch."""
     size: int = 0
-    """Bytes to send; an estimate while there are none."""
+    """Bytes to send; an estimate while `data` is None."""
     record_bytes: int = 0
     """Bytes of records before compression."""
     record_bytes_max: int = 0
-    """Of these, the largest record's."""
+    """Size of the largest record, before compression."""
     created: float = 0.0
-    """When its first record came (CLOCK_MONOTONIC seconds); known once it has its bytes."""
+    """When its first record arrived (CLOCK_MONOTONIC seconds); set together with `data`."""
     max_ts: int = -1
+    """Largest record timestamp, ms since 1970; -1: not known."""
     attempts: int = 0
     in_doubt: bool = False
-    """An attempt ended without a verdict: the batch may be in the log."""
+    """An attempt ended without a definite result: the batch may be in the log."""
     request_number: int = 0
-    """Number of the request whose answer counts for it; 0: it is not on the wire."""
+    """Number of the request whose response counts for it; 0: not in flight."""
     transport_refs: int = 0
-    """Requests, orphaned ones too, whose transport may still read `data`."""
+    """Number of requests whose transport may still read `data`, including those whose responses no longer count."""
     dropped: bool = False
+    """Set by `PartitionQueue.discard`: the buffer goes back when `transport_refs` is 0."""
     slot: int = -1
-    """Where its cut stands in the journal; -1: nowhere yet."""
+    """Journal slot of its cut; -1: not journaled."""
     refusal: BatchRefusal | None = None
 
     @property
@@ -60,11 +63,11 @@ class ProducerBatch:
 
 
 class BatchBoundsJournal(Protocol):
-    """Where cuts are recorded before a byte of their batches may reach a socket (HO-12)."""
+    """Records cuts. A cut must be recorded before any byte of its batch reaches a socket (HO-12)."""
 
     @property
     def free_slots(self) -> int:
-        """How many cuts may still be recorded; at 0 nothing is cut."""
+        """How many more cuts can be recorded; at 0 no batch is cut."""
         ...
 
     def record(self, partition: int, generation: int, first: int, count: int, *, producer_id: int, epoch: int) -> int:
@@ -72,19 +75,19 @@ class BatchBoundsJournal(Protocol):
         ...
 
     def release(self, slots: Iterable[int]) -> None:
-        """These slots may be used again."""
+        """Free these slots for reuse."""
         ...
 
 
 class UnboundedJournal:
-    """The journal of a process whose cuts end with it: nobody would read them, so they are only counted."""
+    """The journal of a process without a spool: its cuts end with it, so they are only counted, not stored."""
 
     def __init__(self) -> None:
         self._slots = 0
 
     @property
     def free_slots(self) -> int:
-        """As `BatchBoundsJournal`: there are always enough."""
+        """As `BatchBoundsJournal`; unlimited in practice."""
         return 1 << 30
 
     def record(self, partition: int, generation: int, first: int, count: int, *, producer_id: int, epoch: int) -> int:  # noqa: ARG002

@@ -1,16 +1,16 @@
-"""How bounded memory is shared out over brokers: half evenly, half in common."""
+"""Divides bounded memory among brokers: half in equal budgets, half as a common reserve."""
 
 from collections.abc import Collection
 from typing import Final
 
 RESERVE_PART: Final = 0.5
-"""How much of the memory no node has to itself."""
+"""Share of the memory in the common reserve."""
 
 
 def budgets_by_node(total_bytes: int, largest: int, nodes: Collection[int]) -> dict[int, int]:
-    """Budgets for the records of these nodes, all the same; none where there are not two nodes to keep apart.
+    """Equal budgets for the records of these nodes; none for fewer than two nodes.
 
-    What they leave to the common reserve takes the `largest` reservation in any case: it must not wait for what cannot come.
+    The common reserve always has room for the `largest` reservation; otherwise that could wait forever.
     """
     reserve = max(round(total_bytes * RESERVE_PART), largest)
     each = (total_bytes - reserve) // max(1, len(nodes))
@@ -18,5 +18,5 @@ def budgets_by_node(total_bytes: int, largest: int, nodes: Collection[int]) -> d
 
 
 def node_budget(total_bytes: int, nodes: int) -> int:
-    """What one of so many nodes may hold of the memory of batches without touching the common reserve; a single one all."""
+    """Batch memory that one of `nodes` nodes may hold without using the common reserve; a single node gets all."""
     return total_bytes if nodes < 2 else round(total_bytes * (1 - RESERVE_PART)) // nodes

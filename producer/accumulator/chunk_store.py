@@ -1,16 +1,16 @@
 """Sealed chunks of the direct producer: slices in memory, numbered and read like the segments of a spool.
 
-A chunk is kept until the last of its records is resolved. Its bytes then serve the next one: nothing reads them any more, what
-is on its way to a broker was encoded into a buffer of its own.
+A chunk is kept until the last of its records is resolved. Its memory can then be reused: batches in flight are encoded
+into buffers of their own, so nothing reads the chunk any more.
 """
 
 from typing import Final, NamedTuple
 
 
 class SealedChunk(NamedTuple):
-    """A chunk that is ready to be submitted: a slice that fills `length` bytes of `segment` from offset 0 on.
+    """A chunk ready to be submitted: a slice of `length` bytes at offset 0 of `segment`.
 
-    `created_ms`: CLOCK_MONOTONIC when its first record came. `max_ts`: largest timestamp of its records, ms since 1970.
+    `created_ms`: CLOCK_MONOTONIC at the arrival of its first record. `max_ts`: largest record timestamp, ms since 1970.
     """
 
     topic: str
@@ -24,7 +24,7 @@ class SealedChunk(NamedTuple):
 
 
 class ChunkStore:
-    """See the module. Chunks of `reusable_bytes` are kept for reuse, up to `kept_bytes` of them."""
+    """Holds sealed chunks. Dropped chunks of `reusable_bytes` are kept for reuse, up to `kept_bytes` in all."""
 
     def __init__(self, reusable_bytes: int, kept_bytes: int) -> None:
         self._reusable_bytes: Final = reusable_bytes
@@ -34,19 +34,19 @@ class ChunkStore:
         self._last = 0
 
     def make(self, size: int) -> bytearray:
-        """Bytes for a chunk that is about to be opened; what they hold means nothing."""
+        """Memory for a new chunk; its contents are arbitrary."""
         if size == self._reusable_bytes and self._kept:
             return self._kept.pop()
         return bytearray(size)
 
     def put(self, data: bytearray, end: int) -> int:
-        """Keep a chunk of which `end` bytes count; returns the number of its segment: 1, 2, 3 …"""
+        """Store a chunk of which `end` bytes are used. Returns its segment number: 1, 2, 3 …"""
         self._last += 1
         self._chunks[self._last] = (data, end)
         return self._last
 
     def read(self, segment: int, offset: int, length: int) -> memoryview | str:
-        """Bytes of a chunk, valid until it is dropped; or what is wrong, in words."""
+        """Bytes of a chunk, valid until it is dropped; or an error message."""
         found = self._chunks.get(segment)
         if found is None:
             return f"chunk {segment} is not there"
@@ -56,7 +56,7 @@ class ChunkStore:
         return memoryview(data)[offset : offset + length].toreadonly()
 
     def drop(self, segment: int) -> None:
-        """All its records are resolved: nobody reads it any more."""
+        """Drop a chunk whose records are all resolved."""
         data, _ = self._chunks.pop(segment)
         if len(data) == self._reusable_bytes and len(self._kept) < self._kept_max:
             self._kept.append(data)

@@ -1,8 +1,8 @@
-"""Which partition records go to that name none and have no key (keys are hashed by the kernel).
+"""Chooses partitions for records with neither key nor explicit partition. (The kernel hashes keys.)
 
-One object per topic; random numbers are drawn from the function given. `PartitionChoices` is what the cluster looks like at the time,
-and is made anew whenever that changes. Whoever appends tells the object what was appended and whether the partition has an
-open batch with room; nothing here looks at queues by itself.
+One partitioner per topic. Its random numbers come from the function passed in. The caller creates a new
+`PartitionChoices` whenever the cluster changes. It also reports every append, and whether the partition's open batch
+has room: the partitioners do not read queues themselves.
 """
 
 from bisect import bisect_right
@@ -16,7 +16,7 @@ BATCH_HEADER_BYTES: Final = 61
 
 
 class LedPartition(NamedTuple):
-    """A partition that has a leader: on which node, and in which rack that stands ("" where it has none)."""
+    """A partition with a leader. `rack`: the rack of the leader's `node`, "" without one."""
 
     partition: int
     node: int
@@ -24,7 +24,7 @@ class LedPartition(NamedTuple):
 
 
 class QueueSize(NamedTuple):
-    """How much waits for a partition that has a leader. `excluded`: its node has been unavailable for too long."""
+    """Batches queued for a partition with a leader. `excluded`: its node has been unavailable for too long."""
 
     partition: int
     batches: int
@@ -32,14 +32,14 @@ class QueueSize(NamedTuple):
 
 
 class PartitionLoadStats(NamedTuple):
-    """Partitions, and running sums of how often each is to be chosen: a longer queue is chosen less often."""
+    """Partitions and the cumulative sums of their weights: the longer the queue, the lower the weight."""
 
     partitions: Sequence[int]
     sums: Sequence[int]
 
 
 class PartitionChoices(NamedTuple):
-    """A topic's partitions: how many there are, those to choose from, and the loads of these where they are known."""
+    """A topic's partition count, the partitions to choose from, and their loads if known."""
 
     partition_count: int
     available: Sequence[int]
@@ -47,7 +47,7 @@ class PartitionChoices(NamedTuple):
 
 
 def leaders_of(cluster: Cluster, topic: TopicView) -> tuple[LedPartition, ...]:
-    """The partitions of a topic whose leader is a node that is known."""
+    """The partitions of a topic whose leader is a known node."""
     nodes = cluster.nodes
     return tuple(
         LedPartition(index, found.leader, nodes[found.leader].rack)
@@ -57,9 +57,9 @@ def leaders_of(cluster: Cluster, topic: TopicView) -> tuple[LedPartition, ...]:
 
 
 def partition_load_stats(queues: Iterable[QueueSize]) -> PartitionLoadStats | None:
-    """The table for a topic all of whose partitions with a leader are in `queues`; None: choose evenly.
+    """The load table of a topic; None: choose evenly. `queues` must have every partition with a leader.
 
-    Exclusion is judged for every partition, an empty queue or not, and never leaves a trace in its neighbour.
+    Every partition can be excluded, even one with an empty queue; that does not change the weights of the others.
     """
     every = list(queues)
     kept = [queue for queue in every if not queue.excluded]
@@ -75,8 +75,8 @@ def partition_load_stats(queues: Iterable[QueueSize]) -> PartitionLoadStats | No
 def choices_of(
     partition_count: int, leaders: Sequence[LedPartition], queues: Sequence[QueueSize] | None = None, rack: str = ""
 ) -> PartitionChoices:
-    """What can be chosen from. `queues`: of every partition with a leader, None where they are not known. `rack`: partitions
-    led in it are preferred as long as there is one that is not excluded; "" prefers none.
+    """The choices for a topic. `queues`: of every partition with a leader, or None if unknown. `rack`: only partitions
+    led in this rack are chosen, unless all of them are excluded or there are none; "" prefers no rack.
     """
     near = {leader.partition for leader in leaders if leader.rack == rack} if rack else set[int]()
     if near and queues is not None:
@@ -87,7 +87,7 @@ def choices_of(
             queues = close
     available = [leader.partition for leader in leaders if not near or leader.partition in near]
     late = {queue.partition for queue in queues or () if queue.excluded}
-    # Who stays with one of these until it has had a batch's worth would wait as long as its node does.
+    # A sticky partitioner on a late partition would wait with it until its node is available again.
     in_time = [partition for partition in available if partition not in late]
     return PartitionChoices(
         partition_count, in_time or available, None if queues is None else partition_load_stats(queues)
@@ -95,7 +95,7 @@ def choices_of(
 
 
 def choose(choices: PartitionChoices, random31: int) -> int:
-    """A partition, by load where loads are known, evenly otherwise; one without a leader only if none has one."""
+    """Choose a partition, by load if known, evenly otherwise. Without `available` ones any partition may be chosen."""
     if choices.loads is not None:
         return choices.loads.partitions[bisect_right(choices.loads.sums, random31 % choices.loads.sums[-1])]
     return _even(choices, random31)
@@ -108,35 +108,35 @@ def _even(choices: PartitionChoices, number: int) -> int:
 
 
 class KeylessPartitioner(Protocol):
-    """How the partition of keyless records is chosen."""
+    """Chooses the partitions of keyless records of one topic."""
 
     @property
     def partition(self) -> int:
-        """Where the next one goes; `update` comes first."""
+        """The partition of the next record. Call `update` first."""
         ...
 
     @property
     def just_switched(self) -> bool:
-        """Nothing was appended to it since it was chosen."""
+        """Whether nothing was appended to `partition` since it was chosen."""
         ...
 
     def update(self, choices: PartitionChoices) -> None:
-        """What the cluster looks like now."""
+        """Use these choices from now on."""
 
     def allowance(self, *, all_batches_full: bool = False) -> int:
-        """How many bytes may be appended before `appended` must be told; at least 1. It is to be asked again when
+        """How many bytes may be appended before `appended` must be called; at least 1. Call it again when
         `all_batches_full` changes."""
         ...
 
     def appended(self, size: int, *, all_batches_full: bool = False) -> None:
-        """So many bytes went to `partition`; none: its last batch was closed, nothing more."""
+        """Report `size` bytes appended to `partition`; 0: only its last batch was closed."""
 
 
 class StickyPartitioner:
-    """Stays with one partition until a batch's worth has gone there, so that batches fill up.
+    """Stays with one partition until a batch's worth was appended to it, so that batches fill up.
 
-    `random31` gives numbers from 0 to 2^31 - 1. The producer counts by how much the estimated size of its batches grew, with
-    their headers (BIP-5); the router whole frames, and one header for the first after a switch (BIP-9).
+    `random31` returns numbers from 0 to 2^31 - 1. The producer counts the growth of the estimated size of its batches,
+    headers included (BIP-5). The router counts whole frames, plus one header for the first after a switch (BIP-9).
     """
 
     __slots__ = ("_choices", "_partition", "_produced", "_random31", "_sticky_bytes")
@@ -165,7 +165,7 @@ class StickyPartitioner:
         return self._produced == 0
 
     def update(self, choices: PartitionChoices) -> None:
-        """What the cluster looks like now. A partition that is none to choose from any more is left at once if others are."""
+        """Use these choices from now on. Switch at once if `partition` is not available any more but others are."""
         self._choices = choices
         lost = choices.available and self._partition not in choices.available
         if lost or not 0 <= self._partition < choices.partition_count:
@@ -175,10 +175,10 @@ class StickyPartitioner:
         return max(1, (1 if all_batches_full else 2) * self._sticky_bytes - self._produced)
 
     def appended(self, size: int, *, all_batches_full: bool = False) -> None:
-        """Count, and move on when it was enough.
+        """Count the bytes, and switch to another partition after a batch's worth.
 
-        While an open batch of the partition has room (`all_batches_full` false) it stays for up to twice as much: that spares
-        a fraction of a batch where the linger is long. A size of 0 completes a switch that waited for the batch to be closed.
+        While the partition's open batch has room (`all_batches_full` false) the limit is two batches' worth: with a long
+        linger this avoids part-full batches. A size of 0 completes a switch that waited for the batch to be closed.
         """
         assert self._choices is not None, "nothing is known of the topic"
         self._produced += size
@@ -192,7 +192,7 @@ class StickyPartitioner:
 
 
 class RoundRobinPartitioner:
-    """Each append goes to the next partition that has a leader, whatever waits there (RRP-1)."""
+    """Each append goes to the next partition that has a leader, regardless of its queue (RRP-1)."""
 
     __slots__ = ("_choices", "_turn")
 
@@ -216,6 +216,6 @@ class RoundRobinPartitioner:
         return 1
 
     def appended(self, size: int, *, all_batches_full: bool = False) -> None:  # noqa: ARG002 - whatever it filled
-        """The next one's turn; nothing appended (0) ends none."""
+        """Go to the next partition, unless `size` is 0."""
         if size:
             self._turn = (self._turn + 1) & 0x7FFFFFFF

@@ -1,8 +1,8 @@
-"""Fills batches from slices, in the order in which they lie in the spool, as far as the memory of their nodes goes.
+"""Fills batches from slices in spool order, while the memory of their nodes lasts.
 
-Each partition with something to read stands in line once, by the place of its next slice: neighbours in a segment are read
-at once. One that finds no memory leaves the line and comes back when a buffer of its node does; one that has enough batches
-comes back when one of them is cut.
+Each partition with a slice to read is in the read queue once, ordered by the slice's position: neighbouring slices of a
+segment are read in one call. A partition that finds no memory leaves the queue until a buffer of its node returns; one
+with enough batches leaves it until one of them is cut.
 """
 
 import heapq
@@ -17,11 +17,11 @@ from .partition_queue import FeedResult, PartitionQueue
 
 RUN_BYTES_MAX: Final = 256 << 10
 _GAP_BYTES_MAX: Final = 16 << 10
-"""Reading over so much that is not ours is cheaper than a second call."""
+"""Reading this many unneeded bytes between two slices is cheaper than a second call."""
 
 
 class FillResult(NamedTuple):
-    """What a round of filling changed: partitions to look at again, nodes that want memory since, and the bytes read."""
+    """Result of `fill`: partitions whose queue changed, nodes that ran out of memory, and the bytes read."""
 
     partitions: set[int]
     starved: set[int]
@@ -29,8 +29,8 @@ class FillResult(NamedTuple):
 
 
 class SliceAccumulator:
-    """Owner of the line. `received_bytes` counts, per node, the bytes of all slices that came, `consumed_bytes` counts, per node, the bytes of slices that are encoded or dropped: what credit is made
-    of (HOP-3)."""
+    """Owns the read queue, and counts slice bytes per node for the credit (HOP-3): `received_bytes` of all slices,
+    `consumed_bytes` of those encoded or dropped."""
 
     def __init__(self, pool: BufferPool, source: SliceSource) -> None:
         self.pool: Final = pool
@@ -41,15 +41,15 @@ class SliceAccumulator:
         self._read_queue: list[tuple[int, int, int, PartitionQueue]] = []
         self._count = 0
         self._starved: dict[int, dict[PartitionQueue, None]] = {}
-        """By node: who found no memory, each once, in order."""
+        """By node: queues that found no memory, each once, in order."""
 
     def add(self, entries: Iterable[tuple[PartitionQueue, SliceRef]]) -> None:
-        """Slices, those of a partition in ordinal order."""
+        """Add slices; those of one partition must be in ordinal order."""
         for queue, ref in entries:
             self.add_one(queue, ref)
 
     def add_one(self, queue: PartitionQueue, ref: SliceRef) -> None:
-        """The next slice of a partition."""
+        """Add the next slice of a partition."""
         self.received_bytes[queue.node] = self.received_bytes.get(queue.node, 0) + ref.length
         if not queue.accept(ref):
             self._consume(queue.node, ref)
@@ -57,7 +57,7 @@ class SliceAccumulator:
             self.resume(queue)
 
     def resume(self, queue: PartitionQueue) -> None:
-        """The partition may have room again, or something to read: it gets in line, if so."""
+        """Put the partition into the read queue if it has a slice to read and room for it."""
         if queue.scheduled or not queue.wants_more:
             return
         queue.scheduled = True
@@ -77,11 +77,11 @@ class SliceAccumulator:
 
     @property
     def has_unread(self) -> bool:
-        """There are slices that could be read."""
+        """Whether there are slices to read."""
         return bool(self._read_queue)
 
     def collect(self, queue: PartitionQueue) -> None:
-        """Take back what the partition let go of; others of its node may go on."""
+        """Return the partition's released buffers to the pool, and resume partitions that wait for them."""
         for buffer in queue.released_buffers:
             node = buffer.node
             self.pool.deallocate(buffer)
@@ -89,7 +89,7 @@ class SliceAccumulator:
         queue.released_buffers.clear()
 
     def forget(self, queue: PartitionQueue) -> None:
-        """The lease is over; what was not read counts as consumed."""
+        """Drop the queue of an ended lease. Its unread slices count as consumed."""
         for ref in queue.unread:
             self._consume(queue.node, ref)
         for waiting in self._starved.values():
@@ -98,7 +98,7 @@ class SliceAccumulator:
         self.collect(queue)
 
     def move(self, queue: PartitionQueue, node: int) -> None:
-        """The partition belongs to another node. What it was handed so far was charged to the old one, and is paid back."""
+        """Move the partition to another node. Give back the credit of the old node that its unread slices used."""
         for ref in queue.unread:
             self._consume(queue.node, ref)
             self._consume(node, ref, -1)
@@ -109,7 +109,7 @@ class SliceAccumulator:
         self.consumed_bytes[node] = self.consumed_bytes.get(node, 0) + sign * ref.length
 
     def _next_run(self) -> list[tuple[PartitionQueue, SliceRef]]:
-        """The next slices of the partitions at the head of the line, as far as they lie beside each other."""
+        """Take neighbouring slices from the head of the read queue, at most one per partition."""
         run: list[tuple[PartitionQueue, SliceRef]] = []
         start = end = segment = -1
         while self._read_queue:
@@ -154,7 +154,7 @@ class SliceAccumulator:
         return size
 
     def _wake_starved(self, node: int) -> None:
-        """A buffer came back: the next partition in want of one may try."""
+        """After a buffer of the node returned, resume the next partition that waits for one."""
         waiting = self._starved.get(node)
         while waiting:
             queue = next(iter(waiting))

@@ -1,5 +1,5 @@
-"""Which partitions are granted to the one lease table of this process, and under which stamps; the router's `Grants`
-and `Stamps` are this for the daemon."""
+"""Grants partitions to the one lease table of this process, and gives them producer ids and epochs. In the daemon the
+router does this (`daemon/leases`)."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ _NO_TIMESTAMP: Final = 1 << 62
 
 
 class PartitionAlarm(NamedTuple):
-    """Something a person should know: `alarm` is a log event, ordinals [first, end) are concerned."""
+    """A condition to log: `alarm` is the log event, [first, end) the ordinals concerned."""
 
     alarm: str
     topic: str
@@ -27,8 +27,8 @@ class PartitionAlarm(NamedTuple):
 
 
 class PartitionAssigner:
-    """Owner of the partitions, their leaders and producer ids. `listen` acts on what the lease table has to say; a lease that
-    is called back is back when it returns."""
+    """Owns the partition states, their leaders and producer ids. `listen` must process the lease table's messages
+    completely, so that a revoked lease is back when it returns."""
 
     def __init__(
         self,
@@ -39,15 +39,15 @@ class PartitionAssigner:
         idempotent: bool,
         gate: Callable[[PartitionState], bool] | None = None,
     ) -> None:
-        """`gate`: partitions of transactions are granted only with its leave (TRX-2), and under an identity that is told with
-        `transactional_id_initialized`."""
+        """`gate`: with transactions, whether a partition may be granted now (TRX-2). Then producer id and epoch come
+        from `transactional_id_initialized`."""
         self.idempotent: Final = idempotent
         self.partitions: Final[list[PartitionState]] = []
         self.blocked: Final[set[PartitionState]] = set()
-        """Kept as they are until their time comes, a newer leader, or a producer id."""
+        """Partitions not granted until their `retry_at`, a newer leader epoch, or a new producer id."""
         self.alarms: list[PartitionAlarm] = []
         self.flushing = False
-        """Nothing lingers any more."""
+        """Set on close: granted partitions are flushed at once."""
         self._table: Final = table
         self._buffer_bytes: Final = buffer_bytes
         self._process_messages: Final = listen
@@ -60,7 +60,7 @@ class PartitionAssigner:
         self._epoch = 0
 
     def partition(self, topic: str, index: int) -> PartitionState:
-        """Made on first use."""
+        """The state of a partition, created on first use."""
         found = self._by_place.get((topic, index))
         if found is None:
             found = PartitionState(len(self.partitions), topic, index)
@@ -78,25 +78,25 @@ class PartitionAssigner:
 
     @property
     def has_work(self) -> bool:
-        """`grant_pending` has something to look at."""
+        """Whether `grant_pending` has candidates."""
         return bool(self._grant_candidates)
 
     # --- producer ids ------------------------------------------------------------------------------------------------
 
     @property
     def wants_producer_id(self) -> bool:
-        """The first, or one for a partition whose epochs are used up."""
+        """Whether to request a producer id: the first, or one for a partition whose epochs are used up."""
         if not self.idempotent or self._gate is not None:
             return False
         return self._producer_id is None or any(part.needs_producer_id for part in self.blocked)
 
     @property
     def has_producer_id(self) -> bool:
-        """Or needs none."""
+        """Whether there is a producer id, or none is needed."""
         return not self.idempotent or self._producer_id is not None
 
     def producer_id_known(self, producer_id: int) -> None:
-        """The first is everybody's; further ones are for single partitions (IDN-6)."""
+        """Use the first producer id for all partitions, each later one for one partition that waits for it (IDN-6)."""
         if self._producer_id is None:
             self._producer_id = producer_id
             for part in self.partitions:
@@ -108,7 +108,7 @@ class PartitionAssigner:
             self.unblock(waiting)
 
     def transactional_id_initialized(self, producer_id: int, epoch: int, now: float) -> None:
-        """All partitions go on under this, with sequences from 0 (TRX-5). Nothing is unresolved."""
+        """Use this id and epoch for all partitions, with sequences from 0 (TRX-5). No record may be unresolved."""
         self._producer_id, self._epoch = producer_id, epoch
         self.blocked.clear()
         for part in self.partitions:
@@ -119,7 +119,7 @@ class PartitionAssigner:
     # --- leaders -----------------------------------------------------------------------------------------------------
 
     def cluster_changed(self, cluster: Cluster, change: ClusterChange, now: float) -> None:
-        """Nodes, leaders or topics are others."""
+        """Apply new metadata: update nodes, leaders and recreated topics."""
         self._cluster = cluster
         nodes_changed = bool(change.nodes_added or change.nodes_moved or change.nodes_gone)
         if nodes_changed:
@@ -148,8 +148,8 @@ class PartitionAssigner:
             self._grant_candidates[part.number] = part
 
     def _topic_recreated(self, part: PartitionState, topic_id: bytes, now: float) -> None:
-        """The topic was made anew: a log without our state. What was unresolved goes there, under another producer id where a
-        copy may land in it (IDN-8)."""
+        """Move to the empty log of a recreated topic. Unresolved records go there, under another producer id if a copy
+        of one already sent may be written there too (IDN-8)."""
         self.revoke(part, now)
         part.topic_id = topic_id
         part.leader = part.leader_epoch = -1
@@ -164,7 +164,7 @@ class PartitionAssigner:
         self.reconsider(part)
 
     def _learn_leader(self, part: PartitionState) -> None:
-        """Leaders of older epochs are not believed; the cluster sees to it (HO-16)."""
+        """Copy the leader from the metadata, unless its epoch is older than the known one (HO-16)."""
         view = self._cluster.partition(part.topic, part.index)
         if view is None:
             return
@@ -174,11 +174,11 @@ class PartitionAssigner:
             newer = view.leader_epoch > part.leader_epoch
             part.leader, part.leader_epoch = view.leader, view.leader_epoch
             if newer and part in self.blocked and not part.needs_producer_id:
-                # Another leader may see it otherwise.
+                # The cause may not exist at the new leader.
                 self.unblock(part)
 
     def _follow(self, part: PartitionState, now: float) -> None:
-        """A held partition goes where its leader is; without a leader it stays, unless its node has left the cluster."""
+        """Move a granted partition to its leader. Without a leader it stays, unless its node has left the cluster."""
         lease = self._table.partitions.get(part.number)
         if lease is None:
             self.reconsider(part)
@@ -193,7 +193,7 @@ class PartitionAssigner:
             self._grant_candidates[part.number] = part
 
     def grant_pending(self, now: float) -> None:
-        """Grant what can be granted."""
+        """Grant the candidates that are not blocked and have a producer id and a known leader; drop the others."""
         waiting, self._grant_candidates = list(self._grant_candidates.values()), {}
         for part in waiting:
             if part.granted or part in self.blocked or not part.rows or not part.slices:
@@ -236,7 +236,7 @@ class PartitionAssigner:
             self._table.apply(FlushPartitions([(part.number, part.end - 1)]), now=now)
 
     def revoke(self, part: PartitionState, now: float) -> None:
-        """Take the lease back: what may have been sent is in `cuts` then."""
+        """Take the lease back. Afterwards `part.cuts` has the batches that may have been sent."""
         if part.granted:
             self._table.apply(Revoke(part.number, part.generation), now=now)
             self._process_messages(now)
@@ -265,5 +265,5 @@ class PartitionAssigner:
         self.reconsider(part)
 
     def add_alarm(self, event: str, part: PartitionState, end: int, text: str) -> None:
-        """For the log: ordinals from the mark to `end` are concerned."""
+        """Add an alarm about the ordinals from `ack_mark` to `end`."""
         self.alarms.append(PartitionAlarm(event, part.topic, part.index, part.ack_mark, end, text))

@@ -1,7 +1,7 @@
-"""Which records have been waiting for longer than `delivery.timeout.ms`, and what is told of them (XPY-1 to XPY-5).
+"""Finds records that exceed `delivery.timeout.ms`, and builds their failures (XPY-1 to XPY-5).
 
-Time counts from the creation of a slice. Records that were never sent are taken out; those that may be in the log become
-ghosts: their future has failed, and they are sent until it is known what became of them, because later ones need them.
+Time counts from the creation of a slice. Records that were never sent are removed. Those that may be in the log become
+in-doubt records: their futures fail, but they are sent until their fate is known, because later ones depend on them.
 """
 
 import heapq
@@ -15,22 +15,21 @@ _NAME: Final = "DELIVERY_TIMEOUT"
 
 
 class ExpiredSpans(NamedTuple):
-    """Ordinals of a partition whose time is over."""
+    """Expired ordinals of a partition."""
 
     maybe_sent: OrdinalRange
     never_sent: OrdinalRange
 
 
 class DeliveryDeadlines:
-    """Partitions by when something of them may expire. Each stands here once; what was delivered meanwhile is seen when its
-    turn comes."""
+    """A heap of partitions by earliest expiry. Each is in it once; `expired` skips records delivered meanwhile."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s: Final = timeout_s
         self._heap: list[tuple[float, int, PartitionState]] = []
 
     def watch(self, partition: PartitionState) -> None:
-        """It has a slice."""
+        """Add a partition that has slices. Does nothing if it is watched already or has none left to expire."""
         if partition.has_deadline:
             return
         at = self._due(partition)
@@ -39,11 +38,11 @@ class DeliveryDeadlines:
             heapq.heappush(self._heap, (at, partition.number, partition))
 
     def next_deadline(self) -> float | None:
-        """When to ask again."""
+        """When to call `expired` again."""
         return self._heap[0][0] if self._heap else None
 
     def expired(self, now: float) -> list[PartitionState]:
-        """Partitions with something that has expired; to be `watch`ed again."""
+        """Remove and return partitions with expired records. The caller must `watch` them again."""
         found: list[PartitionState] = []
         while self._heap and self._heap[0][0] <= now:
             _, _, partition = heapq.heappop(self._heap)
@@ -73,7 +72,7 @@ class DeliveryDeadlines:
 
 
 def split_expired(partition: PartitionState, end: int, sent_to: int) -> ExpiredSpans:
-    """Everything below `end` has expired, and nothing from `sent_to` on was ever sent."""
+    """Split the records that expired now, those below `end`, at `sent_to`: no record from there on was ever sent."""
     first = max(partition.ack_mark, partition.expired_to)
     middle = min(max(first, sent_to), max(first, end))
     return ExpiredSpans((first, middle), (middle, max(middle, end)))
@@ -88,7 +87,7 @@ def expiry_failure(
     attempts: int,
     last_error: str,
 ) -> DeliveryFailure:
-    """Where the time went."""
+    """The failure of expired records, with the reason for the delay in its message."""
     where = f"{partition.topic}-{partition.index}"
     what = "may be in the log" if kind is DeliveryFailureKind.MAY_BE_WRITTEN else "never sent"
     text = f"not delivered to {where} within {round(timeout_s * 1000)} ms of its creation: {what}; {phase}"

@@ -1,4 +1,6 @@
-"""Applies `delivery.timeout.ms`: which records fail, and what becomes of their batches. The rules are in `producer/delivery/deadlines.py`."""
+"""Applies `delivery.timeout.ms`: fails expired records and drops or keeps their batches.
+
+The rules are in `producer/delivery/deadlines.py`."""
 
 from collections.abc import Callable
 from typing import Final
@@ -15,7 +17,7 @@ from .partition_state import PartitionState
 
 
 class DeliveryTimeout:
-    """`fail` leaves ordinals of a partition out for good; ghosts are told in `outcomes`."""
+    """Expires records. `fail` fails ordinals that will never be sent (again); those in doubt fail in `outcomes`."""
 
     def __init__(
         self,
@@ -37,8 +39,8 @@ class DeliveryTimeout:
         self._connection_error: Final = trouble_with
 
     def expire(self, part: PartitionState, end: int, now: float) -> None:
-        """Everything below `end`, oldest first: what may be in the log becomes a ghost, what was never sent is left out (XPY-2,
-        XPY-3)."""
+        """Expire everything below `end`, oldest first. Records that may be in the log become in doubt; those never sent
+        are skipped (XPY-2, XPY-3)."""
         lease = self._table.partitions.get(part.number)
         sent_to = part.sent_to
         attempts, last_error = part.attempts, part.last_error
@@ -61,7 +63,7 @@ class DeliveryTimeout:
             self._placing.reconsider(part)
 
     def expire_at_least_once(self, part: PartitionState, end: int, now: float) -> None:
-        """Without idempotence nothing is sent for somebody who does not wait any more."""
+        """Expire everything below `end` of a partition without idempotence: no expired record is sent again."""
         lease = self._table.partitions.get(part.number)
         last_error = part.last_error if lease is None else lease.last_error
         part.expired_to = end
@@ -75,7 +77,7 @@ class DeliveryTimeout:
             self._fail(part, [span], self._timeout_failure(part, lease, attempts, last_error, sent=attempts > 0))
 
     def failure_of(self, part: PartitionState, *, sent: bool) -> DeliveryFailure:
-        """What is told of records of a partition whose time is over; where they were sent, that they may be written."""
+        """The failure of expired records of a partition; `sent`: they may have been written."""
         lease = self._table.partitions.get(part.number)
         attempts, last_error = (part.attempts, part.last_error) if lease is None else attempts_of(lease)
         return self._timeout_failure(part, lease, attempts if sent else 0, last_error, sent=sent)
@@ -88,7 +90,7 @@ class DeliveryTimeout:
         return expiry_failure(part, kind, phase, timeout_s=self._timeout_s, attempts=attempts, last_error=last_error)
 
     def _phase(self, part: PartitionState, lease: IdempotentPartition | None, *, sent: bool) -> str:
-        """Where the time went, in words."""
+        """What the records were waiting for, for the error message."""
         if not self._placing.has_producer_id:
             return "waiting for a producer id"
         if part.leader not in self._table.nodes:
@@ -104,5 +106,5 @@ class DeliveryTimeout:
 
 
 def attempts_of(lease: IdempotentPartition) -> tuple[int, str]:
-    """Attempts of its oldest batch, and what went wrong last."""
+    """Attempts of the lease's oldest batch, and the lease's last error."""
     return lease.unresolved[0].attempts if lease.unresolved else 0, lease.last_error

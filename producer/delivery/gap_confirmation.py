@@ -1,4 +1,4 @@
-"""Goes on with the checks of gaps: who is asked, and when the second pass begins. The rules are in `producer/sender/gap_check.py`."""
+"""Drives gap checks: asks the replicas and starts second passes. The rules are in `producer/sender/gap_check.py`."""
 
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ from .partition_state import PartitionState
 
 
 class LeaderUpdate(NamedTuple):
-    """An answer named another leader; `leader` -1: only that metadata is stale."""
+    """A response named another leader; `leader` -1: it showed only that the metadata is stale."""
 
     topic: str
     index: int  # type: ignore[assignment]
@@ -20,7 +20,7 @@ class LeaderUpdate(NamedTuple):
 
 
 class GapConfirmation:
-    """Gaps that are not believed yet, by partition number. What is learnt of leaders goes into `hints`."""
+    """Unconfirmed gaps, by partition number. Appends newer leaders and requests to refresh metadata to `hints`."""
 
     def __init__(self, table: PartitionTable, placing: PartitionAssigner, hints: list[LeaderUpdate]) -> None:
         self._table: Final = table
@@ -29,8 +29,9 @@ class GapConfirmation:
         self._checks: dict[int, GapCheck] = {}
 
     def is_confirmed(self, part: PartitionState, gap: ProbeRefused, now: float) -> bool:
-        """A pass over all unresolved batches was refused, and the lease is back. The second time under the same leader: nothing
-        of them is in the log, and what was acknowledged may be lost (GAP-3). The first time the check begins."""
+        """Call this after a pass over all unresolved batches was refused and the lease is back. The first time, start a
+        check and return False. The second time under the same leader epoch, return True: none of the batches is in the
+        log, and acknowledged records may be lost (GAP-3)."""
         check = self._checks.pop(part.number, None)
         if check is not None and check.in_second_pass and check.leader_epoch == gap.leader_epoch:
             text = f"refused twice by the leader of epoch {gap.leader_epoch}"
@@ -46,15 +47,15 @@ class GapConfirmation:
         return False
 
     def is_checking(self, part: PartitionState) -> bool:
-        """A gap of the partition is not confirmed yet."""
+        """Whether the partition has an unconfirmed gap."""
         return part.number in self._checks
 
     def cancel(self, part: PartitionState) -> None:
-        """There is no gap, or nobody cares any more."""
+        """End the check: there is no gap, or nothing is unresolved any more."""
         _ = self._checks.pop(part.number, None)
 
     def advance(self, now: float) -> None:
-        """Hear replicas, and begin second passes."""
+        """Process the replicas' answers, and start the second passes that are due."""
         for node, answer in self._table.replica_queries.answers():
             for check in self._checks.values():
                 newer = check.receive_metadata(node, answer)
@@ -63,17 +64,17 @@ class GapConfirmation:
         for number, check in list(self._checks.items()) if self._checks else ():
             part = self._placing.partitions[number]
             if part.needs_producer_id:
-                # It goes on under another producer id: there is nothing to confirm.
+                # The partition continues under another producer id, so there is no gap to confirm.
                 del self._checks[number]
             elif part.leader_epoch > check.leader_epoch:
-                # Another leader: what the old one said is nothing.
+                # A newer leader: the refusals of the old one prove nothing.
                 del self._checks[number]
                 self._placing.unblock(part)
             elif not check.in_second_pass and self._may_try_again(check, number, now):
                 self._try_again(part, check, now)
 
     def next_deadline(self) -> float | None:
-        """When a pause is over."""
+        """When the next pause ends."""
         if not self._checks:
             return None
         ends = [
@@ -95,5 +96,5 @@ class GapConfirmation:
         self._placing.grant_pending(now)
         lease = self._table.partitions.get(part.number)
         if lease is not None:
-            # Asked under the newest epoch: one that was deposed says so.
+            # The check carries the newest epoch, so a deposed leader answers with an error.
             lease.require_check(LeaderCheck.LOG_START)

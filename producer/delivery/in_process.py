@@ -417,7 +417,7 @@ class InProcessDelivery:
         self._abandon_in_doubt(part)
 
     def _abandon_if_unanswerable(self, part: PartitionState, now: float) -> None:
-        """Abandon in-doubt records of a blocked partition, or of a refused batch with only in-doubt records behind it."""
+        """Abandon the in-doubt records of a blocked partition, or of a refused batch with no live records behind it."""
         lease = self.table.partitions.get(part.number)
         if lease is None:
             if part in self._assigner.blocked:

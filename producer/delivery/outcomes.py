@@ -1,7 +1,7 @@
-"""What becomes of records in the direct producer, as the sender thread tells its front: ranges of ordinals of a partition.
+"""Outcomes of records in the direct producer: ranges of ordinals of a partition, from the delivery to the futures.
 
-Outcomes of a partition are told in the order of ordinals. A ghost (a record that has failed and may be in the log) is told
-`Failed` with `released` False when it expires, and `Released` when nothing of it can be written any more.
+Outcomes of a partition are in ordinal order. An in-doubt record (it has failed and may be in the log) gets `Failed`
+with `released` False when it expires, and `Released` once it can no longer be written to the log.
 """
 
 from enum import Enum
@@ -12,13 +12,13 @@ class DeliveryFailureKind(Enum):
     """Why records failed."""
 
     REFUSED = "refused"
-    """By the broker, for good; not written."""
+    """The broker refused them permanently; not written."""
     EXPIRED = "expired"
     """Never sent: certainly not written."""
     MAY_BE_WRITTEN = "may be written"
-    """Expired or given up while the log may hold them."""
+    """Expired or abandoned; the log may have them."""
     FATAL = "fatal"
-    """The producer cannot go on at all."""
+    """A fatal error of the producer."""
     CLOSED = "closed"
     """Closed before they were sent."""
     ABORTED = "aborted"
@@ -28,8 +28,8 @@ class DeliveryFailureKind(Enum):
 
 
 class DeliveryFailure(NamedTuple):
-    """Why, for programs and for people. `code` is Kafka's, -1: none; `name` Kafka's name of it, or our own. For expiries the
-    message tells where the time went, how many attempts there were and the last error."""
+    """Why records failed. `code`: Kafka's error code, -1: none. `name`: its Kafka name, or our own. The message of an
+    expiry has the reason for the delay, the number of attempts and the last error."""
 
     kind: DeliveryFailureKind
     code: int
@@ -38,8 +38,8 @@ class DeliveryFailure(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """Records `first` to `first + count - 1` are in the log. `base_offset` is that of the first, -1: not known.
-    `log_append_ms`: the broker's time, ms since 1970; -1: the records keep theirs."""
+    """Records `first` to `first + count - 1` are in the log. `base_offset`: offset of the first, -1: not known.
+    `log_append_ms`: the broker's append time, ms since 1970; -1: the records keep their timestamps."""
 
     partition: int
     first: int
@@ -49,7 +49,7 @@ class Delivered(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Their futures fail. `released` False: they are ghosts, whose memory stays taken until `Released`."""
+    """The futures of these records fail. `released` False: they are in doubt and keep their memory until `Released`."""
 
     partition: int
     first: int
@@ -59,7 +59,7 @@ class Failed(NamedTuple):
 
 
 class Released(NamedTuple):
-    """These ghosts are resolved: nobody reads their memory any more."""
+    """These in-doubt records are resolved: nothing reads their memory any more."""
 
     partition: int
     first: int

@@ -1,7 +1,7 @@
-"""What is kept of a partition where nothing is spooled: ordinals, stamp rows, generations, and what is still unresolved.
+"""The state of a partition in a producer without a spool: ordinals, stamp rows, generation and unresolved records.
 
-The router's ledger keeps the same for the daemon, durably. Here "synced" reads "acknowledged", and all of it ends with the
-process: a new producer id at every start makes stamps of an earlier life impossible.
+The daemon's ledger keeps the same durably. This state needs no sync and ends with the process: every start gets a new
+producer id, so stamps of an earlier process cannot occur.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from .outcomes import Delivered, DeliveryFailure, DeliveryOutcome, Failed, Relea
 
 @dataclass(slots=True, eq=False)
 class PartitionState:
-    """One partition. Ordinals below `ack_mark` are resolved; `end` is the next one to be given."""
+    """One partition. Ordinals below `ack_mark` are resolved; `end` is the next ordinal to assign."""
 
     number: int
     topic: str
@@ -34,51 +34,51 @@ class PartitionState:
     end: int = 0
     generation: int = 0
     granted: bool = False
-    """The lease table has it."""
+    """Whether the lease table has a lease for it."""
     pace: str = ""
-    """As last told."""
+    """The pace last sent to the lease."""
     pace_sent_at: float = 0.0
     rows: list[StampRow] = field(default_factory=list[StampRow])
     cuts: list[BatchBounds] = field(default_factory=list[BatchBounds])
-    """Batches that may be in the log, told when the lease came back."""
+    """Batches that may be in the log, from the last `Revoked`."""
     anchor: Anchor | None = None
     log_start: int = -1
     slices: deque[SliceRef] = field(default_factory=deque[SliceRef])
-    """Those with unresolved records."""
+    """Slices with unresolved records."""
     holes: list[OrdinalRange] = field(default_factory=list[OrdinalRange])
-    """Ordinals behind the mark that are never sent, merged."""
+    """Ordinals from `ack_mark` on that will not be sent (again), merged."""
     in_doubt: list[OrdinalRange] = field(default_factory=list[OrdinalRange])
-    """Ordinals behind the mark that have failed and may be in the log, merged."""
+    """Ordinals from `ack_mark` on that have failed and may be in the log, merged."""
     in_doubt_to: int = 0
-    """Below it something was sent to a log that is gone, and may have been written to the one that took its name."""
+    """Records below it may have been sent to a deleted topic, and written to the recreated topic of the same name."""
     expired_to: int = 0
     has_deadline: bool = False
-    """It stands in the line of those that may expire."""
+    """Whether it is in the heap of `DeliveryDeadlines`, which alone writes this."""
     retry_at: float | None = None
-    """Not granted before this; None: as soon as it can be."""
+    """While blocked: when to try a grant again; None: after some other event."""
     failures: int = 0
     last_error: str = ""
     attempts: int = 0
     needs_producer_id: bool = False
-    """Its epochs are used up: it waits for a producer id of its own."""
+    """Waits for a producer id of its own: its epochs are used up, or copies of sent records may still be written."""
 
     def __hash__(self) -> int:
-        """By number: sets of partitions have one order in every run."""
+        """The number, so that sets of partitions have the same order in every run."""
         return self.number
 
     @property
     def sent_to(self) -> int:
-        """Nothing from here on is in a cut that came back."""
+        """The end of the last batch in `cuts`; `ack_mark` without any."""
         return max(self.ack_mark, self.cuts[-1].first + self.cuts[-1].count) if self.cuts else self.ack_mark
 
     def submit(self, ref: SliceRef) -> None:
-        """A sealed slice: its ordinals are given to its records for good."""
+        """Add a sealed slice. Its ordinals are permanent."""
         assert ref.first == self.end, f"slice at {ref.first} follows {self.end}"
         self.slices.append(ref)
         self.end += ref.count
 
     def slices_from(self, ordinal: int) -> list[SliceRef]:
-        """The slices with something to send from an ordinal on, under the generation in force."""
+        """The slices with records to send at or after `ordinal`, with the current generation."""
         return [
             ref._replace(generation=self.generation)
             for ref in self.slices
@@ -88,7 +88,8 @@ class PartitionState:
     # --- outcomes ----------------------------------------------------------------------------------------------------
 
     def delivered(self, first: int, end: int, base_offset: int, log_append_ms: int) -> list[DeliveryOutcome]:
-        """An answer covers everything below `end`; `base_offset` is that of `first`, and what lies below it has none."""
+        """Outcomes of an acknowledgement, which resolves everything below `end`. `base_offset` is that of `first`; the
+        offsets of records below `first` are unknown."""
         outcomes: list[DeliveryOutcome] = []
         for span, offset, time_ms in (((self.ack_mark, first), -1, -1), ((first, end), base_offset, log_append_ms)):
             for low, high in subtract_ranges(span, self.holes):
@@ -98,7 +99,7 @@ class PartitionState:
         return outcomes
 
     def batch_delivered(self, first: int, end: int, base_offset: int, log_append_ms: int) -> list[DeliveryOutcome]:
-        """An answer without idempotence tells of its own batch only."""
+        """Outcomes of an acknowledgement without idempotence, which resolves its own batch only."""
         outcomes: list[DeliveryOutcome] = []
         for low, high in subtract_ranges((first, end), self.holes):
             at = base_offset + low - first if base_offset >= 0 else -1
@@ -108,7 +109,7 @@ class PartitionState:
         return outcomes
 
     def _split(self, low: int, high: int, live: Delivered | Failed) -> list[DeliveryOutcome]:
-        """Ghosts are released, the others have the outcome."""
+        """Split a range: in-doubt records become `Released`, the others get the outcome `live`."""
         told: list[tuple[int, DeliveryOutcome]] = [
             (first, Released(self.number, first, end - first))
             for first, end in intersect_ranges((low, high), self.in_doubt)
@@ -122,7 +123,7 @@ class PartitionState:
         return [outcome for _, outcome in sorted(told, key=lambda pair: pair[0])]
 
     def fail_unsent(self, spans: list[OrdinalRange], failure: DeliveryFailure) -> list[DeliveryOutcome]:
-        """These are never sent (again): they fail, and ghosts among them are resolved."""
+        """Fail records that will not be sent (again), and release the in-doubt records among them."""
         outcomes: list[DeliveryOutcome] = []
         for first, end in merge_ranges(spans):
             for low, high in subtract_ranges((max(first, self.ack_mark), end), self.holes):
@@ -132,7 +133,7 @@ class PartitionState:
         return outcomes
 
     def fail_in_doubt(self, span: OrdinalRange, failure: DeliveryFailure) -> list[DeliveryOutcome]:
-        """These have failed, may be in the log, and are sent until that is known."""
+        """Fail records that may be in the log. They are still sent, until their fate is known."""
         outcomes: list[DeliveryOutcome] = [
             Failed(self.number, first, end - first, failure, released=False)
             for low, high in subtract_ranges(span, self.holes)
@@ -154,8 +155,8 @@ class PartitionState:
     # --- stamp rows --------------------------------------------------------------------------------------------------
 
     def begin(self, producer_id: int, epoch: int = 0) -> None:
-        """The first row, or everything from the mark on under another producer id: a log that knows nothing of us. In a
-        transaction also under another epoch of the same id."""
+        """Start the stamp rows at `ack_mark` under a producer id that the log has no state for, with sequences from 0.
+        With transactions it may be a new epoch of the same id."""
         first, more = stamp_rows_from(self.ack_mark, self.holes, producer_id, epoch)
         self.rows = [first, *more]
         self.cuts = []
@@ -164,13 +165,13 @@ class PartitionState:
         self.needs_producer_id = False
 
     def clear_sequences(self) -> None:
-        """Rows of a producer without idempotence: they tell only what is left out."""
+        """Set the rows of a producer without idempotence: they only mark the holes."""
         first, more = stamp_rows_from(self.ack_mark, self.holes, -1, -1)
         self.rows = [first, *more]
 
     def bump(self) -> bool:
-        """A new epoch from the mark on: nothing unresolved is in the log or can get there (BMP-1). False: its epochs are used
-        up, and it waits for a producer id of its own (IDN-6)."""
+        """Start a new epoch at `ack_mark`. No unresolved record may be in the log or still get there (BMP-1). Returns
+        False if the epochs are used up: it then waits for a producer id of its own (IDN-6)."""
         self.cuts = []
         last = self.rows[-1]
         if last.epoch >= EPOCH_MAX:
@@ -181,8 +182,8 @@ class PartitionState:
         return True
 
     def skip(self, spans: list[OrdinalRange], sent_to: int | None = None) -> None:
-        """Rows behind ordinals that will never be sent and never were, nor anything behind them: the epoch stays (IDN-5). To be
-        told before `fail_unsent`, which moves the mark. `sent_to`: for a partition whose lease is not back."""
+        """Add rows after ordinals that will not be sent, if neither they nor later ones were: the epoch stays (IDN-5).
+        Call it before `fail_unsent`, which advances `ack_mark`. `sent_to`: pass it if the lease is not back."""
         if not self.rows or self.rows[-1].producer_id < 0:
             return
         sent_to = self.sent_to if sent_to is None else sent_to

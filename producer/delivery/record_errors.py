@@ -1,4 +1,4 @@
-"""Which records of a refused batch fail, and with what text (ERR-3, KIP-467)."""
+"""Decides which records of a refused batch fail, and their messages (ERR-3, KIP-467)."""
 
 from typing import Final, NamedTuple
 
@@ -11,16 +11,16 @@ _NEIGHBOURS: Final = "not written, because other records of its batch were refus
 
 
 class RecordRefusal(NamedTuple):
-    """Records [first, end) that fail in one way."""
+    """Records [first, end) that fail with the same failure."""
 
     span: OrdinalRange
     failure: DeliveryFailure
 
 
 def record_refusals(refused: BatchRefused, *, topic: str, index: int, whole: bool) -> list[RecordRefusal]:
-    """The records that the broker named, each with its own text, or all of the batch when it named none. A batch that may be in
-    the log all the same fails whole: its other records must not be written again either. `whole`: the others fail too, with a
-    text that says why."""
+    """The failures of the records that the broker named, each with its own message, or of the whole batch if it named
+    none. A batch that may be in the log fails completely: its other records must not be written again either. `whole`:
+    the other records fail too, with a message that gives the reason."""
     name = error_name(refused.code)
     where = f"{topic}-{index}"
     message = refused.message or f"{name}: {classify_produce_error(refused.code, record_count=1, log_start=-1).reason}"

@@ -1,8 +1,9 @@
-"""One partition of a producer without idempotence: nothing recognises a repeated batch, so none is repeated lightly.
+"""One partition of a producer without idempotence: brokers cannot detect a repeated batch, so retries are limited.
 
-Batches have no stamps. What fails and may be tried again is put at the head of the line: with more than one request in flight,
-two that fail one after the other change places (REQ-3). With one, the next waits for the answer or the end of the connection, also
-when its records have expired meanwhile. There are no probes, no gaps and no ghosts; a try too many may double records.
+Batches have no stamps. A failed batch that may be retried goes to the head of the queue: with several requests in
+flight, two that fail one after the other change places (REQ-3). With one, the next waits for the response or the end of
+the connection, even after the records in flight have expired. There are no probes, no gaps and no retries of expired
+records; a retry may write records twice.
 """
 
 from collections import deque
@@ -37,14 +38,14 @@ _RETRIABLE: Final = frozenset(
 
 
 class DroppedRecords(NamedTuple):
-    """Records that are given up. `attempts` 0: they were never sent."""
+    """Records dropped by `expire`. `attempts` 0: they were never sent."""
 
     span: OrdinalRange
     attempts: int
 
 
 class AtLeastOncePartition(IdempotentPartition):
-    """A lease under an unstamped row. It stays in RUNNING until it goes back."""
+    """A lease without producer ids. Its mode is RUNNING until it is revoked or held."""
 
     def __init__(
         self,
@@ -58,15 +59,15 @@ class AtLeastOncePartition(IdempotentPartition):
         *,
         now: float,
     ) -> None:
-        """As `IdempotentPartition`. Nothing has to be proven before it is sent."""
+        """As `IdempotentPartition`, but it starts in RUNNING: there is no producer state to verify first."""
         super().__init__(grant, queue, limits, wall, outbox, asking, wanting_slot, now=now)
         self.enter(SendMode.RUNNING)
         self.retry_queue: deque[ProducerBatch] = deque(self.unresolved)
-        """What is sent before anything new."""
+        """Batches to send before any new one."""
         self.in_flight_max = 1
-        """Requests in flight at most, as the connection last said."""
+        """Maximum of requests in flight, from the last `SendPermit`."""
 
-    # --- what may be sent --------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
     def ready_at(self, now: float) -> float | None:
         """As `IdempotentPartition`."""
@@ -99,13 +100,13 @@ class AtLeastOncePartition(IdempotentPartition):
         return self.ensure_built(self.retry_queue.popleft()) if self.retry_queue else self.cut()
 
     def move(self, node: int, leader_epoch: int) -> None:
-        """Another node leads. What is on the wire to the old one stays there: sent again it might be there twice."""
+        """Follow the leader to another node. Batches in flight are not sent again: that might write them twice."""
         if leader_epoch > self.leader_epoch:
             self.retry_at = 0.0
         self.node = node
         self.leader_epoch = leader_epoch
 
-    # --- what becomes of it ------------------------------------------------------------------------------------------
+    # --- responses and expiry ----------------------------------------------------------------------------------------
 
     def complete_batch(
         self,
@@ -116,7 +117,7 @@ class AtLeastOncePartition(IdempotentPartition):
         now: float,
         chance: float,
     ) -> CompletedAttempt:
-        """Apply the answer for one batch."""
+        """Apply the response for one batch; `outcome` None: the response omits this partition."""
         if batch.request_number != flight.number:
             return CompletedAttempt(None)
         if outcome is None:
@@ -148,7 +149,7 @@ class AtLeastOncePartition(IdempotentPartition):
         now: float,
         chance: float,
     ) -> None:
-        """The attempt ended without an answer."""
+        """Apply an attempt that ended without a response."""
         if batch.request_number != flight.number:
             return
         self.remove_in_flight(batch)
@@ -162,8 +163,8 @@ class AtLeastOncePartition(IdempotentPartition):
             self._refused(batch, NETWORK_EXCEPTION, reason, [])
 
     def expire(self, end: int) -> list[DroppedRecords]:
-        """Give up every batch with a record below `end`, and what is not in a batch yet. What is on the wire stays there, and
-        its buffer with it, until it is answered or its connection ends."""
+        """Drop every batch with a record below `end`, and the uncut records below it. Batches in flight keep their
+        buffers until the response or the end of the connection."""
         gone = [batch for batch in self.unresolved if batch.first < end]
         dropped = [DroppedRecords((batch.first, batch.end), batch.attempts) for batch in gone]
         for batch in gone:

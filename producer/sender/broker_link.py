@@ -275,7 +275,7 @@ class BrokerLink:
             self.connection.round_trip_us,
             max(0, int((self.connection.throttled_until - now) * 1000)),
             self.connection.last_error,
-            # Report 0 once nothing is left for the node: an old latency would keep the partitioner away from it forever.
+            # Report 0 once nothing is left for the node: with a stale latency it would never be chosen again.
             round(self.latency_stats.waited_s * 1000) if wanted else 0,
         )
 

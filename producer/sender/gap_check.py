@@ -1,7 +1,7 @@
-"""Before a gap is believed: a leader that was deposed and does not know it refuses everything too (GAP-1 to GAP-3).
+"""Confirms a gap. A deposed leader that does not know of its successor refuses everything too (GAP-1 to GAP-3).
 
-Every other replica is asked who leads; then, when no stale copy of an unresolved batch can arrive any more, all unresolved batches
-are tried once more. Only what is refused twice under the newest leader epoch is not in the log.
+Every other replica is asked for the leader. When no stale copy of an unresolved batch can arrive any more, all
+unresolved batches are tried once more. Only batches refused twice under the newest leader epoch are not in the log.
 """
 
 from collections.abc import Collection, Iterable
@@ -10,32 +10,32 @@ from typing import Final, NamedTuple
 from ..metadata.cluster import MetadataAnswer
 
 PAUSE_S: Final = 15.0
-"""A broker that was stopped and goes on learns within its session that it leads no more (GAP-2)."""
+"""A broker that was suspended and resumes learns within its session timeout that it no longer leads (GAP-2)."""
 PAUSE_AFTER_LOSS_S: Final = 45.0
-"""Counted from the end of a connection with something unanswered: a broker finishes the request it is at (at most the time-out
-of Produce, 30 s) and takes one more."""
+"""Counted from the end of a connection with unanswered requests: the broker finishes the current one (at most the
+Produce timeout, 30 s) and processes one more."""
 
 
 class GapCheck:
-    """One partition between the two passes."""
+    """The state of one partition between the two passes."""
 
     def __init__(self, topic: str, index: int, leader_epoch: int, others: Collection[int], *, now: float) -> None:
         self.topic: Final = topic
         self.index: Final = index
         self.leader_epoch: Final = leader_epoch
         self.unanswered_replicas: Final = set(others)
-        """Replicas that have not told who leads."""
+        """Replicas that have not yet answered which leader they know."""
         self.in_second_pass = False
-        """The second pass goes on."""
+        """Set by `GapConfirmation` when the second pass starts."""
         self._since: Final = now
 
     def ready_at(self, lost_at: float | None) -> float:
-        """When the second pass may begin, as far as time goes. `lost_at`: when a connection with something of the partition
-        unanswered last ended; None: none did."""
+        """Earliest time of the second pass. `lost_at`: when a connection last ended with a batch of the partition
+        unanswered; None: never."""
         return self._since + PAUSE_S if lost_at is None else max(self._since + PAUSE_S, lost_at + PAUSE_AFTER_LOSS_S)
 
     def receive_metadata(self, node: int, answer: MetadataAnswer) -> "NewerLeader | None":
-        """A replica's Metadata. A newer leader ends the check: all begins again with that one."""
+        """Apply a replica's Metadata. Returns a newer leader if the replica knows one; it makes this check obsolete."""
         for topic in answer.topics:
             if topic.name != self.topic:
                 continue
@@ -48,40 +48,40 @@ class GapCheck:
 
 
 class NewerLeader(NamedTuple):
-    """Somebody knows of one."""
+    """A leader with a newer epoch, as a replica reported it."""
 
     leader: int
     leader_epoch: int
 
 
 class ReplicaMetadataRequest(NamedTuple):
-    """A request for Metadata on its way to a replica."""
+    """A Metadata request to a replica."""
 
     topics: list[str]
 
 
 class ReplicaMetadataQueries:
-    """Who is to be asked for Metadata of which topics, and what came back. The connections of a process look here."""
+    """Pending Metadata requests to replicas, and their answers. The links of a process send the requests."""
 
     def __init__(self) -> None:
         self._wanted: dict[int, set[str]] = {}
         self._answers: list[tuple[int, MetadataAnswer]] = []
 
     def request(self, nodes: Iterable[int], topic: str) -> None:
-        """These nodes shall tell of the topic."""
+        """Ask these nodes for the topic's Metadata."""
         for node in nodes:
             self._wanted.setdefault(node, set()).add(topic)
 
     def has_request(self, node: int) -> bool:
-        """It is to be asked."""
+        """Whether there is a request to send to the node."""
         return node in self._wanted
 
     def take_request(self, node: int) -> ReplicaMetadataRequest:
-        """What to ask a node now."""
+        """Take the request to send to a node now."""
         return ReplicaMetadataRequest(sorted(self._wanted.pop(node, ())))
 
     def complete(self, node: int, asked: ReplicaMetadataRequest, answer: MetadataAnswer | None) -> None:
-        """A node answered; None: it did not, and is asked again."""
+        """Store a node's answer; None: it did not answer, so ask again."""
         if answer is not None:
             self._answers.append((node, answer))
             return
@@ -90,10 +90,10 @@ class ReplicaMetadataQueries:
 
     @property
     def has_answers(self) -> bool:
-        """Somebody told something."""
+        """Whether `answers` would return any."""
         return bool(self._answers)
 
     def answers(self) -> list[tuple[int, MetadataAnswer]]:
-        """What was told since the last call."""
+        """Answers since the last call, with their nodes."""
         told, self._answers = self._answers, []
         return told

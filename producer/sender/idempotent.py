@@ -1,7 +1,7 @@
-"""One partition under a lease: which batch may be sent next, and what is unresolved.
+"""One partition under a lease: which batch may be sent next, and which batches are unresolved.
 
-The rules are those of modes and paces (`producer/sender/modes.py`); what an answer means is in `producer/sender/produce_response.py`. A cut is fixed when a batch is
-taken to be sent, and from then on kept until the router knows its outcome or has the lease back.
+`producer/sender/modes.py` has the rules of modes and paces, `producer/sender/produce_response.py` those of responses. A
+cut is fixed when its batch is taken to be sent, and is kept until the batch is resolved or the lease is revoked.
 """
 
 from collections import deque
@@ -43,7 +43,7 @@ from .ready_nodes import SendPermit
 
 
 class IdempotentPartition:
-    """The right to send one partition. Asserted here: HO-2, HO-3, HO-5, HO-6, HO-7."""
+    """The right to send one partition, with producer ids. Asserts HO-2, HO-3, HO-5, HO-6 and HO-7."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class IdempotentPartition:
         *,
         now: float,
     ) -> None:
-        """`asking`: where to stand while a question is open. `wanting_slot`: where to stand when the journal was full."""
+        """The lease is in `asking` while a leader check is pending, in `wanting_slot` after the journal was full."""
         self.partition = grant.partition
         self.topic = grant.topic
         self.topic_id = grant.topic_id
@@ -76,28 +76,28 @@ class IdempotentPartition:
         self.rows = grant.rows
         self.probe: LogEndProbe | None = None
         self.refused_not_in_log = False
-        """The oldest was refused for its content, and all behind it as out of order: it is not in the log."""
+        """A probe proved that the oldest batch, refused for its content, is not in the log."""
         self.in_flight = 0
         self.failures = 0
         self.retry_at = 0.0
         self.last_error = ""
         self.acked_on: LeaderConnection = NO_LEADER_CONNECTION
-        """Where the last batch was acknowledged."""
+        """Connection and leader epoch of the last acknowledgement."""
         self.sent_on: LeaderConnection = NO_LEADER_CONNECTION
-        """Where the last batch went."""
+        """Connection and leader epoch of the last batch taken to be sent."""
         self.awaiting_pace = False
-        """At pace FIRST a batch was acknowledged: nothing new before PACE tells that this is synced."""
+        """Set by an acknowledgement, cleared by `Pace`. At pace FIRST no new batch is sent in between."""
         self.awaiting_journal_slot = False
-        """Refused a slot of the journal: silent until some are freed."""
+        """The journal was full: nothing is sent until slots are freed."""
         self.unresolved: deque[ProducerBatch] = deque(self._inherit(cut) for cut in grant.cuts)
         self.unjournaled = len(self.unresolved)
         self.replaced_slots: list[int] = []
-        """Slots of split batches: free as soon as their children are journaled."""
+        """Slots of split batches; the link releases them once the parts are journaled."""
         self.pending_checks: set[LeaderCheck] = set()
         self.checks_in_flight = False
-        """The open questions are on their way."""
+        """Whether the pending checks have been sent."""
         self.log_start_checked_at = now
-        """When the leader last told where its log starts."""
+        """When the leader last answered where its log starts; at first the time of the grant."""
         self._asking: Final = asking
         self._wanting_slot: Final = wanting_slot
         queue.set_one_record(one_record=self.pace == FIRST)
@@ -106,11 +106,11 @@ class IdempotentPartition:
         self._require_epoch_end_check()
 
     def __hash__(self) -> int:
-        """By partition: sets of leases have one order in every run."""
+        """The partition number, so that sets of leases have the same order in every run."""
         return self.partition
 
     def _inherit(self, cut: BatchBounds) -> ProducerBatch:
-        """A batch of an earlier holder: it may be in the log, so its first refusal is ambiguous (ERR-2)."""
+        """A batch of an earlier lease holder. It may be in the log, so its first refusal is ambiguous (ERR-2)."""
         row = self.row_of(cut.first)
         assert row.epoch == cut.epoch, (
             f"partition {self.partition}: cut of epoch {cut.epoch} under a row of {row.epoch}"
@@ -133,16 +133,16 @@ class IdempotentPartition:
         return ProducerBatch(first, count, row.producer_id, row.epoch, sequence_after(0, first - row.base))
 
     def cut_split_part(self, first: int, count: int, parent: ProducerBatch) -> ProducerBatch:
-        """A part of a batch that was refused whole: same epoch, hence the same sequences."""
+        """A part of a batch that was refused as too large: same epoch, hence the same sequences."""
         child = self._stamp(first, count)
         assert child.epoch == parent.epoch, "a part under another epoch than its batch (HO-3)"
         child.size = parent.size * count // parent.count
         return child
 
-    # --- the router says ---------------------------------------------------------------------------------------------
+    # --- messages of the router --------------------------------------------------------------------------------------
 
     def set_pace(self, pace: Pace) -> None:
-        """The router has synced what allows a wider pace, or sees what demands a narrower one."""
+        """Apply a `Pace` message: a wider pace after the router synced its anchor, or a narrower one."""
         self.pace = pace.pace
         self.awaiting_pace = False
         if pace.anchor is not None and (self.anchor is None or pace.anchor.base_offset >= self.anchor.base_offset):
@@ -151,8 +151,8 @@ class IdempotentPartition:
         self.queue.set_one_record(one_record=pace.pace == FIRST)
 
     def move(self, node: int, leader_epoch: int) -> None:
-        """Another node leads, and this shard serves it: what is on the wire becomes an orphan and is sent again there. Only a
-        newer epoch proves a change that ends the wait after a failure; the wait after the next failure goes on growing."""
+        """Follow the leader to another node. Batches in flight are sent again there; their old responses are ignored.
+        Only a newer leader epoch ends the current backoff. `failures` stays, so the next backoff keeps growing."""
         if leader_epoch > self.leader_epoch:
             self.retry_at = 0.0
         self.node = node
@@ -169,7 +169,7 @@ class IdempotentPartition:
             self.enter(SendMode.ONE_IN_FLIGHT)
 
     def revoke(self) -> None:
-        """Give the lease back, at once: the broker is not waited for."""
+        """Return the lease at once, without waiting for responses."""
         cuts = [BatchBounds(batch.first, batch.count, batch.epoch) for batch in self.unresolved]
         slots = self.replaced_slots + self.slots_of(list(self.unresolved))
         self.outbox.put(Revoked(self.partition, self.generation, cuts), slots)
@@ -182,10 +182,10 @@ class IdempotentPartition:
         self._asking.discard(self)
         self.enter(SendMode.REVOKED)
 
-    # --- what may be sent --------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
     def ready_at(self, now: float) -> float | None:
-        """From when on `take` has a batch, if nothing else happens; None: not before some event."""
+        """From when on `take` has a batch if nothing else happens; None: not before some event."""
         if self.mode in (SendMode.HELD, SendMode.REVOKED) or self.awaiting_journal_slot or self.pending_checks:
             return None
         if self.mode is not SendMode.RUNNING:
@@ -201,12 +201,12 @@ class IdempotentPartition:
         return None if at is None else max(at, self.retry_at)
 
     def estimated_bytes(self) -> int:
-        """Size of the batch that `take` would give."""
+        """Estimated size of the batch that `take` would return."""
         again = self._next_retry(self.sent_on) if self.mode is not SendMode.RUNNING and self.unresolved else None
         return self.queue.estimated_bytes() if again is None else again.size
 
     def take(self, permit: SendPermit, *, now: float) -> ProducerBatch | None:
-        """The batch to send on this connection, its cut fixed; None: not now."""
+        """Fix the cut of the batch to send on this connection and return it; None: not now."""
         ready = self.ready_at(now)
         if ready is None or ready > now:
             return None
@@ -215,7 +215,7 @@ class IdempotentPartition:
             return None
         here = LeaderConnection(self.node, permit.incarnation, self.leader_epoch)
         if self.mode is SendMode.RUNNING and self.acked_on != here:
-            # An idle partition may have lost its state at the broker: one batch alone tells (HO-7).
+            # The broker may have lost the state of an idle partition: send one batch alone to find out (HO-7).
             self.enter(SendMode.ONE_IN_FLIGHT)
             if self.in_flight or (self.unresolved and not self.queue.covers(self.unresolved[0])):
                 return None
@@ -227,7 +227,7 @@ class IdempotentPartition:
         if again is not None:
             return self.ensure_built(again)
         if self.probe is not None:
-            # Beside five others: settling what was refused for its content may add one (HO-5).
+            # May be the sixth unresolved batch: a probe after a refusal for content may cut one more (HO-5).
             batch = self.cut()
             if batch is not None:
                 self.probe.one_more(batch)
@@ -237,7 +237,7 @@ class IdempotentPartition:
         return self.cut()
 
     def add_in_flight(self, batch: ProducerBatch, flight: int) -> None:
-        """The batch is handed to a transport. Its cut is in the journal (HO-12)."""
+        """Record that the batch was given to a transport. Its cut must be in the journal (HO-12)."""
         assert batch.slot >= 0, "a batch on its way without a journaled cut"
         assert batch.request_number == 0, "a batch twice on the wire"
         batch.request_number = flight
@@ -246,18 +246,18 @@ class IdempotentPartition:
         assert self.mode is SendMode.RUNNING or self.in_flight == 1, "more than one in flight outside RUNNING (HO-7)"
 
     def wait_for_slot(self) -> None:
-        """The journal is full: silent until slots are free."""
+        """Send nothing until the journal has free slots."""
         self.awaiting_journal_slot = True
         self._wanting_slot.add(self)
 
     def remove_in_flight(self, batch: ProducerBatch) -> None:
-        """The batch is on the wire no more."""
+        """Record that the batch is no longer in flight."""
         batch.request_number = 0
         self.in_flight -= 1
         assert self.in_flight >= 0, "more answers than batches on the wire"
 
     def ensure_built(self, batch: ProducerBatch) -> ProducerBatch | None:
-        """A batch that was cut before, with its bytes."""
+        """Rebuild the bytes of a batch that was cut before. None: not possible now; damage halts the partition."""
         if self.queue.build(batch):
             return batch
         if self.queue.damage is not None:
@@ -265,11 +265,11 @@ class IdempotentPartition:
         return None
 
     def _next_retry(self, here: LeaderConnection) -> ProducerBatch | None:
-        """The unresolved batch whose turn it is; None: a probe wants the next new one."""
+        """The unresolved batch to send next; None: a probe needs a new batch."""
         return self.unresolved[0] if self.probe is None else self.probe.target(here)
 
     def cut(self) -> ProducerBatch | None:
-        """Fix the cut of the next new batch."""
+        """Cut and seal the next new batch; None: there is none."""
         closed = self.queue.close_next()
         if closed is None:
             return None
@@ -279,14 +279,14 @@ class IdempotentPartition:
         self.queue.seal(closed, batch)
         self.unresolved.append(batch)
         self.unjournaled += 1
-        # A probe may cut one more than there are, and an earlier holder leaves more where what it had told was not heard.
+        # A probe may cut one more batch, and an earlier holder may leave more if the router missed its last messages.
         assert self.probe is not None or len(self.unresolved) <= UNRESOLVED_BATCHES_MAX, (
             "more than five unresolved (HO-5)"
         )
         return batch
 
     def _window_open(self, window: int, now: float) -> bool:
-        """A new batch may be cut, as far as pace and window go."""
+        """Whether pace and window allow a new batch."""
         if not self.unresolved:
             return not (self.pace == FIRST and self.awaiting_pace)
         if len(self.unresolved) >= window or self.pace != OPEN:
@@ -294,7 +294,7 @@ class IdempotentPartition:
         return not self._is_narrow(now)
 
     def _is_narrow(self, now: float) -> bool:
-        """Some batch is so old by its timestamps that the broker may forget us with it."""
+        """Whether some batch has timestamps so old that the broker may expire the producer id with it."""
         wall = self.wall.ms(now)
         oldest = wall if self.anchor is None else self.anchor.time_ms
         for batch in self.unresolved:
@@ -304,10 +304,10 @@ class IdempotentPartition:
             oldest = next_time
         return is_old(oldest, wall, self.limits.expiration_ms)
 
-    # --- questions ---------------------------------------------------------------------------------------------------
+    # --- leader checks -----------------------------------------------------------------------------------------------
 
     def require_check(self, question: LeaderCheck) -> None:
-        """Nothing is sent before the leader has answered this."""
+        """Send no batch before the leader has answered this check."""
         self.pending_checks.add(question)
         self._asking.add(self)
 
@@ -316,15 +316,15 @@ class IdempotentPartition:
             self.require_check(LeaderCheck.EPOCH_END)
 
     def complete_check(self, question: LeaderCheck) -> None:
-        """It is answered, or will never be."""
+        """Remove a check that was answered or that the broker does not support."""
         self.checks_in_flight = False
         self.pending_checks.discard(question)
         if not self.pending_checks:
             self._asking.discard(self)
 
     def update_log_start(self, log_start: int, *, now: float | None = None) -> None:
-        """The log begins here (-1: not told). Above the anchor, what was acknowledged is gone from it, and with it perhaps
-        all memory of us: one record, alone, until the router says otherwise (HO-6)."""
+        """Apply a log start offset (-1: unknown). If it is above the anchor, the acknowledged batch was deleted and the
+        broker may have lost the producer state: send one record alone until the next `Pace` (HO-6)."""
         if now is not None:
             self.log_start_checked_at = now
         if log_start < 0:
@@ -335,10 +335,10 @@ class IdempotentPartition:
             self.awaiting_pace = False
             self.queue.set_one_record(one_record=True)
 
-    # --- for settling ------------------------------------------------------------------------------------------------
+    # --- called by produce_response and leader_checks ----------------------------------------------------------------
 
     def enter(self, mode: SendMode) -> None:
-        """Change the mode, by the table."""
+        """Change the mode; `MODE_TRANSITIONS` must allow it."""
         if mode is self.mode:
             return
         assert mode in MODE_TRANSITIONS[self.mode], f"{self.mode.name} to {mode.name}"
@@ -348,11 +348,11 @@ class IdempotentPartition:
 
     @property
     def is_probing_refusal(self) -> bool:
-        """Its oldest batch was refused for its content, and what lies behind it is to tell whether it is in the log."""
+        """Whether a probe is finding out if the oldest batch, refused for its content, is in the log."""
         return self.probe is not None and self.probe.content_refused
 
     def anchored_by(self, log_start: int, now: float) -> bool:
-        """P is anchored, by the log start offset of an answer (-1: it told none, then the last one seen)."""
+        """Whether the partition is anchored, given the log start of a response (-1: none, use the last one seen)."""
         times = [batch.max_ts for batch in self.unresolved if batch.max_ts >= 0]
         return is_anchored(
             self.anchor,
@@ -363,30 +363,30 @@ class IdempotentPartition:
         )
 
     def slots_of(self, batches: list[ProducerBatch]) -> list[int]:
-        """Their journal slots; each is asked for once."""
+        """Take the journal slots of the batches, to release them; each is returned once."""
         slots = [batch.slot for batch in batches if batch.slot >= 0]
         for batch in batches:
             batch.slot = -1
         return slots
 
     def back_off(self, now: float, chance: float) -> None:
-        """Wait before the next attempt; `chance` in [0, 1) spreads it."""
+        """Delay the next attempt; `chance` in [0, 1) is the random number for the jitter."""
         self.retry_at = now + self.limits.backoff.wait_s(self.failures, chance)
         self.failures += 1
 
     def halt(self, code: int, message: str) -> None:
-        """Tell the router that nothing can be done here, and wait."""
+        """Report a condition that only the router can resolve, and hold the partition."""
         self.last_error = message
         self.outbox.put(PartitionHalted(self.partition, self.generation, code, message))
         self.enter(SendMode.HELD)
 
     def hint(self, leader: int, leader_epoch: int) -> None:
-        """Tell the router of a newer leader, or (-1) that its metadata is stale."""
+        """Report a newer leader, or (-1) that the router's metadata is stale."""
         self.outbox.put(NewLeaderHint(self.partition, self.generation, leader, leader_epoch))
 
     def unreadable(self, ref: SliceRef, what: str) -> bool:
-        """A slice cannot be read or is not what was spooled: nothing more of this partition is sent (MEM-2). False: the
-        router has been told of something already."""
+        """Report a slice that is unreadable or not what was spooled, and hold the partition (MEM-2). Returns False if
+        the partition is held or revoked already."""
         if self.mode in (SendMode.HELD, SendMode.REVOKED):
             return False
         self.last_error = what

@@ -1,12 +1,12 @@
-"""What a leader is asked before a partition is sent: where its log starts, where an older leader's epoch ended, and whether
-the topic is still the same. Until it has answered nothing of the partition is sent.
+"""Checks that a leader must answer before a partition is sent: log start, end of an older leader epoch, and topic id.
 
-* START after a grant and after a long pause: an acknowledged batch that is no longer in the log keeps no state alive (HO-6).
-* END after a newer leader epoch: a log that ended before what was acknowledged may have lost it (GAP-5).
-* LENGTH where END says so. A leader may take our batches under an epoch that we hear of later: then they lie behind that end, and
-  only a log that is shorter than what was acknowledged has lost it.
-* TOPIC where Produce goes by name, on every new connection and after an unknown topic: a topic made again under the same
-  name would take our batches, and nothing in its answers would tell (IDN-8).
+* LOG_START after a grant and after a long pause. If the last acknowledged batch is no longer in the log, the broker may
+  have dropped the producer state (HO-6).
+* EPOCH_END after a newer leader epoch. If the old epoch ended before the acknowledged batch, that may be lost (GAP-5).
+* LOG_END if EPOCH_END found that. A leader may accept our batches under an epoch that we learn of later: then they are
+  behind that end, and are lost only if the whole log is shorter.
+* TOPIC_ID where Produce goes by topic name, on every new connection and after an unknown topic error. A recreated topic
+  of the same name would accept our batches, and its responses would not show it (IDN-8).
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ LEAST_VERSION: Final = {
     LeaderCheck.LOG_END: 2,
     LeaderCheck.TOPIC_ID: 10,
 }
-"""Older ones lack what we want to know: then nothing is asked."""
+"""Lowest version with the field needed. A check is skipped if the broker supports older ones only."""
 _EARLIEST: Final = -2
 _RETRIABLE: Final = frozenset(
     {
@@ -42,14 +42,14 @@ _RETRIABLE: Final = frozenset(
 
 
 class LeaderCheckRequest(NamedTuple):
-    """A question on its way, for several partitions of one node."""
+    """One check, for several partitions of one node."""
 
     check: LeaderCheck
     partitions: list[IdempotentPartition]
 
 
 class LeaderCheckResult(NamedTuple):
-    """The answer for one partition, or (part -1) for one topic. `value`: an offset, or a topic id."""
+    """The answer for one partition, or for one topic (`part` -1). `value`: an offset, or a topic id."""
 
     topic: str
     part: int
@@ -58,7 +58,7 @@ class LeaderCheckResult(NamedTuple):
 
 
 def due_checks(leases: Iterable[IdempotentPartition], node: int, *, now: float) -> list[LeaderCheckRequest]:
-    """The questions to ask a node now."""
+    """The checks to send to a node now."""
     asked = [LeaderCheckRequest(question, []) for question in LeaderCheck]
     for lease in leases:
         if lease.node != node or lease.checks_in_flight or now < lease.retry_at:
@@ -70,7 +70,7 @@ def due_checks(leases: Iterable[IdempotentPartition], node: int, *, now: float) 
 
 
 def request_for(asked: LeaderCheckRequest) -> KafkaRequest:
-    """The request, in no version yet."""
+    """The Kafka request for a check; its version is not set yet."""
     if asked.check is LeaderCheck.TOPIC_ID:
         return metadata_request(sorted({lease.topic for lease in asked.partitions}))
     if asked.check is LeaderCheck.LOG_START:
@@ -79,7 +79,7 @@ def request_for(asked: LeaderCheckRequest) -> KafkaRequest:
 
 
 def metadata_request(names: Iterable[str]) -> KafkaRequest:
-    """A question for topics that makes none."""
+    """A Metadata request for topics that does not create them."""
     topics = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names],
         allow_auto_topic_creation=False,
@@ -115,7 +115,7 @@ def _epoch_ends(leases: Sequence[IdempotentPartition], question: LeaderCheck) ->
                 kind.OffsetForLeaderPartition(
                     partition=lease.index,
                     current_leader_epoch=lease.leader_epoch,
-                    # The epoch in force ends where the log does.
+                    # The current epoch ends at the log end.
                     leader_epoch=lease.leader_epoch if question is LeaderCheck.LOG_END else _epoch_of_anchor(lease),
                 )
                 for lease in parts
@@ -159,7 +159,7 @@ def read_results(question: LeaderCheck, response: Any) -> list[LeaderCheckResult
 
 
 def apply_results(asked: LeaderCheckRequest, answers: list[LeaderCheckResult], *, now: float, chance: float) -> None:
-    """Apply the answers; a partition that is left out is asked for again."""
+    """Apply the answers. The check of a partition without an answer is retried after a backoff."""
     found = {(told.topic, told.part): told for told in answers}
     for lease in asked.partitions:
         lease.checks_in_flight = False
@@ -174,13 +174,13 @@ def apply_results(asked: LeaderCheckRequest, answers: list[LeaderCheckResult], *
 
 
 def skip_check(asked: LeaderCheckRequest) -> None:
-    """The broker takes no such question: what answers say has to do."""
+    """Complete a check that the broker does not support: its Produce responses must suffice."""
     for lease in asked.partitions:
         lease.complete_check(asked.check)
 
 
 def lost(asked: LeaderCheckRequest, *, now: float, chance: float) -> None:
-    """The connection ended before the answer."""
+    """Retry a check whose connection ended before the answer."""
     apply_results(asked, [], now=now, chance=chance)
 
 
@@ -194,7 +194,7 @@ def _apply(
             lease.hint(-1, -1)
             lease.back_off(now, chance)
             return
-        # Produce will be refused for the same reason, and that is reported.
+        # Produce will be refused for the same reason; that refusal is reported.
         lease.complete_check(question)
         return
     lease.complete_check(question)
@@ -219,7 +219,7 @@ def _apply(
 
 
 def read_replica(response: object) -> MetadataAnswer | None:
-    """What a replica says of topics; None: nothing that can be understood."""
+    """Decode a replica's Metadata response; None if it is malformed."""
     try:
         return read_metadata(cast("MetadataResponse", response))
     except (AttributeError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Modes of a partition in its shard, as a table, and what a pace allows. Rules HO-5 to HO-7 and PRB-6 are in
+"""The modes of a partition, as a transition table, and limits of the sender. Rules HO-5 to HO-7 and PRB-6 are in
 `docs/design/shard.md`."""
 
 from enum import Enum
@@ -8,14 +8,15 @@ from ...wire.messages import Anchor
 from ..protocol.backoff import Backoff
 
 TRANSACTION_VERSION_2: Final = 2
-"""The version of transactions from which on a partition joins one with its first batch, under an epoch of the transaction's own."""
+"""From this transaction version on, a partition joins a transaction with its first batch, and each transaction has its
+own epoch."""
 
 UNRESOLVED_BATCHES_MAX: Final = 5
-"""A broker remembers five batches of a producer id: more may not be unresolved (HO-5)."""
+"""A broker remembers the last five batches of a producer id, so no more may be unresolved (HO-5)."""
 
 
 class SendMode(Enum):
-    """What may be sent of a partition. Values are the words of LOAD."""
+    """What may be sent of a partition. The values appear in `PartitionLoad`."""
 
     RUNNING = "running"
     ONE_IN_FLIGHT = "careful"
@@ -31,15 +32,15 @@ MODE_TRANSITIONS: Final[dict[SendMode, frozenset[SendMode]]] = {
     SendMode.ONE_IN_FLIGHT: frozenset({SendMode.RUNNING, SendMode.PROBING, SendMode.HELD, SendMode.REVOKED}),
     # One in flight: the trials of a backward probe.
     SendMode.PROBING: frozenset({SendMode.ONE_IN_FLIGHT, SendMode.HELD, SendMode.REVOKED}),
-    # Nothing: the router has been told why and decides.
+    # Nothing: the reason was reported to the router, which decides.
     SendMode.HELD: frozenset({SendMode.ONE_IN_FLIGHT, SendMode.REVOKED}),
-    # The lease went back.
+    # Nothing: the lease was returned.
     SendMode.REVOKED: frozenset(),
 }
 
 
 class LeaderCheck(Enum):
-    """What a leader is asked; `producer/sender/leader_checks.py` says when."""
+    """Checks of a leader; `producer/sender/leader_checks.py` explains when each is needed."""
 
     LOG_START = "log start"
     EPOCH_END = "epoch end"
@@ -48,7 +49,7 @@ class LeaderCheck(Enum):
 
 
 class SendLimits(NamedTuple):
-    """Bounds of a lease, and what it may leave to who granted it. `expiration_ms` is the broker's `producer.id.expiration.ms`."""
+    """Limits of a lease, and what its grantor handles. `expiration_ms` is the broker's `producer.id.expiration.ms`."""
 
     backoff: Backoff
     expiration_ms: int
@@ -57,14 +58,14 @@ class SendLimits(NamedTuple):
     retries: int = (1 << 31) - 1
     """How often a batch without a stamp is sent again."""
     confirms_gaps: bool = False
-    """Whoever is told of a gap has it confirmed: one may be told where nothing was acknowledged yet."""
+    """The grantor confirms gaps, so the lease may report one even before anything was acknowledged."""
     transaction_version: int = 0
-    """The version of transactions that batches belong to, 0: none. In one a gap or a doubt is not looked into: who is told ends
-    the transaction."""
+    """Transaction version of the batches, 0: no transaction. In a transaction gaps and doubts are not investigated: the
+    grantor ends the transaction when they are reported."""
 
 
 class LeaderConnection(NamedTuple):
-    """Where a batch went: an answer proves something only for this connection and leader epoch (HO-7)."""
+    """A connection to a leader: a response proves something only for this connection and leader epoch (HO-7)."""
 
     node: int
     incarnation: int
@@ -75,31 +76,31 @@ NO_LEADER_CONNECTION: Final = LeaderConnection(-1, 0, -1)
 
 
 class WallClock:
-    """Wall time as the shell last told it: record timestamps are compared with nothing else."""
+    """Wall time from the shell's last `set_time`. Record timestamps must be compared only with this clock."""
 
     def __init__(self) -> None:
         self._offset_ms = 0.0
 
     def set_time(self, wall_ms: int, *, now: float) -> None:
-        """It is `wall_ms` (ms since 1970) at `now`."""
+        """Set the wall time at `now` to `wall_ms`, ms since 1970."""
         self._offset_ms = wall_ms - now * 1000
 
     def ms(self, now: float) -> int:
-        """Milliseconds since 1970."""
+        """The wall time at `now`, ms since 1970."""
         return int(self._offset_ms + now * 1000)
 
 
 def is_old(time_ms: int, wall_ms: int, expiration_ms: int) -> bool:
-    """A broker may have forgotten a producer whose last batch has this time: half the limit, to be safe."""
+    """Whether a broker may have expired a producer whose last batch has this time. Half the limit is the margin."""
     return wall_ms - time_ms >= expiration_ms // 2
 
 
 def is_anchored(
     anchor: Anchor | None, log_start: int, times_ms: list[int], *, wall_ms: int, expiration_ms: int
 ) -> bool:
-    """Every leader that has what was acknowledged has state for our producer id.
+    """Whether every leader that has the acknowledged batches also has state for our producer id.
 
-    `log_start` is that of the answer in question, `times_ms` the times of all unresolved batches.
+    `log_start` is that of the response in question, `times_ms` the times of all unresolved batches.
     """
     if anchor is None or not 0 <= log_start <= anchor.base_offset:
         return False

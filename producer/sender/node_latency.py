@@ -1,23 +1,23 @@
-"""For how long something for a node has been ready to go and could not: what leaves slow nodes out of the choice of a partition."""
+"""Measures how long batches for a node were ready but could not be sent. The partitioner excludes slow nodes by it."""
 
 
 class NodeLatencyStats:
-    """Two moments of one node. They move only in rounds that have something for it: nothing to send says nothing of it."""
+    """Latency of one node. Updated only in rounds with something to send to it: an idle node shows no latency."""
 
     def __init__(self) -> None:
         self.ready_at = 0.0
-        """When there was last something to send."""
+        """When a batch was last ready to send."""
         self.drained_at = 0.0
-        """When it could last be sent."""
+        """When a batch could last be sent; at first the time of the first `update`."""
 
     def update(self, *, could_send: bool, now: float) -> None:
-        """There is something for the node. `could_send`: its connection takes a request."""
+        """Record that something is ready for the node. `could_send`: its connection accepts a request now."""
         if could_send or not self.drained_at:
-            # The time before anything was wanted of the node does not count.
+            # The time before the first batch for the node does not count.
             self.drained_at = now
         self.ready_at = now
 
     @property
     def waited_s(self) -> float:
-        """For how long, up to the last look, something has waited for the node; 0: it goes out when it comes."""
+        """How long batches had waited for the node at the last `update`; 0: they could be sent at once."""
         return self.ready_at - self.drained_at

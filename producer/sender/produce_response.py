@@ -1,7 +1,7 @@
-"""What an answer means for a batch and its partition. The codes themselves are judged in `producer/protocol/error_codes.py`.
+"""Applies Produce responses to batches and their partition; `producer/protocol/error_codes.py` classifies the codes.
 
-An answer counts only for the attempt it belongs to: after MOVE and REVOKE a batch on the wire is an orphan, and whatever
-comes for it is thrown away.
+A response counts only for the attempt it belongs to: after `Move` and `Revoke`, responses to batches that were in
+flight are ignored.
 """
 
 from typing import Final, NamedTuple, assert_never
@@ -22,13 +22,13 @@ from .modes import TRANSACTION_VERSION_2, LeaderCheck, LeaderConnection, SendMod
 from .ready_nodes import InFlightRequest
 
 _NOT_APPENDED: Final = frozenset({NOT_ENOUGH_REPLICAS, CONCURRENT_TRANSACTIONS})
-"""Retriable codes that tell so."""
+"""Retriable codes that prove that the batch was not appended."""
 _MARKER_S: Final = 0.02
-"""How soon a batch is tried again that came before the marker of the last transaction, at the latest."""
+"""Longest backoff for a batch that arrived before the marker of the last transaction."""
 
 
 class CompletedAttempt(NamedTuple):
-    """For the counters: the verdict, or None for an orphan's answer."""
+    """For the counters: error class and resolved records. `verdict` is None for a response that no longer counts."""
 
     verdict: ProduceErrorClass | None
     records: int = 0
@@ -43,7 +43,7 @@ def complete_batch(
     now: float,
     chance: float,
 ) -> CompletedAttempt:
-    """Apply the answer for one batch; `outcome` None: the answer has nothing for this partition."""
+    """Apply the response for one batch; `outcome` None: the response omits this partition."""
     if batch.request_number != flight.number:
         return CompletedAttempt(None)
     if outcome is None:
@@ -67,7 +67,7 @@ def complete_without_response(
     now: float,
     chance: float,
 ) -> None:
-    """The attempt ended without an answer: the batch may be in the log."""
+    """Apply an attempt that ended without a response: the batch may be in the log."""
     if batch.request_number != flight.number:
         return
     lease.remove_in_flight(batch)
@@ -77,7 +77,7 @@ def complete_without_response(
 
 
 def report_or_split_oldest(lease: IdempotentPartition) -> None:
-    """Report or split what has become the oldest: a refusal counts only there (ERR-1)."""
+    """Report, probe or split the oldest batch if it was refused: only there a refusal counts (ERR-1)."""
     if not lease.unresolved or lease.mode in (SendMode.HELD, SendMode.REVOKED):
         return
     oldest = lease.unresolved[0]
@@ -95,7 +95,7 @@ def report_or_split_oldest(lease: IdempotentPartition) -> None:
 
 
 def _probe_refused_batch(lease: IdempotentPartition) -> None:
-    """Whether a refused batch is in the log: the leader tells where that begins, then what lies behind the batch is tried."""
+    """Find out whether a refused batch is in the log: ask for the log start, then try the batches behind it."""
     if lease.probe is None:
         lease.require_check(LeaderCheck.LOG_START)
         lease.enter(SendMode.PROBING)
@@ -128,7 +128,7 @@ def _apply(
     now: float,
     chance: float,
 ) -> int:
-    """Returns how many records are resolved by it."""
+    """Apply a classified response. Returns the number of records it resolves."""
     match judged.error_class:
         case ProduceErrorClass.ACKED:
             return _acked(lease, batch, flight, outcome, now=now)
@@ -202,7 +202,7 @@ def _acked(
         lease.anchor = Anchor(outcome.base_offset, time_ms, lease.wall.ms(now), lease.leader_epoch)
     for one in resolved:
         if one.request_number:
-            # Its own answer, if one comes, is no news.
+            # Its own response, if one arrives, adds nothing.
             lease.remove_in_flight(one)
         lease.queue.discard(one)
     lease.queue.resolved_to(batch.end)
@@ -219,15 +219,15 @@ def _acked(
 
 
 def _proves_older(lease: IdempotentPartition, place: int, outcome: PartitionProduceResponse, now: float) -> bool:
-    """A broker without state takes any batch as a first one; only an anchored partition rules that out (PRB-6). In transactions
-    of version 2 it takes sequence 0 alone."""
+    """Whether an accepted batch proves that older ones are in the log. A broker without state accepts any batch as its
+    first, unless the partition is anchored (PRB-6); with transaction version 2 it accepts sequence 0 only."""
     older = list(lease.unresolved)[:place]
     knows_us = lease.limits.transaction_version >= TRANSACTION_VERSION_2 or lease.anchored_by(outcome.log_start, now)
     return knows_us and all(one.refusal is None or one.refusal.ambiguous for one in older)
 
 
 def _offset_is_new(lease: IdempotentPartition, outcome: PartitionProduceResponse) -> bool:
-    """A topic made again under the same name begins at 0: its offsets are no news of ours (IDN-8)."""
+    """Whether the offset follows those acknowledged. A recreated topic of the same name starts at offset 0 (IDN-8)."""
     if outcome.base_offset < 0 or lease.anchor is None:
         return True
     by_name = outcome.topic_id is None
@@ -235,7 +235,7 @@ def _offset_is_new(lease: IdempotentPartition, outcome: PartitionProduceResponse
 
 
 def _retry(lease: IdempotentPartition, batch: ProducerBatch, *, doubtful: bool, now: float, chance: float) -> None:
-    """Keep the batch; nothing else until what may have been sent is resolved."""
+    """Keep the batch for a retry, and send one batch at a time until the retries are resolved."""
     batch.in_doubt = batch.in_doubt or doubtful
     if lease.probe is not None:
         lease.probe.start_again(lease.sent_on)
@@ -275,7 +275,7 @@ def _out_of_order(
             _trial_refused(lease, lease.probe.refused(batch), outcome.code, judged)
         return
     if lease.unresolved[0] is not batch:
-        # What came before it was not appended; it follows when that has.
+        # An older batch was not appended; this one is sent again after it.
         if lease.mode is SendMode.RUNNING:
             lease.enter(SendMode.ONE_IN_FLIGHT)
         return
@@ -284,8 +284,8 @@ def _out_of_order(
     if lease.limits.transaction_version:
         lease.halt(outcome.code, f"{judged.name}: {judged.reason}")
         return
-    # A refusal for its sequence shows that the broker has state, so nothing is taken out of turn on this connection; but only where
-    # a second pass follows may nothing else than refusals be concluded from.
+    # A refused sequence proves that the broker has state, so it accepts no batch out of order on this connection.
+    # Without an anchor, conclusions from refusals alone need a second pass.
     if not lease.limits.confirms_gaps and not lease.anchored_by(outcome.log_start, now):
         lease.halt(outcome.code, f"{judged.name} while nothing acknowledged proves that the broker knows us")
         return
@@ -295,7 +295,7 @@ def _out_of_order(
 
 
 def _trial_refused(lease: IdempotentPartition, step: ProbeStep, code: int, judged: ClassifiedError) -> None:
-    """A trial of a probe was refused: go on, or tell that the pass is over."""
+    """Apply a refused trial of a probe: continue the pass, or report its result."""
     oldest = lease.unresolved[0]
     if (
         step is ProbeStep.ALL_REFUSED
@@ -332,8 +332,8 @@ def _refused(
 
 
 def _split(lease: IdempotentPartition, parent: ProducerBatch) -> None:
-    """Parts of the same stamps take its place. Their cuts are journaled before the first is sent, then its own is freed
-    (8.5); a part that is still too large is split again."""
+    """Replace a batch by parts with the same stamps. Their cuts are journaled before the first is sent, then the
+    batch's slot is released (8.5). A part that is still too large is split again."""
     children: list[ProducerBatch] = []
     first = parent.first
     for count in lease.queue.split(parent):

@@ -1,7 +1,7 @@
-"""Which partitions of a node go into its next request, and what is on the wire.
+"""Selects the partitions of a node's next request, and describes requests in flight.
 
-Knows nothing of what a batch may do next: that is asked of its partition (`Sendable`). Per node there is a ring of
-partitions that can send now, in order of their last turn, and a heap of those that can send later; nothing is scanned.
+The partition (`Sendable`) decides which batch it may send. Per node there is a ring of partitions that can send now, in
+order of their last turn, and a heap of those that can send later: no operation scans all partitions.
 """
 
 import heapq
@@ -17,8 +17,8 @@ REQUEST_OVERHEAD_BYTES: Final = 256
 
 
 class SendPermit(NamedTuple):
-    """What a partition needs to know of the connection its batch would go out on. `journal_slots_left`: how many cuts can still be
-    recorded; `in_flight_max`: requests the connection takes before its first answer."""
+    """State of the connection that a batch would be sent on. `journal_slots_left`: how many cuts can still be recorded;
+    `in_flight_max`: how many requests may be in flight on the connection."""
 
     incarnation: int
     journal_slots_left: int
@@ -26,21 +26,21 @@ class SendPermit(NamedTuple):
 
 
 class Sendable(Protocol):
-    """A partition, as the sender sees it."""
+    """A partition, as `ReadyPartitions` uses it."""
 
     node: int
     unjournaled: int
-    """Cuts, that of the batch just taken among them, which are to be recorded before it is sent."""
+    """Number of cuts to record before the batch just taken is sent, its own included."""
 
     def ready_at(self, now: float) -> float | None:
-        """From when on `take` may have a batch, if nothing else happens; None: not before some event."""
+        """From when on `take` may return a batch if nothing else happens; None: not before some event."""
 
     def estimated_bytes(self) -> int:
-        """Size of the batch that `take` would give, by what is known of its compression."""
+        """Size of the batch that `take` would return, by the estimate of its compression."""
         ...
 
     def take(self, permit: SendPermit, *, now: float) -> ProducerBatch | None:
-        """The batch to send now, its cut fixed; None: not now."""
+        """Fix the cut of the batch to send now and return it; None: not now."""
 
 
 S = TypeVar("S", bound=Sendable)
@@ -48,7 +48,7 @@ S = TypeVar("S", bound=Sendable)
 
 @dataclass(slots=True, eq=False)
 class InFlightRequest(Generic[S]):
-    """A request on the wire: what it carries, and over which connection of which node it went."""
+    """A Produce request in flight: its batches and its connection (`node` and `incarnation`)."""
 
     number: int
     node: int
@@ -69,7 +69,7 @@ class _Node(Generic[S]):
 
 
 class ReadyPartitions(Generic[S]):
-    """Fair turns of partitions per node. A partition must be woken after whatever may have changed its `ready_at`."""
+    """Gives the partitions of each node fair turns. Call `wake` after every change that may affect a `ready_at`."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, _Node[S]] = {}
@@ -77,7 +77,7 @@ class ReadyPartitions(Generic[S]):
         self._flights = 0
 
     def wake(self, partition: S, *, now: float) -> None:
-        """Look again at when this partition can send."""
+        """Update when this partition can send."""
         node = self._nodes.get(partition.node)
         if node is None:
             node = self._nodes[partition.node] = _Node()
@@ -97,7 +97,7 @@ class ReadyPartitions(Generic[S]):
             heapq.heappush(node.heap, (at, self._count, partition))
 
     def forget(self, partition: S) -> None:
-        """The partition leaves its node: called before `node` changes, or when its lease ends."""
+        """Remove the partition from its node. Call it before `node` changes, or when the lease ends."""
         node = self._nodes.get(partition.node)
         if node is None:
             return
@@ -110,7 +110,7 @@ class ReadyPartitions(Generic[S]):
             heapq.heapify(node.heap)
 
     def has_work(self, node_id: int, *, now: float) -> bool:
-        """Some partition of the node can send now."""
+        """Whether some partition of the node can send now."""
         node = self._nodes.get(node_id)
         if node is None:
             return False
@@ -118,16 +118,16 @@ class ReadyPartitions(Generic[S]):
         return bool(node.ring)
 
     def queued(self, node_id: int) -> int:
-        """How many partitions of the node can send."""
+        """Number of partitions of the node in its ring: they could send when last looked at."""
         node = self._nodes.get(node_id)
         return 0 if node is None else len(node.ring)
 
     def drain(self, node_id: int, permit: SendPermit, *, bytes_max: int, now: float) -> list[tuple[S, ProducerBatch]]:
-        """The batches of the node's next request, at most one per partition; empty: there is nothing to send. Who was
-        served is to be woken when the request has gone.
+        """The batches of the node's next request, at most one per partition; empty: there is nothing to send. After
+        sending, the caller must `wake` their partitions, which puts them at the end of the ring.
 
-        Turns go round: who was served goes to the end, who did not fit any more is first next time, who cannot send
-        after all leaves until it is woken. The first batch is taken whatever its size.
+        A partition whose batch does not fit into `bytes_max` is first next time. One that cannot send after all leaves
+        the ring until it is ready again. The first batch is taken regardless of its size.
         """
         node = self._nodes.get(node_id)
         if node is None:
@@ -154,14 +154,14 @@ class ReadyPartitions(Generic[S]):
     def begin_request(
         self, node_id: int, incarnation: int, version: int, entries: list[tuple[S, ProducerBatch]]
     ) -> InFlightRequest[S]:
-        """A request with these batches goes out."""
+        """A new request with these batches, numbered."""
         self._flights += 1
         return InFlightRequest(
             self._flights, node_id, incarnation, version, entries, sum(batch.size for _, batch in entries)
         )
 
     def next_deadline(self) -> float | None:
-        """When some partition's waiting is over."""
+        """When the next partition in a heap becomes ready."""
         first: float | None = None
         for node in self._nodes.values():
             self._tidy(node)
@@ -170,7 +170,7 @@ class ReadyPartitions(Generic[S]):
         return first
 
     def _wake_due(self, node: _Node[S], now: float) -> None:
-        """Move those whose time has come into the ring."""
+        """Wake the partitions of the heap that are due."""
         while node.heap and node.heap[0][0] <= now:
             at, _, partition = heapq.heappop(node.heap)
             if node.wake.get(id(partition)) == at:
@@ -178,7 +178,7 @@ class ReadyPartitions(Generic[S]):
 
     @staticmethod
     def _tidy(node: _Node[S]) -> None:
-        """Drop entries at the head that a later `wake` has replaced."""
+        """Drop entries at the head of the heap that a later `wake` replaced."""
         while node.heap and node.wake.get(id(node.heap[0][2])) != node.heap[0][0]:
             _ = heapq.heappop(node.heap)
 
@@ -188,7 +188,7 @@ def match_outcomes(
     outcomes: list[PartitionProduceResponse],
     key: Callable[[S, int], tuple[bytes | str, int]],
 ) -> list[tuple[S, ProducerBatch, PartitionProduceResponse | None]]:
-    """Each batch of a request with its part of the answer, by partition, never by position; None: it has none. `key` names
-    a partition in an answer of a version: by topic id or name, and index."""
+    """Each batch of a request with its part of the response, matched by partition, not by position; None: missing.
+    `key` returns how a response of a version identifies a partition: by topic id or name, and index."""
     found = {(outcome.topic_id or outcome.topic, outcome.index): outcome for outcome in outcomes}
     return [(partition, batch, found.get(key(partition, flight.version))) for partition, batch in flight.entries]
