@@ -306,7 +306,7 @@ class BufferPool:
     # --- memory of batches -------------------------------------------------------------------------------------------
 
     def lent_to(self, node: int) -> int:
-        """Bytes a node's batches hold."""
+        """Bytes lent to a node's batches."""
         return self._lent.get(node, 0)
 
     def starved(self, node: int) -> bool:

@@ -121,7 +121,7 @@ class PartitionQueue:
     def accept(self, ref: SliceRef) -> bool:
         """Add a slice reference. Returns False if all its records are in cuts already, so it need not be read now."""
         follows = ref.first == self._refs_end or self._refs_end < 0 or ref.first in self._row_starts
-        # Slices that are left out whole are not handed out.
+        # The router does not hand out slices that are entirely in holes.
         follows = follows or self._refs_end < ref.first <= self._behind_hole(self._refs_end)
         assert follows, f"slice at {ref.first} follows {self._refs_end}"
         self._refs_end = ref.first + ref.count

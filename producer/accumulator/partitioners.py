@@ -145,7 +145,7 @@ class StickyPartitioner:
         """`sticky_bytes`: size of a batch.
 
         Raises:
-            ValueError: below 1.
+            ValueError: `sticky_bytes` is below 1.
         """
         if sticky_bytes < 1:
             raise ValueError(f"a batch of {sticky_bytes} bytes is none to stay for")
@@ -165,7 +165,7 @@ class StickyPartitioner:
         return self._produced == 0
 
     def update(self, choices: PartitionChoices) -> None:
-        """Use these choices from now on. Switch at once if `partition` is not available any more but others are."""
+        """Use these choices from now on. Switches at once if `partition` is unavailable now and others are not."""
         self._choices = choices
         lost = choices.available and self._partition not in choices.available
         if lost or not 0 <= self._partition < choices.partition_count:
@@ -177,8 +177,8 @@ class StickyPartitioner:
     def appended(self, size: int, *, all_batches_full: bool = False) -> None:
         """Count the bytes, and switch to another partition after a batch's worth.
 
-        While the partition's open batch has room (`all_batches_full` false) the limit is two batches' worth: with a long
-        linger this avoids part-full batches. A size of 0 completes a switch that waited for the batch to be closed.
+        While the partition's open batch has room (`all_batches_full` false), the limit is two batches' worth: with a
+        long linger this avoids part-full batches. A size of 0 completes a switch that waited for the batch to be closed.
         """
         assert self._choices is not None, "nothing is known of the topic"
         self._produced += size

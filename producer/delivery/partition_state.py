@@ -42,7 +42,9 @@ class PartitionState:
     cuts: list[BatchBounds] = field(default_factory=list[BatchBounds])
     """Batches that may be in the log, from the last `Revoked`."""
     anchor: Anchor | None = None
+    """The last acknowledged batch; None after `begin`."""
     log_start: int = -1
+    """The largest log start offset seen in acknowledgements; -1: none."""
     slices: deque[SliceRef] = field(default_factory=deque[SliceRef])
     """Slices with unresolved records."""
     holes: list[OrdinalRange] = field(default_factory=list[OrdinalRange])
@@ -52,13 +54,17 @@ class PartitionState:
     in_doubt_to: int = 0
     """Records below it may have been sent to a deleted topic, and written to the recreated topic of the same name."""
     expired_to: int = 0
+    """Ordinals below it have expired; set by `DeliveryTimeout`."""
     has_deadline: bool = False
     """Whether it is in the heap of `DeliveryDeadlines`, which alone writes this."""
     retry_at: float | None = None
     """While blocked: when to try a grant again; None: after some other event."""
     failures: int = 0
+    """Consecutive blocks with a backoff; reset by an acknowledgement."""
     last_error: str = ""
+    """Of the last lease that `InProcessDelivery` revoked, for expiry messages."""
     attempts: int = 0
+    """Of that lease's oldest batch, for expiry messages."""
     needs_producer_id: bool = False
     """Waits for a producer id of its own: its epochs are used up, or copies of sent records may still be written."""
 

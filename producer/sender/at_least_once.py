@@ -1,9 +1,9 @@
-"""One partition of a producer without idempotence: brokers cannot detect a repeated batch, so retries are limited.
+"""One partition of a producer without idempotence: brokers cannot detect a repeated batch, so a retry may duplicate it.
 
 Batches have no stamps. A failed batch that may be retried goes to the head of the queue: with several requests in
 flight, two that fail one after the other change places (REQ-3). With one, the next waits for the response or the end of
-the connection, even after the records in flight have expired. There are no probes, no gaps and no retries of expired
-records; a retry may write records twice.
+the connection, even after the records in flight have expired. There are no probes, no gap checks, and no retries of
+expired records.
 """
 
 from collections import deque

@@ -139,7 +139,7 @@ def _by_topic(leases: Sequence[IdempotentPartition]) -> dict[str, list[Idempoten
 
 
 def read_results(question: LeaderCheck, response: Any) -> list[LeaderCheckResult]:  # noqa: ANN401 - a generated class
-    """What an answer says."""
+    """Extract the results from the response to a check."""
     told: list[LeaderCheckResult] = []
     for topic in response.topics:
         match question:

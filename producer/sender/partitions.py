@@ -1,5 +1,5 @@
-"""All leases of a shard: applies the router's messages and Produce responses, returns batches and messages to send.
-The rules of one partition are in `producer/sender/idempotent.py` and `producer/sender/produce_response.py`."""
+"""All leases of a shard: takes the router's messages and Produce responses, returns batches and messages to send. Pure:
+the shell does the I/O. `idempotent.py` and `produce_response.py` in this folder have the rules of one partition."""
 
 from collections import Counter
 from collections.abc import Callable
