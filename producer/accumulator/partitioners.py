@@ -178,7 +178,7 @@ class StickyPartitioner:
         """Count the bytes, and switch to another partition after a batch's worth.
 
         While the partition's open batch has room (`all_batches_full` false), the limit is two batches' worth: with a
-        long linger this avoids part-full batches. A size of 0 completes a switch that waited for the batch to be closed.
+        long linger this avoids part-full batches. A size of 0 completes a switch that waited for the batch to close.
         """
         assert self._choices is not None, "nothing is known of the topic"
         self._produced += size
