@@ -1,7 +1,7 @@
-"""What a process knows of the cluster, and what it wants to know: the snapshot and the plan of questions, kept in step.
+"""A process's metadata cache: keeps the `Cluster` snapshot and the `MetadataUpdater`, which plans the queries, in step.
 
-The snapshot is replaced as one reference, so whoever reads `cluster` from another thread sees one state of it (MET-16). All
-else belongs to the thread that talks to the brokers.
+The snapshot is replaced by assigning one reference, so readers of `cluster` in other threads see a consistent state
+(MET-16). Everything else belongs to the thread that talks to the brokers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,38 +22,38 @@ from .refresh import MetadataUpdater, MetadataUpdaterLimits, TopicMetadataQuery,
 
 
 class CacheOptions(NamedTuple):
-    """What differs between programs."""
+    """Options that differ between programs."""
 
     auto_create: bool
-    """Brokers may make topics that are asked for: "unknown" is then never the last word."""
+    """Brokers may create queried topics: an unknown topic is then never reported as missing."""
     topic_settings: bool
-    """Settings of topics are wanted too."""
+    """Whether to query the settings of topics too."""
     in_use: Callable[[], AbstractSet[str]]
     """Topics that are not idle, however long ago they were wanted."""
 
 
 class MetadataMerged(NamedTuple):
-    """The answer was taken over. `reconnect`: the connection is to be dropped for one to a known node."""
+    """The response was merged. `reconnect`: replace the connection by one to a known node."""
 
     change: ClusterChange
     reconnect: bool
 
 
 class MetadataRejected(NamedTuple):
-    """The answer is as good as none: the connection is to be dropped, and another broker asked."""
+    """The response is unusable: drop the connection and query another broker."""
 
     reason: str
 
 
 class RebootstrapRequested(NamedTuple):
-    """The broker sent us back to the bootstrap addresses: the connection is to be dropped (KIP-1102)."""
+    """The broker requested a rebootstrap: drop the connection and use the bootstrap addresses (KIP-1102)."""
 
 
 MetadataResult = MetadataMerged | MetadataRejected | RebootstrapRequested
 
 
 class MetadataCache:
-    """One per process. `updater` is asked for the next questions and told of losses; answers to Metadata come here."""
+    """One per process. Use `updater` for the next queries and for lost connections; pass Metadata responses here."""
 
     def __init__(
         self, limits: MetadataUpdaterLimits, bootstrap: Sequence[tuple[str, int]], options: CacheOptions, *, now: float
@@ -63,16 +63,16 @@ class MetadataCache:
         self._options = options
         self._closed = False
 
-    # --- what is known; from any thread ------------------------------------------------------------------------------
+    # --- reading the snapshot; from any thread -----------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicView | None:
-        """What is known; None: nothing, or no partition of it yet."""
+        """The topic's metadata; None if nothing is known, or none of its partitions yet."""
         found = self.cluster.topic(name)
         return found if found is not None and found.partitions else None
 
     def topic_error(self, name: str) -> str | None:
-        """Kafka's name of what live brokers say is wrong with the topic. That it is unknown counts from the second answer
-        on, and never where brokers may create it."""
+        """Kafka's name of the error that brokers report for the topic. "Unknown topic" counts from the second response
+        on, and never if brokers may create the topic."""
         found = self.cluster.topic(name)
         if found is None or found.code == NONE:
             return None
@@ -80,36 +80,36 @@ class MetadataCache:
             return None
         return error_name(found.code)
 
-    # --- what is wanted ----------------------------------------------------------------------------------------------
+    # --- wanted topics -----------------------------------------------------------------------------------------------
 
     def want(self, topic: str, now: float) -> None:
-        """Keep this topic's metadata; it is not idle from now on. Cheap to say again."""
+        """Keep this topic's metadata and reset its idle time. Cheap to repeat."""
         _ = self.updater.want(topic, now)
 
     def forget(self, topic: str) -> None:
-        """Nobody uses the topic any more."""
+        """Drop the topic: it is no longer used."""
         self.updater.forget(topic)
         self.cluster = self.cluster.without_topics([topic])
 
     def seed(self, topic: str, topic_id: bytes | None, leader_epochs: Mapping[int, int]) -> None:
-        """Leader epochs recorded in an earlier life: nothing older is believed (HO-16)."""
+        """Restore leader epochs recorded by an earlier process: older epochs are ignored (HO-16)."""
         self.cluster = self.cluster.with_floors(topic, topic_id, leader_epochs)
 
     def apply_leader_hint(
         self, topic: str, index: int, leader: int, leader_epoch: int, address: BrokerAddress | None, now: float
     ) -> ClusterChange:
-        """A Produce answer told of another leader. Whether it was newer or not, the truth is asked for, no faster than the
-        backoff allows: brokers that point at each other are not asked in a loop (MET-14)."""
+        """Apply the new leader named in a Produce response. Refreshes metadata whether or not it is newer, limited by
+        the backoff, so that two brokers that name each other do not cause a query loop (MET-14)."""
         self.updater.refresh(now)
         self.cluster, change = self.cluster.apply_leader_hint(topic, index, leader, leader_epoch, address)
         return change
 
-    # --- answers -----------------------------------------------------------------------------------------------------
+    # --- responses ---------------------------------------------------------------------------------------------------
 
     def apply_response(
         self, ask: TopicMetadataQuery, answer: MetadataAnswer, now: float, chance: float
     ) -> MetadataResult:
-        """A Metadata answer to this question. What is not taken over is asked for again."""
+        """Merge the Metadata response to the query `ask`. The query of a rejected response is repeated."""
         assert not self._closed, "nobody asks any more, so nobody is answered"
         if answer.code == REBOOTSTRAP_REQUIRED:
             self.updater.queries_failed([ask], now, chance)
@@ -120,20 +120,20 @@ class MetadataCache:
             self.updater.queries_failed([ask], now, chance)
             return MetadataRejected(f"Metadata was answered with {error_name(answer.code)} and no brokers")
         if self.cluster.cluster_id and answer.cluster_id and answer.cluster_id != self.cluster.cluster_id:
-            # Our ids and offsets mean nothing there.
+            # Our producer ids and offsets are meaningless in another cluster.
             self.updater.queries_failed([ask], now, chance)
             return MetadataRejected(f"it belongs to cluster {answer.cluster_id}, not {self.cluster.cluster_id}")
         return self._merge(ask, answer, now, chance)
 
     def close(self) -> None:
-        """No answer counts from now on (MET-5)."""
+        """Accept no more responses (MET-5)."""
         self._closed = True
 
     # -----------------------------------------------------------------------------------------------------------------
 
     def _merge(self, ask: TopicMetadataQuery, answer: MetadataAnswer, now: float, chance: float) -> MetadataMerged:
         missing_before = {topic for topic in ask.topics if self._is_missing(topic)}
-        # Answers to topics that were forgotten meanwhile would stay for ever.
+        # Topics forgotten in the meantime would otherwise stay in the snapshot forever.
         wanted = [topic for topic in answer.topics if self.updater.is_wanted(topic.name)]
         merged, change = self.cluster.merge(answer._replace(topics=wanted))
         news = {topic: _topic_status(merged, topic) for topic in ask.topics}
@@ -144,7 +144,7 @@ class MetadataCache:
             if told is TopicStatus.SETTLED and self._options.topic_settings and self.topic(topic) is not None:
                 self.updater.want_settings(topic, now)
         if change.nodes_gone:
-            # Partitions of other topics may have lost their leader too, and this answer did not tell.
+            # Partitions of topics outside this response may have lost their leader too.
             self.updater.refresh(now)
         missing = tuple(topic for topic in ask.topics if self._is_missing(topic) and topic not in missing_before)
         if missing or dropped:
@@ -162,6 +162,6 @@ def _topic_status(cluster: Cluster, topic: str) -> TopicStatus:
     if classify_topic_error(view.code) is TopicErrorClass.MISSING:
         return TopicStatus.MISSING
     if view.code == INVALID_TOPIC:
-        # A name does not become valid by asking often.
+        # An invalid name stays invalid: repeating the query is pointless.
         return TopicStatus.SETTLED
     return TopicStatus.SETTLED if cluster.is_settled(topic) else TopicStatus.UNSETTLED

@@ -1,7 +1,7 @@
-"""A process's metadata client: one control connection at a time, on which it asks for topics and leaders, for the
-producer id, and for the few settings of topics and brokers that decide how we send.
+"""A process's metadata client. It queries topics and leaders, the producer id, and the few topic and broker settings
+that affect sending, over one control connection at a time.
 
-What to ask of whom and when is decided in `producer/metadata/refresh.py`, what is known is kept in `producer/metadata/cache.py`.
+`refresh.py` decides what to query, from which broker and when; `cache.py` stores the results.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ from .refresh import (
 )
 
 _METADATA_LEAST: Final = 4
-"""Below it a broker creates every topic that is asked for, if it is set up to."""
+"""Below version 4 a broker with topic auto-creation enabled creates every topic that is queried."""
 _NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
 _PERMISSION_BACKOFF: Final = Backoff(1.0, 30.0)
 _LOGGED_MAX: Final = 100
@@ -52,12 +52,13 @@ _UNREADABLE: Final = (AttributeError, TypeError, ValueError)
 
 
 class Metadata:
-    """What a process knows of the cluster, and how it comes to know.
+    """A process's view of the cluster, refreshed from the brokers.
 
     Call `tick` in every round of the loop and wake up for `next_deadline`. Callbacks come from `tick`, from the loop's
-    events, and from `apply_leader_hint`: `on_change` where something is new, `on_update` after every answer, `on_lost` when a connection
-    ended, with the reason, and whether nobody is left who might believe who we are. `in_use` names the
-    topics that are not idle although nobody wanted them lately. `topic_settings` False: settings of topics are of no use.
+    events, and from `apply_leader_hint`: `on_change` if something is new, `on_update` after every Metadata response,
+    `on_lost` when a connection ended, with the reason and whether authentication failed and every broker has failed.
+    `in_use` returns the topics that are not idle although not wanted lately. `topic_settings` False: do not query the
+    settings of topics.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Metadata:
         system: System = OPERATING_SYSTEM,
     ) -> None:
         self.producer_id_expiration_ms: int | None = None
-        """`producer.id.expiration.ms` of the brokers; None: not told."""
+        """`producer.id.expiration.ms` of the brokers; None: unknown."""
         self._loop = loop
         self._settings = settings
         self._on_change = on_change
@@ -96,97 +97,99 @@ class Metadata:
         self._log = logs.get()
         self._connection: KafkaConnection[ControlQuery] | None = None
         self._turns: dict[tuple[str, int], AddressRotation] = {}
-        """By host and port: which address of a name is next outlives the connection."""
+        """By host and port. The rotation over a name's addresses outlives the connection."""
         self._problems: dict[str, str] = {}
         self._logged_problems: dict[str, set[str]] = {}
-        """What the log was told since all was well, by subject."""
+        """Problems logged since the last success, by subject."""
         self._topic_settings: dict[str, TopicSettings] = {}
         options = CacheOptions(settings.allow_auto_create_topics, topic_settings, in_use)
         bootstrap = parse_bootstrap(settings.bootstrap_servers)
         self._cache = MetadataCache(updater_limits(settings), bootstrap, options, now=self._clock())
         self._updater = self._cache.updater
 
-    # --- for the owner -----------------------------------------------------------------------------------------------
+    # --- methods for the owner ---------------------------------------------------------------------------------------
 
     @property
     def cluster(self) -> Cluster:
-        """The newest snapshot, from any thread."""
+        """The newest snapshot. Safe to read from any thread."""
         return self._cache.cluster
 
     def want(self, topic: str) -> None:
-        """Keep this topic's metadata; asked for in the next `tick` if it is new. Cheap to say again, and then it is not idle."""
+        """Keep this topic's metadata; the next `tick` queries it if it is new. Cheap to repeat; each call resets its
+        idle time."""
         self._cache.want(topic, self._clock())
 
     def request(self, topic: str) -> None:
-        """Somebody waits for the topic, and what is known of it does not do (MDW-4)."""
+        """A caller waits for this topic and needs newer metadata (MDW-4)."""
         self._updater.request(topic, self._clock())
 
     def forget(self, topic: str) -> None:
-        """Nobody uses the topic any more."""
+        """Drop the topic: it is no longer used."""
         self._cache.forget(topic)
         _ = self._topic_settings.pop(topic, None)
 
     def refresh(self) -> None:
-        """Something known is stale: ask for everything, as soon as the backoff allows."""
+        """Something is stale: query everything as soon as the backoff allows."""
         self._updater.refresh(self._clock())
 
     def topic(self, name: str) -> TopicView | None:
-        """What is known; None: nothing, or no partition of it yet."""
+        """The topic's metadata; None if nothing is known, or none of its partitions yet."""
         return self._cache.topic(name)
 
     def topic_error(self, name: str) -> str | None:
-        """Kafka's name of what live brokers say is wrong with the topic. That it is unknown counts from the second answer
-        on, and never where brokers may create it."""
+        """Kafka's name of the error that the brokers report for the topic. "Unknown topic" counts from the second
+        response on, and never if brokers may create the topic."""
         return self._cache.topic_error(name)
 
     def topic_settings(self, name: str) -> TopicSettings | None:
-        """Settings of a topic; None: not told yet, or not permitted."""
+        """A topic's settings; None if not yet received, or not permitted."""
         return self._topic_settings.get(name)
 
     def seed(self, topic: str, topic_id: bytes | None, leader_epochs: Mapping[int, int]) -> None:
-        """Leader epochs recorded in an earlier life: nothing older is believed (HO-16)."""
+        """Restore leader epochs recorded by an earlier process: older epochs are ignored (HO-16)."""
         self._cache.seed(topic, topic_id, leader_epochs)
 
     def apply_leader_hint(
         self, topic: str, index: int, leader: int, leader_epoch: int, address: BrokerAddress | None = None
     ) -> bool:
-        """A Produce answer told of another leader. True: it was newer, and `on_change` was told. The truth is asked for anyway."""
+        """Apply the new leader named in a Produce response. Returns True if it was newer and `on_change` was called.
+        Metadata is refreshed in any case."""
         change = self._cache.apply_leader_hint(topic, index, leader, leader_epoch, address, self._clock())
         if change:
             self._on_change(change)
         return bool(change)
 
     def request_producer_id(self) -> None:
-        """Ask for a producer id until one is granted; `on_producer_id` is told it and its epoch."""
+        """Query for a producer id until one is granted. `on_producer_id` receives the id and its epoch."""
         self._updater.request_producer_id(self._clock())
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """What does not work now, in words, by subject (`brokers`, `producer_id`, `settings`). Empty: all is well."""
+        """Texts of the current problems, by subject (`brokers`, `producer_id`, `settings`). Empty if there are none."""
         return self._problems
 
     @property
     def connected_to(self) -> BrokerTarget | None:
-        """The broker that is asked; None: none is connected."""
+        """The broker of the control connection; None if it is not ready."""
         connection = self._connection
         return self._updater.current if connection is not None and connection.ready else None
 
     def reachable_since(self, at: float) -> bool | None:
-        """True: a broker is connected. False: none is, and each was tried in vain at that time or later (CLOCK_MONOTONIC
-        seconds). None: not known yet."""
+        """True: a broker is connected. False: none is, and every broker was tried and failed at `at` or later
+        (CLOCK_MONOTONIC seconds). None: not known yet."""
         if self.connected_to is not None:
             return True
         return False if self._updater.all_failed_since(at) else None
 
     def offers(self, api_key: int) -> bool | None:
-        """Whether the broker that is asked takes version 0 of an API; None: none is connected."""
+        """Whether the connected broker supports version 0 of an API; None if no broker is connected."""
         connection = self._connection
         ready = connection is not None and connection.ready
         return connection.version_of(api_key, 0, 0) is not None if ready and connection is not None else None
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer."""
+        """Requests without a response so far."""
         return 0 if self._connection is None else self._connection.in_flight
 
     @property
@@ -194,7 +197,7 @@ class Metadata:
         return 0 if self._connection is None else self._connection.round_trip_us
 
     def tick(self, now: float) -> None:
-        """Connect and ask, as far as it is due."""
+        """Connect and send queries if they are due."""
         if self._connection is not None:
             self._connection.tick(now)
         connection = self._connection
@@ -215,20 +218,20 @@ class Metadata:
                     self._updater.queries_failed([ask], now, self._rng())
 
     def next_deadline(self) -> float | None:
-        """When `tick` wants to be called (CLOCK_MONOTONIC seconds; in the past: at once)."""
+        """When to call `tick` next (CLOCK_MONOTONIC seconds; a past time means at once)."""
         connection = self._connection
         if connection is None:
             return self._updater.next_deadline(connected=False)
         now = self._clock()
         planned = self._updater.next_deadline(connected=connection.ready)
         if planned is not None and planned <= now and not connection.can_send(now):
-            # Throttled, and nobody else to ask: the end of that is among the connection's own deadlines.
+            # Throttled, and no other broker to use: the connection's own deadlines include the end of the throttle.
             planned = None
         deadlines = [connection.next_deadline(), planned]
         return min((at for at in deadlines if at is not None), default=None)
 
     def close(self) -> None:
-        """End the connection; nothing is called back any more."""
+        """Close the connection. No callbacks come after this."""
         self._cache.close()
         if self._connection is not None:
             _ = self._connection.close()
@@ -251,13 +254,13 @@ class Metadata:
         self._updater.queries_failed(tags, now, self._rng())
         self._updater.connection_failed(now, self._rng(), login_failed=connection.failed_during_login)
         if self._on_lost is not None:
-            # While others can be asked, one broker's refusal is nobody's concern.
+            # An authentication failure counts only once no other broker can be used.
             self._on_lost(reason, connection.authentication_failed and self._updater.all_failed)
 
     def connection_answered(
         self, connection: KafkaConnection[ControlQuery], tag: ControlQuery, answer: ResponseOrBytes
     ) -> None:
-        """The response's class follows from the question, because answers come in order."""
+        """Apply a response. Responses come in order, so the query determines the class of the response."""
         now = self._clock()
         match tag, answer:
             case TopicMetadataQuery(), MetadataResponse():
@@ -288,7 +291,7 @@ class Metadata:
         self._connection.tick(now)
 
     def _drop(self, now: float) -> None:
-        """For another broker; what was asked is asked again there."""
+        """Close the connection to use another broker; the queries in flight are repeated there."""
         if self._connection is not None:
             self._updater.queries_failed(self._connection.close(), now, self._rng())
             self._connection = None
@@ -336,7 +339,7 @@ class Metadata:
             case BrokerConfigQuery():
                 self._updater.answered_broker_settings(told=False, now=now, chance=self._rng())
 
-    # --- answers -----------------------------------------------------------------------------------------------------
+    # --- responses ---------------------------------------------------------------------------------------------------
 
     def _take_topics(
         self, connection: KafkaConnection[ControlQuery], ask: TopicMetadataQuery, response: MetadataResponse, now: float
@@ -400,7 +403,8 @@ class Metadata:
         self._updater.answered_broker_settings(told=told, now=now, chance=self._rng())
 
     def _log_problem(self, subject: str, text: str) -> None:
-        """A log line for what is new, not for every attempt: brokers are tried in turn, and each has words of its own."""
+        """Record a problem. Logs each text once, not per attempt: brokers are tried in turn, each with its own
+        error."""
         self._problems[subject] = text
         said = self._logged_problems.setdefault(subject, set())
         if text not in said:
@@ -415,7 +419,7 @@ class Metadata:
 
 
 def updater_limits(settings: ProducerSettings) -> MetadataUpdaterLimits:
-    """The waits of the plan, out of the settings."""
+    """The updater's limits, from the settings."""
     rebootstrap = settings.metadata_recovery_strategy == "rebootstrap"
     return MetadataUpdaterLimits(
         retry=Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000),

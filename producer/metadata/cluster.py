@@ -1,7 +1,7 @@
-"""What is known of the cluster: brokers, topics, leaders. A snapshot that is never changed, only replaced by merging.
+"""An immutable snapshot of the cluster: brokers, topics, leaders. Merging a response creates a new snapshot.
 
-Leader epochs never go back within one topic id (HO-16): an older answer, an older hint, a broker that lags behind change
-nothing. Partial answers replace only what they tell.
+Leader epochs never go back within one topic id (HO-16): older responses, older hints and lagging brokers change
+nothing. A partial response replaces only what it contains.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _TOPIC_IDS_FROM: Final = 10
 
 
 class BrokerAddress(NamedTuple):
-    """A broker and where to reach it. `rack` "" where it has none."""
+    """A broker and its address. `rack` is "" if it has none."""
 
     node: int
     host: str
@@ -29,7 +29,7 @@ class BrokerAddress(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """One partition. `leader` -1: none known or alive; `leader_epoch` -1: not told by this version of the broker."""
+    """One partition. `leader` -1: none known or alive; `leader_epoch` -1: the broker is too old to report it."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     leader: int
@@ -40,8 +40,8 @@ class PartitionView(NamedTuple):
 
 
 class TopicView(NamedTuple):
-    """One topic. `partitions` by index; an error leaves what was known before in place. `topic_id` None: the broker is too
-    old to tell."""
+    """One topic. `partitions` by index; an error keeps the partitions known before. `topic_id` None: the broker is too
+    old to report it."""
 
     name: str
     topic_id: bytes | None
@@ -49,9 +49,9 @@ class TopicView(NamedTuple):
     code: int
     internal: bool
     former_ids: frozenset[bytes] = frozenset()
-    """Ids the name had before: a broker that still tells one of them lags behind."""
+    """Earlier topic ids of this name. A broker that still reports one of them lags behind."""
     updated_version: int = 0
-    """Version of the snapshot whose answer last said something of it."""
+    """Version of the snapshot whose response last included the topic."""
 
     @property
     def partition_count(self) -> int:
@@ -59,7 +59,7 @@ class TopicView(NamedTuple):
 
 
 class TopicAnswer(NamedTuple):
-    """What one Metadata answer says of one topic."""
+    """One topic of a Metadata response."""
 
     name: str
     topic_id: bytes | None
@@ -69,7 +69,7 @@ class TopicAnswer(NamedTuple):
 
 
 class MetadataAnswer(NamedTuple):
-    """A Metadata answer as plain data. `code`: of the whole answer (version 13)."""
+    """A Metadata response as plain data. `code`: error code of the whole response (from version 13)."""
 
     brokers: list[BrokerAddress]
     cluster_id: str
@@ -79,7 +79,7 @@ class MetadataAnswer(NamedTuple):
 
 
 class TopicReplaced(NamedTuple):
-    """The topic was deleted and made again: its log is another one (IDN-8)."""
+    """The topic was deleted and recreated: its log is a different one (IDN-8)."""
 
     name: str
     old_id: bytes
@@ -88,27 +88,28 @@ class TopicReplaced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterChange:
-    """What a merge changed. Empty where nothing is new."""
+    """The changes made by a merge. Empty if nothing is new."""
 
     nodes_added: tuple[int, ...] = ()
     nodes_moved: tuple[int, ...] = ()
     """Same id, another host or port."""
     nodes_gone: tuple[int, ...] = ()
     topics_added: tuple[str, ...] = ()
-    """Known with partitions for the first time."""
+    """Topics known with partitions for the first time."""
     topics_grown: tuple[str, ...] = ()
     """More partitions than before."""
     topics_replaced: tuple[TopicReplaced, ...] = ()
     topics_failing: tuple[str, ...] = ()
-    """The error of the topic is new or another one."""
+    """The topic has a new error or a different one."""
     topics_missing: tuple[str, ...] = ()
-    """Brokers have said more than once that there is no such topic; told once, by whoever asks, not by a merge."""
+    """Brokers reported more than once that the topic does not exist. Reported once; set by `MetadataCache`, not by a
+    merge."""
     topics_dropped: tuple[str, ...] = ()
-    """Nobody used them for long, so nobody asks for them any more; told by whoever asks, not by a merge."""
+    """Topics dropped because they were unused for long; set by `MetadataCache`, not by a merge."""
     topics_recovered: tuple[str, ...] = ()
     """The topic had an error and has none now."""
     leaders: tuple[tuple[str, int], ...] = ()
-    """(topic, index) of partitions whose leader or leader epoch is another."""
+    """(topic, index) of partitions whose leader or leader epoch changed."""
 
     def __bool__(self) -> bool:
         return self != _NOTHING
@@ -116,19 +117,19 @@ class ClusterChange:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The snapshot. Every method that changes something answers a new one."""
+    """The snapshot. Every method that changes something returns a new snapshot."""
 
     cluster_id: str = ""
     controller: int = NO_NODE
     nodes: Mapping[int, BrokerAddress] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
     floors: Mapping[tuple[str, bytes | None, int], int] = field(default_factory=lambda: MappingProxyType({}))
-    """Newest leader epoch seen in an earlier life, or before a topic was dropped, by (topic, topic id, index): nothing older
-    is believed."""
+    """Newest leader epoch recorded by an earlier process, or before the topic was dropped, by (topic, topic id, index).
+    Older epochs are ignored."""
     dropped: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
-    """Topics nobody asks for any more, without their partitions: what their ids were still counts when they come back."""
+    """Topics no longer queried, without their partitions. Their ids still count when they return."""
     version: int = 0
-    """How many answers were merged."""
+    """Number of responses merged."""
 
     def topic(self, name: str) -> TopicView | None:
         return self.topics.get(name)
@@ -138,17 +139,18 @@ class Cluster:
         return None if found is None else found.partitions.get(index)
 
     def leader(self, topic: str, index: int) -> BrokerAddress | None:
-        """The leader's address; None where there is no leader, or it is not among the known brokers."""
+        """The leader's address; None if there is no leader, or it is not a known broker."""
         found = self.partition(topic, index)
         return None if found is None else self.nodes.get(found.leader)
 
     def topic_error(self, name: str) -> str | None:
-        """Kafka's name of what is wrong with a topic; None: nothing, or nothing known."""
+        """Kafka's name of the topic's error; None if it has no error or is unknown."""
         found = self.topics.get(name)
         return None if found is None or found.code == NONE else error_name(found.code)
 
     def with_floors(self, topic: str, topic_id: bytes | None, leader_epochs: Mapping[int, int]) -> "Cluster":
-        """Epochs by partition, seen in an earlier life: from now on older ones are not believed for this topic id."""
+        """Add leader epochs by partition, recorded by an earlier process: older ones are then ignored for this topic
+        id."""
         floors = dict(self.floors)
         for index, epoch in leader_epochs.items():
             key = (topic, topic_id, index)
@@ -156,7 +158,7 @@ class Cluster:
         return replace(self, floors=MappingProxyType(floors))
 
     def without_topics(self, names: Iterable[str]) -> "Cluster":
-        """Nobody asks for them any more. Their ids and leader epochs stay known: neither goes back when they return."""
+        """Drop these topics. Their ids and leader epochs stay known, so that neither goes back when they return."""
         topics, dropped, floors = dict(self.topics), dict(self.dropped), dict(self.floors)
         for name in names:
             view = topics.pop(name, None)
@@ -175,8 +177,7 @@ class Cluster:
         )
 
     def is_settled(self, name: str) -> bool:
-        """Nothing about the topic needs to be asked again soon: no error, and every partition has a leader that some broker
-        answers to."""
+        """Whether the topic needs no early query: it has no error, and every partition's leader is a known broker."""
         view = self.topics.get(name)
         if view is None or not view.partitions or classify_topic_error(view.code) is not TopicErrorClass.FINE:
             return False
@@ -186,7 +187,7 @@ class Cluster:
         )
 
     def merge(self, answer: MetadataAnswer) -> tuple["Cluster", ClusterChange]:
-        """Take over what an answer without an error of its own tells."""
+        """Merge a response that has no error of its own. Returns the new snapshot and the changes."""
         nodes = {broker.node: broker for broker in answer.brokers}
         topics = dict(self.topics)
         for told in answer.topics:
@@ -205,8 +206,8 @@ class Cluster:
     def apply_leader_hint(
         self, topic: str, index: int, leader: int, leader_epoch: int, address: BrokerAddress | None = None
     ) -> tuple["Cluster", ClusterChange]:
-        """A Produce answer named another leader (KIP-951). Only a newer epoch of a known partition counts, and only a leader
-        whose address is known or comes with it."""
+        """Apply the new leader named in a Produce response (KIP-951). Only a newer epoch of a known partition counts,
+        and only a leader whose address is known or comes with it."""
         view = self.topics.get(topic)
         known = self.partition(topic, index)
         if view is None or known is None or leader < 0 or leader_epoch <= self._newest(view.name, view.topic_id, known):
@@ -227,9 +228,9 @@ class Cluster:
         former = frozenset[bytes]() if known is None else known.former_ids
         topic_id = told.topic_id or (None if known is None else known.topic_id)
         if known is not None and known.topic_id is not None and topic_id != known.topic_id:
-            # Another log under the same name: nothing of the old one counts, neither epochs nor partitions.
+            # A different log under the same name: neither epochs nor partitions of the old one count.
             kept, former = {}, former | {known.topic_id}
-        # Partitions are never taken away from a topic: an answer with fewer comes from a broker that lags behind.
+        # Kafka never removes partitions from a topic: a response with fewer comes from a lagging broker.
         merged = dict(kept)
         for partition in told.partitions:
             before = kept.get(partition.index)
@@ -246,11 +247,11 @@ class Cluster:
         if told.leader_epoch >= newest:
             return told
         if told.leader_epoch == NO_EPOCH:
-            # A broker too old to tell epochs; what is known of them stays.
+            # The broker is too old to report epochs: keep the known epoch.
             return told._replace(leader_epoch=newest)
         if before is not None:
             return before
-        # Older than what was recorded: a leader it names may have been deposed.
+        # Older than the recorded epoch: the reported leader may have been replaced.
         return told._replace(leader=NO_NODE, leader_epoch=newest)
 
     def _newest(self, topic: str, topic_id: bytes | None, known: PartitionView) -> int:
@@ -261,9 +262,9 @@ _NOTHING: Final = ClusterChange()
 
 
 def read_metadata(response: MetadataResponse) -> MetadataAnswer:
-    """Plain data out of a response. Epochs below version 9 and ids below version 10 are not to be believed.
+    """Convert a response to plain data. Ignores epochs below version 9 and ids below version 10: they are unreliable.
 
-    Raises AttributeError, TypeError or ValueError where the response holds values of wrong types.
+    Raises AttributeError, TypeError or ValueError if the response contains values of wrong types.
     """
     version = int(response.version or 0)
     brokers = [BrokerAddress(row.node_id, row.host, row.port, row.rack or "") for row in response.brokers]
@@ -272,7 +273,7 @@ def read_metadata(response: MetadataResponse) -> MetadataAnswer:
     for row in response.topics:
         if row.name is None:
             continue
-        # The library decodes the zero id, which stands for "none", as None.
+        # The library decodes the zero id, which means "none", as None.
         topic_id = row.topic_id.bytes if version >= _TOPIC_IDS_FROM and row.topic_id else None
         partitions = [
             PartitionView(

@@ -1,7 +1,7 @@
-"""What is asked of the brokers next, of whom, and when. One control connection at a time; no sockets here.
+"""Decides which control queries to send next, to which broker, and when. One control connection at a time; no sockets.
 
-Topics are asked for by name, those not yet known at once, all of them when something is stale or old. A question that
-keeps bringing nothing new is asked less and less often.
+Topics are queried by name: new ones at once, all of them when something is stale or old. Queries that bring nothing new
+are repeated less and less often.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,16 +17,16 @@ from .retry_timer import RetryTimer
 
 BOOTSTRAP: Final = -1
 _TOPICS_MAX: Final = 1_000
-"""Topics in one request: a cap on the size of its answer; the rest follows."""
+"""Topics in one request, to limit the size of the response; further requests query the rest."""
 _SETTINGS_MAX: Final = 100
 _WATCH_S: Final = 30.0
-"""Longer than an election takes after a broker's death, and than a broker lags behind the controller."""
+"""Longer than an election after a broker failure, and than a broker's lag behind the controller."""
 _MISSING_ANSWERS: Final = 2
-"""A broker that has just started, or a topic just made, answers "unknown" for a moment: one answer is not enough."""
+"""A broker that has just started, or a topic just created, briefly reports "unknown": one response is not enough."""
 
 
 class BrokerTarget(NamedTuple):
-    """Whom to be connected with. `node` -1: a bootstrap address, whose node is not known."""
+    """The broker to connect to. `node` -1: a bootstrap address, whose node id is unknown."""
 
     node: int
     host: str
@@ -34,7 +34,8 @@ class BrokerTarget(NamedTuple):
 
 
 class TopicMetadataQuery(NamedTuple):
-    """A Metadata request. No topics: only the brokers. `full`: it began a round over all topics wanted."""
+    """A Metadata request. Without topics it asks for the brokers only. `full`: it started a round over all wanted
+    topics."""
 
     topics: tuple[str, ...]
     full: bool
@@ -51,7 +52,7 @@ class TopicConfigQuery(NamedTuple):
 
 
 class BrokerConfigQuery(NamedTuple):
-    """DescribeConfigs of the broker we are connected with; only it can tell."""
+    """DescribeConfigs of the connected broker; only the broker itself can answer it."""
 
     node: int
 
@@ -60,26 +61,26 @@ ControlQuery = TopicMetadataQuery | ProducerIdQuery | TopicConfigQuery | BrokerC
 
 
 class TopicStatus(Enum):
-    """What an answer said of one topic."""
+    """The status of one topic in a Metadata response."""
 
     SETTLED = auto()
     UNSETTLED = auto()
-    """No leader, forbidden, or some passing error: asked again soon."""
+    """No leader, no permission, or a transient error: queried again soon."""
     MISSING = auto()
 
 
 class MetadataUpdaterLimits(NamedTuple):
-    """Waits of the plan; times in seconds."""
+    """Backoffs and ages of the updater; times in seconds."""
 
     retry: Backoff
     reconnect: Backoff
     permission_backoff: Backoff
-    """For what an operator must change first: permissions."""
+    """Backoff after an error that only an operator can fix: missing permissions."""
     max_age_s: float
     max_idle_s: float
-    """A topic that nobody used for so long is not asked for any more (MET-8)."""
+    """A topic unused for this long is no longer queried (MET-8)."""
     rebootstrap_after_s: float | None
-    """With nothing but failures for so long only the bootstrap addresses count (MET-18). None: they never come back."""
+    """After failures only for this long, use only the bootstrap addresses (MET-18). None: never return to them."""
 
 
 class _Failure(NamedTuple):
@@ -87,13 +88,13 @@ class _Failure(NamedTuple):
     not_before: float
     at: float
     began: float
-    """When the try that failed began."""
+    """When the failed attempt started."""
     failed: bool = True
-    """False: it only wants silence."""
+    """False: the broker did not fail, it only throttles us."""
 
 
 class MetadataUpdater:
-    """The decisions of a metadata client."""
+    """Decides what a metadata client does: which broker to use, and which queries to send when."""
 
     def __init__(self, limits: MetadataUpdaterLimits, bootstrap: Sequence[tuple[str, int]], *, now: float) -> None:
         assert bootstrap, "at least one address to begin with"
@@ -104,7 +105,7 @@ class MetadataUpdater:
         self._tried_at = NEVER
         self._failures: dict[tuple[str, int], _Failure] = {}
         self._wanted: dict[str, float] = {}
-        """When each was last used."""
+        """When each wanted topic was last used."""
         self._new: dict[str, None] = {}
         self._unsettled: set[str] = set()
         self._missing: dict[str, int] = {}
@@ -116,22 +117,22 @@ class MetadataUpdater:
         self._broker_settings = RetryTimer()
         self._broker_settings.schedule(now)
         self._full_refresh_at = now
-        """When all topics wanted were last told of: partial answers do not make the others younger."""
+        """When all wanted topics were last refreshed; partial responses do not count."""
         self._round_is_full = False
         self._allowed_at = now
-        """Before it nothing is asked again; a topic never asked for does not wait for it."""
+        """Nothing is queried again before this time; new topics do not wait for it."""
         self._trying_since: float | None = None
         self._full = False
         self._unchanged_answers = 0
         self._watch_until = 0.0
 
-    # --- what is wanted ----------------------------------------------------------------------------------------------
+    # --- wanted topics -----------------------------------------------------------------------------------------------
 
     def is_wanted(self, topic: str) -> bool:
         return topic in self._wanted
 
     def want(self, topic: str, now: float) -> bool:
-        """Ask for this topic from now on; its idle time begins anew. True: it was not asked for before."""
+        """Query this topic from now on and restart its idle time. Returns True if it was not wanted before."""
         known = topic in self._wanted
         self._wanted[topic] = now
         if known:
@@ -141,15 +142,16 @@ class MetadataUpdater:
         return True
 
     def request(self, topic: str, now: float) -> None:
-        """Somebody waits for this topic, and what is known of it does not do: one that was not told of yet is on its way; else
-        everything is asked for, as soon as the backoff allows (MET-3)."""
+        """A caller waits for this topic and needs newer metadata. A new topic is queried already. Otherwise query
+        everything as soon as the backoff allows, or only the unsettled topics if this is one of them (MET-3)."""
         if self.want(topic, now) or topic in self._new:
             return
         self._full = self._full or topic not in self._unsettled
         self._metadata.schedule(max(now, self._allowed_at))
 
     def expired(self, now: float, in_use: Callable[[], AbstractSet[str]]) -> list[str]:
-        """Topics that nobody used for long, forgotten by now. One that no broker told of yet is not idle (MET-8)."""
+        """Forget the topics that were unused for `max_idle_s`, and return them. A topic that no response has covered
+        yet is not idle (MET-8)."""
         idle_since = now - self._limits.max_idle_s
         candidates = [topic for topic, at in self._wanted.items() if at <= idle_since and topic not in self._new]
         if not candidates:
@@ -158,12 +160,12 @@ class MetadataUpdater:
         idle = [topic for topic in candidates if topic not in used]
         for topic in idle:
             self.forget(topic)
-        # Their idle time begins when their use ends.
+        # The idle time of a topic in use starts when its use ends.
         self._wanted.update((topic, now) for topic in candidates if topic in used)
         return idle
 
     def forget(self, topic: str) -> None:
-        """Do not ask for it any more."""
+        """Stop querying this topic."""
         self._wanted.pop(topic, None)
         self._new.pop(topic, None)
         self._unsettled.discard(topic)
@@ -171,37 +173,37 @@ class MetadataUpdater:
         self._topic_settings.pop(topic, None)
 
     def refresh(self, now: float) -> None:
-        """Something is stale: ask for everything, no sooner than the backoff after the last answer allows, and again for a
-        while: who is asked may know less than who complained."""
+        """Something is stale: query everything once the backoff allows. Repeat it for 30 s, because the queried broker
+        may know less than the broker that reported the change."""
         self._full = True
         self._watch_until = now + _WATCH_S
         self._metadata.schedule(max(now, self._allowed_at))
 
     def request_producer_id(self, now: float) -> None:
-        """An id is needed; asked until it is granted."""
+        """Query for a producer id until one is granted."""
         self._producer_id.schedule(now)
 
     def want_settings(self, topic: str, now: float) -> None:
-        """The topic is there: its settings are asked once, and again when they are old."""
+        """The topic exists: query its settings now, and again when they are old."""
         if topic not in self._topic_settings:
             chore = self._topic_settings[topic] = RetryTimer()
             chore.schedule(now)
 
     def is_missing(self, topic: str) -> bool:
-        """Live brokers have said more than once, and last, that there is no such topic."""
+        """Whether at least two responses in a row reported that the topic does not exist."""
         return self._missing.get(topic, 0) >= _MISSING_ANSWERS
 
-    # --- whom to ask -------------------------------------------------------------------------------------------------
+    # --- broker selection --------------------------------------------------------------------------------------------
 
     @property
     def current(self) -> BrokerTarget | None:
         return self._current
 
     def target(self, now: float, chance: float) -> BrokerTarget | None:
-        """Whom to be connected with. None: everybody failed lately; `next_deadline` tells when to look again.
+        """The broker to connect to. None if all are in backoff; `next_deadline` is when to call again.
 
-        A node that did not fail is taken before one that did, then the one left alone longest; which of several equals is a
-        matter of chance. Bootstrap addresses are used until nodes are known, and again when every node has failed (MET-17).
+        Prefers the node with the fewest failures, then the one left alone longest; `chance` picks among equals.
+        Bootstrap addresses are used until nodes are known, and again once every node has failed (MET-17).
         """
         if self._current is None:
             allowed = [target for target in self._candidates() if now >= self._failure(target).not_before]
@@ -218,7 +220,8 @@ class MetadataUpdater:
         return self._current
 
     def update_nodes(self, nodes: Mapping[int, BrokerAddress]) -> bool:
-        """A Metadata answer told the brokers. True: the current connection is to be dropped for one to a known node."""
+        """Apply the brokers of a Metadata response. Returns True if the current connection must be replaced by one to a
+        known node."""
         self._nodes = dict(nodes)
         current = self._current
         if current is None:
@@ -231,8 +234,8 @@ class MetadataUpdater:
         return True
 
     def connection_failed(self, now: float, chance: float, *, login_failed: bool = False) -> None:
-        """The current connection ended or never came to be: another one is chosen. After `login_failed` the broker is left
-        alone for longer."""
+        """The current connection ended or could not be established: `target` picks another broker. After `login_failed`
+        the broker's backoff is longer."""
         if self._current is None:
             return
         attempts = self._failure(self._current).attempts
@@ -243,7 +246,7 @@ class MetadataUpdater:
             attempts + 1, now + wait_s, now, self._tried_at
         )
         self._current = None
-        # Where one broker went, leaders move; and a bootstrap address is of no use before it has told the nodes.
+        # When a broker fails, leaders move. And a bootstrap address is useless until it has reported the nodes.
         self._full = True
         self._watch_until = now + _WATCH_S
         self._metadata.schedule(max(now, self._allowed_at))
@@ -253,17 +256,18 @@ class MetadataUpdater:
 
     @property
     def all_failed(self) -> bool:
-        """Of those that can be asked, since one last answered."""
+        """Whether every candidate broker has failed since the last Metadata response."""
         return all(self._failure(target).failed for target in self._candidates())
 
     def all_failed_since(self, at: float) -> bool:
-        """Each of those that can be asked was tried in vain, and every one of these tries began at that time or later."""
+        """Whether the last attempt at every candidate broker failed and started at `at` or later."""
         failures = [self._failure(target) for target in self._candidates()]
         return all(failure.failed and failure.began >= at for failure in failures)
 
     def leave_if_throttled(self, standing: ConnectionReadiness, throttled_until: float, now: float) -> bool:
-        """True: the current broker wants silence while something is due, and another one can be asked instead. Until the
-        throttle is over it is not chosen again. `standing` is that of the connection to it."""
+        """Leave the current broker if it throttles us while a query is due and another broker is available. Returns
+        True if so; the broker is not chosen again before `throttled_until`. `standing`: the readiness of its
+        connection."""
         waits = standing.connected or standing.connecting or standing.may_connect or standing.in_flight > 0
         if self._current is None or waits or not (self._metadata.is_due(now) or self._producer_id.is_due(now)):
             return False
@@ -276,7 +280,7 @@ class MetadataUpdater:
         return True
 
     def rebootstrap(self) -> bool:
-        """Only the bootstrap addresses count until one of them has answered (MET-18). False: the settings do not want it."""
+        """Use only the bootstrap addresses until one responds (MET-18). Returns False if the settings disable it."""
         if self._limits.rebootstrap_after_s is None:
             return False
         self._nodes = {}
@@ -285,17 +289,17 @@ class MetadataUpdater:
         self._trying_since = None
         return True
 
-    # --- what to ask -------------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def due_queries(self, now: float) -> list[ControlQuery]:
-        """The questions to send now over the ready connection. They count as asked: `queries_failed` or an answer settles each."""
+        """The queries to send now over the ready connection; in flight until their response or `queries_failed`."""
         asks: list[ControlQuery] = []
         if self._metadata.is_due(now):
             self._metadata.in_flight = True
             self._try(now)
             asks.append(self._topics_to_ask(now))
         if self._current is None or self._current.node == BOOTSTRAP:
-            # Dropped as soon as it has told the nodes; everything else is asked of one of them.
+            # A bootstrap connection is dropped once it has reported the nodes; a node gets all other queries.
             return asks
         if self._producer_id.is_due(now):
             self._producer_id.in_flight = True
@@ -311,7 +315,7 @@ class MetadataUpdater:
         return asks
 
     def queries_failed(self, asks: Iterable[ControlQuery], now: float, chance: float) -> None:
-        """These were not answered, or could not be read: asked again after the backoff."""
+        """These queries got no response, or an unreadable one: repeat them after the backoff."""
         for ask in asks:
             match ask:
                 case TopicMetadataQuery(full=full):
@@ -330,7 +334,7 @@ class MetadataUpdater:
     def answered_topics(
         self, ask: TopicMetadataQuery, news: Mapping[str, TopicStatus], *, changed: bool, now: float, chance: float
     ) -> None:
-        """A Metadata answer was merged. `changed`: it told something new."""
+        """A Metadata response was merged. `changed`: it contained something new."""
         if self._round_is_full and not self._rest:
             self._full_refresh_at = now
         self._trying_since = None
@@ -358,11 +362,11 @@ class MetadataUpdater:
         self._producer_id.succeed(None)
 
     def refused_producer_id(self, *, forbidden: bool, now: float, chance: float) -> None:
-        """No id: asked again, patiently where a permission is missing."""
+        """The broker refused a producer id: query again, with a longer backoff if a permission is missing."""
         self._producer_id.retry(now, self._limits.permission_backoff if forbidden else self._limits.retry, chance)
 
     def answered_topic_settings(self, told: Iterable[str], untold: Iterable[str], now: float, chance: float) -> None:
-        """`told` are known or forbidden, and asked again when they are old; `untold` failed."""
+        """`told` topics are known or forbidden: query them again when they are old. `untold` topics failed."""
         for topic in told:
             if topic in self._topic_settings:
                 self._topic_settings[topic].succeed(self._settings_again(now))
@@ -375,7 +379,8 @@ class MetadataUpdater:
             self._broker_settings.retry(now, self._limits.permission_backoff, chance)
 
     def next_deadline(self, *, connected: bool) -> float | None:
-        """When to look again, if nothing happens. Without a ready connection only the end of a backoff counts."""
+        """When to call again if nothing happens. Without a current broker: the earliest end of a backoff. None while
+        its connection is not ready."""
         if self._current is None:
             return min((self._failure(target).not_before for target in self._candidates()), default=None)
         if not connected:
@@ -405,7 +410,7 @@ class MetadataUpdater:
             full, self._full = self._full or old, False
             self._round_is_full = full
             if old:
-                # That it brings nothing new is what one hopes for (MET-6).
+                # A periodic refresh usually brings nothing new and must not lengthen the backoff (MET-6).
                 self._unchanged_answers = 0
             self._rest = [topic for topic in self._wanted if full or topic in self._new or topic in self._unsettled]
         topics, self._rest = self._rest[:_TOPICS_MAX], self._rest[_TOPICS_MAX:]

@@ -1,8 +1,8 @@
-"""Who waits for a topic's metadata: tickets with deadlines, for `send` and `partitions_for`. Nothing blocks here: whoever
-waits looks at the ticket's outcome, whoever brings metadata tells of it (MDW-1 … MDW-6).
+"""Waits for a topic's metadata, with deadlines, for `send` and `partitions_for` (MDW-1 … MDW-6).
 
-Not locked: application threads and the sender thread call it under the producer's lock. Whoever begins a wait wants the topic's
-metadata kept, too (MDW-2).
+Nothing blocks here: a waiter polls the `outcome` of its `TopicWait`, and the sender thread reports metadata updates.
+Not locked: application threads and the sender thread call it under the producer's lock. The caller that begins a wait
+must also keep the topic's metadata wanted (MDW-2).
 """
 
 from collections.abc import Callable
@@ -14,18 +14,18 @@ from .cluster import Cluster
 
 
 class TopicSnapshot(NamedTuple):
-    """What a snapshot says of one topic."""
+    """The state of one topic in a `Cluster` snapshot."""
 
     partition_count: int
-    """0: not known."""
+    """0: unknown."""
     code: int
-    """Kafka's code of what is wrong with it; 0: nothing."""
+    """Kafka's error code of the topic; 0: no error."""
     updated_version: int
-    """Version of the snapshot that last said something of it; 0: none did."""
+    """Version of the snapshot whose response last included the topic; 0: none did."""
 
 
 def topic_snapshot(cluster: Cluster, name: str) -> TopicSnapshot:
-    """What a snapshot says to who waits. A topic that the last answer did not know has no partitions."""
+    """The topic's state for a waiter. A topic that the last response reported as missing has no partitions."""
     found = cluster.topic(name)
     if found is None:
         return TopicSnapshot(0, NONE, 0)
@@ -34,19 +34,19 @@ def topic_snapshot(cluster: Cluster, name: str) -> TopicSnapshot:
 
 
 class WaitReason(Enum):
-    """Why a wait failed; the front makes one exception of each."""
+    """Why a wait failed. The producer raises one exception for each."""
 
     TIMEOUT = auto()
     INVALID_TOPIC = auto()
     FORBIDDEN = auto()
     UNAUTHENTICATED = auto()
     CLOSED = auto()
-    """The producer was closed, or can never go on; the front knows which."""
+    """The producer was closed or has failed permanently; the caller knows which."""
 
 
 class WaitFailure(NamedTuple):
-    """Kafka's words for it. `cause`: Kafka's name of the topic's last error, or why no broker could be asked; None: nothing is
-    known."""
+    """A failed wait. `text`: Kafka's error message. `cause`: Kafka's name of the topic's last error, or
+    why no broker could be queried; None: unknown."""
 
     reason: WaitReason
     text: str
@@ -59,7 +59,7 @@ _CLOSED: Final = WaitFailure(
 
 
 class TopicWait:
-    """One ticket. `outcome` is the partition count, a failure, or None while it waits."""
+    """One wait. `outcome` is the partition count, a failure, or None while still waiting."""
 
     __slots__ = ("_baseline_version", "deadline", "max_block_ms", "outcome", "partition", "topic")
 
@@ -73,7 +73,7 @@ class TopicWait:
         self._baseline_version = 0
 
     def set_baseline(self, version: int) -> None:
-        """Only what is told after this version counts as an answer to it."""
+        """Accept only errors reported by a snapshot newer than this version."""
         self._baseline_version = version
 
     def is_answered_by(self, known: TopicSnapshot) -> bool:
@@ -81,21 +81,21 @@ class TopicWait:
 
 
 class TopicWaits:
-    """All tickets of a producer. `lookup` reads the snapshot that the caller goes on with."""
+    """All waits of a producer. `lookup` returns a topic's state in the producer's current snapshot."""
 
     def __init__(self, lookup: Callable[[str], TopicSnapshot]) -> None:
         self._lookup = lookup
         self._waits: dict[TopicWait, None] = {}
         self._requests: dict[str, None] = {}
         self._last_connection_error: str | None = None
-        """Why no broker could be asked, since one last answered."""
+        """Why the last broker could not be queried, since the last Metadata response."""
         self._closed = False
 
     # --- application threads -----------------------------------------------------------------------------------------
 
     def begin(self, topic: str, partition: int | None, *, max_block_ms: int, now: float) -> TopicWait:
-        """A ticket for the topic, and for this partition of it unless None. What is known already ends it at once; else the
-        sender thread is to be woken for `take_requests`."""
+        """Start a wait for the topic, and for this partition of it unless None. Known metadata completes it at once;
+        otherwise the caller must wake the sender thread for `take_requests`."""
         wait = TopicWait(topic, partition, max_block_ms, now)
         if self._closed:
             wait.outcome = _CLOSED
@@ -115,28 +115,29 @@ class TopicWaits:
         return wait
 
     def cancel(self, wait: TopicWait) -> None:
-        """Nobody waits for it any more (the thread was interrupted)."""
+        """Remove a wait whose thread was interrupted."""
         _ = self._waits.pop(wait, None)
 
     # --- the sender thread -------------------------------------------------------------------------------------------
 
     def take_requests(self) -> list[str]:
-        """Topics whose metadata somebody waits for and that are to be asked for now, each once."""
+        """Remove and return the topics to query now because of a wait, each once."""
         taken, self._requests = list(self._requests), {}
         return taken
 
     def metadata_updated(self, now: float) -> list[TopicWait]:
-        """A Metadata answer was merged. The waits that ended; the others' topics are asked for again."""
+        """A Metadata response was merged. Returns the waits that ended; requests the topics of the others again."""
         self._last_connection_error = None
         return self._end(now, self._after_update)
 
     def connection_failed(self, reason: str) -> None:
-        """The broker that was asked is gone, or cannot be reached. Others may be; who waits in vain is told of it."""
+        """Record that the connection to a broker was lost or failed. Waits continue, because other brokers may respond;
+        a wait that times out reports `reason` as its cause."""
         self._last_connection_error = reason
 
     def authentication_failed(self, reason: str) -> list[TopicWait]:
-        """Nobody is left who believes who we are, or whom we believe: waiting will not change that. All waits end; those that
-        begin from now on end with the next refusal."""
+        """Authentication failed with every broker, so waiting is pointless. Ends all waits and returns them; waits that
+        begin later end with the next such failure."""
         ended = list(self._waits)
         self._waits.clear()
         for wait in ended:
@@ -144,11 +145,11 @@ class TopicWaits:
         return ended
 
     def expire(self, now: float) -> list[TopicWait]:
-        """The waits whose time is over."""
+        """End the waits whose deadline has passed, and return them."""
         return self._end(now, self._after_time)
 
     def close(self) -> list[TopicWait]:
-        """Release all; nobody can wait from now on."""
+        """End all waits and return them. Later waits fail at once."""
         self._closed = True
         ended = list(self._waits)
         self._waits.clear()
@@ -157,7 +158,7 @@ class TopicWaits:
         return ended
 
     def next_deadline(self) -> float | None:
-        """When `expire` is wanted (CLOCK_MONOTONIC seconds)."""
+        """When to call `expire` next (CLOCK_MONOTONIC seconds)."""
         return min((wait.deadline for wait in self._waits), default=None)
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ class TopicWaits:
         return self._timeout(wait, known) if now >= wait.deadline else None
 
     def _timeout(self, wait: TopicWait, known: TopicSnapshot) -> WaitFailure:
-        # A refusal is not why the time ran out.
+        # Only a transient error can explain a timeout; a refusal cannot.
         passing = known.code != NONE and classify_topic_error(known.code) is not TopicErrorClass.REFUSED
         cause = error_name(known.code) if passing else self._last_connection_error
         return WaitFailure(WaitReason.TIMEOUT, _timeout_text(wait, known), cause)

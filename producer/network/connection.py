@@ -1,7 +1,7 @@
-"""Connections to brokers: carries out what one `ConnectionStateMachine` decides. One class for the router's control connections and for
-the shards' Produce connections, which differ in their options only (`producer/network/socket_options.py`).
+"""Connections to brokers: carries out the decisions of a `ConnectionStateMachine`.
 
-Everything runs on the loop's thread; only what blocks is done elsewhere (`producer/network/resolver.py`). Bytes are moved by `producer/network/channel.py`.
+The router's control connections and the shards' Produce connections differ only in their options (`socket_options.py`).
+Everything runs on the loop's thread, except blocking work (`resolver.py`). `channel.py` moves the bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,26 +35,26 @@ ANY_VERSION: Final = 1 << 15
 
 
 class ConnectionOwner(Protocol[TagT]):
-    """Who is told. Any method may send on, disconnect or close the connection it is told about."""
+    """Receives a connection's events. Every method may send on, disconnect or close the connection it is given."""
 
     def connection_ready(self, connection: "KafkaConnection[TagT]") -> None:
-        """Requests may be sent; `incarnation` has a new value."""
+        """The connection is ready for requests; `incarnation` has a new value."""
 
     def connection_answered(self, connection: "KafkaConnection[TagT]", tag: TagT, answer: ResponseOrBytes) -> None:
-        """The answer to the request sent with `tag`: a decoded response, or for `send_raw` the bytes after the
-        correlation id (empty: a request that expects none is written). The transport holds none of its buffers any more."""
+        """The response to the request with `tag`: decoded, or for `send_raw` the bytes after the correlation id. Empty
+        once a request that expects no response is written. The transport has released the request's buffers."""
 
     def connection_lost(self, connection: "KafkaConnection[TagT]", tags: list[TagT], reason: str) -> None:
-        """The connection ended, or never came to be. `tags`, oldest first, stay without answer: they may have been
-        written or not. The transport holds no buffer any more. `connect` tries again after the backoff."""
+        """The connection ended or could not be established. `tags`, oldest first, get no response; they may or may not
+        have been written. The transport has released all buffers. `connect` reconnects after the backoff."""
 
 
 class KafkaConnection(Generic[TagT]):
-    """A connection to one broker, made again as often as its owner asks.
+    """A connection to one broker that its owner can reconnect as often as needed.
 
-    Life: `connect` says that it is wanted; `tick` and `next_deadline` are called in every round of the loop; requests go
-    out in order and are answered in order; `disconnect` drops the socket, `close` ends the object. `rng` draws a number in
-    [0, 1) at every call, for the jitter of backoffs.
+    `connect` requests the connection. Call `tick` and `next_deadline` in every round of the loop. Requests are sent and
+    answered in order. `disconnect` drops the socket; `close` ends the object. `rng` returns a number in [0, 1) at every
+    call, for the jitter of backoffs.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class KafkaConnection(Generic[TagT]):
         turns: AddressRotation | None = None,
         traffic: Traffic = UNCOUNTED,
     ) -> None:
-        """`turns`: of an earlier connection to the same name and port, whose addresses go on being tried in turn."""
+        """`turns`: the address rotation of an earlier connection to the same host and port, to continue."""
         self.host = host
         self.port = port
         self._loop = loop
@@ -89,10 +89,10 @@ class KafkaConnection(Generic[TagT]):
         self._lookup: int | None = None
         self._api_versions_version = FIRST_VERSION
         self._api_versions_id = 0
-        # Requests sent as bytes are not here.
+        # By correlation id. Requests of `send_raw` are not in here.
         self._requests: dict[int, ExpectedResponse] = {}
 
-    # --- what the owner may ask --------------------------------------------------------------------------------------
+    # --- queries for the owner ---------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ConnectionState:
@@ -100,17 +100,17 @@ class KafkaConnection(Generic[TagT]):
 
     @property
     def last_error(self) -> str:
-        """Why the last connection ended; empty once the next one is ready."""
+        """Why the last connection ended; empty once the connection is ready again."""
         return self._core.last_error
 
     @property
     def authentication_failed(self) -> bool:
-        """The last connection ended because one side did not believe the other: TLS, a login, or our own files for them."""
+        """The last connection failed authentication: TLS, SASL, or unusable local files for them."""
         return self._core.authentication_failed
 
     @property
     def failed_during_login(self) -> bool:
-        """It was `authentication_failed`, or ended in the middle of a login: the next one has to wait."""
+        """The last connection was `authentication_failed` or ended during a login: the next one waits longer."""
         return self._core.failed_during_login
 
     @property
@@ -119,7 +119,7 @@ class KafkaConnection(Generic[TagT]):
 
     @property
     def incarnation(self) -> int:
-        """Rises each time the connection gets ready; 0 before the first time."""
+        """Incremented each time the connection becomes ready; 0 before the first time."""
         return self._core.incarnation
 
     @property
@@ -129,21 +129,21 @@ class KafkaConnection(Generic[TagT]):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes handed over that the kernel has not taken yet; what TLS adds does not count."""
+        """Queued bytes that the kernel has not taken yet, without TLS overhead."""
         return self._channel.pending_bytes
 
     @property
     def round_trip_us(self) -> int:
-        """Time from sending a request to its answer, smoothed over about eight; 0 before the first."""
+        """Time from sending a request to its response, smoothed over about eight requests; 0 before the first."""
         return self._core.round_trip_us
 
     @property
     def throttled_until(self) -> float:
-        """Nothing is sent before this moment (KIP-219); in the past: not throttled."""
+        """Nothing is sent before this time (KIP-219). A time in the past means not throttled."""
         return self._core.throttled_until
 
     def readiness(self, now: float) -> ConnectionReadiness:
-        """How it stands for who chooses among several nodes."""
+        """The connection's readiness, for choosing among several nodes."""
         return ConnectionReadiness() if self._channel.fault is not None else self._core.readiness(now)
 
     def can_send(self, now: float) -> bool:
@@ -151,7 +151,7 @@ class KafkaConnection(Generic[TagT]):
         return self._channel.fault is None and self._core.can_send(now)
 
     def version_of(self, api_key: int, least: int, greatest: int) -> int | None:
-        """The greatest version of an API that both sides take, within `least` to `greatest`; None: there is none."""
+        """The greatest version of an API, within `least` to `greatest`, that the broker supports; None if none."""
         offered = self._core.versions.get(api_key)
         if offered is None:
             return None
@@ -159,18 +159,15 @@ class KafkaConnection(Generic[TagT]):
         return chosen if chosen >= max(least, offered[0]) else None
 
     def feature(self, name: str) -> int:
-        """Level of a feature that the cluster has turned on, as the broker told on this connection; 0: not told, or off."""
+        """Finalized level of a cluster feature, as reported on this connection; 0 if it is off or not reported."""
         return self._core.features.get(name, 0)
 
-    # --- what the owner may do ---------------------------------------------------------------------------------------
-
     def connect(self) -> None:
-        """The connection is wanted: the next `tick` begins it, or the first one after the backoff. Costs nothing where it
-        is on its way or ready."""
+        """Request the connection: the first `tick` after the backoff starts it. No effect while connecting or ready."""
         self._core.request_connect()
 
     def move_to(self, host: str, port: int) -> None:
-        """The node is to be found elsewhere from now on. An open connection to the old address is dropped."""
+        """Change the node's address. An open connection to the old address is dropped."""
         if (host, port) == (self.host, self.port):
             return
         self.host, self.port = host, port
@@ -180,7 +177,7 @@ class KafkaConnection(Generic[TagT]):
         self._addresses = AddressRotation()
 
     def next_correlation_id(self) -> int:
-        """Reserve the id for a request of `send_raw`. Ids go out in the order they were reserved."""
+        """Reserve the correlation id of a `send_raw` request. Send the requests in the order of their ids."""
         return self._core.next_correlation_id()
 
     def send_raw(
@@ -195,7 +192,7 @@ class KafkaConnection(Generic[TagT]):
     ) -> None:
         """Send a request framed by the caller (`size` bytes, length field included) in one gather write.
 
-        Call only with `can_send`. The buffers must not change until the tag is answered or lost.
+        Call only when `can_send` is true. The buffers must not change until the tag is answered or lost.
         """
         now = self._clock() if now is None else now
         self._core.sent(correlation_id, tag, size, now, expects_answer=expects_answer)
@@ -206,7 +203,7 @@ class KafkaConnection(Generic[TagT]):
     ) -> int | None:
         """Send a request of `kafka.protocol` in the greatest common version within `least` to `greatest`.
 
-        Call only with `can_send`. Returns the version; None: the broker takes none of ours, and nothing was sent.
+        Call only when `can_send` is true. Returns the version; None if there is no common one, and nothing was sent.
         """
         assert self._core.state is ConnectionState.READY, self._core.state
         known = min(greatest, request.max_version)
@@ -225,23 +222,23 @@ class KafkaConnection(Generic[TagT]):
         return chosen
 
     def throttle(self, api_key: int, version: int, throttle_ms: int, now: float) -> None:
-        """An answer that came as bytes carried this throttle time."""
+        """Apply the throttle time of a response that was returned as bytes."""
         self._traffic.answered(throttle_ms, now)
         if should_client_throttle(api_key, version):
             self._core.throttle(throttle_ms, now)
 
     def disconnect(self, reason: str) -> None:
-        """Drop the socket. The owner is told, as of any other end."""
+        """Drop the socket. Calls the owner's `connection_lost`."""
         if self._core.state in OPEN:
             self._end(reason)
 
     def close(self) -> list[TagT]:
-        """End for good. Returns what was in flight, oldest first; the owner is not told again."""
+        """Close permanently. Returns the tags in flight, oldest first; the owner gets no further callbacks."""
         self._release_resources()
         return self._core.close()
 
     def tick(self, now: float) -> None:
-        """Do what is due. The owner is told from here and from the loop's events only, never from inside a call of its own."""
+        """Do what is due. Owner callbacks come from here, `disconnect`, `move_to` and loop events, not from `send`."""
         if self._channel.fault is not None:
             self._end_with_fault(self._channel.fault)
         self._complete_unanswered(now)
@@ -249,12 +246,12 @@ class KafkaConnection(Generic[TagT]):
             self._act(due, now)
 
     def next_deadline(self) -> float | None:
-        """When `tick` wants to be called (CLOCK_MONOTONIC seconds; in the past: at once); None: not before some event."""
+        """When to call `tick` next, in CLOCK_MONOTONIC seconds; a past time means at once, None not before an event."""
         if self._channel.fault is not None or self._core.has_sent_unanswered(self._channel.pending_bytes):
             return 0.0
         return self._core.next_deadline()
 
-    # --- towards ready -----------------------------------------------------------------------------------------------
+    # --- connecting --------------------------------------------------------------------------------------------------
 
     def _act(self, due: Due, now: float) -> None:
         match due:
@@ -337,7 +334,7 @@ class KafkaConnection(Generic[TagT]):
         self._channel.mark_authenticated()
         self._owner.connection_ready(self)
 
-    # --- who we are --------------------------------------------------------------------------------------------------
+    # --- authentication ----------------------------------------------------------------------------------------------
 
     def _make_login(self) -> SaslClient | None:
         sasl = self._options.security.sasl
@@ -376,10 +373,7 @@ class KafkaConnection(Generic[TagT]):
                     self._traffic.reauthenticated(now - self._login_began, now)
 
     def _require_fully_sent(self) -> None:
-        """
-        Raises:
-            StreamError: an answer came to what is not sent whole.
-        """
+        """Raises StreamError if a response arrived before its request was fully sent."""
         if self._channel.pending_bytes:
             raise StreamError("a request was answered before it was sent whole")
 
@@ -407,7 +401,7 @@ class KafkaConnection(Generic[TagT]):
             self._core.expect(correlation_id, self._channel.pending_bytes)
             response = decode_response(expected, answer)
         except StreamError as error:
-            # Its tag is still in flight, and is reported as lost with the others.
+            # The tag is still in flight: `connection_lost` reports it with the others.
             self._channel.fault = Fault(str(error))
             return
         _ = self._requests.pop(correlation_id, None)
@@ -424,8 +418,6 @@ class KafkaConnection(Generic[TagT]):
     def _complete_unanswered(self, now: float) -> None:
         while self._channel.fault is None and self._core.has_sent_unanswered(self._channel.pending_bytes):
             self._owner.connection_answered(self, self._core.answered(now), b"")
-
-    # --- the end -----------------------------------------------------------------------------------------------------
 
     def _end_with_fault(self, fault: Fault) -> None:
         self._end(f"{self.host}:{self.port}: {fault.reason}", refused=fault.authentication_failed)

@@ -1,6 +1,6 @@
-"""One connection to one broker, as decisions: its states, what is in flight, what is due when. No sockets here; `producer/network/connection.py` moves the bytes.
+"""State machine of one broker connection: states, requests in flight and deadlines. Pure; `connection.py` does the I/O.
 
-The object outlives the socket: after the end of a connection it may connect again, no sooner than its backoff allows.
+The object outlives the socket: after a connection ends it can reconnect once its backoff allows.
 """
 
 import math
@@ -16,11 +16,11 @@ from .least_loaded import NEVER, ConnectionReadiness
 TagT = TypeVar("TagT")
 
 CORRELATION_IDS: Final = (1 << 31) - 8
-"""The last eight are kept for the exchanges of an authentication, as other clients do: traces stay comparable."""
+"""The last eight ids are reserved for authentication, as in other clients, so that traces stay comparable."""
 
 
 class ConnectionState(Enum):
-    """Where a connection stands."""
+    """The states of a connection."""
 
     DISCONNECTED = auto()
     WAITING = auto()
@@ -37,7 +37,7 @@ class ConnectionState(Enum):
 
 NEXT: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
     ConnectionState.DISCONNECTED: frozenset({ConnectionState.WAITING, ConnectionState.CLOSED}),
-    # The owner wants it; it begins with the next round of the loop, or when the backoff allows.
+    # Requested by the owner. Starts in the next round of the loop, or when the backoff ends.
     ConnectionState.WAITING: frozenset({ConnectionState.RESOLVING, ConnectionState.CLOSED}),
     ConnectionState.RESOLVING: frozenset(
         {ConnectionState.CONNECTING, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
@@ -50,7 +50,7 @@ NEXT: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
             ConnectionState.CLOSED,
         }
     ),
-    # The peer's certificate is seen before it is told anything.
+    # The peer's certificate is checked before anything is sent to it.
     ConnectionState.ENCRYPTING: frozenset(
         {ConnectionState.CHECKING_VERSIONS, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
     ),
@@ -61,14 +61,14 @@ NEXT: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
         {ConnectionState.READY, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
     ),
     ConnectionState.READY: frozenset({ConnectionState.DRAINING, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}),
-    # The session ends soon: what is in flight is waited for, and nothing new goes out (KIP-368).
+    # The session ends soon: wait for the requests in flight and send nothing new (KIP-368).
     ConnectionState.DRAINING: frozenset(
         {ConnectionState.REAUTHENTICATING, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
     ),
     ConnectionState.REAUTHENTICATING: frozenset(
         {ConnectionState.READY, ConnectionState.DISCONNECTED, ConnectionState.CLOSED}
     ),
-    # The owner let go of it for good.
+    # Closed by the owner.
     ConnectionState.CLOSED: frozenset(),
 }
 
@@ -87,19 +87,19 @@ OPEN: Final = ESTABLISHING | RENEWING | {ConnectionState.READY}
 
 _AUTHENTICATING: Final = (ConnectionState.AUTHENTICATING, ConnectionState.REAUTHENTICATING)
 _REFUSED_WAIT_S: Final = 1.0
-"""At least so long after a login that failed: a wrong password must not become a storm of them, nor lock the account."""
+"""Minimum wait after a failed login: a wrong password must not cause a storm of logins or lock the account."""
 _RENEW_FROM: Final = 0.85
 _RENEW_SPREAD: Final = 0.1
-"""Sessions are renewed when 85 to 95 % of their life are over, as other clients do: not all at once."""
+"""Sessions are renewed after 85 to 95 % of their lifetime, as in other clients, so that they do not renew together."""
 _RENEW_MIN_S: Final = 1.0
-"""Sooner than that nothing is renewed, however short the broker says a session is."""
+"""Minimum time before a session is renewed, however short its lifetime."""
 
 
 _SETUP_TIMED: Final = ESTABLISHING | {ConnectionState.REAUTHENTICATING}
 
 
 class Due(Enum):
-    """What a deadline asks the shell to do."""
+    """The action that `KafkaConnection` must take at a deadline."""
 
     CONNECT = auto()
     SETUP_TIMED_OUT = auto()
@@ -109,7 +109,7 @@ class Due(Enum):
 
 
 class ConnectionLimits(NamedTuple):
-    """Every bound of a connection. Times in seconds."""
+    """All limits of a connection. Times in seconds."""
 
     request_timeout_s: float = 30.0
     setup_timeout_s: float = 10.0
@@ -121,13 +121,13 @@ class ConnectionLimits(NamedTuple):
 
 
 def login_wait_s(reconnect: Backoff, failures: int, chance: float) -> float:
-    """Seconds to wait after a login that failed, and so many before it: at least one, growing like any other backoff."""
+    """Seconds to wait after a failed login that followed `failures` others: at least one, growing exponentially."""
     growing = Backoff(_REFUSED_WAIT_S, max(_REFUSED_WAIT_S, reconnect.max_s))
     return max(_REFUSED_WAIT_S, growing.wait_s(failures, chance))
 
 
 class UnansweredRequest(NamedTuple, Generic[TagT]):
-    """A request without its answer yet. `ends_at` is the stream position after its last byte."""
+    """A request still in flight. `ends_at` is the stream position after its last byte."""
 
     correlation_id: int
     tag: TagT
@@ -138,23 +138,24 @@ class UnansweredRequest(NamedTuple, Generic[TagT]):
 
 
 class ConnectionStateMachine(Generic[TagT]):
-    """The decisions of one connection. Every method that needs the time is given it."""
+    """Decides what one connection does. Methods that need the current time take it as an argument."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.state = ConnectionState.DISCONNECTED
         self.incarnation = 0
-        """Counts the times READY was reached: an answer of another incarnation says nothing about this one."""
+        """How often READY was reached. A response of another incarnation does not apply to this one."""
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.features: Mapping[str, int] = {}
         self.throttled_until = 0.0
         self.round_trip_us = 0
         self.last_error = ""
-        """Why the last connection ended, or did not come to be; kept until READY."""
+        """Why the last connection ended or could not be established; kept until READY."""
         self.authentication_failed = False
-        """It was for want of belief: of theirs in us, or of ours in them; kept until READY."""
+        """The last connection ended because one side did not authenticate the other; kept until READY."""
         self.failed_during_login = False
-        """It was `authentication_failed`, or ended in the middle of a login, as some failed ones do; kept until READY."""
+        """The last connection was `authentication_failed`, or ended during a login, as some brokers end a failed one;
+        kept until READY."""
         self._in_flight: deque[UnansweredRequest[TagT]] = deque()
         self._correlation_id = 0
         self._written = 0
@@ -168,25 +169,25 @@ class ConnectionStateMachine(Generic[TagT]):
         self._failed_logins = 0
         self._renew_at = math.inf
 
-    # --- from nothing to ready ---------------------------------------------------------------------------------------
+    # --- connecting --------------------------------------------------------------------------------------------------
 
     def request_connect(self) -> None:
-        """The owner wants the connection: `due` says CONNECT when it may begin. Nothing changes where it is on its way."""
+        """Request the connection: `due` returns CONNECT once it may start. No effect unless DISCONNECTED."""
         if self.state is ConnectionState.DISCONNECTED:
             self._move(ConnectionState.WAITING)
 
     def connecting(self, now: float) -> None:
-        """An address of the name is known and tried now. The set-up time begins again: looking the name up is not in it."""
+        """An attempt to connect to a resolved address starts. Restarts the setup timeout, which excludes the lookup."""
         self._move(ConnectionState.CONNECTING)
         self._setup_deadline = now + self._setup_timeout_s
 
     def established(self, *, encrypts: bool = False) -> None:
-        """The socket is connected; TLS comes first where it `encrypts`, else ApiVersions."""
+        """The socket is connected. Next comes TLS if it `encrypts`, else ApiVersions."""
         self._failed_setups = 0
         self._move(ConnectionState.ENCRYPTING if encrypts else ConnectionState.CHECKING_VERSIONS)
 
     def encrypted(self) -> None:
-        """Nobody listens any more, and the peer is who it should be."""
+        """The TLS handshake is complete and the peer is verified."""
         self._move(ConnectionState.CHECKING_VERSIONS)
 
     def versions_received(
@@ -197,8 +198,8 @@ class ConnectionStateMachine(Generic[TagT]):
         *,
         authenticates: bool = False,
     ) -> None:
-        """The broker told its ranges of versions by API key, and the cluster's features: requests may be sent, unless it
-        `authenticates` first."""
+        """Store the broker's version ranges by API key and the cluster's features. The connection becomes ready, unless
+        it `authenticates` first."""
         self.versions = versions
         self.features = {} if features is None else features
         if authenticates:
@@ -207,7 +208,8 @@ class ConnectionStateMachine(Generic[TagT]):
             self._become_ready(now)
 
     def authenticated(self, session_lifetime_ms: int, now: float, chance: float) -> bool:
-        """The broker knows who we are, for so long; 0: for good. True: that made the connection ready; False: it was so before."""
+        """Authentication succeeded. A `session_lifetime_ms` of 0 never expires. Returns True if this made the
+        connection ready, False after a re-authentication."""
         renewed = self.state is ConnectionState.REAUTHENTICATING
         if renewed:
             self._move(ConnectionState.READY)
@@ -219,8 +221,8 @@ class ConnectionStateMachine(Generic[TagT]):
         return not renewed
 
     def ended(self, now: float, chance: float, reason: str, *, refused: bool = False) -> list[TagT]:
-        """The socket is gone, or never came to be; `authentication_failed`: for want of belief. Returns what was in flight, oldest first;
-        none of it was answered."""
+        """The connection ended or could not be established; `refused`: authentication failed. Returns the tags in
+        flight, oldest first; none was answered."""
         if self.state in (ConnectionState.RESOLVING, ConnectionState.CONNECTING):
             self._failed_setups += 1
         self.failed_during_login = refused or self.state in _AUTHENTICATING
@@ -237,31 +239,31 @@ class ConnectionStateMachine(Generic[TagT]):
         return self._forget()
 
     def close(self) -> list[TagT]:
-        """The owner lets go of it. Returns what was in flight, oldest first."""
+        """Close permanently. Returns the tags in flight, oldest first."""
         if self.state is not ConnectionState.CLOSED:
             self._move(ConnectionState.CLOSED)
         return self._forget()
 
     def address_changed(self) -> None:
-        """The node has another address: what failed before says nothing about it."""
+        """The node's address changed: earlier failures do not apply to the new one."""
         self._failed_attempts = 0
         self._failed_setups = 0
         self._failed_logins = 0
         self._retry_at = 0.0
         self._attempted_at = NEVER
 
-    # --- requests and answers ----------------------------------------------------------------------------------------
+    # --- requests and responses --------------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 
     def can_send(self, now: float) -> bool:
-        """A request may be sent: ready, not throttled, and the limit of requests in flight not reached."""
+        """Whether a request may be sent: ready, not throttled, and fewer than `in_flight_max` requests in flight."""
         return self._is_open(now) and len(self._in_flight) < self.limits.in_flight_max
 
     def readiness(self, now: float) -> ConnectionReadiness:
-        """How it stands for who chooses among several."""
+        """The connection's readiness, for choosing among several nodes."""
         return ConnectionReadiness(
             usable=self.can_send(now),
             connected=self._is_open(now),
@@ -289,7 +291,7 @@ class ConnectionStateMachine(Generic[TagT]):
         expects_answer: bool = True,
         timeout_s: float | None = None,
     ) -> None:
-        """A request of `size` bytes was handed to the transport. Its time runs from now."""
+        """A request of `size` bytes was handed to the transport. Its timeout starts at `now`."""
         assert self.state is ConnectionState.READY, self.state
         assert len(self._in_flight) < self.limits.in_flight_max, "more requests in flight than allowed"
         timeout = self.limits.request_timeout_s if timeout_s is None else timeout_s
@@ -300,15 +302,15 @@ class ConnectionStateMachine(Generic[TagT]):
         self._used_at = now
 
     def has_sent_unanswered(self, bytes_left: int) -> bool:
-        """The oldest request expects no answer and is written whole; `bytes_left` of what was sent are not."""
+        """Whether the oldest request expects no response and is fully written. `bytes_left`: bytes not yet written."""
         if not self._in_flight or self._in_flight[0].expects_answer:
             return False
         return self._in_flight[0].ends_at <= self._written - bytes_left
 
     def expect(self, correlation_id: int, bytes_left: int) -> None:
-        """An answer came; `bytes_left` of what was sent are not written.
+        """Check that a received response belongs to the oldest request. `bytes_left`: bytes not yet written.
 
-        Raises StreamError where it is not the answer to the oldest request, or that one was not even written whole.
+        Raises StreamError if it does not, or if that request is not fully written.
         """
         if not self._in_flight:
             raise StreamError(f"an answer (correlation id {correlation_id}) without a request")
@@ -321,14 +323,14 @@ class ConnectionStateMachine(Generic[TagT]):
             raise StreamError(f"request {correlation_id} was answered before it was sent whole")
 
     def answered(self, now: float) -> TagT:
-        """The answer that `expect` let pass could be read. Returns the tag of its request."""
+        """The response that `expect` accepted was decoded. Returns the tag of its request."""
         oldest = self._in_flight.popleft()
         self._used_at = now
         self._measure(now - oldest.sent_at)
         return oldest.tag
 
     def throttle(self, throttle_ms: int, now: float) -> None:
-        """The broker asks for silence of so long; what is in flight gets that much more time."""
+        """Send nothing for `throttle_ms`, as the broker asks. Extends the deadlines of requests in flight as much."""
         if throttle_ms <= 0:
             return
         self.throttled_until = max(self.throttled_until, now + throttle_ms / 1000)
@@ -338,8 +340,8 @@ class ConnectionStateMachine(Generic[TagT]):
     # --- time --------------------------------------------------------------------------------------------------------
 
     def due(self, now: float, chance: float) -> Due | None:
-        """What the time demands, one thing at a time; ask until None. CONNECT has already moved to RESOLVING, REAUTHENTICATE
-        to REAUTHENTICATING."""
+        """The next action that is due; call until None. Returning CONNECT has moved to RESOLVING, returning
+        REAUTHENTICATE to REAUTHENTICATING."""
         if self.throttled_until and now >= self.throttled_until:
             self.throttled_until = 0.0
         if self.state is ConnectionState.WAITING and now >= self._retry_at:
@@ -368,7 +370,7 @@ class ConnectionStateMachine(Generic[TagT]):
         return Due.REAUTHENTICATE
 
     def next_deadline(self) -> float | None:
-        """When to ask `due` again, if nothing else happens. A throttle's end counts: `can_send` changes then."""
+        """When to call `due` again if nothing else happens. Includes the end of a throttle, when `can_send` changes."""
         if self.state is ConnectionState.WAITING:
             return self._retry_at
         if self.state in _SETUP_TIMED:
@@ -379,7 +381,7 @@ class ConnectionStateMachine(Generic[TagT]):
         for waiting in self._in_flight:
             first = min(first, waiting.deadline)
         if self._in_flight:
-            # A request may take exactly its time: it is late from the moment behind its deadline on.
+            # A request times out after its deadline, not at it.
             first = math.nextafter(first, math.inf)
         elif self.state is ConnectionState.DRAINING:
             return self.throttled_until
@@ -390,7 +392,7 @@ class ConnectionStateMachine(Generic[TagT]):
         return min(first, self.throttled_until) if self.throttled_until else first
 
     def _become_ready(self, now: float) -> None:
-        """Only this ends the backoff."""
+        """Move to READY. Only this resets the backoff."""
         self._move(ConnectionState.READY)
         self.incarnation += 1
         self._failed_attempts = 0

@@ -1,7 +1,7 @@
-"""Every error code of Kafka, judged once. Nothing else in the daemon reads codes.
+"""Classifies every Kafka error code. No other module interprets codes.
 
-Only ACKED and the two refusals say what became of a batch; every other verdict leaves open whether it is in the log, so a
-refusal that follows one of them is ambiguous (ERR-2).
+Only ACKED and the two REFUSED classes determine the fate of a batch. After every other class the batch may or may not
+be in the log, so a refusal that follows one of them is ambiguous (ERR-2).
 """
 
 from enum import Enum, auto
@@ -13,52 +13,52 @@ NONE: Final = 0
 UNKNOWN_SERVER_ERROR: Final = -1
 MESSAGE_TOO_LARGE: Final = 10
 NETWORK_EXCEPTION: Final = 13
-"""Stands for a connection that ended, and for a partition missing in the answer."""
+"""Used for a connection that ended, and for a partition missing from the response."""
 REQUEST_TIMED_OUT: Final = 7
 INVALID_TOPIC: Final = 17
-"""No topic can have that name; another question brings no other answer."""
+"""No topic can have this name; repeating the query is pointless."""
 NOT_ENOUGH_REPLICAS: Final = 19
-"""The one retriable code that tells: not appended."""
+"""The only retriable code that guarantees that nothing was appended."""
 CLUSTER_AUTHORIZATION_FAILED: Final = 31
 UNSUPPORTED_VERSION: Final = 35
 OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
 CONCURRENT_TRANSACTIONS: Final = 51
-"""Not appended: the last transaction has not ended there yet."""
+"""Not appended: the previous transaction has not ended on this partition yet."""
 UNKNOWN_PRODUCER_ID: Final = 59
 REBOOTSTRAP_REQUIRED: Final = 129
 
 
 class ProduceErrorClass(Enum):
-    """What a Produce answer means for its batch."""
+    """The meaning of a Produce response for its batch."""
 
     ACKED = auto()
-    """In the log, now or before."""
+    """In the log, from this attempt or an earlier one."""
     RETRY = auto()
     """Send it again after the backoff."""
     RETRY_REFRESH_METADATA = auto()
-    """The same, and what we know of the cluster is stale."""
+    """Send it again after the backoff; our metadata is stale."""
     NEW_LEADER = auto()
-    """Not the leader: a newer hint in the answer counts, an equal or older one changes nothing."""
+    """Not the leader. A newer leader hint in the response applies; an equal or older one changes nothing."""
     CONFIRM_TOPIC = auto()
-    """Keep it; nothing of the partition is sent before Metadata has told whether the topic is still the same (IDN-8)."""
+    """Keep it. Send nothing of the partition until Metadata has confirmed that the topic is still the same (IDN-8)."""
     SPLIT = auto()
-    """Too large, and more than one record: smaller batches may pass."""
+    """Too large with more than one record: smaller batches may be accepted."""
     REFUSED_CONTENT = auto()
-    """These records will never pass: parked, the rest goes on."""
+    """These records will never be accepted: park them and continue with the rest."""
     REFUSED_UNTIL_FIXED = auto()
-    """An operator can lift it: the topic's `on_refusal` decides."""
+    """An operator can fix the cause: the topic's `on_refusal` decides."""
     OUT_OF_ORDER = auto()
-    """The broker misses what came before, or forgot that it has this one: probing, if it is the oldest."""
+    """The broker lacks an earlier batch, or forgot that it has this one: probe if it is the oldest."""
     STALE_EPOCH = auto()
     """The broker knows a newer epoch of our producer id than this batch carries."""
     HALT = auto()
-    """The partition cannot go on; everything is kept, an alarm is raised."""
+    """The partition cannot continue: keep everything and raise an alarm."""
     UNKNOWN = auto()
-    """No code that Produce answers with: as RETRY, but after many attempts an ambiguous refusal."""
+    """Not a code of Produce: like RETRY, but an ambiguous refusal after many attempts."""
 
 
 class ClassifiedError(NamedTuple):
-    """A verdict and the reason for it, in words for a person. `name` is Kafka's name of the code."""
+    """An error class with a human-readable reason. `name` is Kafka's name of the code."""
 
     error_class: ProduceErrorClass
     name: str
@@ -193,7 +193,7 @@ _PRODUCE: Final[dict[int, ClassifiedError]] = {
 }
 
 _NON_PRODUCE_CODES: Final[frozenset[int]] = frozenset(
-    # Reading, groups, administration, quorum, tokens, sharing: no broker answers Produce with one of these.
+    # Fetch, groups, administration, quorum, tokens, share groups: brokers do not answer Produce with these.
     {
         1,
         4,
@@ -221,7 +221,7 @@ _NON_PRODUCE_CODES: Final[frozenset[int]] = frozenset(
 )
 
 _NAMES: Final[dict[int, str]] = {
-    # What the library calls otherwise, or does not know yet.
+    # Codes that the library names differently or does not know yet.
     39: "INVALID_REPLICA_ASSIGNMENT",
     128: "INVALID_REGULAR_EXPRESSION",
     129: "REBOOTSTRAP_REQUIRED",
@@ -240,7 +240,7 @@ _UNKNOWN_LOG_START: Final = ClassifiedError(
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of a code, for people."""
+    """Kafka's name of a code, for logs and errors."""
     if code in _PRODUCE:
         return _PRODUCE[code].name
     if code in _NAMES:
@@ -250,12 +250,13 @@ def error_name(code: int) -> str:
 
 
 def is_known(code: int) -> bool:
-    """The table has a place for this code."""
+    """Whether the tables contain this code."""
     return code in _PRODUCE or code in _NON_PRODUCE_CODES
 
 
 def classify_produce_error(code: int, *, record_count: int, log_start: int) -> ClassifiedError:
-    """What an answer's code means for a batch of `record_count` records; `log_start` is the answer's, -1 if it has none."""
+    """Classify a response's code for a batch of `record_count` records. `log_start`: of the response, -1 if it has
+    none."""
     if code == MESSAGE_TOO_LARGE and record_count > 1:
         return _SPLIT
     if code == UNKNOWN_PRODUCER_ID and log_start < 0:
@@ -268,15 +269,15 @@ def classify_produce_error(code: int, *, record_count: int, log_start: int) -> C
 
 
 class TopicErrorClass(Enum):
-    """What Metadata says of a topic or of one of its partitions."""
+    """The state of a topic or partition in a Metadata response."""
 
     FINE = auto()
     LEADERLESS = auto()
-    """There, but without a leader just now: ask again soon."""
+    """Exists but has no leader now: query again soon."""
     MISSING = auto()
-    """The broker that answered knows no such topic."""
+    """The responding broker does not know the topic."""
     REFUSED = auto()
-    """Forbidden or not a valid name: asked again with backoff, told to who waits."""
+    """Forbidden or not a valid name: query again with backoff, and fail the waiters."""
     RETRY = auto()
 
 
@@ -284,7 +285,7 @@ _TOPIC: Final[dict[int, TopicErrorClass]] = {
     0: TopicErrorClass.FINE,
     3: TopicErrorClass.MISSING,
     5: TopicErrorClass.LEADERLESS,
-    # The leader is known and alive; only some replica is not.
+    # The leader is known and alive; only a replica is not available.
     9: TopicErrorClass.FINE,
     17: TopicErrorClass.REFUSED,
     29: TopicErrorClass.REFUSED,
@@ -294,16 +295,16 @@ _TOPIC: Final[dict[int, TopicErrorClass]] = {
 
 
 def classify_topic_error(code: int) -> TopicErrorClass:
-    """A topic's or partition's code in a Metadata answer."""
+    """Classify a topic's or partition's code in a Metadata response."""
     return _TOPIC.get(code, TopicErrorClass.RETRY)
 
 
 class ControlErrorClass(Enum):
-    """What a control request came to."""
+    """The result of a control request."""
 
     FINE = auto()
     FORBIDDEN = auto()
-    """No permission yet."""
+    """The permission is missing so far."""
     UNSUPPORTED = auto()
     RETRY = auto()
 
@@ -318,5 +319,5 @@ _CONTROL: Final[dict[int, ControlErrorClass]] = {
 
 
 def classify_control_error(code: int) -> ControlErrorClass:
-    """The code of an answer to InitProducerId or DescribeConfigs."""
+    """Classify the code of an InitProducerId or DescribeConfigs response."""
     return _CONTROL.get(code, ControlErrorClass.RETRY)

@@ -1,7 +1,7 @@
-"""Produce, framed and read by hand: one gather write without a copy of the payload, one `struct` per partition answered.
+"""Hand-written codec for Produce: one gather write without copying the payload, one `struct` per partition decoded.
 
-Versions 3 to 13; from 9 on with compact lengths and tagged fields, at 13 by topic id. The bytes are those of
-`kafka.protocol`'s encoder, which also reads every answer that holds more than the usual.
+Versions 3 to 13: from 9 on with compact lengths and tagged fields, at 13 by topic id. The bytes equal those of
+`kafka.protocol`'s encoder; `kafka.protocol` also decodes every response with unusual fields.
 """
 
 import struct
@@ -29,7 +29,7 @@ _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 
 
 class PartitionData(NamedTuple):
-    """The batch for one partition: buffers that follow each other, `size` bytes together."""
+    """The batch for one partition: consecutive buffers of `size` bytes in total."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     buffers: Sequence[BytesLike]
@@ -37,7 +37,7 @@ class PartitionData(NamedTuple):
 
 
 class TopicData(NamedTuple):
-    """`topic_id` (16 bytes) is needed from version 13 on, `name` below it."""
+    """The batches of one topic. Version 13 needs `topic_id` (16 bytes), lower versions need `name`."""
 
     name: str
     topic_id: bytes | None
@@ -45,14 +45,14 @@ class TopicData(NamedTuple):
 
 
 class Framed(NamedTuple):
-    """Buffers for one gather write, `size` bytes together, the length field included."""
+    """Buffers for one gather write of `size` bytes in total, length field included."""
 
     buffers: list[BytesLike]
     size: int
 
 
 class LeaderHint(NamedTuple):
-    """Who leads instead (KIP-951)."""
+    """The current leader, as named by a broker that is not the leader (KIP-951)."""
 
     leader: int
     leader_epoch: int
@@ -66,8 +66,8 @@ class NodeEndpoint(NamedTuple):
 
 
 class PartitionProduceResponse(NamedTuple):
-    """The answer for one partition. `topic` is empty where the answer goes by `topic_id`. Offsets and times are -1 where
-    the broker tells none. `record_errors` lists (index in the batch, message)."""
+    """The response for one partition. `topic` is empty if the response uses `topic_id`. Offsets and times are -1 if the
+    broker sent none. `record_errors` lists (index in the batch, message)."""
 
     topic: str
     topic_id: bytes | None
@@ -82,7 +82,7 @@ class PartitionProduceResponse(NamedTuple):
 
 
 class ProduceResponseData(NamedTuple):
-    """A whole answer. Match outcomes by topic and index, never by position."""
+    """A whole Produce response. Match outcomes by topic and index, never by position."""
 
     outcomes: list[PartitionProduceResponse]
     throttle_ms: int
@@ -99,7 +99,7 @@ def encode_produce_request(
     *,
     transactional_id: str | None = None,
 ) -> Framed:
-    """One request. The payload's buffers are referred to and must not change until it is answered or lost."""
+    """Encode one request. It references the payload's buffers, which must not change until it is answered or lost."""
     assert VERSION_MIN <= version <= VERSION_MAX, version
     flexible = version >= FLEXIBLE_FROM
     name = client_id.encode()
@@ -118,7 +118,7 @@ def encode_produce_request(
 
 
 def _frame_topics(version: int, topics: Sequence[TopicData], head: bytearray, framed: list[BytesLike]) -> int:
-    """Append everything from the first topic on; what lies between payloads is gathered in `head`. Returns all bytes."""
+    """Append the topics to `framed`, with the bytes between payloads collected in `head`. Returns the total size."""
     flexible = version >= FLEXIBLE_FROM
     size = 0
     for topic in topics:
@@ -163,7 +163,7 @@ def _topic_head(version: int, topic: TopicData) -> bytes:
 
 
 def uvarint(value: int) -> bytes:
-    """A number as Kafka's compact lengths have it."""
+    """Encode a number as an unsigned varint, as in Kafka's compact lengths."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -172,7 +172,7 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------------------------------
 
 _ROW_3: Final = struct.Struct(">ihqq")
 _ROW_5: Final = struct.Struct(">ihqqq")
@@ -183,13 +183,13 @@ _UVARINT_BYTES_MAX: Final = 5
 
 
 class _UnusualError(Exception):
-    """The answer holds something that the fast path does not read."""
+    """The response contains a field that the fast path does not decode."""
 
 
 def decode_produce_response(version: int, answer: bytes) -> ProduceResponseData:
-    """Read an answer: the bytes after the correlation id, as `Connection.send_raw` hands them over.
+    """Decode a response: the bytes after the correlation id, as returned for `KafkaConnection.send_raw`.
 
-    Raises StreamError where they are no Produce answer of this version.
+    Raises StreamError if they are not a Produce response of this version.
     """
     try:
         return _read_fast(version, answer)
@@ -200,7 +200,7 @@ def decode_produce_response(version: int, answer: bytes) -> ProduceResponseData:
 def _read_fast(version: int, answer: bytes) -> ProduceResponseData:
     flexible = version >= FLEXIBLE_FROM
     outcomes: list[PartitionProduceResponse] = []
-    # Flexible: the header's tagged fields come first.
+    # Flexible versions start with the header's tagged fields.
     position = _no_tags(answer, 0) if flexible else 0
     topics, position = _count(answer, position, flexible=flexible)
     for _ in range(topics):
@@ -239,7 +239,7 @@ def _read_topic(version: int, answer: bytes, position: int) -> tuple[str, bytes 
 
 
 def _read_row(version: int, answer: bytes, position: int) -> tuple[int, int, int, int, int, int]:
-    """Index, code, base offset, log append time, log start, and where the next row begins."""
+    """Returns index, code, base offset, log append time, log start, and the position of the next row."""
     if version >= FLEXIBLE_FROM:
         end = position + _ROW_5.size + len(_USUAL_9)
         if answer[position + _ROW_5.size : end] != _USUAL_9:
@@ -281,9 +281,9 @@ def _read_uvarint(answer: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_all(version: int, answer: bytes) -> ProduceResponseData:
-    """By the schema, whatever the answer holds."""
+    """Decode with `kafka.protocol`'s schema, for every field that a response can have."""
     try:
-        # The class reads the header too, where the tagged fields are; the correlation id was checked and is made up here.
+        # The class also decodes the header, which has tagged fields. The correlation id was checked: zeros replace it.
         response = thread_safe_class(ProduceResponse).decode(bytes(_INT32.size) + answer, version=version, header=True)
         outcomes = [_outcome(version, topic, row) for topic in response.responses for row in topic.partition_responses]
         endpoints = [

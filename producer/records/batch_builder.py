@@ -1,7 +1,7 @@
-"""Record batches, format v2: rows of slices go in, bytes for a Produce request come out.
+"""Builds record batches of format v2 from rows of slices, for Produce requests.
 
-The records are encoded by the kernel straight into a buffer of the pool, 61 bytes behind its beginning; closing compresses
-them in place and writes the header before them, so a batch is one stretch of memory. Layout (big-endian)::
+The kernel encodes the records directly into a buffer of the pool, starting at byte 61. Closing the batch compresses
+them in place and writes the header before them, so a batch is contiguous. Layout (big-endian)::
 
     0   i64  base offset 0          27  i64  base timestamp
     8   i32  bytes after this       35  i64  max timestamp
@@ -28,7 +28,7 @@ TRANSACTIONAL: Final = 0x10
 _HEAD: Final = struct.Struct(">qiibI")
 _TAIL: Final = struct.Struct(">hiqqqhii")
 RECORD_OVERHEAD_MAX: Final = 21
-"""Bytes of a record besides key, value and headers, at most: its length, attributes and two deltas."""
+"""Maximum bytes of a record besides key, value and headers: its length, attributes and two deltas."""
 _RATIO_MARGIN: Final = 1.05
 _CRC_FROM: Final = 21
 _LENGTH_FROM: Final = 12
@@ -40,11 +40,11 @@ assert _HEAD.size == _CRC_FROM
 assert _CRC_FROM + _TAIL.size == HEADER_BYTES
 
 crc32c: Final = cast("Callable[..., int]", _crc32c.crc32c)
-"""CRC-32C of bytes-like data; a second argument is the checksum of what came before."""
+"""CRC-32C of bytes-like data. The optional second argument is the checksum of the preceding bytes."""
 
 
 class Stamp(NamedTuple):
-    """What makes a resend harmless; -1 in all three: not idempotent."""
+    """Lets the broker detect a resent batch. All three are -1 if not idempotent."""
 
     producer_id: int
     epoch: int
@@ -55,24 +55,25 @@ NO_STAMP: Final = Stamp(-1, -1, -1)
 
 
 class BatchAppendResult(NamedTuple):
-    """How many rows a batch took, and the position of the first it did not take."""
+    """How many rows were appended to a batch, and the position of the next row."""
 
     records: int
     position: int
 
 
 class SlowChecksumError(RuntimeError):
-    """The checksum library computes wrongly, or without the help of the processor."""
+    """The checksum library computes wrong results, or runs without hardware support."""
 
 
 class BatchBuilder:
-    """An open batch in `data`, meant to have `limit` bytes on the wire at most (header included).
+    """An open batch in `data`, targeting at most `limit` bytes on the wire, header included.
 
-    While it is open its size is estimated: bytes of records before compression, times `growth` (1.0 without compression). A
-    first record is taken whatever the limit; later ones as long as estimate and record stay within it. `data` holds the records
-    before compression and bounds them too: when it `may_exceed_buffer`, its owner may make it longer.
+    The size of an open batch is estimated: bytes of records before compression, times `growth` (1.0 without
+    compression). The first record is accepted whatever its size; later records only while estimate plus record stay
+    within `limit`. The uncompressed records must also fit into `data`; its owner may extend it when `may_exceed_buffer`
+    is true.
 
-    It holds records of consecutive ordinals from `first` on; the caller sees to it that they are.
+    The records have consecutive ordinals from `first` on; the caller must ensure this.
     """
 
     __slots__ = (
@@ -111,29 +112,30 @@ class BatchBuilder:
 
     @property
     def size(self) -> int:
-        """Bytes on the wire: an estimate while the batch is open."""
+        """Bytes on the wire; an estimate while the batch is open."""
         return self._estimate() if self._closed is None else len(self._closed)
 
     @property
     def remaining_bytes(self) -> int:
-        """Bytes of a next record that the limit allows; 0 once closed. An empty batch takes any record."""
+        """Bytes that the limit allows for the next record; 0 once closed. An empty batch accepts any record."""
         return 0 if self._closed is not None else max(0, self._limit - self._estimate())
 
     @property
     def is_full(self) -> bool:
-        """Not one more byte: closed, or the limit is reached."""
+        """Whether the batch is closed or has reached the limit."""
         if self._growth == 1.0:
             return self._closed is not None or (self._end >= self._limit and self.count > 0)
         return self._closed is not None or (self.count > 0 and self._limit <= self._estimate())
 
     @property
     def may_exceed_buffer(self) -> bool:
-        """The limit allows another record; whether there is place for it in `data` is not known."""
+        """Whether the limit allows another record that might not fit into `data`."""
         return self.remaining_bytes > len(self._data) - self._end
 
     @property
     def missing_buffer_bytes(self) -> int:
-        """How much longer `data` would have to be for all that the limit allows, by the estimate; an empty batch aside."""
+        """How many bytes to add to `data` to hold all records that the limit allows, by the estimate. Ignores that an
+        empty batch accepts any record."""
         return HEADER_BYTES + int((self._limit - HEADER_BYTES) / self._growth) - len(self._data)
 
     def _estimate(self) -> int:
@@ -150,8 +152,8 @@ class BatchBuilder:
         slice_ts: int,
         id_header: bytes = b"",
     ) -> BatchAppendResult:
-        """Take rows of a slice from `position` on, at most `records_left`, as many as there is room for. `id_header`: the last
-        header of each of them (`wire/record_ids.py`), b"" for none; the ordinal in it is filled in.
+        """Append as many rows of a slice from `position` on as fit, at most `records_left`. `id_header`: the last
+        header of each record (`wire/record_ids.py`), b"" for none; its ordinal is filled in.
 
         Raises:
             FrameError: the rows are damaged; the batch must not be sent.
@@ -189,14 +191,16 @@ class BatchBuilder:
         slice_ts: int,
         id_header: bytes,
     ) -> BatchAppendResult:
-        """Where records count less than their bytes, or the first of all is to be taken whatever its size."""
+        """Append in steps: for compressed batches, whose records count less than their bytes, and for the first record,
+        which is accepted whatever its size."""
         taken = 0
         whole = False
         growth = self._growth
         length = len(self._data)
         while taken < records_left:
             room = max(0, self._limit - self._estimate())
-            # Of several records only the last may use up the estimate: the others count as what they will be compressed to.
+            # With `growth` above 1, `room` bytes on the wire hold only `room / growth` bytes of records. The last record
+            # alone may use all of `room`.
             step = room if whole or growth <= 1.0 else int(room / growth)
             done = frames.append_rows(
                 rows,
@@ -234,11 +238,12 @@ class BatchBuilder:
         self._end = end
 
     def close(self, stamp: Stamp, compressor: Compressor, *, transactional: bool = False) -> memoryview:
-        """Compress and write the header; the batch's bytes, which stay valid as long as its buffer is not given back. Nothing
-        of an empty batch. `data` is no longer afterwards than it was at first, or than the batch is.
+        """Compress the records, write the header and return the batch's bytes, valid until its buffer is released. An
+        empty batch returns empty bytes. Shrinks an extended `data` to its original length, or to the batch if that is
+        longer.
 
         Raises:
-            ValueError: a stamp of which a part is missing, or a transaction without one.
+            ValueError: a part of the stamp is missing, or a transactional batch has no stamp.
         """
         assert self._closed is None, "a batch is closed once"
         self.attributes = compressor.attributes | (TRANSACTIONAL if transactional else 0)
@@ -250,13 +255,13 @@ class BatchBuilder:
         return self.restamp(stamp)
 
     def abort(self) -> None:
-        """Nothing becomes of it, and its buffer may go back."""
+        """Discard the records; the buffer may be released."""
         self._closed = memoryview(b"")
         self.count = self.record_bytes = 0
         self._end = HEADER_BYTES
 
     def restamp(self, stamp: Stamp) -> memoryview:
-        """Write the header of a closed batch under another stamp; the records stay as they are.
+        """Write the header of a closed batch with another stamp; the records do not change.
 
         Raises:
             ValueError: as for `close`.
@@ -281,7 +286,7 @@ class BatchBuilder:
             packed = compressor.compress(records)
         end = HEADER_BYTES + len(packed)
         if end > len(self._data):
-            # Records that do not compress may grow past the buffer by a little.
+            # Incompressible records may grow slightly beyond the buffer.
             del self._data[self._length :]
             return memoryview(bytearray(HEADER_BYTES) + packed)
         self._data[HEADER_BYTES:end] = packed
@@ -291,13 +296,14 @@ class BatchBuilder:
 
 
 def growth_of(compressor: Compressor, ratio: float) -> float:
-    """Bytes on the wire for each byte of records, by an estimate of their compression; a little more, to be safe."""
+    """Estimated bytes on the wire per byte of records, with a margin of 5 %; 1.0 without compression."""
     return 1.0 if compressor.compress is None else ratio * _RATIO_MARGIN
 
 
 def bytes_max(body_bytes: int, count: int = 1, *, with_ids: bool = False) -> int:
-    """Size that a batch never exceeds, header included, before compression. `body_bytes`: keys, values and headers with the
-    varints before them, of all its records; a field that is null has one byte. `with_ids`: each gets an id header more."""
+    """Maximum size of a batch before compression, header included. `body_bytes`: keys, values and headers of all
+    records with the varints before them; a null field has one byte. `with_ids`: each record gets an additional id
+    header."""
     return HEADER_BYTES + body_bytes + (RECORD_OVERHEAD_MAX + (ADDED_BYTES_MAX if with_ids else 0)) * count
 
 
@@ -315,10 +321,10 @@ def single_record_batch_size(
     slice_ts: int,
     with_id: bool = False,
 ) -> int:
-    """Size of a batch that holds only the row at `position`, header included, before compression.
+    """Size before compression, header included, of a batch with only the row at `position`.
 
     Raises:
-        FrameError: there is no whole row.
+        FrameError: the row is incomplete.
     """
     return HEADER_BYTES + frames.row_record_bytes(
         rows,
@@ -336,17 +342,17 @@ def single_record_batch_size(
 def seal_header(
     batch: memoryview | bytearray, *, attributes: int, base_ts: int, max_ts: int, stamp: Stamp, count: int
 ) -> None:
-    """Write the 61 bytes before the records of `batch`, checksum included."""
+    """Write the 61-byte header before the records of `batch`, checksum included."""
     _TAIL.pack_into(batch, _CRC_FROM, attributes, count - 1, base_ts, max_ts, *stamp, count)
     checksum = crc32c(memoryview(batch)[_CRC_FROM:])
     _HEAD.pack_into(batch, 0, 0, len(batch) - _LENGTH_FROM, -1, MAGIC, checksum)
 
 
 def self_check(clock: Callable[[], float]) -> None:
-    """Refuse to go on with a checksum that is wrong or slow; `clock` gives seconds of this thread's own work.
+    """Check that checksums are correct and fast. `clock` returns this thread's CPU time in seconds.
 
     Raises:
-        SlowChecksumError: says which of the two, and what to do.
+        SlowChecksumError: checksums are wrong or slow; the text explains what to do.
     """
     if crc32c(b"123456789") != _CHECK_VALUE:
         raise SlowChecksumError("the crc32c package computes wrong checksums: install another build of it")
