@@ -1,7 +1,7 @@
-"""One socket to a broker and the bytes on their way: opens it, greets with TLS where that is asked for, cuts answers out of what
-comes, and writes what is handed over as far as the kernel takes it.
+"""One socket to a broker: opens it, does the TLS handshake if configured, splits received bytes into responses, and
+writes queued bytes as the kernel accepts them.
 
-What is sent and what answers mean is not its job (`producer/network/connection.py`). It makes another socket each time it is opened.
+The contents of requests and responses are not its job (`connection.py`). Each `open` creates a new socket.
 """
 
 import errno
@@ -22,32 +22,32 @@ from .transport import PlainTransport, TlsTransport, Transport, TransportError
 _READ_ROUNDS_MAX: Final = 16
 """Receives per event: a broker that floods one connection must not starve the others."""
 _TLS_ALERT: Final = b"\x15\x03"
-"""How TLS refuses who does not speak it: type and version of the record."""
+"""First bytes of the TLS alert that a TLS listener sends to a plaintext client: type and version of the record."""
 
 
 class Fault(NamedTuple):
-    """Why a connection ends, in words without the place."""
+    """Why a connection ends. `reason` is a text without host and port."""
 
     reason: str
     authentication_failed: bool = False
-    """One side does not believe the other, or they have nothing in common."""
+    """One side did not authenticate the other, or they have no TLS version or cipher suite in common."""
 
 
 class ChannelEvents(NamedTuple):
-    """What a channel tells, from the loop only. Any of these may close it."""
+    """Callbacks of a channel, called from the loop only. Each of them may close the channel."""
 
     connected: Callable[[], None]
-    """TCP has reached the broker."""
+    """The TCP connection is established."""
     opened: Callable[[], None]
-    """Requests may be written: at once, or when TLS is agreed on."""
+    """Requests may be written: after `connected`, or after the TLS handshake."""
     answered: Callable[[bytes], None]
-    """An answer, without its length."""
+    """A response was received; passed without its length field."""
     activity: Callable[[], None]
-    """Something did, and is done with: bytes were written, or `fault` is set."""
+    """An event of the socket was processed: bytes may have been written, or `fault` is set."""
 
 
 class Channel:
-    """See the module. `fault` once set says that nothing can be done any more but `close`."""
+    """See the module docstring. Once `fault` is set, only `close` may be called."""
 
     def __init__(self, loop: Loop, options: ConnectionOptions, traffic: Traffic, events: ChannelEvents) -> None:
         self._loop: Final = loop
@@ -59,35 +59,35 @@ class Channel:
         self._socket: socket.socket | None = None
         self._fd = -1
         self._transport: Transport | None = None
-        """From the moment TCP has reached the broker."""
+        """Set once the TCP connection is established."""
         self._handshaking: TlsTransport | None = None
         self._watched = 0
         self._host = ""
         self._pid = -1
         self._authenticated = False
         self._responded = False
-        """It has once answered more than what comes before the first request."""
+        """The broker has sent something after authentication, so it has answered a request."""
         self._reader = ResponseReader(options.limits.answer_bytes_max)
         self._out: Final = SendBuffer()
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes handed over that the kernel has not taken yet; what TLS adds does not count."""
+        """Queued bytes that the kernel has not taken yet, without TLS overhead."""
         return self._out.pending_bytes
 
     def open(self, host: str, address: Address) -> None:
-        """Begin to connect. `host`: the name the broker goes by.
+        """Start to connect. `host`: the broker's name, for its certificate.
 
         Raises:
-            TlsError: our own files for TLS are no good; nobody was called.
-            OSError: it failed at once.
+            TlsError: our own TLS files are unusable; no connection was attempted.
+            OSError: connecting failed immediately.
         """
         if self._options.security.tls is not None:
             _ = self._options.security.tls.current()
         self._host = host
         self._pid = os.getpid()
         self._authenticated = False
-        # Nobody who is not known yet makes us hold much.
+        # An unauthenticated peer must not make us buffer much.
         self._reader = ResponseReader(min(self._options.limits.answer_bytes_max, ANSWER_BYTES_MAX))
         self._socket = self._options.system.open(address.family)
         self._socket.setblocking(False)
@@ -98,20 +98,20 @@ class Channel:
         self._watch(self._socket.fileno())
 
     def mark_authenticated(self) -> None:
-        """The broker is who it should be, and knows who we are: answers may be long, and whatever ends the connection from
-        now on is no want of belief."""
+        """Both sides are authenticated: allow long responses, and no longer report faults as authentication
+        failures."""
         self._authenticated = True
         self._reader.answer_bytes_max = self._options.limits.answer_bytes_max
 
     def queue(self, buffers: Sequence[BytesLike]) -> None:
-        """Write these after what waits already. They must not change until they are written, or the channel is closed."""
+        """Queue these buffers for writing. They must not change until they are written or the channel is closed."""
         idle = not self._out.pending_bytes
         self._out.append(buffers)
         if idle:
             self._flush()
 
     def close(self) -> None:
-        """Let go of the socket and of all buffers. Fine where none is open."""
+        """Close the socket and release all buffers. No effect if no socket is open."""
         if self._socket is not None:
             self._loop.remove(self._fd)
             if self._transport is None:
@@ -126,8 +126,8 @@ class Channel:
 
     @property
     def _closes_cleanly(self) -> bool:
-        """The end is worth a word. After a reset nobody would hear it (SOC-1), and in a forked child it would be said in the
-        middle of what the parent says."""
+        """Whether to send a TLS close alert. Not with `reset_on_close`, because the reset would discard it (SOC-1), and
+        not in a forked child, because it would corrupt the parent's stream."""
         whole = self.fault is None and not self._out.pending_bytes
         return whole and not self._options.sockets.reset_on_close and os.getpid() == self._pid
 
@@ -149,7 +149,8 @@ class Channel:
             self._events.activity()
 
     def _connected(self) -> None:
-        """The first event of a connecting socket: it is connected, refused, or meant another socket of that number."""
+        """The first event of a connecting socket: it is connected, it failed, or the event belongs to an earlier socket
+        with the same descriptor."""
         opened = self._socket
         if opened is None:
             return
@@ -172,7 +173,7 @@ class Channel:
     def _begin_tls(self, opened: socket.socket) -> None:
         tls = self._options.security.tls
         assert tls is not None
-        # The object changes under the descriptor, and closes it where that fails.
+        # Wrapping replaces the socket object of this descriptor, and closes the descriptor if it fails.
         self._loop.remove(self._fd)
         try:
             shows_certificate = tls.rules.keystore is not None
@@ -226,8 +227,8 @@ class Channel:
         self._watch_for(transport)
 
     def _flush(self) -> None:
-        """Write what the kernel takes, and watch for more room as long as something is left. A fault is only noted here:
-        a caller of `queue` has yet to note that it sent."""
+        """Write what the kernel accepts, and watch for writability while bytes are left. A fault is only stored: the
+        caller of `queue` has not finished its own bookkeeping yet."""
         transport = self._transport
         if transport is None or self.fault is not None:
             return
@@ -251,7 +252,7 @@ class Channel:
             self._watched = wanted
             self._loop.modify(self._fd, wanted)
 
-    # --- words -------------------------------------------------------------------------------------------------------
+    # --- fault texts -------------------------------------------------------------------------------------------------
 
     def _fault_of(self, error: Exception) -> Fault:
         text = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -264,7 +265,7 @@ class Channel:
         return Fault(f"the broker closed the connection{self._hint()}")
 
     def _hint(self) -> str:
-        """What it may mean that a broker ends a connection on which it has said nothing."""
+        """The likely cause when a broker closes a connection without having answered."""
         security = self._options.security
         if not self._authenticated and security.tls is None:
             return " before it answered (does this listener want TLS?)"
@@ -273,7 +274,7 @@ class Channel:
         return ""
 
     def _framing_fault(self, error: StreamError, first: bytes) -> Fault:
-        """What came cannot be cut into answers; `first`: how it begins."""
+        """The fault for received bytes that are not a response. `first`: their first bytes."""
         if not self._authenticated and first == _TLS_ALERT:
             return Fault("this listener speaks TLS (security.protocol = SSL or SASL_SSL)", authentication_failed=True)
         return Fault(str(error))

@@ -1,4 +1,4 @@
-"""What connections to brokers are given: limits out of the settings, and the options of their sockets."""
+"""Options of connections to brokers: limits and security from the settings, and socket options."""
 
 import logging
 import socket
@@ -17,15 +17,15 @@ from .tls import TlsContexts, tls_rules
 
 ALL_ACKS: Final = -1
 NO_ACKS: Final = 0
-"""`acks` as Produce carries it. Nobody answers a request with none."""
+"""Values of `acks` in Produce. Brokers do not respond to a request with `NO_ACKS`."""
 
 _QUESTIONS_MAX: Final = 16
-"""Requests in flight beside Produce: the questions a leader or a bootstrap broker is asked."""
+"""Maximum requests in flight other than Produce: queries to a leader or a bootstrap broker."""
 
 _CONTROL_TIMEOUT_MAX_S: Final = 10.0
 
 
-# At DEBUG it formats whole requests, records included, into the log.
+# At DEBUG the library logs whole requests, records included.
 logging.getLogger("kafka").setLevel(logging.INFO)
 
 
@@ -40,7 +40,7 @@ SOFTWARE_VERSION: Final = _software_version()
 
 
 class System(Protocol):
-    """Where connections have the time and their sockets from."""
+    """Source of the time and of sockets."""
 
     def now(self) -> float:
         """CLOCK_MONOTONIC seconds."""
@@ -50,19 +50,19 @@ class System(Protocol):
         """A stream socket of this family.
 
         Raises:
-            OSError: there is none to be had.
+            OSError: no socket is available.
         """
         ...
 
 
 class _OperatingSystem:
-    """The real one."""
+    """The real clock and real sockets."""
 
     def now(self) -> float:
         return monotonic()
 
     def open(self, family: int) -> socket.socket:
-        # Sockets of Python are close-on-exec from the start.
+        # Python creates sockets close-on-exec.
         return socket.socket(family, socket.SOCK_STREAM)
 
 
@@ -70,31 +70,31 @@ OPERATING_SYSTEM: Final[System] = _OperatingSystem()
 
 
 class SocketOptions(NamedTuple):
-    """What is set on each socket before it connects. -1 leaves a buffer's size to the kernel."""
+    """Options set on each socket before it connects. A buffer size of -1 keeps the kernel's default."""
 
     reset_on_close: bool = False
-    """SO_LINGER {1, 0}: bytes of a dead connection do not arrive later (SOC-1)."""
+    """SO_LINGER {1, 0}: bytes of a closed connection cannot arrive later (SOC-1)."""
     user_timeout_ms: int = 0
-    """TCP_USER_TIMEOUT; 0 leaves it to the kernel."""
+    """TCP_USER_TIMEOUT; 0 keeps the kernel's default."""
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
 
 
 class Security(NamedTuple):
-    """How connections are protected and say who they are. Best made once per process, for all of them: files are read and
-    tokens fetched once then."""
+    """How connections are encrypted and authenticated. Create it once per process, so that files are read and tokens
+    fetched once for all connections."""
 
     tls: TlsContexts | None = None
-    """None: in the clear."""
+    """None: plaintext."""
     sasl: SaslRules | None = None
-    """None: the broker asks for nothing, or the certificate says it."""
+    """None: no SASL; the broker requires no authentication or uses the client certificate."""
 
 
 NO_SECURITY: Final = Security()
 
 
 class ConnectionOptions(NamedTuple):
-    """What a connection is given by its owner."""
+    """Options that the owner passes to a connection."""
 
     client_id: str
     limits: ConnectionLimits
@@ -104,21 +104,23 @@ class ConnectionOptions(NamedTuple):
 
 
 def security_of(kafka: SecuritySettings) -> Security:
-    """What the settings ask for. Options that are given none make their own."""
+    """The security that the settings require. `produce_options` and `control_options` create their own by default."""
     return Security(TlsContexts(tls_rules(kafka)) if kafka.uses_tls else None, sasl_rules(kafka))
 
 
 def produce_options(
     kafka: ProducerSettings, *, acks: int = ALL_ACKS, security: Security | None = None
 ) -> ConnectionOptions:
-    """For connections that carry Produce: SOC-1, and no more requests in flight than the setting.
+    """Options for Produce connections: sockets are reset on close (SOC-1), and requests in flight are limited by the
+    setting.
 
-    Without acknowledgements what the kernel has taken counts as delivered, and a reset would throw it away.
+    With `NO_ACKS` the socket is not reset: bytes that the kernel has taken count as delivered, and a reset would
+    discard them.
     """
     sockets = SocketOptions(
         acks != NO_ACKS, kafka.request_timeout_ms, kafka.send_buffer_bytes, kafka.receive_buffer_bytes
     )
-    # Beside the Produce requests: the questions the leader is asked on the same connection.
+    # Queries to the leader use the same connection as Produce.
     in_flight_max = kafka.max_in_flight_requests_per_connection + _QUESTIONS_MAX
     return ConnectionOptions(
         kafka.client_id, _limits(kafka, in_flight_max), sockets, security=security or security_of(kafka)
@@ -126,9 +128,9 @@ def produce_options(
 
 
 def control_options(kafka: ProducerSettings, *, security: Security | None = None) -> ConnectionOptions:
-    """For the router's own connections, which carry nothing that may be appended."""
+    """Options for the router's control connections, which carry no Produce requests."""
     limits = _limits(kafka, _QUESTIONS_MAX)
-    # A stopped broker must not keep the news of a new leader from us for as long as an append may take.
+    # A stopped broker must not delay the discovery of a new leader by the timeout of an append.
     limits = limits._replace(request_timeout_s=min(limits.request_timeout_s, _CONTROL_TIMEOUT_MAX_S))
     sockets = SocketOptions(user_timeout_ms=kafka.request_timeout_ms)
     return ConnectionOptions(kafka.client_id, limits, sockets, security=security or security_of(kafka))
@@ -146,7 +148,7 @@ def _limits(kafka: ProducerSettings, in_flight_max: int) -> ConnectionLimits:
 
 
 def set_options(opened: socket.socket, options: SocketOptions) -> None:
-    """Before the socket connects: what is set later does not hold for the first bytes."""
+    """Apply the options. Call before the socket connects, so that they hold from the first byte on."""
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if options.user_timeout_ms:
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, options.user_timeout_ms)

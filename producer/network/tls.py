@@ -1,6 +1,6 @@
-"""TLS contexts out of PEM files, made again when one of the files has changed: keys and authorities are replaced under us.
+"""TLS contexts from PEM files, recreated when a file changes, because keys and CAs are replaced at run time.
 
-The files are looked at before each new connection. What is made of them holds until something better can be made.
+The files are checked before each new connection. The last good context stays in use until a new one can be created.
 """
 
 import ssl
@@ -17,14 +17,14 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 
 
 class TlsError(Exception):
-    """The files do not make a context, in words that name the setting and the file."""
+    """No context can be created from the files. The text names the setting and the file."""
 
 
 class TlsRules(NamedTuple):
-    """What is asked of the broker, and what is shown to it."""
+    """How to verify the broker, and which certificate to send to it."""
 
     truststore: Path | None = None
-    """None: the authorities of the system."""
+    """None: the system's CAs."""
     keystore: Path | None = None
     key: Path | None = None
     """None: the key is in the keystore."""
@@ -33,11 +33,11 @@ class TlsRules(NamedTuple):
     checks_certificate: bool = True
     versions: tuple[ssl.TLSVersion, ...] = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
     suites: tuple[str, ...] = ()
-    """Of TLS 1.2, by OpenSSL's names; none: OpenSSL's choice."""
+    """TLS 1.2 cipher suites, by OpenSSL's names; empty: OpenSSL's default."""
 
 
 def tls_rules(settings: SecuritySettings) -> TlsRules:
-    """The rules, out of the settings."""
+    """The TLS rules from the settings."""
     suites = split_list(settings.ssl_cipher_suites)
     return TlsRules(
         truststore=settings.ssl_truststore_location,
@@ -55,7 +55,7 @@ _FileFingerprint = tuple[int, int, int, int] | None
 
 
 class TlsContexts:
-    """The context of a process's connections. Used by one thread."""
+    """Provides the TLS context of a process's connections. For use by one thread."""
 
     def __init__(self, rules: TlsRules) -> None:
         self.rules: Final = rules
@@ -65,13 +65,13 @@ class TlsContexts:
         self._log = logs.get()
 
     def current(self) -> ssl.SSLContext:
-        """The context for a connection that begins now. Reads the files again if one has changed; if they are no good any
-        more, the one made before stays.
+        """The context for a new connection. Reads the files again if one has changed; if they are now unusable, returns
+        the previous context.
 
         Raises:
-            TlsError: there never was a good one.
+            TlsError: the files are unusable and there is no previous context.
         """
-        # Looked at before they are read: what changes in between is seen the next time.
+        # Fingerprints are taken before reading: the next call then sees a change made in between.
         stamps = tuple(_file_fingerprint(path) for path in self._files())
         if self._context is not None and stamps == self._fingerprints:
             return self._context
@@ -95,15 +95,15 @@ class TlsContexts:
 
 
 def make_context(rules: TlsRules) -> ssl.SSLContext:
-    """A context out of the files as they are now.
+    """Create a context from the current files.
 
     Raises:
-        TlsError: they are no good.
+        TlsError: the files are unusable.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = min(rules.versions)
     context.maximum_version = max(rules.versions)
-    # A peer that renegotiates makes a write wait for a read, and so does nothing for a connection that lives by its order.
+    # Renegotiation would make writes wait for reads, without any benefit to us.
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     if not rules.checks_host or not rules.checks_certificate:
         context.check_hostname = False
@@ -122,10 +122,10 @@ def make_context(rules: TlsRules) -> ssl.SSLContext:
 
 
 def require_good_files(settings: SecuritySettings) -> None:
-    """Try what the files make, before anything is started.
+    """Check the TLS files by creating a context, before anything is started.
 
     Raises:
-        ConfigError: they are no good.
+        ConfigError: the files are unusable.
     """
     if settings.uses_tls:
         try:
@@ -138,7 +138,7 @@ def _trust(context: ssl.SSLContext, truststore: Path | None) -> None:
     if truststore is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         return
-    # Whatever certificate is named here is an anchor, whether or not it is a root.
+    # Every certificate in the truststore is a trust anchor, even if it is not a root.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         _ = read_certificates(truststore)
@@ -154,7 +154,8 @@ def _trust(context: ssl.SSLContext, truststore: Path | None) -> None:
 
 
 def _load_keystore(context: ssl.SSLContext, rules: TlsRules, keystore: Path) -> None:
-    """Load what is shown to the broker. Which file is at fault OpenSSL does not say, only what is."""
+    """Load the certificate and key that are sent to the broker. OpenSSL reports the error, but not which file has
+    it."""
     name, key = ("ssl.key.location", rules.key) if rules.key is not None else ("ssl.keystore.location", keystore)
     try:
         password = b"" if rules.key_password_file is None else read_password(rules.key_password_file).encode()
@@ -166,7 +167,7 @@ def _load_keystore(context: ssl.SSLContext, rules: TlsRules, keystore: Path) -> 
     except SecretError as error:
         raise TlsError(f"{name}: {error}") from error
     try:
-        # A password is given even where there is none: OpenSSL would ask at the terminal.
+        # Always pass a password, even an empty one: without it OpenSSL would prompt on the terminal.
         context.load_cert_chain(keystore, key, password)
     except ssl.SSLError as error:
         if sealed and error.reason != _MISMATCH:
@@ -183,7 +184,7 @@ def _key_pair_error(name: str, keystore: Path, key: Path, error: ssl.SSLError) -
 
 
 def _key_password_error(rules: TlsRules, key: Path) -> str:
-    """OpenSSL does not say that it was the password."""
+    """The error for an encrypted key that cannot be loaded. OpenSSL does not report a wrong password as such."""
     if rules.key_password_file is None:
         return f"ssl.key.password.file: the key in {key} is encrypted, and no file has its password"
     return f"ssl.key.password.file: the key in {key} cannot be decrypted with it"
@@ -194,7 +195,8 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def _file_fingerprint(path: Path) -> _FileFingerprint:
-    """What changes when a file is replaced or written, or when who may read it changes; None: it is not there."""
+    """A value that changes when the file is replaced or written, or its permissions change; None if it cannot be
+    read."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The bytes of one connected socket: as they are, or through TLS. Neither blocks."""
+"""Non-blocking reads and writes on one connected socket: plain, or through TLS."""
 
 import contextlib
 import errno
@@ -12,14 +12,14 @@ from ...runtime.loop import READ, WRITE
 from ..protocol.framing import SendBuffer
 
 _ENDS: Final = (ssl.SSLEOFError, ssl.SSLSyscallError)
-"""What Python makes of a socket that ended or was reset while OpenSSL used it; which of them it was is lost."""
+"""Exceptions of Python for a socket that was closed or reset while OpenSSL used it; they do not tell which."""
 _RECORD_BYTES: Final = 16_384
-"""The most that one record of TLS carries (RFC 8446 5.1); more is not taken in one call."""
+"""Maximum payload of one TLS record (RFC 8446 5.1); OpenSSL accepts no more in one call."""
 
 
 class TransportError(Exception):
-    """TLS cannot go on. `authentication_failed`: because one side does not believe the other, or they have nothing in common; it would not
-    help to try again at once."""
+    """TLS failed. `authentication_failed`: one side did not authenticate the other, or they have no TLS version or
+    cipher suite in common, so an immediate retry would not help."""
 
     def __init__(self, text: str, *, refused: bool) -> None:
         super().__init__(text)
@@ -27,40 +27,41 @@ class TransportError(Exception):
 
 
 class Transport(Protocol):
-    """What a connection asks of either kind. Faults of the socket are raised as OSError, those of TLS as TransportError."""
+    """Interface of both transports. Socket errors are raised as OSError, TLS errors as TransportError."""
 
     @property
     def needs_any_event(self) -> bool:
-        """A read waits until it may write, or the reverse: every event is one for both."""
+        """Whether a read waits for writability or a write for readability: every event must then trigger both."""
         ...
 
     def write(self, out: SendBuffer) -> int:
-        """Hand over what is taken now. Returns how much that was; a byte is taken when the kernel has all that it became."""
+        """Write as many bytes of `out` as possible and return their number. A byte counts as written once the kernel
+        has taken its whole encoded form."""
         ...
 
     def read(self, space: memoryview) -> int:
-        """Put what came into `space`. Returns how much; 0: the peer will say nothing more.
+        """Read available bytes into `space` and return their number; 0 if the peer has closed its side.
 
         Raises:
-            BlockingIOError: nothing is there.
+            BlockingIOError: nothing is available.
         """
         ...
 
     def has_buffered_data(self) -> bool:
-        """Something can be read that no event would tell of."""
+        """Whether decrypted bytes are available for which the socket triggers no event."""
         ...
 
     def events(self, *, pending: bool) -> int:
-        """What to watch the descriptor for; `pending`: there is something to write."""
+        """The events to watch the descriptor for. `pending`: bytes are waiting to be written."""
         ...
 
     def close(self, *, says_goodbye: bool) -> None:
-        """Close the socket. `says_goodbye`: tell the peer that nothing was cut off, if that takes no waiting."""
+        """Close the socket. `says_goodbye`: first send the TLS close alert, if that does not block."""
         ...
 
 
 class PlainTransport:
-    """A socket as it is."""
+    """A socket without TLS."""
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket: Final = opened
@@ -93,14 +94,15 @@ class PlainTransport:
 
 
 class TlsTransport:
-    """A socket through OpenSSL, which writes a record before it takes the next: what it has taken, the kernel has."""
+    """A socket through OpenSSL. OpenSSL writes a record before it accepts the next one, so the kernel has taken every
+    byte that OpenSSL has accepted."""
 
     def __init__(self, opened: socket.socket, context: ssl.SSLContext, host: str, *, shows_certificate: bool) -> None:
-        """`host`: the name that the certificate must be for. `opened` is closed where this fails.
+        """`host`: the name that the certificate must match. Closes `opened` on failure.
 
         Raises:
-            TransportError: no certificate can be for such a name.
-            OSError: the socket is not connected any more.
+            TransportError: no certificate can match such a name.
+            OSError: the socket is no longer connected.
         """
         self._host: Final = host
         self._shows_certificate: Final = shows_certificate
@@ -119,10 +121,10 @@ class TlsTransport:
         return self._read_wants_write or self._write_wants_read
 
     def handshake(self) -> bool:
-        """Go on with the handshake. True: it is done, and the peer is who it should be.
+        """Continue the handshake. Returns True once it is complete and the peer is verified.
 
         Raises:
-            TransportError: it has failed.
+            TransportError: the handshake failed.
         """
         self._read_wants_write = False
         try:
@@ -181,16 +183,17 @@ class TlsTransport:
 
     def close(self, *, says_goodbye: bool) -> None:
         if says_goodbye:
-            # Sends the alert, and does not wait for the peer's.
+            # Sends our close alert without waiting for the peer's.
             with contextlib.suppress(OSError, ValueError):
                 _ = self._socket.unwrap()
         self._socket.close()
 
     def _raise_pending_alert(self) -> None:
-        """A broker that refuses our certificate may do so after the handshake, and be gone before we write (TLS 1.3).
+        """After a failed write, read the alert that explains it: with TLS 1.3 a broker may refuse our certificate after
+        the handshake and close the connection before we write.
 
         Raises:
-            TransportError: it said why it went.
+            TransportError: the broker sent an alert.
         """
         try:
             _ = self._socket.recv(1)
@@ -224,7 +227,8 @@ _CERTIFICATE_ERRORS: Final = {
     20: "an authority that is not known signed it (ssl.truststore.location)",
     21: "an authority that is not known signed it (ssl.truststore.location)",
 }
-"""OpenSSL's codes (x509_vfy.h); its own words do for the others: those of a wrong name tell the name."""
+"""Texts by OpenSSL code (x509_vfy.h). Other codes use OpenSSL's own text; for a wrong host name it includes the
+name."""
 _OTHER_VERSIONS: Final = "the broker speaks no version of TLS that is allowed here (ssl.enabled.protocols)"
 _NO_TLS: Final = "what the broker says is not TLS (does this listener speak TLS?)"
 _REASONS: Final = {

@@ -1,4 +1,4 @@
-"""The two directions of a connection's bytes: requests waiting to be written, answers cut out of what was read."""
+"""Buffers for both directions of a connection: `SendBuffer` for requests, `ResponseReader` for responses."""
 
 import itertools
 import struct
@@ -10,18 +10,18 @@ BytesLike = bytes | bytearray | memoryview
 
 _READ_BYTES_MIN: Final = 1 << 16
 _GATHER_MAX: Final = 1024
-"""IOV_MAX of Linux: more buffers in one gather write are refused."""
+"""IOV_MAX of Linux: the maximum number of buffers in one gather write."""
 _LENGTH: Final = struct.Struct(">i")
 _CORRELATION: Final = struct.Struct(">i")
 CORRELATION_BYTES: Final = _CORRELATION.size
 
 
 class StreamError(Exception):
-    """The broker's bytes are not what the protocol allows. The connection cannot be read on."""
+    """The broker's bytes violate the protocol. The connection cannot be used any more."""
 
 
 class SendBuffer:
-    """Buffers handed over and not yet taken by the kernel, in order. They are referred to, never copied."""
+    """Queued buffers that the kernel has not taken yet, in order. They are referenced, not copied."""
 
     def __init__(self) -> None:
         self._views: deque[memoryview] = deque()
@@ -35,11 +35,12 @@ class SendBuffer:
                 self.pending_bytes += view.nbytes
 
     def gather(self) -> list[memoryview]:
-        """What to write now, at most as many buffers as one gather write takes; empty: nothing is left."""
+        """The buffers to write next, at most as many as one gather write accepts; empty if nothing is left."""
         return list(itertools.islice(self._views, _GATHER_MAX))
 
     def piece(self, bytes_max: int) -> BytesLike:
-        """The first bytes as one buffer, at most so many; empty: nothing is left. Small buffers are joined, large ones cut."""
+        """The first `bytes_max` bytes or fewer as one buffer; empty if nothing is left. Joins small buffers and cuts
+        large ones."""
         if not self._views:
             return b""
         head = self._views[0]
@@ -55,7 +56,7 @@ class SendBuffer:
         return b"".join(parts)
 
     def written(self, count: int) -> None:
-        """The kernel took the first `count` bytes."""
+        """Remove the first `count` bytes, which the kernel has taken."""
         self.pending_bytes -= count
         while count:
             head = self._views[0]
@@ -66,13 +67,13 @@ class SendBuffer:
             _ = self._views.popleft()
 
     def clear(self) -> None:
-        """Refer to nothing any more."""
+        """Drop all buffers."""
         self._views.clear()
         self.pending_bytes = 0
 
 
 class ResponseReader:
-    """Cuts answers out of a stream. The buffer grows with what has come, never with what a length promises."""
+    """Splits a stream into responses. The buffer grows with the bytes received, never with an announced length."""
 
     def __init__(self, answer_bytes_max: int) -> None:
         self.answer_bytes_max = answer_bytes_max
@@ -80,16 +81,17 @@ class ResponseReader:
         self._end = 0
 
     def space(self) -> memoryview:
-        """Where to receive the next bytes into; never empty. Release it (or let it go) before `received`."""
+        """The memory to receive the next bytes into; never empty. Release or drop it before calling `received`."""
         if self._end == len(self._buffer):
-            # A new object instead of a resize: a view of the old one may still be about.
+            # A new object instead of a resize: a view of the old one may still exist.
             self._buffer = self._buffer + bytes(len(self._buffer))
         return memoryview(self._buffer)[self._end :]
 
     def received(self, count: int) -> list[bytes]:
-        """`count` bytes were put into `space()`. Returns the answers that are now whole, without their lengths.
+        """`count` bytes were written into `space()`. Returns the responses that are now complete, without their
+        lengths.
 
-        Raises StreamError for a length that no answer may have.
+        Raises StreamError for an invalid length.
         """
         self._end += count
         answers: list[bytes] = []
@@ -112,14 +114,14 @@ class ResponseReader:
     def _compact(self, start: int) -> None:
         left = bytes(memoryview(self._buffer)[start : self._end])
         if len(self._buffer) > _READ_BYTES_MIN and len(left) <= _READ_BYTES_MIN // 2:
-            # One huge answer must not hold its memory for the life of the connection.
+            # One huge response must not keep its memory for the life of the connection.
             self._buffer = bytearray(_READ_BYTES_MIN)
         self._buffer[: len(left)] = left
         self._end = len(left)
 
 
 def correlation_id_of(answer: bytes) -> int:
-    """The first field of every answer; `ResponseReader` has checked that it is there."""
+    """The correlation id, the first field of every response; `ResponseReader` has checked that it is present."""
     (correlation_id,) = _CORRELATION.unpack_from(answer)
     assert isinstance(correlation_id, int)
     return correlation_id

@@ -199,8 +199,8 @@ class BatchBuilder:
         length = len(self._data)
         while taken < records_left:
             room = max(0, self._limit - self._estimate())
-            # With `growth` above 1, `room` bytes on the wire hold only `room / growth` bytes of records. The last record
-            # alone may use all of `room`.
+            # With `growth` above 1, `room` bytes on the wire hold only `room / growth` bytes of records.
+            # The last record alone may use all of `room`.
             step = room if whole or growth <= 1.0 else int(room / growth)
             done = frames.append_rows(
                 rows,

@@ -1,6 +1,6 @@
-"""Compression of record batches: one function per codec, its context kept and used again.
+"""Compression of record batches: one function per codec, with a reused context.
 
-The C libraries are pure functions of their input, so they stand in a core. A compressor belongs to one thread.
+The C libraries are pure functions of their input, so this package may use them. A compressor belongs to one thread.
 """
 
 import struct
@@ -14,7 +14,7 @@ import zstandard
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 ATTRIBUTES: Final[dict[Codec, int]] = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""Bits 0 to 2 of a batch's attributes."""
+"""Values of bits 0 to 2 of a batch's attributes."""
 
 LZ4_FAST: Final = 9
 """Kafka's level 9, the default, is its fast compressor; the library calls that 0."""
@@ -29,7 +29,7 @@ _XERIAL_LENGTH: Final = struct.Struct(">i")
 
 
 class Levels(NamedTuple):
-    """Compression levels by Kafka's numbers; gzip -1 is zlib's own default."""
+    """Compression levels, numbered as in Kafka; gzip -1 is zlib's default."""
 
     gzip: int = -1
     lz4: int = LZ4_FAST
@@ -37,7 +37,7 @@ class Levels(NamedTuple):
 
 
 class Compressor(NamedTuple):
-    """A codec at a level: what to write in the attributes, and how to compress; `compress` None leaves bytes as they are."""
+    """A codec at a level, with its value in the batch attributes. `compress` None: no compression."""
 
     codec: Codec
     attributes: int
@@ -45,7 +45,7 @@ class Compressor(NamedTuple):
 
 
 def make_compressor(codec: Codec, levels: Levels) -> Compressor:
-    """The compressor for a codec; keep it, its context is used again for every batch."""
+    """The compressor for a codec. Keep it: its context is reused for every batch."""
     return Compressor(codec, ATTRIBUTES[codec], _function(codec, levels))
 
 
@@ -75,7 +75,7 @@ def _lz4(level: int) -> Callable[[memoryview], bytes]:
     ours = 0 if level == LZ4_FAST else max(_LZ4_LEVEL_MIN, min(level, _LZ4_LEVEL_MAX))
 
     def compress(data: memoryview) -> bytes:
-        # Blocks that lean on each other are refused by Kafka's Java code.
+        # Kafka's Java code rejects linked blocks.
         packed = lz4.frame.compress(
             data,
             compression_level=ours,
@@ -89,7 +89,8 @@ def _lz4(level: int) -> Callable[[memoryview], bytes]:
 
 
 def _xerial(data: memoryview) -> bytes:
-    """Snappy in the framing of the Java client: a header, then blocks of 32 KB with their compressed size before each."""
+    """Snappy in the framing of the Java client: a header, then blocks of 32 KB, each preceded by its compressed
+    size."""
     parts: list[bytes] = [_XERIAL_HEADER]
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
@@ -98,8 +99,8 @@ def _xerial(data: memoryview) -> bytes:
 
 
 class CompressionRatio:
-    """What batches of a topic compress to, as a part of their size before: worse is believed fast, better slowly. It is never
-    below what was seen last."""
+    """Estimated compression ratio of a topic's batches (compressed size / original size). Worse ratios are adopted
+    fast, better ones slowly. Never below the last observed ratio."""
 
     __slots__ = ("value",)
 
@@ -107,23 +108,23 @@ class CompressionRatio:
         self.value = 1.0
 
     def observe(self, observed: float) -> None:
-        """A batch was compressed."""
+        """Update the estimate with the ratio of a compressed batch."""
         if observed > self.value:
             self.value = max(self.value + _WORSE_STEP, observed)
         else:
             self.value = max(self.value - _BETTER_STEP, observed)
 
     def reset(self, observed: float) -> None:
-        """A batch was refused for its size: nothing is hoped for from compression for now."""
+        """A batch was refused for its size: reset the estimate to at least 1.0, which expects no compression."""
         self.value = max(1.0, observed)
 
 
 class CompressionRatios:
-    """The estimates of this process: one for each topic and codec, shared by the topic's partitions."""
+    """A process's estimates: one for each topic and codec, shared by the topic's partitions."""
 
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, Codec], CompressionRatio] = {}
 
     def of(self, topic: str, codec: Codec) -> CompressionRatio:
-        """The same object for the same topic and codec."""
+        """The estimate for a topic and codec; always the same object."""
         return self._ratios.setdefault((topic, codec), CompressionRatio())

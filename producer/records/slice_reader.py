@@ -1,4 +1,4 @@
-"""Slices of a partition: checked, and read again where a batch is made anew or cut into parts."""
+"""Verifies slices of a partition, and reads them again to rebuild or split a batch."""
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -14,8 +14,9 @@ _ROW_SIZE: Final = struct.Struct("<I")
 
 
 class SliceRowFormat(NamedTuple):
-    """How the rows of a slice become records. `base_ts`: the timestamp of those that have none, ms since 1970; `own_timestamps`: they have
-    their own. `id_header`: what each record gets as its last header, the first one's; b"": nothing."""
+    """How to convert the rows of a slice to records. `base_ts`: timestamp of rows without one, ms since 1970;
+    `own_timestamps`: rows have their own. `id_header`: the last header of each record, as for the first one; b"":
+    none."""
 
     base_ts: int
     own_timestamps: bool
@@ -23,26 +24,26 @@ class SliceRowFormat(NamedTuple):
 
 
 _Take = Callable[[memoryview, int, int, SliceRowFormat], None]
-"""Data, position, count, and what the slice says of its rows."""
+"""Called with data, position, count and the slice's row format."""
 
 
 class SliceSource(Protocol):
-    """Where slices are read."""
+    """Storage that slices are read from."""
 
     def read(self, segment: int, offset: int, length: int) -> memoryview | str:
-        """The bytes, valid until the next call; or what is wrong, in words."""
+        """The bytes, valid until the next call, or the text of an error."""
         ...
 
 
 class SliceDamage(NamedTuple):
-    """A slice that is not what was spooled."""
+    """A slice that differs from what was spooled. `what`: text of the error."""
 
     ref: SliceRef
     what: str
 
 
 class SliceDamageError(Exception):
-    """Raised inside these modules only."""
+    """Carries a `SliceDamage`. Internal to the producer."""
 
     def __init__(self, damage: SliceDamage) -> None:
         super().__init__(damage.what)
@@ -50,7 +51,7 @@ class SliceDamageError(Exception):
 
 
 class SliceReader:
-    """Reads slices of one partition. `id_rows`: the incarnations of its ordinals."""
+    """Reads slices of one partition. `id_rows`: the incarnations of the partition's ordinals."""
 
     def __init__(self, source: SliceSource, topic: str, index: int, id_rows: Sequence[IdRow] = ()) -> None:
         self._source: Final = source
@@ -59,11 +60,11 @@ class SliceReader:
         self._prefix_crc: Final = crc32c(crc_prefix(topic, index))
 
     def verify(self, ref: SliceRef, data: memoryview) -> SliceRowFormat:
-        """What the slice says of its rows. The checksum names topic and partition: those of this
-        lease, not of the slice (MEM-2).
+        """Verify the slice and return its row format. The checksum covers topic and partition, taken from this lease
+        rather than from the slice (MEM-2).
 
         Raises:
-            FrameError: it is another slice, or a damaged one.
+            FrameError: it is a different slice, or a damaged one.
         """
         if len(data) >= HEADER_BYTES:
             crc, version, flags, zero, first, count, rows_bytes, wall_ms, base_ts, _ = HEADER.unpack_from(data)
@@ -77,17 +78,17 @@ class SliceReader:
         raise FrameError(f"slice of {header.count} records at {header.first}, not {ref.count} at {ref.first}")
 
     def _id_header(self, first: int, wall_ms: int) -> bytes:
-        """Its ordinals were given out at one moment, so all are of one incarnation; and all of it follows from the slice and the
-        lease, so whoever sends it again sends the same."""
+        """The id header of the slice's first record. The ordinals of a slice are assigned together, so all have the
+        same incarnation. The header depends only on the slice and the lease, so a resend carries the same header."""
         incarnation = incarnation_at(self._id_rows, first)
         assert incarnation is not None, f"record {first} carries an id, and nobody knows of which incarnation"
         return RecordId(incarnation, self._index, first, wall_ms).header()
 
     def rebuild_batch(self, refs: Iterable[SliceRef], first: int, end: int) -> BatchBuilder:
-        """An open batch of records `first` to `end` - 1, outside any pool.
+        """An open batch of records `first` to `end` - 1, in a buffer outside the pool.
 
         Raises:
-            DamageError: a slice cannot be read, or is not what was spooled.
+            SliceDamageError: a slice cannot be read, or differs from what was spooled.
         """
         overlapping = _overlapping(refs, first, end)
         with_ids = bool(self._id_rows)
@@ -107,13 +108,14 @@ class SliceReader:
     def split_counts(
         self, refs: Iterable[SliceRef], first: int, end: int, *, record_bytes: int, limit: int, growth: float
     ) -> list[int]:
-        """Counts of the batches that records `first` to `end` - 1, of `record_bytes` in all, make under a limit.
+        """Record counts of the batches that records `first` to `end` - 1, of `record_bytes` in total, need under
+        `limit`.
 
         Raises:
-            DamageError: as for `rebuild_batch`.
+            SliceDamageError: as for `rebuild_batch`.
         """
         counts: list[int] = []
-        # A record that comes first has other deltas than inside the batch, but never more bytes than the bound allows.
+        # The first record of a batch has other deltas than it had before, but never more bytes than `bytes_max` allows.
         room = bytearray(bytes_max(record_bytes))
         builder = BatchBuilder(room, first, limit=limit, growth=growth)
 
@@ -147,7 +149,7 @@ class SliceReader:
 def append_slice_rows(
     builder: BatchBuilder, data: memoryview, position: int, count: int, rows: SliceRowFormat
 ) -> BatchAppendResult:
-    """Take rows of a verified slice from `position` on, at most `count`, as many as there is room for.
+    """Append as many rows of a verified slice from `position` on as fit, at most `count`.
 
     Raises:
         FrameError: the rows are damaged; the batch must not be sent.
@@ -161,10 +163,10 @@ def _overlapping(refs: Iterable[SliceRef], first: int, end: int) -> list[SliceRe
 
 
 def skip_rows(data: memoryview, position: int, count: int, *, own_timestamps: bool) -> int:
-    """Position behind `count` rows; only ever needed where a batch begins inside a slice.
+    """Position after `count` rows; only needed if a batch begins inside a slice.
 
     Raises:
-        FrameError: there are fewer.
+        FrameError: there are fewer rows.
     """
     before = 8 if own_timestamps else 0
     for _ in range(count):

@@ -1,7 +1,8 @@
-"""GSSAPI (RFC 4752) with Kerberos, by the package `gssapi`, which is imported when it is used.
+"""GSSAPI (RFC 4752) with Kerberos, through the package `gssapi`, which is imported on first use.
 
-kafka-python's exchange cannot be told which credentials to use and asks for tickets from its constructor; this one is given a
-keytab or the ticket cache, and asks in `BlockingStep`. Of the security layers only none is spoken, as by every client of Kafka.
+kafka-python's exchange cannot select credentials, and requests tickets in its constructor. This one takes a keytab or
+the ticket cache, and requests tickets in a `BlockingStep`. Like every Kafka client it supports only the security layer
+"none".
 """
 
 import hashlib
@@ -20,7 +21,7 @@ _OFFER_BYTES: Final = 4
 
 
 class KerberosIdentity(NamedTuple):
-    """Who the producer is, and what the brokers' names begin with."""
+    """The producer's principal and keytab, and the service name of the brokers' principals."""
 
     service: str
     keytab: Path | None
@@ -28,44 +29,45 @@ class KerberosIdentity(NamedTuple):
 
 
 class Wrapped(Protocol):
-    """A message under a context's protection, or out of it."""
+    """A message wrapped or unwrapped by a security context."""
 
     @property
     def message(self) -> bytes:
-        """Its bytes."""
+        """The message's bytes."""
         ...
 
 
 class GssContext(Protocol):
-    """What is asked of a security context, as the package has it."""
+    """The methods used of the package's security context."""
 
     @property
     def complete(self) -> bool:
-        """Both sides know each other."""
+        """Whether both sides are authenticated."""
         ...
 
     def step(self, token: bytes | None = None) -> bytes | None:
-        """Our next token, for the peer's."""
+        """Our next token, in reply to the peer's."""
         ...
 
     def wrap(self, message: bytes, encrypt: bool) -> Wrapped:
-        """A message under the context's protection."""
+        """Wrap a message."""
         ...
 
     def unwrap(self, message: bytes) -> Wrapped:
-        """The contents of a message of the peer's."""
+        """Unwrap a message of the peer."""
         ...
 
 
 NewContext = Callable[[KerberosIdentity, str], tuple[GssContext, tuple[type[Exception], ...]]]
-"""Given who we are and the broker's host: a context, and what its methods raise. Blocks. Raises AuthenticationError."""
+"""Given our identity and the broker's host, returns a context and the exceptions that its methods raise. Blocks. Raises
+AuthenticationError."""
 
 
 class GssapiMechanism:
-    """One exchange."""
+    """One GSSAPI exchange."""
 
     def __init__(self, identity: KerberosIdentity, host: str, new_context: NewContext | None = None) -> None:
-        """`host`: as the broker is advertised. `new_context` takes the place of the package."""
+        """`host`: the broker's advertised host. `new_context` replaces the package."""
         self._identity = identity
         self._host = host
         self._new_context = new_context or _context
@@ -75,11 +77,12 @@ class GssapiMechanism:
         self.done = False
 
     def initial_response(self) -> BlockingStep:
-        """Asks for tickets, off the loop."""
+        """A step that requests tickets off the loop and returns the first token."""
         return BlockingStep(self._begin)
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:
-        """Tokens until both sides know each other; then the broker's offer of layers is answered: none."""
+        """Our next token, until both sides are authenticated; then the choice of security layer "none" in reply to the
+        broker's offer."""
         assert self._context is not None, "tickets come first"
         if self._layer_chosen:
             if challenge:
@@ -113,7 +116,7 @@ class GssapiMechanism:
         if not offer[0] & _NO_LAYER:
             raise AuthenticationError("the broker wants a security layer, which no client of Kafka speaks")
         self._layer_chosen = True
-        # Without a layer no size is told, and the name is the ticket's own (RFC 4752 3.1).
+        # Without a layer the maximum size is 0; the authorization id is left to the ticket (RFC 4752 3.1).
         return bytes(self._context.wrap(bytes([_NO_LAYER, 0, 0, 0]), False).message)
 
 
@@ -146,13 +149,14 @@ def _context(identity: KerberosIdentity, host: str) -> tuple[GssContext, tuple[t
 
 
 def _gss_error_text(error: Exception) -> str:
-    """What went wrong, without the numbers and the general part before it."""
+    """The specific error text, without the codes and the general part before it."""
     text = str(error)
     found = _MINOR.search(text)
     return found[1] if found is not None else text
 
 
 def _store(identity: KerberosIdentity) -> dict[bytes | str, bytes | str]:
-    """The keytab, and a ticket cache in memory for who it is about: tickets are had once and again when they run out."""
+    """The keytab, and an in-memory ticket cache per identity: tickets are requested once, and again when they
+    expire."""
     key = hashlib.sha256(f"{identity.keytab}\0{identity.principal}".encode()).hexdigest()[:16]
     return {"client_keytab": f"FILE:{identity.keytab}", "ccache": f"MEMORY:penstock-{key}"}

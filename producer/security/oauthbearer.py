@@ -1,8 +1,7 @@
-"""OAUTHBEARER (RFC 7628): a bearer token, from an endpoint or a file, and whatever else the broker is to be told.
+"""OAUTHBEARER (RFC 7628): sends a bearer token, from an endpoint or a file, and the configured extensions.
 
-A token is kept for all connections of a process and replaced when a connection authenticates in its refresh window. Brokers
-end a session with its token at the latest and connections authenticate again before that, so that nothing needs to be asked
-in between.
+All connections of a process share a token. It is replaced when a connection authenticates within its refresh window.
+No refresh is needed in between: brokers end a session no later than its token, and connections re-authenticate before.
 """
 
 import json
@@ -23,38 +22,38 @@ from .token_endpoint import TokenEndpointConfig, request_token
 from .tokens import RefreshWindow, Token, TokenError, parse_token, refresh_after_s, token_from_response
 
 _DEFAULT_LIFETIME_S: Final = 60.0
-"""For a token of which nobody says how long it is good: it is not asked for at each connection, nor kept for long."""
+"""For a token of unknown lifetime: long enough not to fetch one per connection, short enough not to keep it long."""
 
 
 class TokenProvider(Protocol):
-    """Where tokens come from."""
+    """Source of tokens."""
 
     def cached_token(self) -> str | None:
-        """A token that is good now and need not be replaced yet, without waiting; None: `fetch_token` has to be asked.
+        """A valid token that is not due for replacement, without blocking. None: call `fetch_token`.
 
         Raises:
-            AuthenticationError: there is none, and asking would not help.
+            AuthenticationError: there is none, and `fetch_token` would not help.
         """
         ...
 
     def fetch_token(self) -> str:
-        """A token; blocks.
+        """A valid token; blocks.
 
         Raises:
-            AuthenticationError: there is none to be had.
+            AuthenticationError: no token is available.
         """
         ...
 
 
 class TokenFile:
-    """A token that another program writes, read again when it is replaced."""
+    """A token file that another program writes. It is read again after a change."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._text = SecretText(path)
 
     def cached_token(self) -> str:
-        """What the file holds now."""
+        """The token in the file now."""
         try:
             return parse_token(self._text.current().strip(), wall_s=wall_ms() / 1000).value
         except TokenError as error:
@@ -64,7 +63,7 @@ class TokenFile:
 
 
 class TokenRefreshTiming(NamedTuple):
-    """When an endpoint is asked again: after a token, and after a failure."""
+    """When to query the endpoint again: `window` after a token, `retry` after a failure."""
 
     window: RefreshWindow
     retry: Backoff
@@ -77,12 +76,12 @@ class _CachedToken(NamedTuple):
 
 
 class TokenEndpoint:
-    """Client credentials (RFC 6749 4.4). May be asked from several threads."""
+    """Fetches tokens with client credentials (RFC 6749 4.4). Thread-safe."""
 
     def __init__(
         self, endpoint: TokenEndpointConfig, secret_file: Path, timing: TokenRefreshTiming, chance: Callable[[], float]
     ) -> None:
-        """`chance`: numbers in [0, 1)."""
+        """`chance`: returns a random number in [0, 1)."""
         self._endpoint = endpoint
         self._secret = SecretText(secret_file)
         self._timing = timing
@@ -100,7 +99,7 @@ class TokenEndpoint:
         return held.value if held is not None and monotonic() < held.refresh_at else None
 
     def fetch_token(self) -> str:
-        """See `TokenProvider`. Several who ask at once get the one token that the first of them has fetched."""
+        """See `TokenProvider`. Concurrent callers share the token that the first of them fetches."""
         with self._fetch_lock:
             held = self.cached_token()
             if held is not None:
@@ -136,12 +135,12 @@ class TokenEndpoint:
         self._retry_at = monotonic() + self._timing.retry.wait_s(self._failures, self._chance())
         self._failures += 1
         if self._cached is not None and monotonic() < self._cached.expires_at:
-            # Nobody else would hear of it: the old token still serves.
+            # No connection reports this failure, because the old token is still valid.
             self._log.warning("token_refresh_failed", reason=self._reason)
 
 
 class _Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed
-    """One token and the extensions, as kafka-python's exchange asks for them."""
+    """Passes one token and the extensions to kafka-python's exchange."""
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
         super().__init__()
@@ -156,7 +155,7 @@ class _Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is
 
 
 class OAuthBearerMechanism:
-    """One exchange."""
+    """One OAUTHBEARER exchange."""
 
     def __init__(self, given: TokenProvider, extensions: Mapping[str, str]) -> None:
         self._tokens = given
@@ -165,14 +164,15 @@ class OAuthBearerMechanism:
         self._refusal = ""
 
     def initial_response(self) -> bytes | BlockingStep:
-        """The token."""
+        """The message with the token and extensions; a `BlockingStep` if a token must be fetched."""
         token = self._tokens.cached_token()
         return (
             BlockingStep(lambda: self._message(self._tokens.fetch_token())) if token is None else self._message(token)
         )
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:
-        """Nothing, to an empty answer; to a refusal the one byte that ends the exchange (RFC 7628 3.2.3)."""
+        """None for an empty message, which means success; for a refusal the one byte that ends the exchange (RFC 7628
+        3.2.3)."""
         assert self._exchange is not None, "the token goes first"
         if self._refusal:
             raise AuthenticationError(self._refusal)
@@ -195,7 +195,7 @@ class OAuthBearerMechanism:
 
 
 def _status(challenge: bytes) -> str:
-    """`status` and what else is said of it (RFC 7628 3.2.2), else the message itself."""
+    """`status` and the other fields of a refusal (RFC 7628 3.2.2), or the message itself if it is not such JSON."""
     text = challenge.decode(errors="replace")
     try:
         found: object = json.loads(text)

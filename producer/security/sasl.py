@@ -1,7 +1,7 @@
-"""The exchange of SASL on a connection, as decisions: SaslHandshake version 1 names the mechanism (KIP-43), SaslAuthenticate
-carries its bytes to and fro (KIP-152) and tells for how long the session holds (KIP-368).
+"""State machine of a SASL exchange: SaslHandshake version 1 names the mechanism (KIP-43); SaslAuthenticate carries its
+messages (KIP-152) and returns the session lifetime (KIP-368).
 
-The mechanism says what the bytes are; the connection moves them; here is only who may say what when.
+The mechanism computes the messages and the connection sends them; this module only enforces their order.
 """
 
 import itertools
@@ -22,13 +22,13 @@ from ..protocol.framing import StreamError, correlation_id_of
 from ..protocol.responses import ExpectedResponse, KafkaRequest, expected_response
 
 FIRST_CORRELATION_ID: Final = (1 << 31) - 8
-"""The last eight ids are for these exchanges alone, as in other clients: an answer to one never looks like another's."""
+"""The last eight ids are reserved for SASL, as in other clients: a SASL response is never mistaken for another one."""
 
 _CORRELATION_IDS: Final = 8
 _ROUNDS_MAX: Final = 16
-"""More words than any mechanism needs: a broker cannot keep an exchange going for ever."""
+"""More rounds than any mechanism needs, so that a broker cannot prolong an exchange forever."""
 ANSWER_BYTES_MAX: Final = 1 << 20
-"""Far beyond every mechanism, and far below what a peer that nobody knows yet should make us hold."""
+"""More than any mechanism needs, but little enough to buffer for an unauthenticated peer."""
 TEXT_MAX: Final = 300
 _HANDSHAKE: Final = 1
 _AUTHENTICATE_MAX: Final = 2
@@ -38,78 +38,79 @@ _AUTHENTICATION_FAILED: Final = 58
 
 
 class BlockingStep(NamedTuple):
-    """A mechanism's word for something that blocks: fetching a token, asking a key distribution centre."""
+    """Blocking work that a mechanism requests: fetching a token, or a Kerberos ticket."""
 
     work: Callable[[], bytes | None]
-    """Called once, on a helper thread; nothing else is asked of the mechanism until it has returned. Returns what the
-    method that put it off would have; raises AuthenticationError."""
+    """Called once, on a helper thread; the mechanism is not called again until it has returned. Returns the result of
+    the method that deferred it; raises AuthenticationError."""
 
 
 class BlockingResult(NamedTuple):
-    """What came of a Later's work: what it returned, or raised."""
+    """The result of a `BlockingStep`'s work: its return value, or the AuthenticationError it raised."""
 
     outcome: bytes | AuthenticationError | None
 
 
 class Mechanism(Protocol):
-    """One exchange of a SASL mechanism, from the client's side. Not used again for another one.
+    """The client side of one exchange of a SASL mechanism. Each exchange needs a new object.
 
     Every method may raise AuthenticationError, and nothing else, whatever the broker sends.
     """
 
     def initial_response(self) -> bytes | BlockingStep | None:
-        """What to send first; None: nothing, the broker begins (an empty message is sent)."""
+        """The first message; None if the broker begins (an empty message is sent)."""
         ...
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | BlockingStep | None:
-        """What to say to the broker's message; None: nothing more. It is called for the broker's last one too."""
+        """The reply to the broker's message; None if no reply is needed. Also called for the broker's last message."""
         ...
 
     @property
     def done(self) -> bool:
-        """The mechanism is satisfied, with the broker as well where it can tell: nothing it waits for is left."""
+        """Whether the exchange is complete, including the broker's proof if the mechanism has one."""
         ...
 
 
 class SaslRules(NamedTuple):
-    """How connections authenticate; shared by all of a process."""
+    """How a process's connections authenticate; shared by all of them."""
 
     mechanism: str
-    """As in SaslHandshake: "PLAIN"."""
+    """The name in SaslHandshake, such as "PLAIN"."""
     new_mechanism: Callable[[str], Mechanism]
-    """Given the host as advertised. Called for each connection and each re-authentication, so that a password that was
-    replaced counts. Raises AuthenticationError."""
+    """Creates a mechanism, given the advertised host. Called for each connection and each re-authentication, so that a
+    replaced password takes effect. Raises AuthenticationError."""
 
 
 class SaslRequest(NamedTuple):
-    """A framed request that goes out next; its answer goes to `answered`."""
+    """Send this framed request, and pass its response to `answered`."""
 
     framed: bytes
 
 
 class Authenticated(NamedTuple):
-    """The broker takes requests from us, for so long; 0: for as long as the connection lives."""
+    """The broker accepts requests for `session_lifetime_ms`; 0: for the lifetime of the connection."""
 
     session_lifetime_ms: int
 
 
 class AuthenticationFailed(NamedTuple):
-    """The broker does not believe us, or we do not believe it. `reason` is one line of bounded length."""
+    """The broker did not authenticate us, or we did not authenticate it. `reason` is one line of bounded length."""
 
     reason: str
 
 
 SaslStep: TypeAlias = SaslRequest | BlockingStep | Authenticated | AuthenticationFailed
-"""What comes next. `BlockingStep`: do the work on a helper thread and call `blocking_step_done`."""
+"""The next action. `BlockingStep`: do its work on a helper thread and call `blocking_step_done`."""
 
 
 class SaslAuthentication:
-    """One exchange: `begin`, then `answered` or `blocking_step_done` as the steps ask, until Authenticated or Refused."""
+    """One exchange. Call `begin`, then `answered` or `blocking_step_done` as each step requires, until `Authenticated`
+    or `AuthenticationFailed`."""
 
     def __init__(
         self, mechanism_name: str, mechanism: Mechanism, versions: Mapping[int, tuple[int, int]], client_id: str
     ) -> None:
-        """`versions`: the broker's ranges by API key, of this connection."""
+        """`versions`: this connection's version ranges by API key."""
         self._name = mechanism_name
         self._mechanism = mechanism
         self._versions = versions
@@ -121,7 +122,7 @@ class SaslAuthentication:
         self._lifetime_ms = 0
 
     def begin(self) -> SaslStep:
-        """The first step."""
+        """Start the exchange. Returns the SaslHandshake request, or a failure if the broker does not support it."""
         handshake = self._versions.get(SaslHandshakeRequest.API_KEY)
         authenticate = self._versions.get(SaslAuthenticateRequest.API_KEY)
         if handshake is None or authenticate is None or not handshake[0] <= _HANDSHAKE <= handshake[1]:
@@ -132,10 +133,10 @@ class SaslAuthentication:
         return self._request(SaslHandshakeRequest(mechanism=self._name, version=_HANDSHAKE), _HANDSHAKE)
 
     def answered(self, answer: bytes) -> SaslStep:
-        """The answer to what was sent last, without its length.
+        """Process the response to the last request, passed without its length field.
 
         Raises:
-            StreamError: it is not an answer to that; nothing can be said of the authentication.
+            StreamError: it is not a response to that request; the result of the authentication is unknown.
         """
         asked, self._pending = self._pending, None
         if asked is None:
@@ -155,7 +156,7 @@ class SaslAuthentication:
         return self._authenticate_received(response)
 
     def blocking_step_done(self, said: BlockingResult) -> SaslStep:
-        """The work that was put off is done."""
+        """Continue after the work of a `BlockingStep` has finished."""
         if isinstance(said.outcome, AuthenticationError):
             return AuthenticationFailed(one_line(said.outcome.text))
         return self._next_step(said.outcome)
@@ -163,7 +164,7 @@ class SaslAuthentication:
     # -----------------------------------------------------------------------------------------------------------------
 
     def _handshake_received(self, response: SaslHandshakeResponse) -> SaslStep:
-        """The broker has heard which mechanism it is."""
+        """Process the broker's reply to the choice of mechanism."""
         match response.error_code:
             case 0:
                 return self._call_mechanism(self._mechanism.initial_response)
@@ -220,6 +221,6 @@ class _PendingRequest(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """A peer's words as one line of bounded length, for logs and errors."""
+    """A peer's text as one line of bounded length, for logs and errors."""
     line = "".join(letter if letter.isprintable() else " " for letter in text[:TEXT_MAX])
     return line if len(text) <= TEXT_MAX else f"{line}…"

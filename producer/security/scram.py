@@ -1,7 +1,7 @@
-"""PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677): kafka-python's exchanges, with the checks that they leave out.
+"""PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677): kafka-python's exchanges, plus the checks they omit.
 
-User and password go out as UTF-8 exactly as they were written, as Kafka's tools and clients do: no SASLprep. A broker that
-stores a password knows the bytes that `kafka-configs.sh` was given, and other bytes would be another password.
+User and password are sent as UTF-8 exactly as configured, without SASLprep, like Kafka's tools and clients do. The
+broker stores the password as the bytes passed to `kafka-configs.sh`; normalized bytes would be a different password.
 """
 
 import base64
@@ -16,35 +16,35 @@ from ...api.errors import AuthenticationError
 from .sasl import BlockingStep
 
 ITERATIONS_MIN: Final = 4_096
-"""Fewer make the password easy to guess for who has seen the exchange (RFC 7677 4)."""
+"""With fewer, an eavesdropper could guess the password easily (RFC 7677 4)."""
 ITERATIONS_MAX: Final = 1_000_000
-"""More are work that a broker, or who poses as one, could keep us busy with."""
+"""With more, a broker or an impostor could keep us busy."""
 
 _ITERATIONS_AT_ONCE: Final = 20_000
-"""A few milliseconds of hashing, which the loop can spare; more is done on a helper thread."""
+"""A few milliseconds of hashing, acceptable on the loop; more iterations run on a helper thread."""
 _MESSAGE_BYTES_MAX: Final = 4_096
 _FIRST: Final = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,10})((?:,[A-Za-z]=[^,\0]+)*)")
 _FINAL: Final = re.compile(r"v=([A-Za-z0-9+/=]+)((?:,[A-Za-z]=[^,\0]+)*)")
 _RESERVED_ATTRIBUTE: Final = re.compile(r",[acimnprsv]=")
-"""Attributes that have their place: said again as an extension, one would stand for the one that was judged."""
+"""Standard attributes. Repeated as an extension, one could replace the value that was checked."""
 
 
 class Credentials(NamedTuple):
-    """Who the producer is."""
+    """The producer's user and password."""
 
     user: str
     password: str
 
     def __repr__(self) -> str:
-        # A traceback or a log line that shows its arguments does not show the password.
+        # Keeps the password out of tracebacks and log lines.
         return f"Credentials(user={self.user!r})"
 
 
 class PlainMechanism:
-    """User and password in one message; the broker's empty answer says that it believes them."""
+    """Sends user and password in one message; the broker's empty reply means success."""
 
     def __init__(self, credentials: Credentials) -> None:
-        """Raises AuthenticationError for what the message cannot carry."""
+        """Raises AuthenticationError if user or password is empty or contains a NUL."""
         if "\0" in credentials.user or "\0" in credentials.password:
             raise AuthenticationError("PLAIN cannot carry a user or password with a NUL: it divides them by one")
         _require(credentials)
@@ -53,14 +53,14 @@ class PlainMechanism:
         )
 
     def initial_response(self) -> bytes:
-        """Both."""
+        """The message with user and password."""
         try:
             return bytes(self._exchange.auth_bytes())
         except UnicodeError:
             raise AuthenticationError("user or password has letters that UTF-8 has not") from None
 
     def evaluate_challenge(self, challenge: bytes) -> None:
-        """The broker's answer, which has no contents."""
+        """Check the broker's reply, which must be empty."""
         self._exchange.receive(challenge)
         if not self._exchange.is_authenticated():
             raise AuthenticationError("the broker answers PLAIN with a message of its own")
@@ -71,10 +71,10 @@ class PlainMechanism:
 
 
 class ScramMechanism:
-    """A proof of the password, and one by the broker that it knows the password too."""
+    """Proves that we know the password, and verifies that the broker knows it too."""
 
     def __init__(self, mechanism: str, credentials: Credentials, *, nonce: bytes | None = None) -> None:
-        """`nonce`: ours, for an exchange whose every byte is known; without one it is drawn by chance."""
+        """`nonce`: our nonce, for a deterministic exchange; random if None."""
         _require(credentials)
         try:
             self._exchange = ScramClient(saslname(credentials.user), credentials.password, mechanism)
@@ -86,11 +86,11 @@ class ScramMechanism:
         self.done = False
 
     def initial_response(self) -> bytes:
-        """Who we are, and our nonce."""
+        """The message with our user and nonce."""
         return bytes(self._exchange.first_message())
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | BlockingStep | None:
-        """Our proof, for the broker's first message; nothing for its second, whose signature must be right."""
+        """Our proof, in reply to the broker's first message; None for its second, whose signature is verified."""
         self._steps += 1
         if self._steps > 2:
             raise AuthenticationError("the broker's SCRAM has a message too many")
@@ -103,7 +103,7 @@ class ScramMechanism:
         return None
 
     def _prove(self, challenge: bytes, text: str) -> bytes | BlockingStep:
-        """All of the broker's message is judged before anything is hashed."""
+        """Compute our proof. The broker's whole message is checked before anything is hashed."""
         if text.startswith("m="):
             raise AuthenticationError("the broker's SCRAM wants an extension that is not known")
         found = _FIRST.fullmatch(text)
@@ -145,7 +145,7 @@ class ScramMechanism:
 
 
 def saslname(user: str) -> str:
-    """A user's name as SCRAM writes it (RFC 5802 5.1)."""
+    """Escape a user name for SCRAM (RFC 5802 5.1)."""
     return user.replace("=", "=3D").replace(",", "=2C")
 
 

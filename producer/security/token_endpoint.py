@@ -1,6 +1,7 @@
-"""Asking a token endpoint: one POST over TLS (RFC 6749 4.4), which blocks; for a helper thread only.
+"""Queries a token endpoint with one POST over TLS (RFC 6749 4.4). It blocks: call it on a helper thread only.
 
-Everything is bounded: connecting, the whole answer in time and in bytes. No redirection is followed and no proxy asked.
+Connecting is limited in time, the whole response in time and bytes. Redirections are not followed, proxies are not
+used.
 """
 
 import base64
@@ -20,28 +21,28 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 ANSWER_BYTES_MAX: Final = 256 << 10
-"""Of status line, headers and body together."""
+"""Limit for status line, headers and body together."""
 
 
 class TokenEndpointConfig(NamedTuple):
-    """Whom to ask, and who asks."""
+    """The endpoint's URL and limits, and the client's id and scope."""
 
     url: str
     client_id: str
     scope: str
     truststore: Path | None
-    """None: the authorities of the system."""
+    """None: the system's CAs."""
     urlencodes: bool
-    """Client id and secret are encoded as for a form before they go into the header (RFC 6749 2.3.1)."""
+    """Whether client id and secret are form-encoded before they are put into the header (RFC 6749 2.3.1)."""
     connect_timeout_s: float
     read_timeout_s: float
 
 
 def request_token(endpoint: TokenEndpointConfig, secret: str) -> tuple[int, bytes]:
-    """The answer's status and body.
+    """Query the endpoint and return the response's status and body.
 
     Raises:
-        TokenError: there is no answer, with the reason.
+        TokenError: there is no valid response; the text has the reason.
     """
     try:
         context = _context(endpoint.truststore)
@@ -70,7 +71,7 @@ def _context(truststore: Path | None) -> ssl.SSLContext:
 
 
 def _connected(host: str, port: int, context: ssl.SSLContext, timeout_s: float) -> ssl.SSLSocket:
-    """A TLS connection to the first of the host's addresses that takes one; the time is for all of it."""
+    """A TLS connection to the first of the host's addresses that accepts one. `timeout_s` covers all attempts."""
     deadline = monotonic() + timeout_s
     last: OSError = OSError(f"no address of {host}")
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -117,7 +118,7 @@ def _post(connected: ssl.SSLSocket, endpoint: TokenEndpointConfig, secret: str) 
         answer.begin()
         if answer.getheader("Content-Encoding", "identity").lower() != "identity":
             raise TokenError("the answer is compressed, though it was asked not to be")
-        # Never as much as a header promises: that would be room made for what may not come.
+        # A fixed limit instead of Content-Length: a header must not make us allocate memory for bytes that never come.
         body = answer.read(ANSWER_BYTES_MAX)
         if answer.length:
             raise TokenError("the answer ends before its end")
@@ -138,7 +139,7 @@ def _head(target: str, headers: Mapping[str, str]) -> bytes:
 
 
 class _BoundedSocketReader(io.RawIOBase):
-    """What `http.client` reads an answer from: never beyond the deadline, never more than the bound."""
+    """The file that `http.client` reads the response from. Enforces the deadline and the size limit."""
 
     def __init__(self, connected: ssl.SSLSocket, deadline: float) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ class _BoundedSocketReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
-        """As a raw file does it."""
+        """Implements `io.RawIOBase.readinto`. Raises TokenError beyond the size limit."""
         self._connected.settimeout(_left_s(self._deadline))
         count = self._connected.recv_into(buffer)
         self._left_bytes -= count

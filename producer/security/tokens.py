@@ -1,7 +1,7 @@
-"""Bearer tokens: what an endpoint's answer says, for how long a token is good, and when the next one is asked for.
+"""Bearer tokens: parses an endpoint's response, determines a token's lifetime, and when to fetch the next token.
 
-RFC 6749 5.1 and 5.2 for the answer, RFC 6750 2.1 for what a token may look like, RFC 7519 4.1.4 for the end that a token may
-carry itself. Whatever an endpoint or a file holds: a token, or TokenError.
+See RFC 6749 5.1 and 5.2 for the response, RFC 6750 2.1 for the syntax of a token, RFC 7519 4.1.4 for a token's own
+expiry. Any input from an endpoint or a file gives a token or raises TokenError.
 """
 
 import base64
@@ -17,11 +17,11 @@ from .sasl import one_line
 TOKEN_BYTES_MAX: Final = 64 << 10
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _LIFETIME_MAX_S: Final = 10 * 365 * 86_400.0
-"""Beyond this a lifetime is taken for ten years: nothing is added up that could overflow."""
+"""Longer lifetimes are cut to this, ten years, so that later additions cannot overflow."""
 
 
 class TokenError(Exception):
-    """There is no token in it that could be used; the text says why, and holds nothing of a token."""
+    """There is no usable token. The text gives the reason and never includes any part of a token."""
 
 
 class Token(NamedTuple):
@@ -29,14 +29,14 @@ class Token(NamedTuple):
 
     value: str
     lifetime_s: float | None
-    """Seconds from when it was looked at; None: nobody said."""
+    """Seconds from the time of parsing; None: unknown."""
 
     def __repr__(self) -> str:
         return f"Token(lifetime_s={self.lifetime_s})"
 
 
 class RefreshWindow(NamedTuple):
-    """When the next token is asked for: `sasl.login.refresh.…`."""
+    """When to fetch the next token: `sasl.login.refresh.…`."""
 
     factor: float
     jitter: float
@@ -45,9 +45,10 @@ class RefreshWindow(NamedTuple):
 
 
 def refresh_after_s(lifetime_s: float, window: RefreshWindow, chance: float) -> float:
-    """How long after it was had a token is replaced, in seconds. `chance` in [0, 1).
+    """Seconds after which to replace a token. `chance` in [0, 1).
 
-    Neither too soon after the last one nor too near to the end; where both cannot be had, by the part of its life alone.
+    At least `min_period_s` after the last token and at least `buffer_s` before the expiry. If the lifetime is too short
+    for both, only `factor` and `jitter` count.
     """
     proposed = lifetime_s * min(1.0, window.factor + window.jitter * chance)
     if window.min_period_s + window.buffer_s > lifetime_s:
@@ -56,10 +57,10 @@ def refresh_after_s(lifetime_s: float, window: RefreshWindow, chance: float) -> 
 
 
 def token_from_response(status: int, body: bytes, *, wall_s: float) -> Token:
-    """The token of a token endpoint's answer. `wall_s`: seconds since 1970.
+    """The token in a token endpoint's response. `wall_s`: seconds since 1970.
 
     Raises:
-        TokenError: it refuses, or is no such answer.
+        TokenError: the endpoint refuses, or the response is invalid.
     """
     if 300 <= status < 400:
         raise TokenError(f"status {status}: redirections are not followed, the secret is for this address only")
@@ -79,15 +80,15 @@ def token_from_response(status: int, body: bytes, *, wall_s: float) -> Token:
 
 
 def parse_token(text: str, *, wall_s: float) -> Token:
-    """A token as it stands in a file or an answer.
+    """Parse a token from a file or a response.
 
     Raises:
-        TokenError: it is no token, or its end is over.
+        TokenError: it is not a token, or it has expired.
     """
     if len(text) > TOKEN_BYTES_MAX:
         raise TokenError(f"a token of {len(text):,} letters: at most {TOKEN_BYTES_MAX:,} are sent")
     if not _TOKEN.fullmatch(text):
-        # A control character would end the token's place in the message, and begin one of somebody else's making.
+        # A control character would end the token in the SASL message and could inject another field.
         raise TokenError("a token with characters that no token has")
     end_s = _jwt_expiry_s(text)
     if end_s is None:
@@ -113,7 +114,7 @@ def _refusal(answer: Mapping[str, object]) -> str:
 
 
 def _expires_in_s(told: object) -> float | None:
-    """`expires_in`, in seconds; some endpoints write it as a text."""
+    """`expires_in` in seconds; some endpoints send it as a string."""
     if told is None:
         return None
     if isinstance(told, str) and re.fullmatch(r"[0-9]{1,12}", told):
@@ -130,7 +131,7 @@ def _expires_in_s(told: object) -> float | None:
 
 
 def _jwt_expiry_s(text: str) -> float | None:
-    """`exp` of a JSON web token, in seconds since 1970. Nothing is verified: that is the brokers' work."""
+    """`exp` of a JSON web token, in seconds since 1970. The token is not verified: the brokers do that."""
     parts = text.split(".")
     if len(parts) != 3:
         return None
