@@ -189,7 +189,7 @@ class Metadata:
 
     @property
     def in_flight(self) -> int:
-        """Requests without a response so far."""
+        """Number of requests in flight."""
         return 0 if self._connection is None else self._connection.in_flight
 
     @property

@@ -31,7 +31,7 @@ class BrokerAddress(NamedTuple):
 class PartitionView(NamedTuple):
     """One partition. `leader` -1: none known or alive; `leader_epoch` -1: the broker is too old to report it."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers, as DescribeConfigs asks for them and brokers tell them."""
+"""Requests and reads settings of topics and brokers with DescribeConfigs."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ _TOPIC_KEYS: Final = (_BYTES_MAX_KEY, _INSYNC_KEY, _TIMESTAMP_KEY, _UNCLEAN_KEY)
 
 
 class TopicSettings(NamedTuple):
-    """A topic's settings as the brokers tell them; None: not told."""
+    """A topic's settings as reported by the brokers; None: not reported."""
 
     message_bytes_max: int | None
     min_insync_replicas: int | None
@@ -25,17 +25,17 @@ class TopicSettings(NamedTuple):
 
 
 def topic_config_request(topics: Iterable[str]) -> DescribeConfigsRequest:
-    """For what `topic_settings_of` reads."""
+    """Requests the settings that `topic_settings_of` reads."""
     return _describe(_TOPIC_RESOURCE, topics, _TOPIC_KEYS)
 
 
 def broker_config_request(node: int) -> DescribeConfigsRequest:
-    """For what `producer_id_expiration_ms` reads; only the broker itself can tell."""
+    """Requests the setting that `producer_id_expiration_ms` reads. Only the broker `node` itself can answer it."""
     return _describe(_BROKER_RESOURCE, [str(node)], [_EXPIRATION_KEY])
 
 
 def topic_settings_of(row: DescribeConfigsResponse.DescribeConfigsResult) -> TopicSettings:
-    """Of one topic's row of an answer."""
+    """The settings in a topic's row of a response."""
     values = _values(row)
     unclean = values.get(_UNCLEAN_KEY)
     return TopicSettings(
@@ -47,7 +47,7 @@ def topic_settings_of(row: DescribeConfigsResponse.DescribeConfigsResult) -> Top
 
 
 def producer_id_expiration_ms(row: DescribeConfigsResponse.DescribeConfigsResult) -> int | None:
-    """Of a broker's row of an answer."""
+    """`producer.id.expiration.ms` in a broker's row of a response; None if not reported."""
     return _number(_values(row).get(_EXPIRATION_KEY))
 
 

@@ -70,7 +70,7 @@ class TopicStatus(Enum):
 
 
 class MetadataUpdaterLimits(NamedTuple):
-    """Backoffs and ages of the updater; times in seconds."""
+    """Backoffs and maximum ages of the updater; times in seconds."""
 
     retry: Backoff
     reconnect: Backoff
@@ -104,12 +104,17 @@ class MetadataUpdater:
         self._current: BrokerTarget | None = None
         self._tried_at = NEVER
         self._failures: dict[tuple[str, int], _Failure] = {}
+        """By host and port; cleared when a Metadata response is merged."""
         self._wanted: dict[str, float] = {}
         """When each wanted topic was last used."""
         self._new: dict[str, None] = {}
+        """Wanted topics that no response has covered yet."""
         self._unsettled: set[str] = set()
+        """Topics whose last response was not SETTLED."""
         self._missing: dict[str, int] = {}
+        """Number of consecutive MISSING responses, by topic."""
         self._rest: list[str] = []
+        """Topics of the current round that are still to be queried."""
         self._metadata = RetryTimer()
         self._metadata.schedule(now)
         self._producer_id = RetryTimer()
@@ -123,8 +128,10 @@ class MetadataUpdater:
         """Nothing is queried again before this time; new topics do not wait for it."""
         self._trying_since: float | None = None
         self._full = False
+        """Whether the next round queries all wanted topics."""
         self._unchanged_answers = 0
         self._watch_until = 0.0
+        """Until this time every round queries all wanted topics."""
 
     # --- wanted topics -----------------------------------------------------------------------------------------------
 
@@ -246,7 +253,7 @@ class MetadataUpdater:
             attempts + 1, now + wait_s, now, self._tried_at
         )
         self._current = None
-        # When a broker fails, leaders move. And a bootstrap address is useless until it has reported the nodes.
+        # When a broker fails, leaders move. A bootstrap address is useless until it has reported the nodes.
         self._full = True
         self._watch_until = now + _WATCH_S
         self._metadata.schedule(max(now, self._allowed_at))
@@ -358,7 +365,7 @@ class MetadataUpdater:
         self._metadata.succeed(self._next_metadata(now))
 
     def answered_producer_id(self) -> None:
-        """The id was granted."""
+        """A producer id was granted: stop querying for one."""
         self._producer_id.succeed(None)
 
     def refused_producer_id(self, *, forbidden: bool, now: float, chance: float) -> None:

@@ -1,10 +1,10 @@
-"""Something that is asked again and again."""
+"""The timer of a query that is repeated."""
 
 from ..protocol.backoff import Backoff
 
 
 class RetryTimer:
-    """When to ask, whether it is on its way, and how often it failed. Times are CLOCK_MONOTONIC seconds."""
+    """When a query is due, whether it is in flight, and how often it failed. Times are CLOCK_MONOTONIC seconds."""
 
     def __init__(self) -> None:
         self.due: float | None = None

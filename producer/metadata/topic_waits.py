@@ -87,6 +87,7 @@ class TopicWaits:
         self._lookup = lookup
         self._waits: dict[TopicWait, None] = {}
         self._requests: dict[str, None] = {}
+        """Topics that the next `take_requests` returns."""
         self._last_connection_error: str | None = None
         """Why the last broker could not be queried, since the last Metadata response."""
         self._closed = False

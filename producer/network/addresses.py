@@ -1,4 +1,4 @@
-"""The addresses of one name, and whose turn it is."""
+"""Rotation over the addresses of a host name."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -6,24 +6,25 @@ from typing import NamedTuple
 
 
 class Address(NamedTuple):
-    """One resolved address: the family of the socket, and what `connect` takes."""
+    """One resolved address: the socket's family, and the argument of `connect`."""
 
     family: int
     sockaddr: tuple[str | int | bytes, ...]
 
 
 class AddressRotation:
-    """One address per attempt; the name is looked up again when all have had their turn, or once one was connected with."""
+    """Gives one address per connection attempt. The name is looked up again once all addresses were tried or one was
+    connected."""
 
     def __init__(self) -> None:
         self._left: deque[Address] = deque()
         self._last: Address | None = None
 
     def resolved(self, addresses: Sequence[Address]) -> None:
-        """The name has these addresses now (at least one).
+        """Set the name's current addresses (at least one).
 
-        Those of the first one's family come first: a machine without a route to the other family should not lose an
-        attempt in two to it. The one tried last is left out where it would be the next again and there are others.
+        Addresses of the first one's family come first: a host without a route to the other family should not waste
+        every second attempt on it. The address tried last is skipped if it would be next again and there are others.
         """
         assert addresses, "no address is a failure, not an answer"
         ordered = sorted(addresses, key=lambda address: address.family != addresses[0].family)
@@ -32,12 +33,12 @@ class AddressRotation:
         self._left = deque(ordered)
 
     def next_address(self) -> Address | None:
-        """The address to try now; None: look the name up first."""
+        """The next address to try; None: look up the name first."""
         if not self._left:
             return None
         self._last = self._left.popleft()
         return self._last
 
     def connected(self) -> None:
-        """The address taken last was reached. When that ends, the name may mean other addresses."""
+        """The last address was connected. Drops the others: by the next attempt the name may have other addresses."""
         self._left.clear()

@@ -1,6 +1,7 @@
-"""Work that blocks, off the loop: on a few threads, with the outcome told on the loop's thread.
+"""Runs blocking work on a few threads and delivers the results on the loop's thread.
 
-Who asks keeps the deadline and cancels; a thread that hangs is left behind and counts against the bound until it returns.
+The caller enforces deadlines and cancels. A thread that hangs is abandoned, but counts against `threads_max` until it
+returns.
 """
 
 import os
@@ -24,11 +25,11 @@ class _Task(NamedTuple, Generic[OutcomeT]):
 class _Result(NamedTuple, Generic[OutcomeT]):
     number: int
     outcome: OutcomeT | None
-    """None: the work raised what it should not have; the thread has told it on standard error."""
+    """None: the work raised an unexpected exception, which the thread has printed to standard error."""
 
 
 class BlockingPool(Generic[OutcomeT]):
-    """Threads for one kind of work. A thread ends with its task: nothing is left of them while there is nothing to do."""
+    """Threads for one kind of work. Each thread runs one task and ends, so an idle pool has no threads."""
 
     def __init__(self, loop: Loop, name: str, threads_max: int) -> None:
         self._loop = loop
@@ -41,12 +42,15 @@ class BlockingPool(Generic[OutcomeT]):
         self._threads = 0
         self._number = 0
         self._closed = False
-        # A thread wakes the loop only while it holds this: once closed, the descriptor's number may be another file's.
+        # A thread wakes the loop only while holding this lock: after `close` the descriptor may belong to another file.
         self._waking = threading.Lock()
         loop.add(self._waker, READ, self._deliver)
 
     def run(self, work: Callable[[], OutcomeT], done: Callable[[OutcomeT], None]) -> int:
-        """Call `work` on a thread, then `done` with what it returned, on the loop's thread. Returns the number for `cancel`."""
+        """Call `work` on a thread, then `done` with its result on the loop's thread. Returns the number for `cancel`.
+
+        `done` is not called if `work` raises or returns None.
+        """
         self._number += 1
         self._callbacks[self._number] = done
         self._queued.append(_Task(self._number, work))
@@ -54,18 +58,18 @@ class BlockingPool(Generic[OutcomeT]):
         return self._number
 
     def cancel(self, number: int) -> None:
-        """The outcome is not wanted any more. Fine for one that was already told."""
+        """Discard the result. No effect if it was already delivered."""
         _ = self._callbacks.pop(number, None)
 
     def close(self) -> None:
-        """Nobody is called any more. Threads still at work end by themselves and wake nobody. Fine to call twice."""
+        """Stop all callbacks. Running threads finish without waking the loop. May be called twice."""
         if self._closed:
             return
         self._callbacks.clear()
         self._queued.clear()
         self._loop.remove(self._waker)
         self._closed = True
-        # Held for longer only in a forked child, for good, by a thread that is not there: then the descriptor stays.
+        # In a forked child, the lock may be held forever by a thread of the parent. The descriptor then stays open.
         if self._waking.acquire(timeout=_WAKING_S):
             os.close(self._waker)
             self._waking.release()

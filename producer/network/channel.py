@@ -126,8 +126,9 @@ class Channel:
 
     @property
     def _closes_cleanly(self) -> bool:
-        """Whether to send a TLS close alert. Not with `reset_on_close`, because the reset would discard it (SOC-1), and
-        not in a forked child, because it would corrupt the parent's stream."""
+        """Whether to send a TLS close alert. Not after a fault or with bytes pending; not with `reset_on_close`,
+        because the reset would discard it (SOC-1); not in a forked child, because it would corrupt the parent's
+        stream."""
         whole = self.fault is None and not self._out.pending_bytes
         return whole and not self._options.sockets.reset_on_close and os.getpid() == self._pid
 

@@ -124,7 +124,7 @@ class KafkaConnection(Generic[TagT]):
 
     @property
     def in_flight(self) -> int:
-        """Requests sent and not answered."""
+        """Number of requests in flight."""
         return self._core.in_flight
 
     @property
@@ -147,7 +147,7 @@ class KafkaConnection(Generic[TagT]):
         return ConnectionReadiness() if self._channel.fault is not None else self._core.readiness(now)
 
     def can_send(self, now: float) -> bool:
-        """A request may be sent now."""
+        """Whether a request may be sent now."""
         return self._channel.fault is None and self._core.can_send(now)
 
     def version_of(self, api_key: int, least: int, greatest: int) -> int | None:

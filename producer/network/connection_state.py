@@ -83,7 +83,7 @@ ESTABLISHING: Final = frozenset(
 )
 RENEWING: Final = frozenset({ConnectionState.DRAINING, ConnectionState.REAUTHENTICATING})
 OPEN: Final = ESTABLISHING | RENEWING | {ConnectionState.READY}
-"""There is a socket, or there soon is."""
+"""States with a socket, or shortly before one is opened."""
 
 _AUTHENTICATING: Final = (ConnectionState.AUTHENTICATING, ConnectionState.REAUTHENTICATING)
 _REFUSED_WAIT_S: Final = 1.0
@@ -146,8 +146,11 @@ class ConnectionStateMachine(Generic[TagT]):
         self.incarnation = 0
         """How often READY was reached. A response of another incarnation does not apply to this one."""
         self.versions: Mapping[int, tuple[int, int]] = {}
+        """The broker's version ranges by API key; set by `versions_received`, cleared when the connection ends."""
         self.features: Mapping[str, int] = {}
+        """The cluster's features; set and cleared together with `versions`."""
         self.throttled_until = 0.0
+        """Nothing is sent before this time; set by `throttle`, 0 if not throttled."""
         self.round_trip_us = 0
         self.last_error = ""
         """Why the last connection ended or could not be established; kept until READY."""
@@ -157,8 +160,10 @@ class ConnectionStateMachine(Generic[TagT]):
         """The last connection was `authentication_failed`, or ended during a login, as some brokers end a failed one;
         kept until READY."""
         self._in_flight: deque[UnansweredRequest[TagT]] = deque()
+        """Oldest first. `sent` appends, `answered` removes the oldest, the end of the connection clears it."""
         self._correlation_id = 0
         self._written = 0
+        """Total bytes passed to `sent` on this connection; `UnansweredRequest.ends_at` refers to it."""
         self._failed_attempts = 0
         self._failed_setups = 0
         self._retry_at = 0.0

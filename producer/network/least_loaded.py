@@ -1,4 +1,4 @@
-"""Whom to ask something that any broker can answer: the node that has the least to do, by how its connection stands."""
+"""Chooses the least loaded node for a request that any broker can answer, by the readiness of its connection."""
 
 from collections.abc import Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -9,33 +9,33 @@ NEVER: Final = float("-inf")
 
 
 class ConnectionReadiness(NamedTuple):
-    """How the connection to a node stands. A node that nobody has tried yet is `Standing(may_connect=True)`."""
+    """The state of a node's connection. A node that was never tried is `ConnectionReadiness(may_connect=True)`."""
 
     usable: bool = False
-    """A request may be sent now: ready, not throttled, room for one more in flight."""
+    """A request may be sent now: ready, not throttled, and below the limit of requests in flight."""
     connected: bool = False
-    """Ready and not throttled; there may be no room."""
+    """Ready and not throttled; the limit of requests in flight may be reached."""
     connecting: bool = False
     may_connect: bool = False
-    """Not connected, and no backoff forbids to begin."""
+    """Not connected, and not in backoff."""
     in_flight: int = 0
     last_attempt: float = NEVER
-    """When a connection was last begun, or ended (CLOCK_MONOTONIC seconds)."""
+    """When a connection attempt last started or ended (CLOCK_MONOTONIC seconds)."""
 
 
 class NodeChoice(NamedTuple, Generic[KeyT]):
-    """`node` None: every node is throttled, full or backing off. `connected`: somewhere a connection is ready, so that
-    waiting will help."""
+    """The chosen node. `node` None: every node is throttled, full or in backoff. `connected`: some connection is ready,
+    so waiting will help."""
 
     node: KeyT | None
     connected: bool
 
 
 def least_loaded(nodes: Sequence[tuple[KeyT, ConnectionReadiness]], chance: float) -> NodeChoice[KeyT]:
-    """The node to ask. `chance` in [0, 1) says where to begin to look, so that equals share the load.
+    """Choose a node. `chance` in [0, 1) selects where the search starts, so that equal nodes share the load.
 
-    Best is one that is usable and idle, then the usable one with the fewest requests in flight, then one that is being
-    connected, then, of those that may be, the one that was left alone longest.
+    Order of preference: the usable node with the fewest requests in flight, then a connecting node, then the node that
+    may connect and has the oldest `last_attempt`.
     """
     assert nodes, "there is always a node or a bootstrap address to ask"
     assert 0.0 <= chance < 1.0, "chance lies in [0, 1)"

@@ -1,7 +1,7 @@
-"""What blocks is done off the loop: names become addresses by `getaddrinfo`, which takes as long as the name server likes, and
-logins may have to fetch a token or a ticket first. Each has threads of its own, and does not wait behind the other.
+"""Runs blocking work off the loop: name lookups with `getaddrinfo`, which has no timeout, and the blocking steps of
+logins, which fetch tokens or tickets. Each kind has its own threads, so neither waits for the other.
 
-Who asks keeps the deadline and cancels.
+The caller enforces deadlines and cancels.
 """
 
 import socket
@@ -14,28 +14,28 @@ from .addresses import Address
 from .blocking_pool import BlockingPool
 
 Resolved = Callable[[list[Address], str], None]
-"""Given the addresses in the order to try them, or none and the reason."""
+"""Called with the addresses in the order to try them, or with none and the reason."""
 
 LookUp = Callable[[str, int], tuple[list[Address], str]]
-"""Host and port to the same; called on a thread, may block."""
+"""Maps host and port to the arguments of `Resolved`. Called on a thread; may block."""
 
 _THREADS_MAX: Final = 8
 _AT_ONCE: Final = 0
-"""Number of a question that is answered before anybody could cancel it."""
+"""Number of a lookup that completed inside `resolve`, so it cannot be cancelled."""
 
 
 class Resolver:
-    """One per process. Addresses given as numbers are answered at once, from inside `resolve`."""
+    """One per process. For numeric addresses the callback is called inside `resolve`."""
 
     def __init__(self, loop: Loop, look_up: LookUp | None = None, *, threads_max: int = _THREADS_MAX) -> None:
-        """`look_up` takes the place of the system's resolver, off the loop only."""
+        """`look_up` replaces the system's resolver for lookups on threads."""
         self._loop = loop
         self._look_up = look_up or _ask_system
         self._names: BlockingPool[tuple[list[Address], str]] = BlockingPool(loop, "resolver", threads_max)
         self._logins: BlockingPool[BlockingResult] | None = None
 
     def resolve(self, host: str, port: int, answered: Resolved) -> int:
-        """Look a name up and call back on the loop's thread. Returns the number for `cancel`."""
+        """Look up a name and call `answered` on the loop's thread. Returns the number for `cancel`."""
         addresses, _ = _get(host, port, socket.AI_NUMERICHOST)
         if addresses:
             answered(addresses, "")
@@ -44,18 +44,18 @@ class Resolver:
         return self._names.run(lambda: look_up(host, port), lambda found: answered(*found))
 
     def cancel(self, number: int) -> None:
-        """The answer is not wanted any more. Fine for one that was already given."""
+        """Discard the result. No effect if it was already delivered."""
         self._names.cancel(number)
 
     @property
     def logins(self) -> BlockingPool[BlockingResult]:
-        """Threads for the part of a login that blocks; made when the first one does."""
+        """Threads for the blocking steps of logins; created on first use."""
         if self._logins is None:
             self._logins = BlockingPool(self._loop, "login", _THREADS_MAX)
         return self._logins
 
     def close(self) -> None:
-        """Nobody is called any more. Threads still at work end by themselves and wake nobody. Fine to call twice."""
+        """Stop all callbacks. Running threads finish without waking the loop. May be called twice."""
         self._names.close()
         if self._logins is not None:
             self._logins.close()

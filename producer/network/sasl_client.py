@@ -1,4 +1,5 @@
-"""Saying who we are: carries out what `producer/security/sasl.py` decides, on one connection, as often as its session is renewed."""
+"""SASL authentication and re-authentication on one connection: carries out the decisions of
+`producer/security/sasl.py`."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -19,10 +20,10 @@ from .resolver import Resolver
 
 
 class SaslClient:
-    """The exchanges of one connection, one at a time.
+    """The SASL exchanges of one connection, one at a time.
 
-    `send` is given framed requests, `over` the end of each exchange. Both are called from inside `begin` and `answered`, or
-    from the loop when a helper thread has done its part.
+    `send` receives framed requests, `over` the result of each exchange. Both are called from `begin` and `answered`, or
+    from the loop when a helper thread has finished.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class SaslClient:
         self._blocking_call: int | None = None
 
     def begin(self, host: str, versions: Mapping[int, tuple[int, int]]) -> None:
-        """Log in with a mechanism of its own, so that what was replaced since the last time counts."""
+        """Start an exchange with a new mechanism, so that credentials replaced since the last one take effect."""
         assert self._exchange is None, "one exchange at a time"
         try:
             mechanism = self._rules.new_mechanism(host)
@@ -54,16 +55,17 @@ class SaslClient:
         self._run_step(self._exchange.begin())
 
     def answered(self, answer: bytes) -> None:
-        """
+        """Process a response.
+
         Raises:
-            StreamError: it is no answer to what was sent.
+            StreamError: it is not a response to the last request.
         """
         if self._exchange is None:
             raise StreamError("an answer while nothing was asked")
         self._run_step(self._exchange.answered(answer))
 
     def cancel(self) -> None:
-        """The connection is gone, and the exchange with it."""
+        """Abort the exchange: the connection has ended."""
         self._exchange = None
         if self._blocking_call is not None:
             self._resolver.logins.cancel(self._blocking_call)
@@ -86,7 +88,7 @@ class SaslClient:
 
 
 def _run_blocking(work: Callable[[], bytes | None]) -> BlockingResult:
-    """On a helper thread."""
+    """Run a mechanism's blocking work. Called on a helper thread."""
     try:
         return BlockingResult(work())
     except AuthenticationError as error:

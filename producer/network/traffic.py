@@ -1,49 +1,50 @@
-"""What a connection tells of its bytes and requests, to who counts them. Times are seconds of the connection's clock."""
+"""Interface through which connections report bytes and requests for metrics. Times are seconds of the connection's
+clock."""
 
 from typing import Final, Protocol
 
 
 class Traffic(Protocol):
-    """One connection after the other to the same broker. Called once for each system call, request or answer."""
+    """Counts consecutive connections to one broker. Called once for each system call, request or response."""
 
     def opened(self, now: float) -> None:
-        """A connection was made."""
+        """A connection was established."""
 
     def closed(self, now: float) -> None:
-        """It has ended, or an attempt at one."""
+        """A connection ended, or an attempt to connect failed."""
 
     def sent(self, size: int, now: float) -> None:
-        """A request of so many bytes was handed over."""
+        """A request of `size` bytes was queued."""
 
     def wrote(self, nbytes: int, now: float) -> None:
-        """So many bytes of requests were written, by one call."""
+        """One system call wrote `nbytes` of requests."""
 
     def read(self, nbytes: int, now: float) -> None:
-        """So many bytes of answers were read, by one call."""
+        """One system call read `nbytes` of responses."""
 
     def answered(self, throttle_ms: int, now: float) -> None:
-        """An answer was read, which asked for this throttle (0: none)."""
+        """A response was read that requests this throttle time (0: none)."""
 
     def authenticated(self, now: float) -> None:
-        """The broker knows who we are."""
+        """Authentication succeeded."""
 
     def reauthenticated(self, took_s: float, now: float) -> None:
-        """It knows it anew, before the session was over (KIP-368)."""
+        """Re-authentication before the end of the session succeeded (KIP-368)."""
 
     def authentication_failed(self, now: float, *, again: bool) -> None:
-        """It does not believe who we are; `again`: any more."""
+        """Authentication failed; `again`: it was a re-authentication."""
 
 
 class TrafficWatch(Protocol):
-    """Who counts the connections of a process."""
+    """Counts all connections of a process."""
 
     def traffic(self, node: int, *, now: float) -> Traffic:
-        """Who counts those to a node; -1: its number is not known."""
+        """The counter for the connections to a node; -1: its id is unknown."""
         ...
 
 
 class _Uncounted:
-    """Nobody counts."""
+    """Counts nothing."""
 
     def opened(self, now: float) -> None: ...
     def closed(self, now: float) -> None: ...
@@ -57,4 +58,4 @@ class _Uncounted:
 
 
 UNCOUNTED: Final[Traffic] = _Uncounted()
-"""For connections whose bytes nobody asks about."""
+"""For connections without metrics."""

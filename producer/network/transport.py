@@ -12,7 +12,7 @@ from ...runtime.loop import READ, WRITE
 from ..protocol.framing import SendBuffer
 
 _ENDS: Final = (ssl.SSLEOFError, ssl.SSLSyscallError)
-"""Exceptions of Python for a socket that was closed or reset while OpenSSL used it; they do not tell which."""
+"""Python's exceptions for a socket that was closed or reset while OpenSSL used it; they do not distinguish the two."""
 _RECORD_BYTES: Final = 16_384
 """Maximum payload of one TLS record (RFC 8446 5.1); OpenSSL accepts no more in one call."""
 
@@ -48,7 +48,7 @@ class Transport(Protocol):
         ...
 
     def has_buffered_data(self) -> bool:
-        """Whether decrypted bytes are available for which the socket triggers no event."""
+        """Whether bytes are buffered above the socket, for which no event will come."""
         ...
 
     def events(self, *, pending: bool) -> int:
@@ -89,7 +89,7 @@ class PlainTransport:
     def events(self, *, pending: bool) -> int:
         return READ | WRITE if pending else READ
 
-    def close(self, *, says_goodbye: bool) -> None:  # noqa: ARG002 - TCP says it by itself
+    def close(self, *, says_goodbye: bool) -> None:  # noqa: ARG002 - closing TCP already signals the end
         self._socket.close()
 
 

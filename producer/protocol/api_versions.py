@@ -1,7 +1,7 @@
-"""ApiVersions, the first exchange on every connection: which versions of which request the broker takes.
+"""ApiVersions, the first exchange on every connection: the versions of each request that the broker supports.
 
-Asked with version 4. A broker that does not know it answers error 35 with a body of version 0; the decision rests on the
-error code alone, the first field of every version, because some brokers send a body that nobody can decode.
+The request has version 4. A broker that does not support it responds with error 35 and a body of version 0. Only the
+error code, the first field in every version, decides, because some brokers send an undecodable body.
 """
 
 import re
@@ -16,7 +16,7 @@ from .preload import thread_safe_class
 from .throttling import should_client_throttle
 
 DECODE_ERRORS: Final = (ValueError, struct.error, IndexError, TypeError, OverflowError, KeyError, EOFError)
-"""What `kafka.protocol` raises on bytes that are not the message they should be."""
+"""Exceptions that `kafka.protocol` raises for bytes that are not the expected message."""
 
 FIRST_VERSION: Final = 4
 _FEATURES_FROM: Final = 3
@@ -25,28 +25,28 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9.-]+")
 _UNSUPPORTED_VERSION: Final = 35
 _CODE: Final = struct.Struct(">h")
 _BODY: Final = 4
-"""The answer's header is the correlation id, in every version: this one answer never has a flexible header."""
+"""Offset of the body. The response header is only the correlation id: ApiVersions never has a flexible header."""
 
 
 class NodeApiVersions(NamedTuple):
-    """What the broker takes."""
+    """The versions that the broker supports, and the cluster's features."""
 
     versions: Mapping[int, tuple[int, int]]
-    """Ranges (least, greatest), by API key."""
+    """Version ranges (least, greatest), by API key."""
     throttle_ms: int
     features: Mapping[str, int] = {}
-    """Levels of the features that the whole cluster has turned on, by name (KIP-584): told from version 3 on."""
+    """Finalized levels of the cluster's features, by name (KIP-584); reported from version 3 on."""
 
 
 class ApiVersionsDowngrade(NamedTuple):
-    """The broker knows ApiVersions only up to this version."""
+    """The broker supports ApiVersions only up to this version: repeat the request with it."""
 
     version: int
 
 
 def encode_api_versions_request(version: int, correlation_id: int, client_id: str, software_version: str) -> bytes:
-    """The framed request. Name and version of the software go with version 3 and later (KIP-511), in the letters that
-    brokers take: they refuse a client for a `+` in its version."""
+    """The framed request. Versions 3 and later include name and version of the software (KIP-511), restricted to the
+    characters that brokers accept: they refuse, for example, a `+` in the version."""
     fit = _UNFIT.sub("-", software_version).strip("-.") or "0"
     request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=fit, version=version)
     request.with_header(correlation_id=correlation_id, client_id=client_id)
@@ -54,9 +54,9 @@ def encode_api_versions_request(version: int, correlation_id: int, client_id: st
 
 
 def decode_api_versions_response(answer: bytes, version: int) -> NodeApiVersions | ApiVersionsDowngrade:
-    """Judge the answer (without its length) to a request of `version`.
+    """Decode the response, without its length, to a request of `version`.
 
-    Raises StreamError where it holds no ranges, or refuses a version that every broker must take.
+    Raises StreamError if it contains no ranges, or refuses a version that every broker must support.
     """
     if len(answer) < _BODY + _CODE.size:
         raise StreamError("the answer to ApiVersions is cut short")
@@ -76,14 +76,16 @@ def decode_api_versions_response(answer: bytes, version: int) -> NodeApiVersions
 
 
 def _features(response: ApiVersionsResponse) -> dict[str, int]:
-    """A broker that does not know the state of the cluster yet says so by an epoch below 0: what it lists means nothing."""
+    """The finalized features. An epoch below 0 means that the broker does not know the cluster's state yet: its list is
+    then ignored."""
     if response.finalized_features_epoch < 0:
         return {}
     return {str(feature.name): int(feature.max_version_level) for feature in response.finalized_features}
 
 
 def _own_maximum(answer: bytes) -> int:
-    """The broker's greatest version of ApiVersions out of an error body of version 0; 0 where that tells nothing."""
+    """The broker's greatest version of ApiVersions, from an error body of version 0; 0 if the body does not include
+    it."""
     try:
         response = thread_safe_class(ApiVersionsResponse).decode(answer[_BODY:], version=0)
         for api in response.api_keys:

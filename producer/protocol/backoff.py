@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again: exponential, jittered, capped. Chance is an argument."""
+"""Exponential backoff with jitter and a cap. The random number is an argument."""
 
 from typing import Final, NamedTuple
 
@@ -9,16 +9,16 @@ _DOUBLINGS_MAX: Final = 62
 
 
 class Backoff(NamedTuple):
-    """First and longest wait, in seconds. With `initial_s` at or above `max_s` every wait is `max_s` (less the jitter)."""
+    """First and longest wait, in seconds. If `initial_s` is at or above `max_s`, every wait is `max_s` minus jitter."""
 
     initial_s: float
     max_s: float
 
     def wait_s(self, attempts: int, chance: float) -> float:
-        """Seconds to wait after `attempts` earlier tries (0: the first wait).
+        """Seconds to wait after `attempts` earlier attempts (0: the first wait).
 
-        `chance` in [0, 1) is drawn once per try by the caller; it spreads the wait by 20 % to either side, and the cap
-        holds after that, so the answer never exceeds `max_s`.
+        The caller draws `chance` in [0, 1) once per attempt. It varies the wait by up to 20 % in either direction; the
+        cap is applied afterwards, so the result never exceeds `max_s`.
         """
         assert attempts >= 0, "attempts are counted from 0"
         assert 0.0 <= chance < 1.0, "chance lies in [0, 1)"

@@ -304,7 +304,7 @@ class ControlErrorClass(Enum):
 
     FINE = auto()
     FORBIDDEN = auto()
-    """The permission is missing so far."""
+    """A permission is missing; it may be granted later."""
     UNSUPPORTED = auto()
     RETRY = auto()
 

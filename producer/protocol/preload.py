@@ -1,4 +1,4 @@
-"""kafka-python's message classes, where several threads of a process use them: it makes parts of them when they are first wanted."""
+"""Makes kafka-python's message classes thread-safe: the library creates parts of them lazily, on first use."""
 
 from typing import Any, TypeVar
 
@@ -6,11 +6,11 @@ ResponseT = TypeVar("ResponseT")
 
 
 def thread_safe_class(kind: type[ResponseT]) -> type[ResponseT]:
-    """The response class, fit to be decoded by any number of threads.
+    """Return the response class, prepared for decoding by any number of threads.
 
-    While a version is decoded for the first time, kafka-python exchanges the struct's own class, a weak reference, for the real
-    one. A second thread at the same work may then keep the weak one in its decoder, which can make no objects, for good. With
-    the real one in its place from the beginning nothing changes.
+    When kafka-python decodes a version for the first time, it replaces the struct's class, a weak reference, by the
+    real class. A second thread that does the same concurrently may permanently keep the weak reference in its decoder,
+    which then cannot create objects. Setting the real class in advance avoids the replacement.
     """
     made: Any = kind
     made._struct._data_class = kind  # noqa: SLF001

@@ -31,7 +31,7 @@ _INDEX_AND_SIZE: Final = struct.Struct(">ii")
 class PartitionData(NamedTuple):
     """The batch for one partition: consecutive buffers of `size` bytes in total."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
     buffers: Sequence[BytesLike]
     size: int
 
@@ -71,7 +71,7 @@ class PartitionProduceResponse(NamedTuple):
 
     topic: str
     topic_id: bytes | None
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
     code: int
     base_offset: int
     log_append_ms: int

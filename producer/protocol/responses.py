@@ -1,4 +1,4 @@
-"""What we use of `kafka.protocol`'s generated classes, as types: they carry no annotations of their own."""
+"""Typed interfaces of `kafka.protocol`'s generated classes, which have no annotations, and decoding of responses."""
 
 import sys
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -9,7 +9,7 @@ from .preload import thread_safe_class
 
 
 class KafkaResponse(Protocol):
-    """A response class, and its objects."""
+    """A response class and its instances."""
 
     API_KEY: int
 
@@ -39,21 +39,21 @@ class KafkaRequest(Protocol):
 
 
 class ExpectedResponse(NamedTuple):
-    """What answers a request."""
+    """The class and version to decode a request's response with."""
 
     response_class: type[KafkaResponse]
     version: int
 
 
 ResponseOrBytes: TypeAlias = KafkaResponse | bytes
-"""What a request gets: its response, or for one sent as bytes those after the correlation id."""
+"""A decoded response, or the bytes after the correlation id if the request was sent as bytes."""
 
 
 def expected_response(request: KafkaRequest) -> ExpectedResponse:
-    """What the request's answer is to be read as; its version has been chosen.
+    """The class and version of the request's response. The request's version must be set.
 
-    Any number of threads may ask. `header.get_response_class()` bears only one: it finds classes that are made when they are
-    first wanted, by weak references, and of two made at once it may keep the one that dies, for everybody and for good.
+    Thread-safe, unlike `header.get_response_class()`: that method finds lazily created classes by weak references. If
+    two threads create a class at the same time, it may permanently keep the one that is garbage-collected.
     """
     name = type(request).__name__.removesuffix("Request") + "Response"
     return ExpectedResponse(
@@ -62,10 +62,10 @@ def expected_response(request: KafkaRequest) -> ExpectedResponse:
 
 
 def decode_response(expected: ExpectedResponse | None, answer: bytes) -> ResponseOrBytes:
-    """An answer without its length; None: it is wanted as bytes.
+    """Decode a response, passed without its length. With `expected` None, return the bytes after the correlation id.
 
     Raises:
-        StreamError: the bytes are not the response.
+        StreamError: the bytes are not the expected response.
     """
     if expected is None:
         return answer[CORRELATION_BYTES:]

@@ -1,5 +1,5 @@
-"""Which answers ask the client to be silent for a while (KIP-219). In older versions the broker has waited itself before it
-answered, and tells so: to wait again would double it."""
+"""Which throttle times the client must observe (KIP-219). In older versions the broker has already waited before it
+responded, and only reports the time: waiting again would double it."""
 
 from typing import Final
 
@@ -13,5 +13,5 @@ _OTHERS_FROM: Final = 1
 
 
 def should_client_throttle(api_key: int, version: int) -> bool:
-    """A throttle time in an answer of this version is for the client to keep."""
+    """Whether the client must observe the throttle time of a response of this version."""
     return version >= _CLIENT_WAITS_FROM.get(api_key, _OTHERS_FROM)

@@ -66,7 +66,7 @@ class SlowChecksumError(RuntimeError):
 
 
 class BatchBuilder:
-    """An open batch in `data`, targeting at most `limit` bytes on the wire, header included.
+    """An open batch in `data`, intended to have at most `limit` bytes on the wire, header included.
 
     The size of an open batch is estimated: bytes of records before compression, times `growth` (1.0 without
     compression). The first record is accepted whatever its size; later records only while estimate plus record stay

@@ -1,4 +1,5 @@
-"""Stamp rows of a partition: which begin an epoch, and which stand behind ordinals that are never sent (IDN-5, IDN-6)."""
+"""Stamp rows of a partition: one starts each epoch, and one follows each range of ordinals never sent (IDN-5,
+IDN-6)."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,7 +15,8 @@ OrdinalRange = tuple[int, int]
 def stamp_rows_from(
     mark: int, left_out: Iterable[OrdinalRange], producer_id: int, epoch: int
 ) -> tuple[StampRow, list[StampRow]]:
-    """The row that begins an epoch at the first ordinal from `mark` on that is not left out, and one behind every later hole."""
+    """The row that starts an epoch at the first ordinal from `mark` on outside `left_out`, and one row after every
+    later hole."""
     assert (0 <= epoch <= EPOCH_MAX) == (producer_id >= 0), f"epoch {epoch} of producer id {producer_id}"
     holes = merge_ranges(left_out)
     start = first_ordinal_outside(holes, mark)
@@ -29,7 +31,7 @@ def stamp_rows_from(
 
 
 def merge_ranges(spans: Iterable[OrdinalRange]) -> list[OrdinalRange]:
-    """Ascending, without overlaps and seams."""
+    """Sort ranges in ascending order and merge those that overlap or touch."""
     found: list[OrdinalRange] = []
     for first, end in sorted(spans):
         if found and first <= found[-1][1]:
@@ -40,7 +42,7 @@ def merge_ranges(spans: Iterable[OrdinalRange]) -> list[OrdinalRange]:
 
 
 def first_ordinal_outside(holes: Iterable[OrdinalRange], ordinal: int) -> int:
-    """The first ordinal from this one on that lies in none of the holes, which are `merge_ranges`."""
+    """The first ordinal from `ordinal` on outside all holes. `holes` must be the result of `merge_ranges`."""
     for first, end in holes:
         if first <= ordinal < end:
             return end
@@ -48,7 +50,7 @@ def first_ordinal_outside(holes: Iterable[OrdinalRange], ordinal: int) -> int:
 
 
 def subtract_ranges(span: OrdinalRange, left_out: Iterable[OrdinalRange]) -> list[OrdinalRange]:
-    """What is left of a span; `left_out` is `merge_ranges`."""
+    """The parts of `span` outside `left_out`, which must be the result of `merge_ranges`."""
     first, end = span
     found: list[OrdinalRange] = []
     for hole_first, hole_end in left_out:
@@ -63,6 +65,6 @@ def subtract_ranges(span: OrdinalRange, left_out: Iterable[OrdinalRange]) -> lis
 
 
 def intersect_ranges(span: OrdinalRange, others: Iterable[OrdinalRange]) -> list[OrdinalRange]:
-    """The parts of a span that lie in any of the others, which are `merge_ranges`."""
+    """The parts of `span` inside any of `others`, which must be the result of `merge_ranges`."""
     first, end = span
     return [(max(first, low), min(end, high)) for low, high in others if low < end and first < high]

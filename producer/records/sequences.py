@@ -1,4 +1,4 @@
-"""Sequence numbers: 31 bits that go round (SEQ-1). They are never compared: order is told by ordinals."""
+"""Sequence numbers: 31 bits that wrap around (SEQ-1). They are never compared: ordinals define the order."""
 
 from typing import Final
 
@@ -6,5 +6,5 @@ SEQUENCES: Final = 1 << 31
 
 
 def sequence_after(sequence: int, count: int) -> int:
-    """The sequence `count` records further; below 0: before."""
+    """The sequence `count` records later, or earlier if `count` is negative."""
     return (sequence + count) % SEQUENCES

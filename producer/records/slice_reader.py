@@ -15,8 +15,8 @@ _ROW_SIZE: Final = struct.Struct("<I")
 
 class SliceRowFormat(NamedTuple):
     """How to convert the rows of a slice to records. `base_ts`: timestamp of rows without one, ms since 1970;
-    `own_timestamps`: rows have their own. `id_header`: the last header of each record, as for the first one; b"":
-    none."""
+    `own_timestamps`: rows have their own. `id_header`: the last header of each record, given for the first record;
+    b"": none."""
 
     base_ts: int
     own_timestamps: bool

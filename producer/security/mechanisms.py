@@ -1,4 +1,4 @@
-"""SASL mechanisms out of the settings. Connections ask for a new one each time they authenticate."""
+"""Creates SASL mechanisms from the settings. Connections create a new one each time they authenticate."""
 
 import random
 from collections.abc import Callable
@@ -17,7 +17,7 @@ __all__ = ["mechanism_for", "sasl_rules", "token_provider"]
 
 
 def sasl_rules(settings: SecuritySettings) -> SaslRules | None:
-    """How all connections of a process authenticate; None: not at all. The settings' rules hold."""
+    """How a process's connections authenticate; None without SASL. The settings must have been validated."""
     if not settings.uses_sasl:
         return None
     assert settings.sasl_mechanism is not None, "security.protocol = SASL_… needs sasl.mechanism"
@@ -25,8 +25,8 @@ def sasl_rules(settings: SecuritySettings) -> SaslRules | None:
 
 
 def mechanism_for(settings: SecuritySettings) -> Callable[[str], Mechanism]:
-    """Makes a mechanism for one authentication with a host. What is made raises AuthenticationError where a secret's file is
-    no good."""
+    """A factory that creates a mechanism for one authentication with a host. The factory or the mechanism raises
+    AuthenticationError if a secret's file is unusable."""
     match settings.sasl_mechanism:
         case "OAUTHBEARER":
             given = token_provider(settings)
@@ -54,7 +54,7 @@ def _by_password(name: str, user: str, password: SecretText) -> Callable[[str], 
 
 
 def token_provider(settings: SecuritySettings) -> TokenProvider:
-    """Where OAUTHBEARER's tokens come from."""
+    """The source of OAUTHBEARER tokens: a file or an endpoint."""
     if settings.token_file is not None:
         return TokenFile(settings.token_file)
     assert settings.sasl_oauthbearer_client_secret_file is not None, "OAUTHBEARER needs a secret for its endpoint"

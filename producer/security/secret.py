@@ -1,4 +1,4 @@
-"""A secret in a file that is replaced now and then: each connection gets what is in it now."""
+"""A secret in a file that may be replaced at run time: each connection uses the current content."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ _FileFingerprint = tuple[int, int, int, int, int]
 
 
 class SecretText:
-    """One text in one file. Used by one thread."""
+    """A secret text in a file. For use by one thread."""
 
     def __init__(self, path: Path) -> None:
         self._path: Final = path
@@ -22,10 +22,10 @@ class SecretText:
         self._log = logs.get()
 
     def current(self) -> str:
-        """The text. While a new file is no good, what was read before.
+        """The text. If the file is now unusable, the text read before.
 
         Raises:
-            AuthenticationError: there never was a good one.
+            AuthenticationError: the file is unusable and was never read before.
         """
         stamp = _file_fingerprint(self._path)
         if self._text is not None and stamp is not None and stamp == self._fingerprint:
@@ -39,7 +39,7 @@ class SecretText:
                 self._last_error = str(error)
                 self._log.warning("secret_reload_failed", reason=self._last_error)
             return self._text
-        # Of before it was read: what changes in between is seen the next time.
+        # The fingerprint was taken before reading: the next call then sees a change made in between.
         self._text, self._fingerprint, self._last_error = text, stamp, ""
         return text
 
@@ -49,5 +49,5 @@ def _file_fingerprint(path: Path) -> _FileFingerprint | None:
         status = os.stat(path)  # noqa: PTH116 - one call, no object
     except OSError:
         return None
-    # The time of change too: who may read a file is part of whether it is any good.
+    # Includes ctime, because the file's permissions decide whether it is accepted.
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

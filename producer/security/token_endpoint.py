@@ -25,7 +25,7 @@ ANSWER_BYTES_MAX: Final = 256 << 10
 
 
 class TokenEndpointConfig(NamedTuple):
-    """The endpoint's URL and limits, and the client's id and scope."""
+    """The endpoint's URL and timeouts, and the client's id and scope."""
 
     url: str
     client_id: str
@@ -113,7 +113,7 @@ def _post(connected: ssl.SSLSocket, endpoint: TokenEndpointConfig, secret: str) 
     deadline = monotonic() + endpoint.read_timeout_s
     connected.settimeout(_left_s(deadline))
     connected.sendall(_head(target, headers) + body)
-    answer = http.client.HTTPResponse(_BoundedSocketReader(connected, deadline), method="POST")  # type: ignore[arg-type]  # all it asks of a socket
+    answer = http.client.HTTPResponse(_BoundedSocketReader(connected, deadline), method="POST")  # type: ignore[arg-type]  # it only calls makefile()
     try:
         answer.begin()
         if answer.getheader("Content-Encoding", "identity").lower() != "identity":
