@@ -1,4 +1,4 @@
-"""The client library: `Producer`, `AsyncProducer`, and what it answers with. Needs nothing but msgpack."""
+"""The client library: `Producer`, `AsyncProducer` and their result types. Depends only on msgpack."""
 
 from typing import TYPE_CHECKING
 
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # asyncio takes its time to import, and most programs have no use for it.
+    # Imported on first use: asyncio is slow to import, and most programs do not need it.
     if name == "AsyncProducer":
         from .async_client import AsyncProducer  # noqa: PLC0415
 

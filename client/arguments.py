@@ -1,4 +1,4 @@
-"""What callers of the client library give, checked and made plain."""
+"""Validates and normalises the arguments of the client library."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeVar, cast
@@ -13,9 +13,10 @@ LEVELS: Final[dict[str, int]] = {"accepted": Level.ACCEPTED, "spooled": Level.SP
 
 
 def level_number(name: str) -> int:
-    """
+    """Return the wire number of a level.
+
     Raises:
-        ValueError: there is no such level.
+        ValueError: unknown level.
     """
     try:
         return LEVELS[name]
@@ -24,10 +25,10 @@ def level_number(name: str) -> int:
 
 
 def as_bytes(given: object, what: str) -> bytes:
-    """Bytes that nobody changes while they wait.
+    """Return an immutable copy, because the record is sent later.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: not bytes-like.
     """
     if not isinstance(given, bytes | bytearray | memoryview):
         raise TypeError(f"{what} is {type(given).__name__}, not bytes")
@@ -35,9 +36,10 @@ def as_bytes(given: object, what: str) -> bytes:
 
 
 def check_numbers(partition: int | None, timestamp_ms: int | None) -> None:
-    """
+    """Check a partition and a timestamp.
+
     Raises:
-        TypeError: not whole numbers.
+        TypeError: not an int.
         ValueError: negative, or out of Kafka's range.
     """
     for number, what, limit in ((partition, "partition", 1 << 31), (timestamp_ms, "timestamp_ms", 1 << 63)):
@@ -50,10 +52,10 @@ def check_numbers(partition: int | None, timestamp_ms: int | None) -> None:
 
 
 def as_column(given: object) -> object:
-    """Columns are lists or tuples on the wire; other sequences become lists.
+    """Return a column as a list or tuple, as on the wire; other sequences become lists.
 
     Raises:
-        TypeError: one text or one piece of bytes.
+        TypeError: a single text or bytes value.
     """
     if given is None or isinstance(given, int | list | tuple):
         return cast("object", given)
@@ -63,7 +65,7 @@ def as_column(given: object) -> object:
 
 
 def call_on_ack(done: Future[T], on_ack: Callable[[T | None, PenstockError | None], None]) -> None:
-    """Call back with what became of it."""
+    """Call `on_ack` with the future's result or error."""
     error = done.exception()
     if error is not None:
         on_ack(None, error)

@@ -1,8 +1,8 @@
 """The client library for asyncio: `AsyncProducer`.
 
-It drives the same thread as the synchronous form, which alone uses the socket: a loop that is held up neither delays the daemon's
-answers to others nor ends the session, and connecting never looks as if it had succeeded where the listener's queue is full. Outcomes
-come to the loop by frame, with one wake-up for many.
+It runs on the synchronous producer's session thread, which alone uses the socket. A blocked event loop therefore cannot
+delay the daemon's answers or end the session, and a connect never appears to succeed while the listener's queue is
+full. Outcomes reach the loop per frame, many with one wake-up.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from .plugins import ClientPluginPipeline, log_plugin_failure, send_many_prepare
 F = TypeVar("F")
 _NO_PLUGINS: Final = ClientPluginPipeline(Plugins(PluginOptions(), {}, log_plugin_failure))
 _SEND_LOCK: Final = "all topics"
-"""Room is the same for every topic, and so is the queue for it."""
+"""All topics share the buffer, so they share one lock."""
 
 
 class BufferFullError(Exception):
-    """The buffer is full. Applications never see this."""
+    """Internal signal that the buffer is full. It never reaches the application."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"no room for {size} bytes")
@@ -42,13 +42,13 @@ class BufferFullError(Exception):
 
 
 class ClientCompletion(Protocol):
-    """Something that has ended, to be told on the loop."""
+    """A completed operation whose result is delivered on the loop."""
 
     def deliver(self) -> None: ...
 
 
 class FrameWaiter:
-    """The records of one frame that a loop waits for."""
+    """The loop's futures for the records of one frame."""
 
     __slots__ = ("_frames", "_futures", "_outcome", "bridge")
 
@@ -61,11 +61,11 @@ class FrameWaiter:
         self._futures: list[tuple[int, asyncio.Future[RecordMetadata]]] = []
 
     def add(self, index: int, future: asyncio.Future[RecordMetadata]) -> None:
-        """Have the loop's future follow that of a record of the frame."""
+        """Resolve `future` with the outcome of the record at `index` in the frame."""
         self._futures.append((index, future))
 
     def on_settled(self) -> None:
-        """The frame's end is known; on the producer's thread, as a rule."""
+        """Post the frame's completion to the loop. Usually called on the session thread."""
         self.bridge.post(self)
 
     def deliver(self) -> None:
@@ -79,13 +79,13 @@ class FrameWaiter:
                 settle(future, metadata, None)
 
     def fail(self, error: PenstockError) -> None:
-        """Nobody will tell."""
+        """Fail all futures, because no outcome will arrive."""
         for _, future in self._futures:
             settle(future, None, error)
 
 
 class FutureCompletion:
-    """The end of something else than a record."""
+    """Result of a request that is not a record."""
 
     __slots__ = ("_error", "_future", "_result")
 
@@ -99,7 +99,7 @@ class FutureCompletion:
 
 
 class ClientLoopCondition(threading.Condition):
-    """A condition that is heard by coroutines, too."""
+    """A condition that also notifies coroutines waiting on the loop."""
 
     def __init__(self, lock: threading.Lock, ring: Callable[[], None]) -> None:
         super().__init__(lock)
@@ -111,7 +111,7 @@ class ClientLoopCondition(threading.Condition):
 
 
 class NonBlockingClient(Producer):
-    """A producer whose calls never wait."""
+    """A producer whose calls never block."""
 
     def __init__(self, path: str | os.PathLike[str] | None, link: LoopBinding[ClientCompletion], **given: Any) -> None:  # noqa: ANN401
         self._link: Final = link
@@ -127,56 +127,55 @@ class NonBlockingClient(Producer):
 
     @property
     def plugin_pipeline(self) -> ClientPluginPipeline | None:
-        """Serializers and interceptors, if there are any."""
+        """The pipeline of serializers and interceptors; None if there are none."""
         return self._plugin_pipeline
 
     @property
     def pipeline(self) -> ClientPluginPipeline:
-        """What a record passes on its way."""
+        """The pipeline for records; one that changes nothing if there are no plug-ins."""
         return self._plugin_pipeline or _NO_PLUGINS
 
     @property
     def max_block_s(self) -> float:
-        """How long room and partitions may be waited for."""
+        """How long a call may wait for buffer space and partitions, in seconds."""
         return self._max_block_s
 
     def has_room_for(self, size: int) -> bool:
-        """Whether there is room, or never will be."""
+        """Whether waiting for `size` bytes can stop: the buffer has room or is empty, or the producer has ended."""
         with self._condition:
             return self._window.idle or self._has_room_or_ended(size)
 
     def buffer_exhausted(self, size: int) -> PenstockError:
-        """There was no room in time."""
         return self._buffer_exhausted(size)
 
     def lacks_partitions(self, topic: str) -> bool:
-        """Whether a partitioner of the application's has to wait for the partitions of a topic."""
+        """Whether the application's partitioner must wait for the topic's partitions."""
         return self._partition_selector is not None and not self._partition_selector.has_partitions(topic)
 
     def learn_partitions(self, topic: str, partitions: Sequence[PartitionMetadata]) -> None:
-        """The partitions that it waited for."""
+        """Give the partition selector the partitions it needs."""
         if self._partition_selector is not None:
             self._partition_selector.learn(topic, partitions)
 
     def begin_flush(self) -> int:
-        """Have nothing wait for company any more. Returns what `flushed` wants."""
+        """Start sending everything buffered. Returns the mark to pass to `flushed`."""
         with self._condition:
             mark = self._window.flush()
             self._worker.wake()
         return mark
 
     def flushed(self, mark: int) -> bool:
-        """Whether everything of before has ended."""
+        """Whether everything buffered at `begin_flush` has succeeded or failed."""
         with self._condition:
             return self._window.flushed(mark)
 
     def request_partitions(
         self, topic: str, answer: Callable[[Sequence[PartitionInfo] | None, PenstockError | None], None]
     ) -> None:
-        """Have the daemon asked for a topic's partitions.
+        """Queue a request to the daemon for the topic's partitions.
 
         Raises:
-            ClosedError: the producer is closed or cannot go on.
+            ClosedError: the producer is closed or has failed.
         """
         with self._condition:
             self._ensure_room(0)
@@ -184,7 +183,7 @@ class NonBlockingClient(Producer):
             self._worker.wake()
 
     def begin_close(self) -> bool:
-        """Have the session end when everything is answered. False: there is none."""
+        """End the session once everything is answered. Returns False if no session was started."""
         with self._condition:
             self._closed = True
             if self._started:
@@ -192,12 +191,11 @@ class NonBlockingClient(Producer):
         return self._started
 
     def ended(self) -> bool:
-        """Whether the thread has ended."""
         with self._condition:
             return self._worker.ended
 
     def finish_close(self, why: str) -> None:
-        """Give up what is left, and end."""
+        """Abandon the remaining records and join the thread."""
         with self._condition:
             if self._started and not (self._window.idle or self._worker.ended):
                 self._worker.abandon(why)
@@ -215,16 +213,16 @@ class NonBlockingClient(Producer):
 class AsyncProducer:
     """`Producer` for asyncio: the same arguments, one event loop at a time.
 
-    `await send(…)` returns when the record has been taken, which waits for room in the buffer for at most `max_block_ms`, and gives an
-    `asyncio.Future` of its metadata. Records are taken in the order of the calls. A `send` or `send_many` that is cancelled has
-    taken nothing. An outcome that nobody looks at is told by asyncio ("exception was never retrieved").
+    `await send(…)` waits for buffer space for at most `max_block_ms` and returns an `asyncio.Future` of the metadata.
+    Records are buffered in call order; a cancelled `send` or `send_many` has buffered nothing. asyncio reports an error
+    that is never retrieved.
 
-    Another loop may use the producer when the first one has ended; what was on its way for that one still is sent, but nobody is
-    told. After a fork the child has a session of its own, as with the synchronous form.
+    Another loop may use the producer once the first has ended. Records of the first loop are still sent, but their
+    outcomes are not delivered. After a fork the child has its own session, as with the synchronous producer.
 
     Raises:
         ValueError: an argument is out of its range.
-        TypeError: something is no serializer or interceptor.
+        TypeError: an object is not a serializer or interceptor.
     """
 
     def __init__(
@@ -276,7 +274,7 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
         level: LevelName | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Take one record.
+        """Buffer one record and return a future of its metadata.
 
         Raises:
             What `Producer.send` raises.
@@ -310,11 +308,10 @@ class AsyncProducer:
     def _loop_future(
         self, bridge: Bridge[ClientCompletion], taken: Future[RecordMetadata]
     ) -> asyncio.Future[RecordMetadata]:
-        """The loop's future of a record that has been taken."""
         assert isinstance(taken, RecordFuture), "the producer makes no other futures of records"
         future: asyncio.Future[RecordMetadata] = bridge.loop.create_future()
         if bridge is not self._followed_bridge:
-            # Frames of a loop that is gone.
+            # The watched frames belong to a loop that has ended.
             self._followed_bridge = bridge
             self._inner.waiters = {}
         watches, outcome = self._inner.waiters, taken.outcome
@@ -328,7 +325,7 @@ class AsyncProducer:
         return future
 
     async def _call_when_room(self, topic: str, take: Callable[[], F]) -> F:
-        """Call `take` when its turn has come and there is room.
+        """Wait for the send lock and for room, then call `take`.
 
         Raises:
             BufferExhaustedError: there was no room in time.
@@ -338,7 +335,7 @@ class AsyncProducer:
         deadline = loop.time() + inner.max_block_s
         async with self._link.send_locks.hold(_SEND_LOCK):
             if inner.lacks_partitions(topic):
-                # Who had to wait for others waits no longer for that.
+                # Time spent waiting for the lock counts towards the deadline.
                 left_s = max(0.0, deadline - loop.time())
                 inner.learn_partitions(topic, await self.partitions_for(topic, left_s))
             while True:
@@ -361,7 +358,7 @@ class AsyncProducer:
         timestamps_ms: int | Sequence[int | None] | None = None,
         level: LevelName | None = None,
     ) -> asyncio.Future[FrameMetadata]:
-        """Take whole columns, all of them or none.
+        """Buffer whole columns, all of them or none.
 
         Raises:
             What `Producer.send_many` raises.
@@ -388,26 +385,25 @@ class AsyncProducer:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Have nothing wait for company any more, and return when everything sent before has ended, well or not. Futures of what
-        ended are done then.
+        """Send everything buffered and wait until every record, and its future, has succeeded or failed.
 
         Raises:
-            WaitTimeoutError: not within `timeout` seconds; the records keep going.
+            WaitTimeoutError: not within `timeout` seconds; sending continues.
         """
         waiters = self._link.waiters()
         mark = self._inner.begin_flush()
         if not await waiters.wait_for(partial(self._inner.flushed, mark), timeout):
             raise WaitTimeoutError(f"not everything was answered within {timeout} s")
-        # It may have been seen before the loop came to what was posted.
+        # The flush may be noticed before the loop has processed the posted completions.
         self._link.bridge().drain()
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
-        """The topic's partitions, as the daemon knows them; waits at most `timeout` seconds, `max_block_ms` by default.
+        """Return the topic's partitions from the daemon. Waits at most `timeout` seconds, by default `max_block_ms`.
 
         Raises:
-            RefusedError: there is no such topic, or nothing is known of it.
+            RefusedError: the topic does not exist, or the daemon has no metadata for it.
             WaitTimeoutError: no answer in time.
-            ClosedError: the producer is closed or cannot go on.
+            ClosedError: the producer is closed or has failed.
         """
         bridge = self._link.bridge()
         answered: asyncio.Future[Sequence[PartitionInfo] | None] = bridge.loop.create_future()
@@ -422,23 +418,23 @@ class AsyncProducer:
         return [PartitionMetadata(*row) for row in answered.result() or ()]
 
     async def close(self, timeout: float | None = None) -> None:
-        """Send what is held, wait for the answers (at most `timeout` seconds), and end the session. Closing twice does nothing.
-        Cancelled, it gives up what has no answer yet.
+        """Send everything buffered, wait up to `timeout` seconds for the answers, and end the session. A second call
+        does nothing. If cancelled, abandon the unanswered records.
 
         Raises:
-            PenstockError: everything is closed, but a serializer, an interceptor or the partitioner raised when it was.
+            PenstockError: everything is closed, but closing a serializer, an interceptor or the partitioner raised.
         """
         waiters, inner = self._link.waiters(), self._inner
         try:
             if inner.begin_close():
                 _ = await waiters.wait_for(inner.ended, timeout)
         finally:
-            # Not by the loop: callbacks that are still to run may wait for it.
+            # In another thread: callbacks still to run may wait for the loop.
             await asyncio.to_thread(inner.finish_close, f"the producer was closed after {timeout} s without an answer")
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of records without an answer."""
+        """Bytes of records not answered yet."""
         return self._inner.held_bytes
 
     async def __aenter__(self) -> Self:

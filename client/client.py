@@ -1,4 +1,4 @@
-"""The producer that applications use."""
+"""The client library's synchronous producer."""
 
 import atexit
 import logging
@@ -46,9 +46,9 @@ log: Final = logging.getLogger("penstock.client")
 
 DEFAULT_SOCKET: Final = "/run/penstock/penstock.sock"
 FRAME_BYTES_WANTED: Final = 480 << 10
-"""Whole columns larger than twice this are cut into several frames."""
+"""Columns larger than twice this are split into several frames."""
 ATEXIT_S: Final = 5.0
-"""How long the end of the program waits for producers that were not closed."""
+"""How long interpreter exit waits for producers that were not closed."""
 
 RecordCallback = Callable[[RecordMetadata | None, PenstockError | None], None]
 FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
@@ -60,29 +60,31 @@ _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 class Producer:
     """Sends records through the daemon. Any thread may use it; callbacks run on a thread of its own.
 
-    socket: path of the daemon's socket; else `PENSTOCK_SOCKET`, else /run/penstock/penstock.sock.
-    client_id: a name that only this program has at a time. With it a resend after a lost connection never doubles a record,
-        even where this program or the daemon was killed in between; without it such a resend may.
-    level: what an answer means, unless `send` says otherwise: "accepted" (taken over by the daemon), "spooled" (safe on this
-        host's disk) or "delivered" (in Kafka).
-    linger_ms, batch_bytes: a record waits for company this long, or until this much is there.
-    buffer_bytes_max: what may be held here without an answer; at the limit `send` waits, for at most max_block_ms.
-    detail: what answers at "delivered" tell: "records" (partition and offset of each), "slices" (runs of offsets) or "none".
-    on_error: called with every error of records or of the session, for programs that look at no future.
-    key_serializer, value_serializer: make bytes of keys and values (`api.serializers`); without one they are bytes.
-    interceptors: objects that see every record before it is serialized, and its end (`api.interceptors`).
-    partitioner: chooses the partition of records that name none: `partitioner(topic, key, value, partitions)` answers with a
-        number, or None to leave it to the daemon. It is called by `send` and `send_many`, which wait for the topic's partitions
-        before its first record, for at most max_block_ms, and raise what it raises.
+    socket: path of the daemon's socket. Defaults to `PENSTOCK_SOCKET`, then /run/penstock/penstock.sock.
+    client_id: a name that only one running program uses at a time. With it, resending after a lost connection never
+        duplicates a record, even if this program or the daemon was killed in between. Without it, a resend may.
+    level: what an answer means, unless `send` overrides it: "accepted" (the daemon has the record), "spooled" (safe on
+        this host's disk) or "delivered" (in Kafka).
+    linger_ms, batch_bytes: how long a record may wait for its batch to fill, and the size at which a batch is full.
+    buffer_bytes_max: limit for unanswered records; at the limit `send` blocks, for at most max_block_ms.
+    detail: content of "delivered" answers: "records" (partition and offset of each), "slices" (runs of offsets) or
+        "none".
+    on_error: called with every error of a record or of the session, for programs that ignore futures.
+    key_serializer, value_serializer: convert keys and values to bytes (`api.serializers`); without one they must be
+        bytes.
+    interceptors: objects called with every record before it is serialized, and with its outcome (`api.interceptors`).
+    partitioner: `partitioner(topic, key, value, partitions)` returns the partition of a record without one, or None to
+        let the daemon choose. `send` and `send_many` call it and raise what it raises. Before a topic's first record
+        they wait for its partitions, for at most max_block_ms.
 
-    The daemon need not run yet: records wait for it here. After a fork the child has a session of its own, begun with its
-    first record; what the parent had not got answers for stays the parent's. A client id gets the child's process id appended
-    there.
+    The daemon need not be running yet: records wait in the buffer. After a fork the child starts its own session with
+    its first record; the parent keeps its unanswered records. In the child, the process id is appended to the client
+    id.
 
     Raises:
         ValueError: an argument is out of its range.
-        TypeError: something is no serializer or interceptor.
-        What constructors and `configure` of these raise.
+        TypeError: an object is not a serializer or interceptor.
+        What plug-in constructors and `configure` raise.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class Producer:
         _producers.add(self)
 
     def _init_process_state(self) -> None:
-        """Everything that belongs to this process."""
+        """Create the state that a forked child must not share with its parent."""
         self._pid = os.getpid()
         self._closed = False
         self._lock = threading.Lock()
@@ -139,12 +141,12 @@ class Producer:
         self._plugin_pipeline = (
             None if plugins is None or not plugins.handles_records else ClientPluginPipeline(plugins)
         )
-        # A producer nobody holds any more ends by itself once everything is answered.
+        # When garbage-collected, the producer shuts down after its outstanding records complete.
         self._finalizer = weakref.finalize(self, self._worker.close_unlocked)
         self._finalizer.atexit = False
 
     def _make_condition(self, lock: threading.Lock) -> threading.Condition:
-        """Told of whatever somebody may wait for."""
+        """Create the condition that is notified of every change a caller may wait for."""
         return threading.Condition(lock)
 
     # --- sending -----------------------------------------------------------------------------------------------------
@@ -161,15 +163,15 @@ class Producer:
         level: LevelName | None = None,
         on_ack: RecordCallback | None = None,
     ) -> Future[RecordMetadata]:
-        """Take one record, key and value bytes or None unless there are serializers. `on_ack` is called with its metadata, or with
-        None and the error.
+        """Buffer one record. Key and value must be bytes or None unless serialized. `on_ack` gets the metadata or the
+        error.
 
         Raises:
-            TypeError, ValueError: the record is not one, or the partitioner chose no partition of the topic.
-            SerializationError: a serializer cannot take key or value.
-            RefusedError: it is too large for any frame, or a partitioner wants to know a topic that does not exist.
+            TypeError, ValueError: the record is invalid, or the topic lacks the partition that the partitioner chose.
+            SerializationError: a serializer rejects the key or value.
+            RefusedError: the record is too large for any frame, or the partitioner's topic does not exist.
             BufferExhaustedError: the buffer stayed full for `max_block_ms`.
-            ClosedError: the producer is closed or cannot go on.
+            ClosedError: the producer is closed or has failed.
         """
         if self._plugin_pipeline is not None and type(on_ack) is not ClientAckCallback:
             record = Record(topic, value, key, RecordHeaders(headers), partition, timestamp_ms)
@@ -222,17 +224,16 @@ class Producer:
         level: LevelName | None = None,
         on_ack: FrameCallback | None = None,
     ) -> Future[FrameMetadata]:
-        """Take whole columns, at a fraction of the cost of as many `send`s. They are written at once, without linger.
+        """Buffer whole columns, at a fraction of the cost of as many `send`s. They are written at once, without linger.
 
         Columns are lists or tuples of the same length; `partitions` and `timestamps_ms` may be one number for all.
 
         Raises:
-            SerializationError: a serializer cannot take one of the keys or values.
-            TypeError, ValueError: the columns are not records, or more than the buffer holds, or the partitioner chose no partition
-                of the topic.
-            RefusedError: a record is too large for any frame, or a partitioner wants to know a topic that does not exist.
+            SerializationError: a serializer rejects one of the keys or values.
+            TypeError, ValueError: the columns are invalid or exceed the buffer, or the topic lacks a chosen partition.
+            RefusedError: a record is too large for any frame, or the partitioner's topic does not exist.
             BufferExhaustedError: the buffer stayed full for `max_block_ms`.
-            ClosedError: the producer is closed or cannot go on.
+            ClosedError: the producer is closed or has failed.
         """
         if self._plugin_pipeline is not None and not isinstance(on_ack, ClientFrameAckCallback):
             given = [as_column(one) for one in (partitions, keys, values, headers, timestamps_ms)]
@@ -270,7 +271,7 @@ class Producer:
         return future
 
     def _ensure_room(self, size: int) -> None:
-        """Under the lock: is the producer fit to take `size` bytes, now or within `max_block_ms`?"""
+        """Start the thread if needed and wait up to `max_block_ms` for room for `size` bytes. Call under the lock."""
         self._check_open()
         if not self._started:
             self._started = True
@@ -286,12 +287,12 @@ class Producer:
         self._check_open()
 
     def _await_room(self, size: int) -> None:
-        """Under the lock."""
+        """Block until there is room for `size` bytes or the thread has ended. Call under the lock."""
         if not self._condition.wait_for(lambda: self._has_room_or_ended(size), self._max_block_s):
             raise self._buffer_exhausted(size)
 
     def _has_room_or_ended(self, size: int) -> bool:
-        """Whether nothing is to be waited for any more."""
+        """Whether a wait for room can stop."""
         return self._window.has_room(size) or self._worker.ended
 
     def _buffer_exhausted(self, size: int) -> BufferExhaustedError:
@@ -309,11 +310,11 @@ class Producer:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> None:
-        """Have nothing wait for company any more, and return when everything sent before has ended, well or not.
+        """Send everything buffered and block until each record has succeeded or failed.
 
         Raises:
-            WaitTimeoutError: not within `timeout` seconds; the records keep going.
-            RuntimeError: called by a callback, which would wait for itself.
+            WaitTimeoutError: not within `timeout` seconds; sending continues.
+            RuntimeError: called from a callback, where it would deadlock.
         """
         self._forbid_callback("flush")
         with self._condition:
@@ -323,13 +324,13 @@ class Producer:
                 raise WaitTimeoutError(f"not everything was answered within {timeout} s")
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
-        """The topic's partitions, as the daemon knows them; waits at most `timeout` seconds, `max_block_ms` by default.
+        """Return the topic's partitions from the daemon. Waits at most `timeout` seconds, by default `max_block_ms`.
 
         Raises:
-            RefusedError: there is no such topic, or nothing is known of it.
+            RefusedError: the topic does not exist, or the daemon has no metadata for it.
             WaitTimeoutError: no answer in time.
-            ClosedError: the producer is closed or cannot go on.
-            RuntimeError: called by a callback.
+            ClosedError: the producer is closed or has failed.
+            RuntimeError: called from a callback.
         """
         self._forbid_callback("partitions_for")
         answers: list[tuple[Sequence[PartitionInfo] | None, PenstockError | None]] = []
@@ -350,7 +351,7 @@ class Producer:
         return [PartitionMetadata(*row) for row in found or ()]
 
     def ask_partitions(self, topic: str, learn: OnPartitions) -> None:
-        """As `partitions_for`, without waiting; what goes wrong is asked again later."""
+        """Like `partitions_for`, without waiting: call `learn` with the answer. A failed request is repeated later."""
 
         def answer(found: Sequence[PartitionInfo] | None, _: PenstockError | None) -> None:
             if found is not None:
@@ -361,14 +362,14 @@ class Producer:
             self._worker.wake()
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is held, wait for the answers (at most `timeout` seconds), and end the session.
+        """Send everything buffered, wait at most `timeout` seconds for the answers, and end the session.
 
-        What has no answer by then fails: with ClosedError if it certainly was never handed over, else OutcomeUnknownError.
-        Closing twice does nothing.
+        Records without an answer by then fail: with ClosedError if they were never written, otherwise
+        OutcomeUnknownError. A second call does nothing.
 
         Raises:
-            RuntimeError: called by a callback.
-            PenstockError: everything is closed, but a serializer, an interceptor or the partitioner raised when it was.
+            RuntimeError: called from a callback.
+            PenstockError: everything is closed, but closing a serializer, an interceptor or the partitioner raised.
         """
         self._forbid_callback("close")
         with self._condition:
@@ -380,7 +381,7 @@ class Producer:
         self._join_thread()
 
     def _join_thread(self) -> None:
-        """The thread is about to end, if there is one."""
+        """Join the thread, if it was started, and close the plug-ins. The thread must be about to end."""
         if self._started:
             self._worker.join(None)
             _producers.discard(self)
@@ -390,7 +391,7 @@ class Producer:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of records without an answer."""
+        """Bytes of records not answered yet."""
         return self._window.held_bytes
 
     def __enter__(self) -> Self:
@@ -408,7 +409,7 @@ class Producer:
     # --- fork --------------------------------------------------------------------------------------------------------
 
     def after_fork(self) -> None:
-        """In the child: leave the parent's session alone and be ready to begin one of its own."""
+        """In the child: leave the parent's session alone and prepare to start a new one."""
         worker, window, closed = self._worker, self._window, self._closed
         _ = self._finalizer.detach()
         worker.after_fork()
@@ -421,7 +422,7 @@ class Producer:
 
 
 def _fail_after_fork(window: Window) -> None:
-    """Futures of the parent's records are done in the child: nobody will tell it. Other threads' locks are not touched."""
+    """Fail the parent's futures in the child, where no answer arrives. Does not touch other threads' locks."""
     error = OutcomeUnknownError("the record is the parent process's")
     for outcome in window.outcomes():
         outcome.condition = threading.Condition(threading.Lock())

@@ -1,4 +1,4 @@
-"""The client's end of the Unix socket: connect, write what was gathered, read whole messages."""
+"""The client's end of the Unix socket: connects, writes gathered pieces, reads whole messages."""
 
 import os
 import socket
@@ -11,9 +11,10 @@ from ..wire.frames import LENGTH
 
 READ_BYTES: Final = 256 << 10
 ANSWER_BYTES_MAX: Final = 64 << 20
-"""No answer is larger than this: with details of every record a frame's answer is about as long as the frame has records."""
+"""Limit for one answer. With details of every record, a frame's answer grows with its number of records."""
 SEND_BUFFER_BYTES: Final = 1 << 20
-"""Asked of the kernel, which may give less: each wake-up of the daemon then finds several frames."""
+"""Requested from the kernel, which may grant less. With a large buffer each wake-up of the daemon finds several
+frames."""
 _CONNECT_WAIT_S: Final = 1
 _TIMEVAL: Final = struct.Struct("@ll")
 _PIECES_MAX: Final = 512
@@ -24,17 +25,17 @@ class ConnectionLostError(Exception):
 
 
 class Connection:
-    """A connected socket. Not for two threads at once."""
+    """A connected socket, for one thread at a time."""
 
     def __init__(self, path: str) -> None:
         """Connect, for at most a second.
 
         Raises:
-            OSError: nobody listens, or the queue of the listener stayed full.
+            OSError: no daemon listens, or the listener's queue stayed full.
         """
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # With Python's own time-out a full queue fails at once; in blocking mode this option waits.
+            # With Python's own timeout, connecting to a full queue fails at once; in blocking mode this option waits.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_CONNECT_WAIT_S, 0))
             made.connect(path)
@@ -52,14 +53,14 @@ class Connection:
 
     @property
     def unwritten(self) -> bool:
-        """Whether the socket has not taken everything yet."""
+        """Whether bytes are still to be written."""
         return bool(self._out)
 
     def write(self, pieces: Iterable[bytes] = ()) -> None:
         """Queue `pieces` and write as much as the socket takes.
 
         Raises:
-            LostError: the other end is gone.
+            ConnectionLostError: the other end closed the connection.
         """
         self._out.extend(memoryview(piece) for piece in pieces)
         while self._out:
@@ -82,10 +83,10 @@ class Connection:
             _ = self._out.popleft()
 
     def read(self) -> Iterator[memoryview]:
-        """Read once; the bodies of all messages that are whole now, valid until the next one is asked for.
+        """Read once and yield the bodies of all complete messages. Each is valid until the next one is requested.
 
         Raises:
-            LostError: the other end is gone, or what it says is not this protocol.
+            ConnectionLostError: the other end closed the connection, or sent a message of invalid size.
         """
         if self._filled == len(self._in):
             self._in.extend(bytes(len(self._in)))

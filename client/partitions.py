@@ -1,4 +1,4 @@
-"""An application's own partitioner, and what it needs to know."""
+"""Calls the application's partitioner with the partitions it needs."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,35 +15,36 @@ OnPartitions = Callable[[Sequence[PartitionMetadata]], None]
 
 
 class PartitionSource(Protocol):
-    """Who knows the partitions of topics."""
+    """Source of topics' partitions."""
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
-        """Wait for them."""
+        """Return the topic's partitions, blocking until they are known."""
         ...
 
     def ask_partitions(self, topic: str, learn: OnPartitions) -> None:
-        """Have them told later, on another thread, if all goes well."""
+        """Request the partitions without waiting. On success, `learn` is called later on another thread."""
 
 
 class PartitionSelector:
-    """Calls the partitioner. What it raises, and what is wrong with its answer, goes to whoever sends."""
+    """Calls the partitioner. Its exceptions, and errors in its result, are raised to the sender."""
 
     def __init__(self, partitioner: Partitioner, *, max_age_s: float = MAX_AGE_S) -> None:
         self._partitioner: Final = partitioner
         self._cache: Final = PartitionCache(max_age_s=max_age_s, topics_max=TOPICS_MAX)
 
     def select(self, source: PartitionSource, topic: str, key: bytes | None, value: bytes | None) -> int | None:
-        """The partition of one record; None: the daemon chooses.
+        """Choose the partition of one record. Returns None if the daemon is to choose.
 
         Raises:
-            TypeError, ValueError: the answer is no partition of the topic.
-            RefusedError, WaitTimeoutError, ClosedError, RuntimeError: its partitions are not known, see `partitions_for`.
+            TypeError, ValueError: the partitioner's result is not a partition of the topic.
+            RefusedError, WaitTimeoutError, ClosedError, RuntimeError: the topic's partitions are unknown, see
+                `partitions_for`.
         """
         return choose_partition(self._partitioner, topic, key, value, self._partitions(source, topic))
 
     def select_many(self, source: PartitionSource, topic: str, columns: Sequence[object], count: int) -> object:
-        """The column of partitions for `count` records, whose columns are partitions, keys, values, and what else there is:
-        chosen where none is given.
+        """Return the partitions column for `count` records, choosing a partition where none is given. `columns` starts
+        with partitions, keys and values.
 
         Raises:
             TypeError, ValueError, RefusedError, WaitTimeoutError, ClosedError, RuntimeError: as `select`.
@@ -63,11 +64,11 @@ class PartitionSelector:
         ]
 
     def has_partitions(self, topic: str) -> bool:
-        """Whether the partitions of a topic need not be waited for."""
+        """Whether the topic's partitions are known already."""
         return self._cache.get(topic) is not None
 
     def learn(self, topic: str, partitions: Sequence[PartitionMetadata]) -> None:
-        """Somebody has waited for them."""
+        """Remember a topic's partitions."""
         self._cache.learn(topic, partitions, time.monotonic())
 
     def _partitions(self, source: PartitionSource, topic: str) -> Sequence[PartitionMetadata]:
@@ -81,10 +82,10 @@ class PartitionSelector:
 
 
 def _bytes(given: object) -> bytes | None:
-    """As a partitioner sees it.
+    """Return a key or value as the partitioner sees it.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: neither bytes-like nor None.
     """
     if given is None or isinstance(given, bytes):
         return given

@@ -1,4 +1,4 @@
-"""Records of the client library on their way through serializers and interceptors. Producers without any never come here."""
+"""Passes records of the client library through serializers and interceptors. Unused by producers without any."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -22,18 +22,18 @@ FrameCallback = Callable[[FrameMetadata | None, PenstockError | None], None]
 
 
 def log_plugin_failure(plugin: str, what: str) -> None:
-    """Tell of a plug-in that raised, while that is handled."""
+    """Log that a plug-in raised. Call while the exception is being handled."""
     log.exception("plugin_failed plugin=%s call=%s", plugin, what)  # noqa: LOG004
 
 
 class ClientAckCallback:
-    """The end of one record, told to the interceptors and then to the application."""
+    """Delivery callback of one record: calls the interceptors, then the application."""
 
     __slots__ = ("_chain", "_on_ack", "_record", "partition")
 
     def __init__(self, chain: InterceptorChain | None, record: Record, on_ack: RecordCallback | None) -> None:
         self.partition = record.partition
-        """The record's own, or what the application's partitioner has chosen."""
+        """The record's own partition, or the one that the application's partitioner chose."""
         self._chain: Final = chain
         self._record: Final = record
         self._on_ack: Final = on_ack
@@ -47,7 +47,7 @@ class ClientAckCallback:
 
 
 class ClientFrameAckCallback:
-    """The same for whole columns. `records`: None without interceptors."""
+    """Delivery callback of whole columns. `records` is None without interceptors."""
 
     __slots__ = ("_chain", "_on_ack", "records")
 
@@ -59,7 +59,7 @@ class ClientFrameAckCallback:
         self._on_ack: Final = on_ack
 
     def on_settled(self, done: FrameFuture) -> None:
-        """The last frame has its answer."""
+        """Call back once the last frame is answered."""
         if self._chain is not None and self.records is not None:
             for record, (metadata, error) in zip(self.records, done.records(), strict=True):
                 where = metadata or unknown_metadata(record.topic, record.partition)
@@ -70,17 +70,17 @@ class ClientFrameAckCallback:
 
 
 class ClientPluginPipeline:
-    """The calls of a producer that has serializers or interceptors."""
+    """Send calls of a producer that has serializers or interceptors."""
 
     def __init__(self, plugins: Plugins) -> None:
         self._plugins: Final = plugins
         self._chain: Final = plugins.chain
 
     def send(self, take: SendCall[F], record: Record, level: str | None, on_ack: RecordCallback | None) -> F:
-        """Have `take` send a record, in its last shape.
+        """Pass a record through the plug-ins and send the result with `take`.
 
         Raises:
-            SerializationError: a serializer cannot take key or value.
+            SerializationError: a serializer rejects the key or value.
             What `Producer.send` raises.
         """
         record, told = self.prepare(record, on_ack)
@@ -91,10 +91,10 @@ class ClientPluginPipeline:
             raise
 
     def prepare(self, record: Record, on_ack: RecordCallback | None) -> tuple[Record, ClientAckCallback]:
-        """A record as the interceptors leave it, with key and value as bytes, and what is told of its end.
+        """Return the intercepted and serialized record, and its delivery callback.
 
         Raises:
-            SerializationError: a serializer cannot take key or value.
+            SerializationError: a serializer rejects the key or value.
         """
         if self._chain is not None:
             record = self._chain.on_send(record)
@@ -115,7 +115,8 @@ class ClientPluginPipeline:
         return record._replace(key=key, value=value)
 
     def notify_send_error(self, records: Sequence[Record], error: BaseException, partition: int | None = None) -> None:
-        """These were not taken, and their sender is told by an exception (INT-3). `partition`: of a single one, if it was chosen."""
+        """Notify the interceptors of records that were not buffered; the sender gets an exception (INT-3). `partition`:
+        the one chosen for a single record, if any."""
         if self._chain is None:
             return
         for record in records:
@@ -125,10 +126,11 @@ class ClientPluginPipeline:
     def send_many(
         self, take: SendCall[F], topic: str, columns: Sequence[object], level: str | None, on_ack: FrameCallback | None
     ) -> F:
-        """The same for whole columns: partitions, keys, values, headers, timestamps. With interceptors each record passes them alone.
+        """Like `send`, for whole columns: partitions, keys, values, headers, timestamps. Interceptors see each record
+        separately.
 
         Raises:
-            SerializationError: a serializer cannot take one of the keys or values; no record was taken.
+            SerializationError: a serializer rejects one of the keys or values; no record was buffered.
             ValueError: an interceptor gave a record another topic.
             What `Producer.send_many` raises.
         """
@@ -142,7 +144,7 @@ class ClientPluginPipeline:
     def prepare_many(
         self, topic: str, columns: Sequence[object], on_ack: FrameCallback | None
     ) -> tuple[Sequence[object], ClientFrameAckCallback]:
-        """Columns as `prepare` leaves a record.
+        """Return the intercepted and serialized columns, and their delivery callback.
 
         Raises:
             SerializationError, ValueError: as `send_many`.
@@ -187,7 +189,7 @@ class ClientPluginPipeline:
 
 
 def send_prepared(take: SendCall[F], record: Record, level: str | None, told: ClientAckCallback) -> F:
-    """Send a record that is prepared."""
+    """Send a prepared record."""
     return take(
         record.topic,
         record.value,
@@ -203,17 +205,17 @@ def send_prepared(take: SendCall[F], record: Record, level: str | None, told: Cl
 def send_many_prepared(
     take: SendCall[F], topic: str, columns: Sequence[object], level: str | None, told: ClientFrameAckCallback
 ) -> F:
-    """Send columns that are prepared."""
+    """Send prepared columns."""
     partitions, keys, values, headers, stamps = columns
     more = {"partitions": partitions, "timestamps_ms": stamps, "level": level}
     return take(topic, values, keys, headers=headers, on_ack=told, **more)
 
 
 def _to_records(topic: str, columns: Sequence[object]) -> Iterable[Record]:
-    """Columns, one record after the other.
+    """Yield the columns as records.
 
     Raises:
-        ValueError: they have not the same length.
+        ValueError: the columns have different lengths.
     """
     count = len(cast("Sequence[object]", columns[2]))
     full = [
@@ -227,5 +229,5 @@ def _to_records(topic: str, columns: Sequence[object]) -> Iterable[Record]:
 
 
 def done_callback(on_ack: FrameCallback | ClientFrameAckCallback) -> Callable[[Any], None]:
-    """What is called with the future of columns when they are settled."""
+    """Return the done callback for a future of columns."""
     return on_ack.on_settled if isinstance(on_ack, ClientFrameAckCallback) else lambda done: call_on_ack(done, on_ack)

@@ -1,7 +1,7 @@
-"""The producer's thread: keeps a session with the daemon, writes, reads, and tells those who wait.
+"""The producer's thread: keeps a session with the daemon, writes frames, reads answers, and completes futures.
 
-It alone uses the socket. The window is shared with the application's threads under one lock; callbacks run on this thread,
-without the lock.
+Only this thread uses the socket. It shares the window with the application's threads under one lock. Callbacks run on
+this thread, without the lock.
 """
 
 import contextlib
@@ -28,26 +28,26 @@ from .core.window import ClientIdInUseError, SettledFrame, Window
 log: Final = logging.getLogger("penstock.client")
 
 WRITE_BYTES: Final = 1 << 20
-"""Most that is gathered for the socket at once."""
+"""Most bytes gathered for one write."""
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 BYE_TIMEOUT_S: Final = 1.0
 BACKOFF_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
 STABLE_SESSION_S: Final = 1.0
-"""A session that lasted longer was a good one; shorter ones make the next attempt wait longer."""
+"""A session longer than this resets the reconnect backoff; shorter ones increase it."""
 _IDLE_S: Final = 3600.0
 
 TRANSIENT_CODES: Final = frozenset({Code.TOO_SLOW, Code.ANSWERS_UNREAD, Code.LIMIT, Code.BUSY, Code.DRAINING})
-"""Reasons for which the daemon ends a session that another attempt may cure."""
+"""Reasons for which the daemon ends a session, but a reconnect may succeed."""
 
 
 class SessionState(Enum):
-    """What the thread does with the socket."""
+    """State of the session with the daemon."""
 
     DISCONNECTED = auto()
-    """No connection; the next attempt has its time."""
+    """No connection; the next attempt is scheduled."""
     HANDSHAKE = auto()
-    """HELLO is sent, WELCOME is waited for."""
+    """HELLO is sent; waiting for WELCOME."""
     OPEN = auto()
     CLOSING = auto()
     """BYE is sent."""
@@ -64,7 +64,7 @@ TRANSITIONS: Final[dict[SessionState, frozenset[SessionState]]] = {
 
 
 class SessionOptions(NamedTuple):
-    """With whom to speak, and as whom."""
+    """The daemon's socket path, our client id, and the detail we want in answers."""
 
     path: str
     client_id: str | None
@@ -72,9 +72,10 @@ class SessionOptions(NamedTuple):
 
 
 class SessionThread:
-    """See the module. `shared` guards the window and wakes those who wait for room or for the end of something.
+    """The session thread; see the module docstring.
 
-    `accepting`: started, and neither closing nor failed; read and written under the lock.
+    `shared` guards the window and is notified when there is room or something has completed. `accepting` means started,
+    and neither closing nor failed; read and write it under the lock.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class SessionThread:
         self._poll: Final = select.poll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll.register(self._wake_fd, select.POLLIN)
-        # Closed when nobody can write to it any more, so that its number is never another file's.
+        # Closed once no writer can remain, so that `wake` never writes to a reused descriptor number.
         self._close_wake = weakref.finalize(self, os.close, self._wake_fd)
         self._close_wake.atexit = False
         self._polling = False
@@ -117,28 +118,29 @@ class SessionThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is a callback."""
+        """Whether the caller runs on this thread, which means in a callback."""
         return threading.current_thread() is self._thread
 
     def wake(self) -> None:
-        """There is something to do; call it under the lock."""
+        """Wake the thread because there is work. Call under the lock."""
         if self._polling:
             self._polling = False
             os.eventfd_write(self._wake_fd, 1)
 
     def close(self) -> None:
-        """End the session when everything has been answered; under the lock."""
+        """End the session once everything is answered. Call under the lock."""
         self._closing = True
         self.accepting = False
         self.wake()
 
     def abandon(self, text: str) -> None:
-        """Give everything up and end; under the lock."""
+        """Fail everything unanswered and end. Call under the lock."""
         self._abandon_reason = text
         self.wake()
 
     def close_unlocked(self) -> None:
-        """The producer is garbage. May be called anywhere, even by this thread under the lock, so it takes none."""
+        """Close after the producer was garbage-collected. That may happen anywhere, even on this thread under the lock,
+        so it takes no lock."""
         self._closing = True
         os.eventfd_write(self._wake_fd, 1)
 
@@ -146,7 +148,7 @@ class SessionThread:
         self._thread.join(timeout_s)
 
     def after_fork(self) -> None:
-        """In a forked child: let go of what is the parent's. There is no thread here."""
+        """In a forked child: close the parent's descriptors. The child has no session thread."""
         if self._connection is not None:
             self._connection.close()
         _ = self._close_wake()
@@ -184,11 +186,11 @@ class SessionThread:
         self._check_deadline(time.monotonic())
 
     def _timeout_ms(self, now: float) -> int:
-        """How long to sleep; from here on until `poll` returns `wake` is heard."""
+        """How long to poll, in milliseconds. From this call until `poll` returns, `wake` interrupts the poll."""
         with self._condition:
             wait_s = max(0.0, self._wait_s(now))
             self._polling = wait_s > 0
-        # Rounded up: waking before a deadline would only mean to sleep again.
+        # Rounded up: waking before the deadline would only mean sleeping again.
         return math.ceil(wait_s * 1000)
 
     def _wait_s(self, now: float) -> float:
@@ -265,7 +267,7 @@ class SessionThread:
             self._transition(SessionState.ENDED, now)
 
     def _finish_closing(self, now: float) -> None:
-        """Nothing is open, so there is nothing to wait for but that BYE is written."""
+        """End once BYE is written: nothing is unanswered, so nothing else is outstanding."""
         if self._state is SessionState.CLOSING and not self._write_blocked:
             self._transition(SessionState.ENDED, now)
 
@@ -275,7 +277,7 @@ class SessionThread:
         try:
             connection.write(pieces)
         except ConnectionLostError as error:
-            # Read what it said before it went: the reason may be there.
+            # Read what the daemon sent before it closed: it may include the reason.
             self._read()
             if self._connection is connection:
                 self._connection_lost(str(error), time.monotonic())
@@ -290,7 +292,7 @@ class SessionThread:
             try:
                 connection.write()
             except ConnectionLostError:
-                pass  # the read below says why
+                pass  # the read below finds the reason
             else:
                 self._poll.modify(connection, select.POLLIN | (select.POLLOUT if connection.unwritten else 0))
         try:
@@ -344,7 +346,7 @@ class SessionThread:
             self._transition(SessionState.ENDED, now)
 
     def _connection_lost(self, why: str, now: float) -> None:
-        """The connection is gone: all that is unanswered goes to the next one."""
+        """Drop the connection; the next one resends everything unanswered."""
         self._disconnect()
         with self._condition:
             self._window.connection_lost()
@@ -364,7 +366,7 @@ class SessionThread:
             self._connection = None
 
     def _fail(self, text: str, cause: PenstockError | None) -> None:
-        """Nothing will be sent any more."""
+        """End the thread and fail everything unanswered."""
         with self._condition:
             self.failure = cause
             self._closing = True
@@ -378,10 +380,11 @@ class SessionThread:
         self._transition(SessionState.ENDED, self._deadline)
         self._complete(settled)
 
-    # --- telling -----------------------------------------------------------------------------------------------------
+    # --- completion --------------------------------------------------------------------------------------------------
 
     def _complete(self, settled: Sequence[SettledFrame]) -> None:
-        """Callbacks first, then those who wait, then those who flush or wait for room."""
+        """Completion order: run callbacks, wake waiters on the outcomes, then wake those waiting for a flush or for
+        room."""
         if not settled:
             return
         for one in settled:
@@ -405,5 +408,5 @@ class SessionThread:
     def _call(self, callback: Callable[[], None]) -> None:
         try:
             callback()
-        except BaseException:  # `sys.exit` of an application must not end this thread: nobody would be told any more
+        except BaseException:  # `sys.exit` in a callback must not end this thread: no other record would complete
             log.exception("callback_failed")

@@ -1,7 +1,8 @@
 """Records as columns, and columns as the bytes of a SEND.
 
-A SEND's body is made of its head (16 bytes: length, array of nine, type, sequence, level) and the rest, topic and columns. The
-rest is packed once; the head is made when the sequence is known, which for a durable client id is after the daemon's WELCOME.
+A SEND's body consists of its head (16 bytes: length, array of nine, type, sequence, level) and the rest (topic and
+columns). The rest is packed once. The head is packed when the sequence is known, which for a durable client id is after
+the daemon's WELCOME.
 """
 
 import struct
@@ -22,25 +23,26 @@ HEAD_BYTES: Final = _HEAD.size - LENGTH.size
 _ARRAY_OF_NINE: Final = 0x99
 _UINT64: Final = 0xCF
 RECORD_OVERHEAD_BYTES: Final = 24
-"""Most that msgpack adds to key and value of one record, with partition and timestamp."""
+"""Most that msgpack adds to one record's key and value, including partition and timestamp."""
 HEADER_OVERHEAD_BYTES: Final = 10
 TOPIC_CHARS_MAX: Final = 249
 FRAME_OVERHEAD_BYTES: Final = 512
-"""Most that a frame has besides its records: head, topic, heads of columns."""
+"""Most bytes of a frame besides its records: head, topic, column heads."""
 _TOPIC_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
 def check_topic(topic: str) -> None:
-    """
+    """Check the topic name.
+
     Raises:
-        ValueError: Kafka has no topic of such a name.
+        ValueError: the name is invalid in Kafka.
     """
     if not 1 <= len(topic) <= TOPIC_CHARS_MAX or topic in {".", ".."} or not _TOPIC_ALPHABET.issuperset(topic):
         raise ValueError(f"{topic!r} is not a topic: 1 to {TOPIC_CHARS_MAX} characters of A-Z a-z 0-9 . _ -")
 
 
 def flatten(headers: Headers) -> list[object] | None:
-    """Headers as the protocol has them: name, value, name, value …
+    """Return headers in the protocol's form: name, value, name, value …
 
     Raises:
         TypeError: a name is not text, or a value neither bytes nor None.
@@ -59,7 +61,7 @@ def flatten(headers: Headers) -> list[object] | None:
 
 
 def flat_bytes(flat: Sequence[Any] | None) -> int:
-    """Most that a record's headers take in a frame."""
+    """Most bytes that a record's headers take in a frame."""
     if flat is None:
         return 0
     sizes = (0 if part is None else len(part.encode()) if isinstance(part, str) else len(part) for part in flat)
@@ -67,7 +69,7 @@ def flat_bytes(flat: Sequence[Any] | None) -> int:
 
 
 class Packer(Protocol):
-    """msgpack's packer, which keeps what was packed until it is reset."""
+    """msgpack's packer, which accumulates output until it is reset."""
 
     def pack(self, obj: object) -> object: ...
     def bytes(self) -> bytes: ...
@@ -75,7 +77,7 @@ class Packer(Protocol):
 
 
 class Columns:
-    """Records of one topic at one level that wait for company. Columns nobody used stay nil on the wire."""
+    """Buffered records of one topic and level. Columns without any value are nil on the wire."""
 
     __slots__ = ("has_keys", "headers", "keys", "partitions", "plain", "timestamps", "values")
 
@@ -92,7 +94,7 @@ class Columns:
         return len(self.values)
 
     def append(self, key: Key, value: Value) -> None:
-        """A record without partition, headers and timestamp."""
+        """Append a record without partition, headers or timestamp."""
         self.keys.append(key)
         self.values.append(value)
         if key is not None:
@@ -109,7 +111,7 @@ class Columns:
     def append_full(
         self, key: Key, value: Value, partition: int | None, headers: list[object] | None, timestamp_ms: int | None
     ) -> None:
-        """A record with any of these."""
+        """Append a record with a partition, headers or a timestamp."""
         count = len(self.values)
         self.append(key, value)
         self.plain = False
@@ -124,16 +126,16 @@ class Columns:
             stamps[count] = timestamp_ms
 
     def pack(self, packer: Packer, topic: str) -> bytes:
-        """Topic and columns as msgpack."""
+        """Return topic and columns as msgpack."""
         keys = self.keys if self.has_keys else None
         return pack(packer, topic, self.partitions, keys, self.values, self.headers, self.timestamps)
 
 
 def pack(packer: Packer, topic: str, *columns: object) -> bytes:
-    """Topic and columns as msgpack, without the head.
+    """Return topic and columns as msgpack, without the head.
 
     Raises:
-        TypeError, ValueError, OverflowError: something in the columns is not of this protocol.
+        TypeError, ValueError, OverflowError: the protocol cannot encode a value in the columns.
     """
     try:
         for item in (topic, *columns):
@@ -144,7 +146,7 @@ def pack(packer: Packer, topic: str, *columns: object) -> bytes:
 
 
 def new_packer() -> Packer:
-    """One per thread or lock: it keeps its buffer."""
+    """Create a packer. Each thread or lock needs its own, because it keeps a buffer."""
     return cast("Packer", msgpack.Packer(use_bin_type=True, autoreset=False))
 
 
@@ -153,23 +155,24 @@ def _nils(count: int) -> list[Any]:
 
 
 def pack_head(rest: bytes, seq: int, level: int) -> bytes:
-    """What goes before the rest, length prefix included."""
+    """Return the head of a SEND, length prefix included."""
     return _HEAD.pack(HEAD_BYTES + len(rest), _ARRAY_OF_NINE, Type.SEND, _UINT64, seq, level)
 
 
 def cut(columns: Sequence[Any], start: int, end: int) -> list[Any]:
-    """The same columns for records `start` … `end - 1`; one value for all stays one value."""
+    """Return the columns of records `start` … `end - 1`; a single value for all records stays single."""
     return [column[start:end] if isinstance(column, list | tuple) else column for column in columns]
 
 
 def pack_many(
     packer: Packer, topic: str, columns: Sequence[Any], count: int, *, bytes_max: int, bytes_wanted: int
 ) -> list[tuple[int, bytes]]:
-    """Whole columns as the rest of one SEND or several, each of at most `bytes_max`, around `bytes_wanted`: (records, bytes).
+    """Pack whole columns as the rest of one or several SENDs, each of at most `bytes_max` and around `bytes_wanted`
+    bytes. Returns (record count, bytes) for each.
 
     Raises:
         FrameError: a single record is too large; the text names it.
-        TypeError, ValueError, OverflowError: something in the columns is not of this protocol.
+        TypeError, ValueError, OverflowError: the protocol cannot encode a value in the columns.
     """
     whole_max = min(bytes_max, 2 * bytes_wanted)
     about = count * _first_bytes(columns)
@@ -187,7 +190,8 @@ def pack_many(
 
 
 def _first_bytes(columns: Sequence[Any]) -> int:
-    """Bytes of the first record's key and value: columns that are certain to take several frames are not packed as one."""
+    """Bytes of the first record's key and value. They show early that columns need several frames and must not be
+    packed as one."""
     firsts = [column[0] for column in columns[1:3] if isinstance(column, list | tuple)]
     return sum(len(first) for first in firsts if isinstance(first, bytes | bytearray))
 

@@ -1,11 +1,11 @@
-"""What a producer holds: columns that wait for company, frames that wait for the socket, frames that wait for an answer.
+"""Records of one producer: in open columns, in frames not written yet, and in frames in flight.
 
-Every record is in exactly one of these places until its frame is answered. Records of a topic keep their order, whatever
-their level: a column is closed when a record of the same topic with another level comes. Frames get their sequence when they
-are first written; after a lost connection all that have no answer are written again, in order, under the same sequences.
+Every record is in exactly one of these places until its frame is answered. Records of a topic keep their order,
+whatever their level: a record with another level seals the topic's open column. A frame gets its sequence when it is
+first written. After a lost connection all unanswered frames are written again, in order, under the same sequences.
 
-A frame refused because the daemon is about to stop left nothing behind, and so did all that follow it in the session: they are
-kept, and go to the next daemon under new sequences.
+A frame refused because the daemon is draining was not stored, and neither were the frames after it in the session. They
+are kept, and go to the next daemon under new sequences.
 """
 
 from collections import deque
@@ -21,14 +21,14 @@ from .columns import FRAME_OVERHEAD_BYTES, Columns, check_topic, new_packer, pac
 
 NO_SEQUENCE: Final = -1
 REQUEST_SEQUENCE_START: Final = 1 << 62
-"""FLUSH and PARTITIONS count from here. A number taken from among those of the frames would be one that no frame ever comes
-with, and the daemon remembers each such gap."""
+"""First sequence of FLUSH and PARTITIONS. Sharing the frames' sequences would leave gaps that no frame ever fills, and
+the daemon remembers each gap."""
 LEVEL_NAMES: Final = {Level.ACCEPTED: "accepted", Level.SPOOLED: "spooled", Level.DELIVERED: "delivered"}
 
 
 class WindowLimits(NamedTuple):
-    """`linger_s`: how long the first record of a column waits for company; `batch_bytes`: size at which it waits no more;
-    `buffer_bytes_max`: all that is held."""
+    """`linger_s`: how long a column waits after its first record; `batch_bytes`: size at which it is sealed at once;
+    `buffer_bytes_max`: limit for all records held."""
 
     linger_s: float
     batch_bytes: int
@@ -36,7 +36,7 @@ class WindowLimits(NamedTuple):
 
 
 class Frame:
-    """Records that travel together."""
+    """Records sent in one SEND."""
 
     __slots__ = ("charge", "columns", "level", "number", "opened_at", "outcome", "payload", "seq")
 
@@ -52,14 +52,14 @@ class Frame:
 
 
 class PartitionsRequest(NamedTuple):
-    """A question for a topic's partitions; `answer` gets them, or why there are none."""
+    """Request for a topic's partitions; `answer` is called with them or with the error."""
 
     topic: str
     answer: Callable[[Sequence[frames.PartitionInfo] | None, PenstockError | None], None]
 
 
 class SettledFrame(NamedTuple):
-    """A frame's end, to be told to those who wait for it, and then to the window (`finish`)."""
+    """A frame and its outcome. Complete its waiters first, then pass it to `Window.finish`."""
 
     frame: Frame
     answer: Answer | None
@@ -67,11 +67,12 @@ class SettledFrame(NamedTuple):
 
 
 class ClientIdInUseError(Exception):
-    """The daemon knows sequences of this client id that this producer never used: another program uses it too."""
+    """The daemon has sequences of this client id that this producer never used, so another program uses the same id."""
 
 
 class Window:
-    """See the module. `durable`: the session has a client id, so the daemon says where its sequences begin."""
+    """See the module docstring. `durable`: the session has a client id, so the daemon says where its sequences
+    begin."""
 
     def __init__(self, limits: WindowLimits, gate: Condition, *, durable: bool) -> None:
         self.limits: Final = limits
@@ -113,11 +114,11 @@ class Window:
         size: int,
         now: float,
     ) -> tuple[FrameOutcome, int, bool]:
-        """Take a record of `size` bytes; `headers` flat. Returns its frame's outcome, its index in the frame, and whether the
-        thread should stir: something is ready to be written, or a first column has begun to wait.
+        """Add a record of `size` bytes; `headers` is flat. Returns the frame's outcome, the record's index in the
+        frame, and whether to wake the thread, because a frame is ready to write or a first column was opened.
 
         Raises:
-            ValueError: Kafka has no topic of such a name.
+            ValueError: the topic name is invalid in Kafka.
         """
         stir = False
         frame = self._open.get(topic)
@@ -151,7 +152,7 @@ class Window:
         return frame
 
     def put(self, topic: str, level: int, parts: Sequence[tuple[int, bytes]], *, now: float) -> list[FrameOutcome]:
-        """Take whole frames, packed already: (records, bytes) each."""
+        """Add frames already packed, given as (record count, bytes)."""
         check_topic(topic)
         if topic in self._open:
             self._seal(topic)
@@ -168,18 +169,18 @@ class Window:
         return outcomes
 
     def request_partitions(self, ask: PartitionsRequest) -> None:
-        """Have the daemon asked for a topic's partitions."""
+        """Queue a request for a topic's partitions."""
         self._unsent_requests.append(ask)
 
     def flush(self) -> int:
-        """Nothing held now waits for company any more, here or in the daemon. Returns a mark for `flushed`."""
+        """Stop everything held now from lingering, here and in the daemon. Returns the mark for `flushed`."""
         self.seal_all()
         if self._pending:
             self._flush_through = self._next_number - 1
         return self._next_number - 1
 
     def flushed(self, mark: int) -> bool:
-        """Whether everything held at that `flush` has ended."""
+        """Whether everything held at that `flush` has succeeded or failed."""
         return not self._pending or next(iter(self._pending)) > mark
 
     @property
@@ -189,11 +190,11 @@ class Window:
 
     @property
     def has_open(self) -> bool:
-        """Whether records wait for company."""
+        """Whether a column is still open for more records."""
         return bool(self._open)
 
     def outcomes(self) -> list[FrameOutcome]:
-        """Of every frame that is held."""
+        """The outcomes of all frames held."""
         return [frame.outcome for frame in (*self._pending.values(), *self._open.values())]
 
     def seal_all(self) -> None:
@@ -201,13 +202,13 @@ class Window:
             self._seal(topic)
 
     def seal_due(self, *, now: float) -> None:
-        """Close the columns that have waited long enough."""
+        """Seal the columns that have lingered long enough."""
         for topic, frame in list(self._open.items()):
             if now >= frame.opened_at + self.limits.linger_s:
                 self._seal(topic)
 
     def next_deadline(self) -> float | None:
-        """When `seal_due` will find something."""
+        """When `seal_due` next has a column to seal; None if no column is open."""
         opened = min((frame.opened_at for frame in self._open.values()), default=None)
         return None if opened is None else opened + self.limits.linger_s
 
@@ -223,7 +224,7 @@ class Window:
     # --- the connection ----------------------------------------------------------------------------------------------
 
     def unanswered_from(self) -> int | None:
-        """The lowest sequence that may still be sent again, to be asked while there is no connection; None before the first."""
+        """The lowest sequence that may be sent again; None before the first session. Call while disconnected."""
         if not self._welcomed:
             return None
         if self._unsent and self._unsent[0].seq != NO_SEQUENCE:
@@ -231,10 +232,10 @@ class Window:
         return self._next_seq
 
     def welcome(self, greeting: frames.Welcome) -> None:
-        """A session is open: all that has no answer is to be written, oldest first.
+        """Start a session: all unanswered frames will be written, oldest first.
 
         Raises:
-            ForeignSessionError: the client id is used by another program as well.
+            ClientIdInUseError: another program uses the same client id.
         """
         if self._durable:
             if self._welcomed and greeting.high >= self._next_seq:
@@ -247,12 +248,12 @@ class Window:
         self._online = True
 
     def connection_lost(self) -> None:
-        """The connection is gone, and with it all answers that were on their way."""
+        """Queue everything unanswered again, because the connection and its pending answers are lost."""
         self._online = False
         again = sorted([*self._sent.values(), *self._drained], key=lambda frame: frame.number)
         if self._drained:
             first = min(frame.number for frame in self._drained)
-            # Those after it were not taken either; under their old sequences they would come too late.
+            # The daemon did not accept the later frames either; their old sequences would be too old.
             for frame in (*again, *self._unsent):
                 if frame.number >= first:
                     frame.seq = NO_SEQUENCE
@@ -265,18 +266,18 @@ class Window:
 
     @property
     def draining(self) -> bool:
-        """Whether the daemon takes no more on this connection, and everything it took has been answered."""
+        """Whether the daemon accepts no more frames on this connection and has answered all it accepted."""
         return bool(self._drained) and not self._sent
 
     @property
     def has_writes(self) -> bool:
-        """Whether `take_writes` would give something."""
+        """Whether `take_writes` would return anything."""
         if not self._online or self._drained:
             return False
         return bool(self._unsent or self._unsent_requests) or self._flush_due()
 
     def take_writes(self, bytes_wanted: int) -> list[bytes]:
-        """What to write next, in order, until `bytes_wanted` are reached."""
+        """Return what to write next, in order, until `bytes_wanted` is reached."""
         taken: list[bytes] = []
         if not self._online or self._drained:
             return taken
@@ -317,7 +318,7 @@ class Window:
         return seq
 
     def _flush_due(self) -> bool:
-        """Whether a FLUSH is owed on this connection: everything it is about has been written, and not all is answered."""
+        """Whether to send a FLUSH on this connection: every frame it covers is written and not all are answered."""
         through = self._flush_through
         if through <= self._flush_sent or (self._unsent and self._unsent[0].number <= through):
             return False
@@ -326,7 +327,7 @@ class Window:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def settle(self, message: frames.Acks | frames.Refused | frames.Done) -> Iterator[SettledFrame]:
-        """What an answer settles; answers to nothing we know are ignored."""
+        """Yield the frames that an answer settles. Answers to unknown sequences are ignored."""
         match message:
             case frames.Acks(acks):
                 for ack in acks:
@@ -354,13 +355,13 @@ class Window:
             yield SettledFrame(frame, None, RefusedError(code, text, retry_ms=retry_ms))
 
     def finish(self, settled: Sequence[SettledFrame]) -> None:
-        """Those who waited have been told: let go of the frames."""
+        """Release frames whose waiters have been completed."""
         for one in settled:
             del self._pending[one.frame.number]
             self.held_bytes -= one.frame.charge
 
     def abandon(self, text: str, cause: PenstockError | None = None) -> list[SettledFrame]:
-        """Give everything up. What was never written certainly was not taken; of the rest nobody knows."""
+        """Fail everything. A frame never written was not accepted; the outcome of a written one is unknown."""
         self.seal_all()
         settled: list[SettledFrame] = []
         for frame in self._pending.values():
@@ -385,10 +386,10 @@ def _answer_of(ack: frames.Ack) -> tuple[Answer | None, PenstockError | None]:
 
 
 def record_count(columns: Sequence[Any]) -> int:
-    """Number of records in whole columns: that of the values, which come third.
+    """Number of records in whole columns: the length of the values column, which is third.
 
     Raises:
-        ValueError: another column has another length, or there is no record.
+        ValueError: another column has another length, or there are no records.
     """
     count = len(columns[2])
     if count == 0:
