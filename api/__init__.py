@@ -1,1 +1,1 @@
-"""What a user of the client library holds in hands: metadata, futures, errors. No input or output."""
+"""Public types of the client library and the direct producer: metadata, futures, errors. No I/O."""

@@ -1,4 +1,6 @@
-"""What happens on a producer's thread, told to an event loop: one wake-up for all that happens before the loop looks."""
+"""Passes completions from a producer's thread to an event loop. One wake-up serves all completions posted before the
+loop runs.
+"""
 
 import asyncio
 from collections import deque
@@ -10,9 +12,9 @@ T = TypeVar("T")
 
 
 class Bridge(Generic[T]):
-    """Outcomes on their way to one loop. `post` may be called by any thread; `deliver` is called on the loop, in the same order.
+    """A queue of outcomes for one loop. Any thread may call `post`; `deliver` is called on the loop, in the same order.
 
-    What is posted to a loop that is closed is dropped: nobody is there to be told.
+    Items posted to a closed loop are dropped, because no coroutine can receive them.
     """
 
     __slots__ = ("_deliver", "_drain_scheduled", "_posted", "loop")
@@ -24,7 +26,7 @@ class Bridge(Generic[T]):
         self._drain_scheduled = False
 
     def post(self, item: T) -> None:
-        """Have it delivered."""
+        """Schedule `item` for delivery on the loop."""
         self._posted.append(item)
         if not self._drain_scheduled:
             self._drain_scheduled = True
@@ -34,15 +36,16 @@ class Bridge(Generic[T]):
                 self._posted.clear()
 
     def drain(self) -> None:
-        """Deliver what has been posted; on the loop."""
-        # Before the first is taken: who posts from here on wakes the loop again.
+        """Deliver everything posted. Call on the loop."""
+        # Reset before taking the first item: any later `post` schedules another drain.
         self._drain_scheduled = False
         for _ in range(len(self._posted)):
             self._deliver(self._posted.popleft())
 
 
 class AsyncWaiters:
-    """Coroutines of one loop that wait for something that another thread does. That thread calls `notify_all` after whatever it did."""
+    """Coroutines of one loop that wait for a change made by another thread. That thread calls `notify_all` after each
+    change."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
@@ -50,7 +53,7 @@ class AsyncWaiters:
         self._notify_scheduled = False
 
     def notify_all(self) -> None:
-        """Have everybody look again; any thread."""
+        """Make all waiters check their condition again. Any thread may call this."""
         if self._waiting and not self._notify_scheduled:
             self._notify_scheduled = True
             try:
@@ -64,7 +67,7 @@ class AsyncWaiters:
             _set(future)
 
     async def wait_for(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until it is so. False: it was not within that time."""
+        """Wait until `done()` is true. Returns False on timeout."""
         deadline = None if timeout_s is None else self._loop.time() + timeout_s
         while not done():
             if deadline is not None and self._loop.time() >= deadline:
@@ -77,7 +80,7 @@ class AsyncWaiters:
         self._waiting[woken] = None
         timer = None if deadline is None else self._loop.call_at(deadline, _set, woken)
         try:
-            # What happened before this one was there to be woken rang for others only.
+            # A change made before this future was registered did not wake it: check again.
             if not done():
                 await woken
         finally:
@@ -92,9 +95,10 @@ def _set(future: asyncio.Future[None]) -> None:
 
 
 class KeyedLocks:
-    """Who has to wait stands in a queue of its kind, so that records are taken in the order of the calls.
+    """Fair locks by key: waiters queue per key, so records are buffered in the order of the calls.
 
-    A kind is in `in_use` from the first one that waits until the last has gone; who finds it absent need not queue.
+    A key is in `in_use` from the first waiter until the last has released its lock. A caller that finds it absent need
+    not queue.
     """
 
     def __init__(self) -> None:
@@ -102,7 +106,7 @@ class KeyedLocks:
 
     @asynccontextmanager
     async def hold(self, kind: str) -> AsyncGenerator[None, None]:
-        """Wait for one's turn, and have it."""
+        """Hold the lock of `kind`."""
         queue = self.in_use.get(kind)
         if queue is None:
             queue = self.in_use[kind] = _KeyedLock()
@@ -117,7 +121,7 @@ class KeyedLocks:
 
 
 class _KeyedLock:
-    """`asyncio.Lock` serves in the order of arrival."""
+    """One key's lock; `asyncio.Lock` is first come, first served."""
 
     def __init__(self) -> None:
         self.lock: Final = asyncio.Lock()
@@ -125,12 +129,12 @@ class _KeyedLock:
 
 
 class LoopBinding(Generic[T]):
-    """What a producer knows of the event loop that uses it: one at a time, others after it."""
+    """A producer's binding to the event loop that uses it. There is one loop at a time; another may follow it."""
 
     def __init__(self, deliver: Callable[[T], None]) -> None:
         self.send_locks = KeyedLocks()
         self.pending: Final[set[asyncio.Future[Any]]] = set()
-        """Futures that nobody else can find again."""
+        """Futures with no other reference, kept so that `detach` can fail them."""
         self._deliver: Final = deliver
         self._bridge: Bridge[T] | None = None
         self._waiters: AsyncWaiters | None = None
@@ -139,7 +143,7 @@ class LoopBinding(Generic[T]):
         """The bridge to the running loop.
 
         Raises:
-            RuntimeError: no loop is running, or another one that is uses the producer.
+            RuntimeError: no loop is running, or another running loop uses the producer.
         """
         loop = asyncio.get_running_loop()
         bridge = self._bridge
@@ -154,7 +158,7 @@ class LoopBinding(Generic[T]):
         return bridge
 
     def waiters(self) -> AsyncWaiters:
-        """Those of the running loop.
+        """The waiters of the running loop.
 
         Raises:
             RuntimeError: as `bridge`.
@@ -164,25 +168,25 @@ class LoopBinding(Generic[T]):
         return self._waiters
 
     def notify_all(self) -> None:
-        """Something has changed; any thread."""
+        """Wake the waiters after a change. Any thread may call this."""
         waiters = self._waiters
         if waiters is not None:
             waiters.notify_all()
 
     def track(self, future: asyncio.Future[Any]) -> None:
-        """Have it found again as long as it is not done."""
+        """Keep a reference to `future` until it is done."""
         self.pending.add(future)
         future.add_done_callback(self.pending.discard)
 
     def detach(self, error: BaseException) -> None:
-        """In a forked child: the loop is the parent's."""
+        """In a forked child: drop the parent's loop and fail the tracked futures with `error`."""
         self._bridge = self._waiters = None
         for future in list(self.pending):
             settle(future, None, error)
 
 
 def settle(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-    """Give a future its end, unless it has been cancelled."""
+    """Set a future's result or error, unless it is done or cancelled."""
     if future.done():
         return
     if error is None:

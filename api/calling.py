@@ -1,13 +1,14 @@
-"""How many arguments a function of the application wants."""
+"""Counts the arguments that a function of the application takes."""
 
 from collections.abc import Callable
 
 MANY = 1 << 10
-"""It takes as many as there are."""
+"""The function takes any number of arguments."""
 
 
 def wanted_arguments(function: Callable[..., object]) -> int:
-    """Positional arguments that have no default; `MANY` for `*arguments`; 1 where Python cannot tell."""
+    """Number of positional arguments without a default; `MANY` for `*arguments`; 1 if Python cannot inspect the
+    function."""
     import inspect  # noqa: PLC0415  (it takes milliseconds, and most programs give no functions)
 
     try:

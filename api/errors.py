@@ -1,11 +1,12 @@
-"""What can go wrong for an application, by what it means for its records."""
+"""Errors raised to applications, by what they mean for the records."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class RefusedRange(NamedTuple):
-    """Records `first` … `first + count - 1` of what was sent, and why; `code` is one of the local protocol's."""
+    """Records `first` … `first + count - 1` of a call were refused, and why. `code` is one of the local protocol's
+    codes."""
 
     first: int
     count: int  # type: ignore[assignment]
@@ -16,8 +17,8 @@ class RefusedRange(NamedTuple):
 class PenstockError(Exception):
     """Any error of a producer.
 
-    Errors of the direct producer say which records they are about: `topic`, "" where that is not known, and `partition`, -1
-    where none was chosen yet.
+    Errors of the direct producer name the records they affect: `topic`, "" if unknown, and `partition`, -1 if none was
+    chosen yet.
     """
 
     topic: str = ""
@@ -25,11 +26,10 @@ class PenstockError(Exception):
 
 
 class RefusedError(PenstockError):
-    """Definite: the records are not in Kafka and nobody will send them any more; they are the application's again.
+    """Definite failure: the records are not in Kafka and will not be retried. The application may send them again.
 
-    `code` says why, as a word of the local protocol, or for a broker's error as Kafka's name of it; `retry_ms` is a hint when
-    to try again, or None. For several records
-    `refused` says which of them, and those not named there were taken.
+    `code` is the reason: a code of the local protocol, or Kafka's name of a broker's error. `retry_ms` suggests when to
+    try again, or is None. For several records, `refused` lists the refused ones; all others were accepted.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class RefusedError(PenstockError):
 
 
 class OutcomeUnknownError(PenstockError):
-    """Neither yes nor no: the records may be in Kafka, or may still get there."""
+    """Unknown outcome: the records may be in Kafka, or may still get there."""
 
 
 class ClosedError(PenstockError):
-    """The producer is closed, or cannot go on; the records were never handed to the daemon, or never sent to a broker."""
+    """The producer is closed or has failed. The records were never handed to the daemon, or never sent to a broker."""
 
 
 class SessionError(ClosedError):
-    """The daemon refuses the session for good. `code` is a word of the local protocol."""
+    """The daemon refuses the session permanently. `code` is one of the local protocol's codes."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -60,22 +60,23 @@ class SessionError(ClosedError):
 
 
 class SerializationError(PenstockError):
-    """A serializer of the application cannot make bytes of a key or value; the record was not taken."""
+    """The application's serializer cannot serialize a key or value. The record was not buffered."""
 
 
 class BufferExhaustedError(PenstockError, TimeoutError):
-    """The producer's memory stayed full for as long as it may be waited for; the record was not taken."""
+    """The producer's buffer stayed full for the longest allowed wait. The record was not buffered."""
 
 
 class WaitTimeoutError(PenstockError, TimeoutError):
-    """What was waited for did not happen in time. The records keep going."""
+    """The wait timed out. The producer keeps sending the records."""
 
 
 # --- the direct producer ---------------------------------------------------------------------------------------------
 
 
 class BrokerError(RefusedError):
-    """A broker refused the records for good. `code` is Kafka's name of the error ("MESSAGE_TOO_LARGE"), `number` its number."""
+    """A broker refused the records permanently. `code` is Kafka's name of the error ("MESSAGE_TOO_LARGE"), `number` its
+    number."""
 
     def __init__(self, number: int, name: str, text: str) -> None:
         super().__init__(name, text)
@@ -83,30 +84,32 @@ class BrokerError(RefusedError):
 
 
 class RecordTooLargeError(RefusedError):
-    """The record is larger than `max.request.size` or `buffer.memory` allow, before compression; it was not taken."""
+    """The record, uncompressed, is larger than `max.request.size` or `buffer.memory`. It was not buffered."""
 
     def __init__(self, text: str) -> None:
         super().__init__("too_large", text)
 
 
 class InvalidTopicError(RefusedError):
-    """Kafka has no topic of such a name, or lets nobody write to it; the record was not taken."""
+    """The topic name is invalid in Kafka, or the topic cannot be written to. The record was not buffered."""
 
     def __init__(self, text: str) -> None:
         super().__init__("bad_topic", text)
 
 
 class TopicForbiddenError(RefusedError):
-    """The brokers do not let this user see or write the topic; the record was not taken."""
+    """The brokers do not allow this user to see or write the topic. The record was not buffered."""
 
     def __init__(self, text: str) -> None:
         super().__init__("forbidden", text)
 
 
 class MetadataTimeoutError(RefusedError, TimeoutError):
-    """Nothing was learnt of the topic, or of that partition of it, within `max.block.ms`; the record was not taken.
+    """No metadata for the topic, or for that partition of it, arrived within `max.block.ms`. The record was not
+    buffered.
 
-    `cause`: Kafka's name of the last error that brokers gave for the topic, or why no broker could be asked, or None.
+    `cause`: Kafka's name of the last error that brokers returned for the topic, or why no broker could be asked, or
+    None.
     """
 
     def __init__(self, text: str, cause: str | None = None) -> None:
@@ -115,26 +118,29 @@ class MetadataTimeoutError(RefusedError, TimeoutError):
 
 
 class AuthenticationError(RefusedError):
-    """The brokers do not believe who the producer says it is, or it does not believe that it talks to them (TLS); the record
-    was not taken. The producer goes on trying: a password, a token or a certificate may be replaced under it."""
+    """The brokers rejected the producer's credentials, or the producer rejected the broker's certificate (TLS). The
+    record was not buffered. The producer keeps trying, because a password, token or certificate may be replaced while
+    it runs."""
 
     def __init__(self, text: str) -> None:
         super().__init__("authentication", text)
 
 
 class ExpiredError(RefusedError, TimeoutError):
-    """The record was not sent within `delivery.timeout.ms`, and certainly is not in Kafka. The text says where the time went."""
+    """The record was not sent within `delivery.timeout.ms`, and is certainly not in Kafka. The text says where the time
+    was spent."""
 
     def __init__(self, text: str) -> None:
         super().__init__("expired", text)
 
 
 class ExpiredMayBeWrittenError(OutcomeUnknownError, TimeoutError):
-    """`delivery.timeout.ms` is over for a record that was sent and never answered: it may be in Kafka, or still get there."""
+    """`delivery.timeout.ms` expired for a record that was sent and never answered. It may be in Kafka, or may still get
+    there."""
 
 
 class FatalError(ClosedError):
-    """The producer cannot go on at all: it never will get another record into Kafka. `code` is Kafka's name of the reason."""
+    """The producer has failed permanently and cannot send another record. `code` is Kafka's name of the reason."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -145,17 +151,17 @@ class FatalError(ClosedError):
 
 
 class TransactionStateError(PenstockError):
-    """The call does not fit where the producer stands: in no transaction, not initialised, or another call is not finished."""
+    """The call does not fit the producer's state: no transaction, not initialised, or another call has not finished."""
 
 
 class TransactionAbortedError(RefusedError):
-    """The record's transaction was aborted, or can only be aborted: nobody who reads committed records ever sees the record.
-    `code` is Kafka's name of the reason, or a word of ours."""
+    """The record's transaction was aborted, or can only be aborted. A read_committed consumer never sees the record.
+    `code` is Kafka's name of the reason, or a code of ours."""
 
 
 class TransactionAbortableError(PenstockError):
-    """Something went wrong in the transaction: it can only be aborted. After `abort_transaction` the producer goes on with the
-    next. `code` is Kafka's name of the reason, or a word of ours."""
+    """The transaction has failed and can only be aborted. After `abort_transaction` the producer can begin the next
+    one. `code` is Kafka's name of the reason, or a code of ours."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -164,28 +170,30 @@ class TransactionAbortableError(PenstockError):
 
 
 class CommitFailedError(TransactionAbortableError):
-    """The consumer's offsets were not taken: its group has given its partitions to another member. The transaction can only be
-    aborted."""
+    """The consumer's offsets were rejected, because its group has assigned its partitions to another member. The
+    transaction can only be aborted."""
 
 
 class ProducerFencedError(FatalError):
-    """Another producer began with the same transactional id, or the transaction lasted too long: this one can only be closed."""
+    """Another producer started with the same transactional id, or the transaction timed out. This producer can only be
+    closed."""
 
 
 class InitTransactionsRefusedError(RefusedError):
-    """The brokers do not give this user a producer id under the transactional id. `init_transactions` may be called again."""
+    """The brokers refuse this user a producer id for the transactional id. `init_transactions` may be called again."""
 
 
 class CommittedNotVisibleError(PenstockError, TimeoutError):
-    """The transaction is committed, once and for all; but within the time readers of committed records did not see all of it.
+    """The transaction is committed, but read_committed consumers did not see all of it in time.
 
-    Brokers are late, or the mark of the commit was lost in one (KAFKA-20734). The producer goes on; partitions where it lacks are
-    not sent to before it is there."""
+    Brokers are late, or one lost the commit marker (KAFKA-20734). The producer keeps working, but sends nothing to the
+    partitions without the marker until it is there.
+    """
 
 
 class CommitTimeoutError(WaitTimeoutError, OutcomeUnknownError):
-    """The commit did not end in time, and goes on: call `commit_transaction` again to learn how it ended."""
+    """The commit did not finish in time, and continues. Call `commit_transaction` again to learn its outcome."""
 
 
 class CommitUnknownError(FatalError, OutcomeUnknownError):
-    """The coordinator cannot tell any more whether the transaction was committed. The producer can only be closed."""
+    """The coordinator no longer knows whether the transaction was committed. The producer can only be closed."""

@@ -1,7 +1,7 @@
-"""Answers that are on their way.
+"""Futures for answers that have not arrived yet.
 
-Records that travel in one frame share one `FrameOutcome`; a record's future is a reference to it and an index, and metadata is made
-when somebody asks. Waiting and locking are done by the `Condition` that the producer gives.
+Records sent in one frame share one `FrameOutcome`. A record's future is a reference to it and an index; metadata is
+created on demand. Waiting and locking use the `Condition` that the producer passes in.
 """
 
 from abc import ABC, abstractmethod
@@ -15,11 +15,11 @@ from .metadata import UNKNOWN, FrameMetadata, OffsetRun, RecordMetadata
 T = TypeVar("T")
 
 MAY_BE_WRITTEN: Final = "expired_may_be_written"
-"""The one refusal of records that is neither yes nor no."""
+"""The only refusal code that leaves open whether the records were written."""
 
 
 class Condition(Protocol):
-    """A condition variable: `threading.Condition` is one."""
+    """A condition variable, for example `threading.Condition`."""
 
     def __enter__(self) -> bool: ...
     def __exit__(
@@ -30,7 +30,7 @@ class Condition(Protocol):
 
 
 class Answer(NamedTuple):
-    """The daemon's answer to a frame. `level` None: no record reached it."""
+    """The daemon's answer to a frame. `level` is None if no record reached it."""
 
     level: str | None
     runs: Sequence[OffsetRun]
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 
 class FrameOutcome:
-    """What becomes of one frame: nothing yet, an answer, or an error for all of it."""
+    """Outcome of one frame: pending, an answer, or an error for the whole frame."""
 
     __slots__ = ("_metadata", "_watchers", "answer", "condition", "count", "error", "topic")
 
@@ -58,7 +58,7 @@ class FrameOutcome:
         return self.answer is not None or self.error is not None
 
     def settle(self, answer: Answer | None, error: PenstockError | None) -> list[Callable[[], None]]:
-        """Fix the outcome; returns what is to be called now, before those who wait are woken (`wake_waiters`)."""
+        """Set the outcome and return the watchers. Call these first, then `wake_waiters`."""
         with self.condition:
             assert not self.done, "a frame is answered once"
             self.answer, self.error = answer, error
@@ -66,12 +66,12 @@ class FrameOutcome:
         return watchers or []
 
     def wake_waiters(self) -> None:
-        """Wake those who wait."""
+        """Wake all threads in `wait`."""
         with self.condition:
             self.condition.notify_all()
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Have `watcher` called when the outcome is known: at once if it is."""
+        """Call `watcher` once the outcome is set; at once if it already is."""
         with self.condition:
             if not self.done:
                 if self._watchers is None:
@@ -81,9 +81,10 @@ class FrameOutcome:
         watcher()
 
     def wait(self, timeout_s: float | None) -> None:
-        """
+        """Block until the outcome is set.
+
         Raises:
-            WaitTimeoutError: the outcome is still open after that time.
+            WaitTimeoutError: the outcome is still pending after `timeout_s` seconds.
         """
         if self.done:
             return
@@ -92,10 +93,10 @@ class FrameOutcome:
                 raise WaitTimeoutError(f"no answer within {timeout_s} s")
 
     def record(self, index: int) -> RecordMetadata:
-        """Metadata of one record of a frame that is done.
+        """Metadata of one record of a settled frame.
 
         Raises:
-            PenstockError: what became of it instead.
+            PenstockError: the record failed.
         """
         if self.error is not None:
             raise self.error
@@ -103,7 +104,7 @@ class FrameOutcome:
         assert answer is not None
         for refused in answer.refused:
             if refused.first <= index < refused.first + refused.count:
-                # To who sent one record, the frame that it shared is nothing: it is the first and only one.
+                # The sender of one record does not know the frame: report its record as the first and only one.
                 raise error_for_refused([refused._replace(first=0, count=1)])
         if self._metadata is None:
             self._metadata = _records_metadata(self.topic, self.count, answer)
@@ -111,7 +112,7 @@ class FrameOutcome:
 
 
 def error_for_refused(refused: Sequence[RefusedRange], retry_ms: int | None = None) -> PenstockError:
-    """The error for records that did not share their frame's outcome."""
+    """The error for refused records of a frame whose other records may have succeeded."""
     first = refused[0]
     if any(one.code == MAY_BE_WRITTEN for one in refused):
         return OutcomeUnknownError(f"{MAY_BE_WRITTEN}: {first.text}")
@@ -119,7 +120,7 @@ def error_for_refused(refused: Sequence[RefusedRange], retry_ms: int | None = No
 
 
 def _records_metadata(topic: str, count: int, answer: Answer) -> list[RecordMetadata]:
-    """Every record's place: walking a partition's runs in order gives each of its records an offset."""
+    """Metadata of every record. The runs of a partition, in order, give each of its records an offset."""
     level = answer.level or ""
     nowhere = RecordMetadata(topic, UNKNOWN, UNKNOWN, UNKNOWN, level, answer.single_replica)
     if not answer.runs and answer.partitions is None:
@@ -145,27 +146,27 @@ def _records_metadata(topic: str, count: int, answer: Answer) -> list[RecordMeta
 
 
 class Future(ABC, Generic[T]):
-    """An answer that is on its way."""
+    """An answer that has not arrived yet."""
 
     __slots__ = ()
 
     @abstractmethod
     def done(self) -> bool:
-        """Whether `result` would answer at once."""
+        """Whether `result` would return without waiting."""
 
     @abstractmethod
     def result(self, timeout: float | None = None) -> T:
         """Wait for the answer, at most `timeout` seconds.
 
         Raises:
-            RefusedError: the records were refused for good.
-            OutcomeUnknownError: nobody will ever tell.
-            ClosedError: the producer ended before they were handed over.
+            RefusedError: the records were refused and will not be retried.
+            OutcomeUnknownError: the outcome will never be known.
+            ClosedError: the producer ended before the records were handed over.
             WaitTimeoutError: no answer yet.
         """
 
     def exception(self, timeout: float | None = None) -> PenstockError | None:
-        """Wait like `result` and return the error instead of raising it; None where there is none.
+        """Wait like `result` and return the error instead of raising it, or None on success.
 
         Raises:
             WaitTimeoutError: no answer yet.
@@ -180,11 +181,12 @@ class Future(ABC, Generic[T]):
 
     @abstractmethod
     def add_done_callback(self, callback: Callable[["Future[T]"], None]) -> None:
-        """Have `callback` called with this future when it is done, on the producer's thread; at once and here if it is."""
+        """Call `callback` with this future once it is done, on the producer's thread. If it is done already, call it at
+        once on the caller's thread."""
 
 
 class RecordFuture(Future[RecordMetadata]):
-    """Where one record went."""
+    """Future of one record's metadata."""
 
     __slots__ = ("_index", "_outcome")
 
@@ -194,12 +196,12 @@ class RecordFuture(Future[RecordMetadata]):
 
     @property
     def outcome(self) -> FrameOutcome:
-        """What becomes of its frame."""
+        """The outcome of the record's frame."""
         return self._outcome
 
     @property
     def index(self) -> int:
-        """The record's place in its frame."""
+        """The record's index in its frame."""
         return self._index
 
     def done(self) -> bool:
@@ -214,7 +216,7 @@ class RecordFuture(Future[RecordMetadata]):
 
 
 class FrameFuture(Future[FrameMetadata]):
-    """Where the records of one `send_many` went; they may have travelled in several frames."""
+    """Future of one `send_many`, whose records may have been sent in several frames."""
 
     __slots__ = ("_outcomes",)
 
@@ -223,7 +225,7 @@ class FrameFuture(Future[FrameMetadata]):
 
     @property
     def outcomes(self) -> Sequence[FrameOutcome]:
-        """What becomes of each frame."""
+        """The outcome of each frame."""
         return self._outcomes
 
     def done(self) -> bool:
@@ -252,7 +254,7 @@ class FrameFuture(Future[FrameMetadata]):
         )
 
     def records(self) -> Iterator[tuple[RecordMetadata | None, PenstockError | None]]:
-        """What became of each record, in order, when all is settled: where it is, or why that is not known."""
+        """Yield the metadata or the error of each record, in order. Call when the future is done."""
         for outcome in self._outcomes:
             for index in range(outcome.count):
                 try:
@@ -261,7 +263,7 @@ class FrameFuture(Future[FrameMetadata]):
                     yield None, error
 
     def add_done_callback(self, callback: Callable[[Future[FrameMetadata]], None]) -> None:
-        """Frames are settled one at a time, by one thread: the last one finds all done."""
+        """Call `callback` once. One thread settles the frames one after another, so the last one finds all done."""
         called: list[bool] = []
 
         def watch() -> None:
@@ -274,10 +276,10 @@ class FrameFuture(Future[FrameMetadata]):
 
 
 def _refused_ranges(outcome: FrameOutcome, first: int) -> list[RefusedRange]:
-    """What was refused of one of several frames, with indexes from `first` on.
+    """The refused records of one frame out of several, with indexes counted from `first`.
 
     Raises:
-        PenstockError: the frame ended in a way that is not a refusal.
+        PenstockError: the frame failed with an error other than a refusal.
     """
     if isinstance(outcome.error, RefusedError):
         return [RefusedRange(first, outcome.count, outcome.error.code, outcome.error.text)]
@@ -288,7 +290,7 @@ def _refused_ranges(outcome: FrameOutcome, first: int) -> list[RefusedRange]:
 
 
 def _partitions(answer: Answer) -> Sequence[int]:
-    """Each record's partition; empty where that is not known. One partition is not told for each record."""
+    """Each record's partition, or an empty sequence if unknown. A single partition is not listed per record."""
     if answer.partitions is not None:
         return answer.partitions
     if len({run.partition for run in answer.runs}) != 1 or answer.refused:

@@ -1,6 +1,7 @@
-"""The application's own code around every record: before it is serialized, and when its end is known.
+"""Runs the application's code around every record: before it is serialized, and when its outcome is known.
 
-One that raises is told of in the log and skipped; neither the record nor the other interceptors notice (INT-1, INT-2, INT-4).
+An exception in an interceptor is logged and skipped. It affects neither the record nor the other interceptors (INT-1,
+INT-2, INT-4).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,37 +13,41 @@ from .metadata import UNKNOWN, RecordMetadata
 from .records import Headers, Record
 
 PluginErrorReporter = Callable[[str, str], None]
-"""Called while an exception is handled: with the name of a plug-in and the name of what was called."""
+"""Called while an exception is handled, with the name of the plug-in and of the method that raised."""
 
 
 class Interceptor:
-    """Does nothing. Any object with some of these methods is an interceptor; it need not derive from this class."""
+    """Base class that does nothing. Any object with some of these methods is an interceptor; deriving from it is
+    optional."""
 
     def configure(self, settings: Mapping[str, object], /) -> None:
-        """Called once, before the first record. `settings`: the producer's, under Kafka's names, `client.id` among them."""
+        """Called once, before the first record. `settings`: the producer's, under Kafka's names, including
+        `client.id`."""
 
     def on_send(self, record: Record, /) -> Record | None:
-        """Called on the thread that sends, before anything else is done with a record. Answers it, as it is or as another one
-        (`record._replace(value=…)`); None leaves it as it is. Headers may be added in place."""
+        """Called on the thread that calls `send`, before anything else happens to a record. Return the record or a
+        changed one (`record._replace(value=…)`); None leaves it unchanged. Headers may be added in place."""
         return record
 
     def on_ack(self, metadata: RecordMetadata, error: BaseException | None, headers: Headers, /) -> None:
-        """The end of a record that was taken: called on the producer's thread, before the callback that was given to `send`.
+        """The outcome of a buffered record. Called on the producer's thread, before the callback that was passed to
+        `send`.
 
-        `metadata` is always there: with an error, topic and partition as far as they are known, and -1. One with only two
-        arguments is not given the headers.
+        `metadata` is never None: with an error, it has the topic and partition if known, and -1 otherwise. A method
+        with only two parameters is called without the headers.
         """
 
     def on_send_error(self, metadata: RecordMetadata, error: BaseException, headers: Headers, /) -> None:
-        """A record was not taken: called on the thread that sends. One that does not have this is told by `on_ack`."""
+        """A record was not buffered. Called on the thread that calls `send`. Without this method, `on_ack` is called
+        instead."""
         self.on_ack(metadata, error, headers)
 
     def close(self) -> None:
-        """Called once, when the producer has ended."""
+        """Called once, when the producer has closed."""
 
 
 class InterceptorChain:
-    """Interceptors in their order."""
+    """Calls the interceptors in order."""
 
     def __init__(self, interceptors: Sequence[object], report: PluginErrorReporter) -> None:
         self._report: Final = report
@@ -55,7 +60,7 @@ class InterceptorChain:
         ]
 
     def on_send(self, record: Record) -> Record:
-        """What the interceptors make of a record: each gets what the last one before it that did not fail has answered."""
+        """Pass a record through the interceptors. Each gets the result of the last one before it that did not fail."""
         for call, name in self._sends:
             try:
                 answer = call(record)
@@ -68,7 +73,7 @@ class InterceptorChain:
         return record
 
     def on_ack(self, metadata: RecordMetadata, error: PenstockError | None, headers: Headers) -> None:
-        """The end of a record that was taken."""
+        """Report the outcome of a buffered record."""
         for call, name in self._acks:
             try:
                 call(metadata, error, headers)
@@ -78,7 +83,7 @@ class InterceptorChain:
                 self._report(name, "on_ack")
 
     def on_send_error(self, record: Record, partition: int, error: BaseException) -> None:
-        """A record was not taken (INT-3). `partition`: as far as it is known, else -1."""
+        """Report a record that was not buffered (INT-3). `partition`: the record's, or -1 if unknown."""
         metadata = unknown_metadata(record.topic, partition)
         for call, method, name in self._send_errors:
             try:
@@ -88,7 +93,7 @@ class InterceptorChain:
 
 
 def unknown_metadata(topic: str, partition: int | None) -> RecordMetadata:
-    """What is known of where a record went that went nowhere."""
+    """Metadata of a record that was not written: the topic and the partition, if known."""
     return RecordMetadata(
         topic, UNKNOWN if partition is None else partition, UNKNOWN, UNKNOWN, "", single_replica=False
     )

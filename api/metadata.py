@@ -1,4 +1,4 @@
-"""Where records went."""
+"""Metadata of sent records and of partitions."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -7,11 +7,12 @@ UNKNOWN: Final = -1
 
 
 class RecordMetadata(NamedTuple):
-    """What became of one record. `level`: how far it got, as the application asked: "accepted", "spooled" or "delivered".
+    """Result of one record. `level`: the level it reached, as the application requested: "accepted", "spooled" or
+    "delivered".
 
-    `partition` and `offset` are told at "delivered" only, -1 otherwise, or where the daemon knows that the record is in the
-    log but not where. `timestamp_ms` is the time the broker gave it, -1 where it kept the application's. `single_replica`: fewer than
-    two brokers are known to have it.
+    `partition` and `offset` are known only at "delivered". They are -1 otherwise, or if the daemon knows that the
+    record is in the log but not where. `timestamp_ms` is the broker's timestamp, or -1 if the broker kept the
+    application's. `single_replica`: fewer than two brokers are known to have the record.
     """
 
     topic: str
@@ -32,7 +33,7 @@ class OffsetRun(NamedTuple):
 
 
 class FrameMetadata(NamedTuple):
-    """What became of the records of one `send_many`. `runs` and `partitions` (of each record) as far as they were asked for."""
+    """Result of one `send_many`. `runs` and `partitions` (of each record) are present only at the requested detail."""
 
     topic: str
     count: int  # type: ignore[assignment]
@@ -43,7 +44,7 @@ class FrameMetadata(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition of a topic: brokers by id, -1 for no leader."""
+    """A partition of a topic. Brokers are ids; a leader of -1 means none."""
 
     partition: int
     leader: int

@@ -1,10 +1,11 @@
-"""What a figure of the direct producer is called."""
+"""Names of the direct producer's metrics."""
 
 from typing import NamedTuple
 
 
 class MetricName(NamedTuple):
-    """Group, name and tags as Kafka's producer has them; `tags` are pairs of a tag and its value, in the order of the reference page."""
+    """Group, name and tags, as in Kafka's producer. `tags` are (tag, value) pairs in the order of the reference
+    page."""
 
     group: str
     name: str

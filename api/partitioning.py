@@ -1,4 +1,4 @@
-"""A partitioner of the application's own."""
+"""Interface for the application's partitioner."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,11 +7,12 @@ from .metadata import PartitionMetadata
 
 
 class Partitioner(Protocol):
-    """Chooses the partition of a record that names none: any callable of this shape. It sees key and value as bytes.
+    """Chooses the partition of a record without one. Any callable of this signature will do. It gets key and value as
+    bytes.
 
-    `partitions`: the topic's, in order of their numbers, as far as they are known at the time. The answer is the number of one
-    of them, or None to leave the choice to the producer (by key, else a sticky partition). It is called on the thread that
-    sends, and what it raises `send` raises.
+    `partitions`: the topic's partitions known at the time, ordered by number. Return one of these numbers, or None to
+    let the producer choose (by key, else a sticky partition). It is called on the thread that calls `send`, and `send`
+    raises its exceptions.
     """
 
     def __call__(
@@ -26,11 +27,11 @@ def choose_partition(
     value: bytes | None,
     partitions: Sequence[PartitionMetadata],
 ) -> int | None:
-    """The partitioner's answer for one record.
+    """Return the partitioner's choice for one record.
 
     Raises:
-        TypeError: the answer is no number.
-        ValueError: the answer is negative, or the topic has no such partition (SND-15).
+        TypeError: the result is neither an int nor None.
+        ValueError: the result is negative, or the topic has no such partition (SND-15).
     """
     number = partitioner(topic, key, value, partitions)
     if number is None:

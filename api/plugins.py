@@ -1,4 +1,4 @@
-"""The objects of the application that a producer calls: serializers, interceptors, the partitioner; made, configured, closed."""
+"""Creates, configures and closes the application's plug-ins: serializers, interceptors and the partitioner."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
@@ -8,7 +8,7 @@ from .serializers import BoundSerializer
 
 
 class PluginOptions:
-    """What the application gave; see `Plugins`."""
+    """Plug-ins as the application passed them; see `Plugins`."""
 
     def __init__(
         self,
@@ -30,13 +30,14 @@ class PluginOptions:
 
 
 class Plugins:
-    """What of the application's a producer calls. `key` and `value`: None leaves them as bytes. `chain`: None without interceptors."""
+    """A producer's plug-ins. `key` and `value`: the serializers, None to leave bytes unchanged. `chain`: None without
+    interceptors."""
 
     def __init__(self, given: PluginOptions, settings: Mapping[str, object], report: PluginErrorReporter) -> None:
-        """Make and configure everything. If anything raises, all that was made until then is closed before it is raised on (CFG-10).
+        """Create and configure all plug-ins. On an exception, close those created so far and raise it again (CFG-10).
 
         Raises:
-            TypeError, ValueError: something is no serializer or interceptor.
+            TypeError, ValueError: an object is not a serializer or interceptor.
         """
         self._report: Final = report
         self._all: list[object] = []
@@ -56,7 +57,7 @@ class Plugins:
 
     @property
     def handles_records(self) -> bool:
-        """Whether records go through any of them before they are bytes."""
+        """Whether any plug-in sees records before they are bytes."""
         return self.key is not None or self.value is not None or self.chain is not None
 
     def _serializer(self, given: object, settings: Mapping[str, object], *, is_key: bool) -> BoundSerializer | None:
@@ -80,8 +81,8 @@ class Plugins:
             self._all.append(made)
 
     def close(self) -> Exception | None:
-        """Close each once, in the reverse of the order in which they were made. What they raise is reported; the first of it is
-        answered, also to who asks again (CLS-4, INT-4)."""
+        """Close each plug-in once, in reverse order of creation. Exceptions are reported, and every call returns the
+        first one (CLS-4, INT-4)."""
         if not self._closed:
             self._closed = True
             for one in reversed(self._all):

@@ -1,4 +1,4 @@
-"""A record on its way in, as serializers and interceptors see it."""
+"""Records as serializers and interceptors see them."""
 
 from collections.abc import Iterable, MutableSequence
 from typing import Final, NamedTuple, SupportsIndex, overload
@@ -8,7 +8,7 @@ Header = tuple[str, HeaderValue]
 
 
 class Headers(MutableSequence[Header]):
-    """Pairs of a name and a value, in order; a name may be there several times. Read-only once the record is sent (SND-7)."""
+    """Pairs of a name and a value, in order; names may repeat. Read-only once the record is sent (SND-7)."""
 
     __slots__ = ("_frozen", "_pairs")
 
@@ -17,7 +17,7 @@ class Headers(MutableSequence[Header]):
         self._frozen = False
 
     def add(self, name: str, value: HeaderValue) -> None:
-        """Put a header behind the others.
+        """Append a header.
 
         Raises:
             RuntimeError: the record has been sent.
@@ -28,7 +28,7 @@ class Headers(MutableSequence[Header]):
         """The value of the last header of that name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no header has that name.
         """
         for own, value in reversed(self._pairs):
             if own == name:
@@ -40,7 +40,7 @@ class Headers(MutableSequence[Header]):
         return [value for own, value in self._pairs if own == name]
 
     def freeze(self) -> None:
-        """Allow no change from now on."""
+        """Forbid any further change."""
         self._frozen = True
 
     def _check(self) -> None:
@@ -85,13 +85,13 @@ class Headers(MutableSequence[Header]):
 
 
 def reusable_headers(headers: Iterable[Header] | None) -> Iterable[Header] | None:
-    """Headers that can be gone through again, where the first attempt to take a record may not be the last."""
+    """Return headers that can be iterated more than once, because `send` may retry."""
     return headers if headers is None or isinstance(headers, list | tuple | Headers) else list(headers)
 
 
 class Record(NamedTuple):
-    """What was given to `send`, before it is serialized. `partition` and `timestamp_ms` (since 1970): None leaves them to the
-    producer."""
+    """Arguments of `send`, before serialization. If `partition` or `timestamp_ms` (since 1970) is None, the producer
+    sets it."""
 
     topic: str
     value: object

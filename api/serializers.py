@@ -1,7 +1,8 @@
-"""How keys and values become bytes. Those with names answer the bytes of Kafka's own serializers of that kind.
+"""Serializers for keys and values. Those with names produce the same bytes as Kafka's serializer of that type.
 
-A serializer is one of the names of `SERIALIZERS_BY_NAME`, an object with `serialize(topic, value, headers)`, a class of such objects, or a function.
-Functions get as many arguments as they have places without a default: `(value)`, `(topic, value)` or `(topic, value, headers)`.
+A serializer is a name from `SERIALIZERS_BY_NAME`, an object with `serialize(topic, value, headers)`, a class of such
+objects, or a function. A function gets as many arguments as it has parameters without a default: `(value)`, `(topic,
+value)` or `(topic, value, headers)`.
 """
 
 import struct
@@ -14,17 +15,18 @@ from .records import Headers
 
 
 class Serializer(Protocol):
-    """What an object needs to be one. It may have `configure(settings, is_key)`, called before its first record, and `close()`.
+    """Interface of a serializer. Optional methods: `configure(settings, is_key)`, called before the first record, and
+    `close()`.
 
-    `headers` are the record's; it may add some. It is never given None, which stays null; it may answer None for null. What it
-    raises comes out of `send` as the cause of a `SerializationError`.
+    `headers` are the record's, and the serializer may add some. None is never passed to it and stays null; it may
+    return None for null. `send` raises `SerializationError` with the serializer's exception as the cause.
     """
 
     def serialize(self, topic: str, value: object, headers: Headers, /) -> bytes | None: ...
 
 
 class Plain:
-    """Bytes as they are."""
+    """Passes bytes through."""
 
     def serialize(self, _topic: str, value: object, _headers: Headers, /) -> bytes:
         if isinstance(value, bytes):
@@ -35,10 +37,11 @@ class Plain:
 
 
 class Text:
-    """str in an encoding of Python's; what it cannot express is an error, unless `errors` says otherwise."""
+    """str in one of Python's encodings. A character it cannot encode is an error, unless `errors` says otherwise."""
 
     def __init__(self, encoding: str = "utf-8", errors: str = "strict") -> None:
-        """
+        """Check the encoding.
+
         Raises:
             LookupError: Python has no such encoding.
         """
@@ -53,7 +56,7 @@ class Text:
 
 
 class _Number:
-    """A number in so many bytes, big-endian."""
+    """A number of fixed size, big-endian."""
 
     layout: Final = ""
 
@@ -93,7 +96,7 @@ class Long(_Number):
 
 
 class Float(_Number):
-    """float in 4 bytes (IEEE 754), rounded to what they hold."""
+    """float in 4 bytes (IEEE 754), rounded to single precision."""
 
     kinds = (float, int)
 
@@ -120,7 +123,7 @@ class Boolean:
 
 
 class Uuid:
-    """uuid.UUID as text of 36 characters."""
+    """uuid.UUID as a text of 36 characters."""
 
     def serialize(self, _topic: str, value: object, _headers: Headers, /) -> bytes:
         import uuid  # noqa: PLC0415  (most programs need none)
@@ -131,7 +134,8 @@ class Uuid:
 
 
 class Json:
-    """Anything that JSON can express, in UTF-8 without spaces. NaN and infinities are not JSON. `default`: as for `json.dumps`."""
+    """Any value that JSON can express, in UTF-8 without spaces. NaN and infinities are errors. `default`: as for
+    `json.dumps`."""
 
     def __init__(self, default: Callable[[object], object] | None = None, *, sort_keys: bool = False) -> None:
         import json  # noqa: PLC0415  (most programs need none)
@@ -158,29 +162,31 @@ SERIALIZERS_BY_NAME: Final[Mapping[str, Callable[[], Serializer]]] = {
     "text": Text,
     "uuid": Uuid,
 }
-"""Serializers that can be asked for by name."""
+"""Serializers that can be selected by name."""
 
 
 class BoundSerializer:
-    """One serializer in its place: for keys or for values. `given` is what the application gave, the object made of it is `serializer`."""
+    """A serializer bound to keys or to values. `given` comes from the application; `serializer` is the object created
+    from it."""
 
     def __init__(self, given: object, *, is_key: bool) -> None:
-        """
+        """Create the serializer from what the application gave.
+
         Raises:
             ValueError: no serializer has that name.
-            TypeError: it is none of the things that can be a serializer.
+            TypeError: the object cannot serve as a serializer.
         """
         self.is_key: Final = is_key
         self.serializer, self.name = _instantiate(given)
         self._call, wanted = _adapt(self.serializer)
         self.sees_headers: Final = wanted >= 3 and type(self.serializer) not in SERIALIZERS_BY_NAME.values()
-        """Whether it could add headers."""
+        """Whether the serializer can add headers."""
 
     def serialize(self, topic: str, value: object, headers: Headers) -> bytes | None:
-        """The bytes of a key or value (SND-5).
+        """Return the bytes of a key or value (SND-5).
 
         Raises:
-            SerializationError: the serializer raised, or answered something else.
+            SerializationError: the serializer raised, or returned neither bytes nor None.
         """
         if value is None:
             return None
@@ -197,10 +203,10 @@ class BoundSerializer:
     def serialize_column(
         self, topic: str, values: Sequence[object], headers: Sequence[object] | None
     ) -> list[bytes | None]:
-        """The same for a column. `headers`: of each record, if this could add some (`sees_headers`).
+        """Serialize a column. `headers`: those of each record, needed if the serializer can add some (`sees_headers`).
 
         Raises:
-            SerializationError: for the first that it cannot take.
+            SerializationError: for the first value that the serializer rejects.
         """
         if not self.sees_headers or headers is None:
             none = Headers()
@@ -229,7 +235,7 @@ def _instantiate(given: object) -> tuple[object, str]:
 
 
 def _adapt(made: object) -> tuple[Callable[[str, object, Headers], object], int]:
-    """What to call, and how many arguments the application's function wants."""
+    """The callable to use, and the number of arguments that the application's function takes."""
     serialize: object = getattr(made, "serialize", None)
     function = serialize if callable(serialize) else made
     if not callable(function):
