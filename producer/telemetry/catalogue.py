@@ -1,6 +1,7 @@
-"""Every metric of the direct producer, declared once: names and groups are those of Kafka's own producer.
+"""Declares every metric of the direct producer once. Names and groups are those of Kafka's producer.
 
-A sensor is what is recorded (`producer/telemetry/sensors.py`); each metric is one way to look at a sensor. The reference page is made from here.
+Values are recorded in a sensor (`producer/telemetry/sensors.py`); each metric is one statistic of a sensor. The
+reference page is generated from this module.
 """
 
 from enum import Enum, IntEnum
@@ -8,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class RecordingLevel(IntEnum):
-    """From which `metrics.recording.level` on a metric is kept."""
+    """The `metrics.recording.level` from which a metric is kept."""
 
     INFO = 0
     DEBUG = 1
@@ -16,7 +17,7 @@ class RecordingLevel(IntEnum):
 
 
 class Stat(Enum):
-    """How a metric looks at its sensor."""
+    """The statistic that a metric takes of its sensor."""
 
     AVERAGE = "average in the windows"
     LARGEST = "largest in the windows"
@@ -28,14 +29,14 @@ class Stat(Enum):
 
 
 class MetricGroup(NamedTuple):
-    """`tags` in the order in which they stand in a metric's name."""
+    """`tags` in their order in a metric's name."""
 
     name: str
     tags: tuple[str, ...]
 
 
 class MetricTemplate(NamedTuple):
-    """`unit`: of its figure; `scale`: what the sensor's values are multiplied with to have it."""
+    """`unit`: unit of the metric; `scale`: factor that converts the sensor's values to that unit."""
 
     group: MetricGroup
     name: str
@@ -65,7 +66,7 @@ def _meter(
     level: RecordingLevel = RecordingLevel.INFO,
     stats: tuple[Stat, Stat] = (Stat.RATE, Stat.TOTAL),
 ) -> tuple[MetricTemplate, MetricTemplate]:
-    """A rate and the total that goes with it."""
+    """A rate and its total."""
     return (
         MetricTemplate(group, f"{sensor}-rate", sensor, stats[0], f"{unit}/s", f"{text}, a second.", level),
         MetricTemplate(group, f"{sensor}-total", sensor, stats[1], unit, f"{text}.", level),
@@ -73,7 +74,7 @@ def _meter(
 
 
 def _events(group: MetricGroup, sensor: str, unit: str, text: str) -> tuple[MetricTemplate, MetricTemplate]:
-    """The same where it counts how often something was recorded, whatever its value."""
+    """A rate and a total of the number of recordings, whatever their values."""
     return _meter(group, sensor, unit, text, stats=(Stat.FREQUENCY, Stat.COUNT))
 
 
@@ -148,7 +149,7 @@ _WAITING: Final = (
 
 
 def _traffic(group: MetricGroup, what: str) -> tuple[MetricTemplate, ...]:
-    """What is counted on connections."""
+    """Metrics of connections."""
     return (
         *_meter(group, "outgoing-byte", "bytes", f"Bytes written{what}"),
         *_meter(group, "incoming-byte", "bytes", f"Bytes read{what}"),
@@ -253,7 +254,7 @@ OMITTED_KAFKA_METRICS: Final = (
     ),
     ("app-info (version, commit-id, start-time-ms)", "texts; the package's version is `penstock --version`."),
 )
-"""Names of Kafka's producer that make no sense here, and why."""
+"""Kafka's producer metrics that do not apply, and why."""
 
 SENSORS: Final = frozenset((metric.group, metric.sensor) for metric in METRICS if metric.stat is not Stat.GAUGE)
 GAUGES: Final = frozenset((metric.group, metric.sensor) for metric in METRICS if metric.stat is Stat.GAUGE)

@@ -1,20 +1,20 @@
-"""What the direct producer's metrics are called elsewhere: in Prometheus (a noun and a base unit, `_total` on counters) and in telemetry."""
+"""The direct producer's metric names in Prometheus (a noun and a base unit, `_total` on counters) and in telemetry."""
 
 from typing import Final
 
 from .catalogue import MetricTemplate, Stat
 
 _BASE: Final = {"ms": ("seconds", 1e-3), "s": ("seconds", 1.0), "ns": ("seconds", 1e-9), "bytes": ("bytes", 1.0)}
-"""Base unit of a metric's unit, and what its figures are multiplied with; others have no unit in their name."""
+"""Base unit of a metric's unit, and the factor for its values. Other units do not appear in the name."""
 
 
 def is_counter(metric: MetricTemplate) -> bool:
-    """It only ever grows."""
+    """Whether the metric only ever grows."""
     return metric.stat in (Stat.TOTAL, Stat.COUNT)
 
 
 def prometheus_name(metric: MetricTemplate) -> str | None:
-    """The name; None: it is left out, because queries make rates of totals."""
+    """The name in Prometheus. None: the metric is left out, because queries compute rates from totals."""
     if metric.stat in (Stat.RATE, Stat.FREQUENCY) and metric.unit != "ratio":
         return None
     group = (
@@ -30,7 +30,7 @@ def prometheus_name(metric: MetricTemplate) -> str | None:
 
 
 def base_scale(metric: MetricTemplate) -> float:
-    """What a figure is multiplied with for the base unit."""
+    """The factor that converts the metric's values to the base unit."""
     return _BASE.get(metric.unit, ("", 1.0))[1]
 
 

@@ -1,7 +1,7 @@
-"""Counts what a direct producer does: what is recorded, where it is told, and the gauges.
+"""Records what a direct producer does in its sensors, and serves its gauges.
 
-Whoever has something to tell calls a method here, for each request, batch, answer or wait; never for each record. Of what is
-declared in `producer/telemetry/catalogue.py`, everything but gauges is recorded here.
+Components call a method of `ProducerMetrics` for each request, batch, answer or wait, never for each record. Everything
+declared in `producer/telemetry/catalogue.py` except gauges is recorded here.
 """
 
 import threading
@@ -37,10 +37,10 @@ class _Partition(NamedTuple):
 
 
 class ProducerMetrics:
-    """One producer's. What the sender thread tells is recorded by it alone; what callers tell, under a lock."""
+    """One producer's metrics. The sender thread alone records its own sensors; callers record theirs under a lock."""
 
     def __init__(self, settings: DirectSettings, pool: BufferPool | None, *, now: float) -> None:
-        """`pool`: the records' memory; None: nobody waits for any."""
+        """`pool`: the records' memory; None: no call waits for memory."""
         windows = SampleWindows(max(settings.metrics_sample_window_ms, 1) / _MS, settings.metrics_num_samples)
         level = RecordingLevel[settings.metrics_recording_level]
         self.sensors: Final = Sensors(settings.client_id, windows, level, now=now)
@@ -81,7 +81,7 @@ class ProducerMetrics:
     # --- the sender thread -------------------------------------------------------------------------------------------
 
     def request_sent(self, entries: Iterable[tuple[IdempotentPartition, ProducerBatch]], now: float) -> None:
-        """A Produce request was made. What is sent again counts again (MTR-1)."""
+        """Record a Produce request. Resent batches count again (MTR-1)."""
         records = 0
         for lease, batch in entries:
             count, size = batch.count, batch.size
@@ -102,7 +102,7 @@ class ProducerMetrics:
         self._records.add(records, now)
 
     def request_answered(self, node: int, latency_s: float, now: float) -> None:
-        """A Produce request was answered."""
+        """Record the answer to a Produce request."""
         self._latency.add(latency_s * _MS, now)
         latency = self._latencies.get(node)
         if latency is None:
@@ -110,23 +110,23 @@ class ProducerMetrics:
         latency.add(latency_s * _MS, now)
 
     def batch_retried(self, topic: str, records: int, now: float) -> None:
-        """A batch of so many records is to be sent again."""
+        """Record that a batch of `records` records will be sent again."""
         self._retried.add(records, now)
         self._topic(topic, now).retried.add(records, now)
 
     def records_failed(self, topic: str, failed: Failed, now: float) -> None:
-        """Records that were taken have failed."""
+        """Record the failure of buffered records."""
         self._failed.add(failed.count, now)
         self._topic(topic, now).failed.add(failed.count, now)
         if failed.failure.kind is DeliveryFailureKind.MAY_BE_WRITTEN:
             self._may_be_written.add(failed.count, now)
 
     def partition_alarm_logged(self, now: float) -> None:
-        """A `partition_alarm` went to the log."""
+        """Record that a `partition_alarm` was logged."""
         self._alarms.add(1, now)
 
     def update_counters(self, counters: Mapping[str, int], now: float) -> None:
-        """What the lease table and the records' memory have counted is looked at in every round."""
+        """Record what the lease table's and the buffer pool's counters gained. Called in every round."""
         pool = self._pool
         if pool is not None and pool.waited_s != self._waited_s:
             self._memory_wait.add(pool.waited_s - self._waited_s, now)
@@ -138,7 +138,7 @@ class ProducerMetrics:
                 sensor.add(count - sensor.total, now)
 
     def traffic(self, node: int, *, now: float) -> "NodeTraffic":
-        """Who counts the connections to a node; -1: its number is not known."""
+        """Return the counter of a node's connections. `node` -1: its id is unknown."""
         return NodeTraffic(self._client, self.sensors.of(NODE, f"node-{node}", now=now) if node >= 0 else None)
 
     def _topic(self, name: str, now: float) -> _Topic:
@@ -159,23 +159,23 @@ class ProducerMetrics:
     # --- callers -----------------------------------------------------------------------------------------------------
 
     def record_rejected(self, records: int, now: float) -> None:
-        """`send` did not take them."""
+        """Record that `send` did not buffer `records` records."""
         with self._callers_lock:
             self._rejected.add(records, now)
 
     def waited_for_metadata(self, seconds: float, now: float) -> None:
-        """A caller's wait is over, well or not."""
+        """Record a caller's wait for metadata, successful or not."""
         with self._callers_lock:
             self._metadata_wait.add(seconds, now)
 
     def flushed(self, seconds: float, now: float) -> None:
-        """A flush is over, well or not."""
+        """Record a flush, successful or not."""
         with self._callers_lock:
             self._flush.add(seconds, now)
 
     @contextmanager
     def time_transaction_call(self, call: str) -> Generator[None]:
-        """Around a call of a transaction, whatever comes of it."""
+        """Record the time of a transaction call, successful or not."""
         began = monotonic()
         try:
             yield
@@ -184,13 +184,13 @@ class ProducerMetrics:
             self.transaction_call_finished(call, now - began, now)
 
     def transaction_call_finished(self, call: str, seconds: float, now: float) -> None:
-        """A call of a transaction is over: `init`, `begin`, `send-offsets`, `commit` or `abort`."""
+        """Record a finished transaction call: `init`, `begin`, `send-offsets`, `commit` or `abort`."""
         with self._callers_lock:
             self._client[f"txn-{call}"].add(seconds, now)
 
 
 class NodeTraffic:
-    """As `core.traffic.Traffic`: counts for one node and for all of them."""
+    """Implements `producer/network/traffic.py`'s `Traffic`: counts for one node and for all nodes."""
 
     def __init__(self, client: dict[str, SampledSensor], node: dict[str, SampledSensor] | None) -> None:
         self._client: Final = client

@@ -1,4 +1,4 @@
-"""Figures as OpenTelemetry's metrics (OTLP, protobuf), named and tagged as KIP-714 says. Needs `penstock[telemetry]`."""
+"""Encodes metrics for OpenTelemetry (OTLP, protobuf), with KIP-714's names and tags. Needs `penstock[telemetry]`."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,18 +25,18 @@ from .subscription import ReportedTotals
 
 _NS: Final = 1_000_000_000
 _OMITTED_TAGS: Final = frozenset({"client-id"})
-"""The broker knows it from the request."""
+"""The broker knows these from the request."""
 
 
 class ExportTime(NamedTuple):
-    """Now, on the clock of the figures (seconds) and for people (ns since 1970)."""
+    """The current time on the metrics' clock (seconds) and as wall-clock time (ns since 1970)."""
 
     now: float
     wall_ns: int
 
 
 class EncodedMetrics(NamedTuple):
-    """`MetricsData` in bytes, how many metrics are in it, and what the next increments are counted from."""
+    """`MetricsData` as bytes, its number of metrics, and the totals from which the next increments are counted."""
 
     data: bytes
     metrics: int
@@ -50,7 +50,8 @@ def encode(
     at: ExportTime,
     since: ReportedTotals | None,
 ) -> EncodedMetrics:
-    """The figures whose names are wanted. `since`: totals are told as increments since then; None: as they are."""
+    """Encode the metrics whose names `wants` selects. `since`: totals become increments since then; None: as they
+    are."""
     metrics: dict[str, Metric] = {}
     totals: dict[MetricName, float] = {}
     for figure in figures:

@@ -1,4 +1,6 @@
-"""A producer's metrics for prometheus_client, which is imported here alone: `REGISTRY.register(Collector(producer))`."""
+"""Exports a producer's metrics to prometheus_client, which only this module imports:
+`REGISTRY.register(Collector(producer))`.
+"""
 
 import math
 from collections.abc import Iterator
@@ -19,16 +21,16 @@ class MeteredProducer(Protocol):
 
 
 class Collector(_Collector):
-    """Shows one producer's metrics; several producers of a process have one each, and a `client_id` of their own.
+    """Collects one producer's metrics. Each producer of a process needs its own collector and its own `client_id`.
 
-    Names are those of the column *Prometheus* in docs/reference/producer-metrics.md. Rates are left out, and so is what is NaN.
+    Names are in the column *Prometheus* of docs/reference/producer-metrics.md. Rates and NaN values are left out.
     """
 
     def __init__(self, producer: MeteredProducer) -> None:
         self._producer: Final = producer
 
     def collect(self) -> Iterator[Family]:
-        """Every family, as of now."""
+        """Yield every metric family with its current values."""
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for figure in self._producer.metric_values():
             name = prometheus_name(figure.metric)

@@ -1,6 +1,6 @@
-"""Tells brokers the metrics that they ask for (KIP-714), on a connection of its own: nothing here holds a record up.
+"""Pushes metrics to the brokers that subscribe to them (KIP-714), on a separate connection that delays no record.
 
-When what is sent is decided in `producer/telemetry/subscription.py`. Where the brokers ask for nothing, no connection is made.
+`producer/telemetry/subscription.py` decides when to send what. Without a subscription there is no connection.
 """
 
 import importlib.util
@@ -42,9 +42,9 @@ from .subscription import (
 )
 
 LAST_PUSH_S: Final = 5.0
-"""What a close gives the last push at most, of its own time."""
+"""Most of the close timeout that the last push may use."""
 _ANSWER_BYTES_MAX: Final = 1 << 18
-"""Thousands of names of metrics; more would only hold up the thread that sends records."""
+"""Enough for thousands of metric names; a larger answer would only delay the thread that sends records."""
 _MODULE: Final = "opentelemetry.proto"
 _NS: Final = 1_000_000
 
@@ -52,30 +52,30 @@ TelemetryRequest = GetTelemetrySubscriptions | PushTelemetry
 
 
 def is_otlp_installed() -> bool:
-    """Whether what is pushed can be encoded. Nothing is imported yet: most brokers never ask."""
+    """Whether metrics can be encoded. Imports nothing yet, because most brokers never subscribe."""
     return importlib.util.find_spec("opentelemetry") is not None and importlib.util.find_spec(_MODULE) is not None
 
 
 class ClientInstanceId:
-    """The id that the brokers gave this producer, for who waits for it."""
+    """The client instance id that the brokers assigned to this producer. Callers can wait for it."""
 
     def __init__(self) -> None:
         self._decided: Final = threading.Event()
         self._id: uuid.UUID | None = None
 
     def set(self, found: uuid.UUID | None) -> None:
-        """It is known; None: it will not be."""
+        """Set the id and wake the waiters. None: there will be no id."""
         self._id = self._id or found
         self._decided.set()
 
     def wait(self, timeout_s: float | None) -> uuid.UUID | None:
-        """The id; None: not in that time, or never."""
+        """Wait for the id. Returns None on timeout, or if there will be no id."""
         _ = self._decided.wait(timeout_s)
         return self._id
 
 
 class TelemetryPusher:
-    """One producer's telemetry. Lives on the sender thread, which calls `tick` in every round."""
+    """One producer's telemetry. It runs on the sender thread, which calls `tick` in every round."""
 
     def __init__(
         self,
@@ -107,17 +107,20 @@ class TelemetryPusher:
         self._exchange: Final = TelemetryExchange(now=self._clock())
         self._connection: KafkaConnection[TelemetryRequest] | None = None
         self._reported: ReportedTotals | None = None
+        """Totals that the next delta push counts from."""
         self._reported_before: ReportedTotals | None = None
+        """Restored to `_reported` if the broker refuses the push."""
         self._finish_at: float | None = None
+        """Deadline of the last push; None until `finish`."""
         self._offered: bool | None = None
-        """What the last broker that was asked for metadata takes; None: none was yet."""
+        """Whether the broker last used for metadata supports telemetry; None before the first such broker."""
         if not settings.enable_metrics_push:
             self._stop()
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Connect and send, as far as it is due."""
+        """Connect and send what is due."""
         if self._exchange.state is ClientTelemetryState.TERMINATED:
             self._close_connection()
             return
@@ -131,11 +134,11 @@ class TelemetryPusher:
             self._send(connection, now)
 
     def next_deadline(self, now: float) -> float | None:
-        """When `tick` wants to be called."""
+        """When to call `tick` next."""
         connection = self._connection
         due = self._exchange.next_deadline()
         if connection is None:
-            # What is due already waits for brokers to be known, which is an event of its own.
+            # An overdue request waits for a known broker; learning of one wakes the loop anyway.
             due = due if due is not None and (due > now or self._target() is not None) else None
         elif not connection.can_send(now):
             due = connection.next_deadline()
@@ -144,7 +147,7 @@ class TelemetryPusher:
         return due if self._finish_at is None else min(self._finish_at, self._finish_at if due is None else due)
 
     def finish(self, deadline: float, now: float) -> bool:
-        """All records are at their end: push a last time. True: that is over, or its time is."""
+        """Push a last time, once all records are complete. Returns True when that push has ended or its time is up."""
         if self._finish_at is None:
             self._finish_at = min(deadline, now + LAST_PUSH_S)
             self._exchange.terminate()
@@ -155,12 +158,12 @@ class TelemetryPusher:
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer; any thread may ask."""
+        """Number of unanswered requests. Any thread may read it."""
         connection = self._connection
         return 0 if connection is None else connection.in_flight
 
     def close(self) -> None:
-        """Close the connection; nobody waits for an id any more."""
+        """Close the connection and wake the threads that wait for an id."""
         self._close_connection()
         self._resolver.close()
         self._instance.set(None)
@@ -168,7 +171,7 @@ class TelemetryPusher:
     # --- the connection ----------------------------------------------------------------------------------------------
 
     def connection_ready(self, connection: KafkaConnection[TelemetryRequest]) -> None:
-        """The next round sends."""
+        """Do nothing: the next round sends."""
 
     def connection_lost(
         self,
@@ -176,7 +179,7 @@ class TelemetryPusher:
         tags: list[TelemetryRequest],
         reason: str,  # noqa: ARG002
     ) -> None:
-        """Another node may do as well. A connection that was only unused is no failure."""
+        """Drop the connection; the next attempt may use another node. Losing an idle connection is not a failure."""
         if connection is self._connection:
             self._close_connection()
             if tags or connection.incarnation == 0:
@@ -185,7 +188,7 @@ class TelemetryPusher:
     def connection_answered(
         self, connection: KafkaConnection[TelemetryRequest], tag: TelemetryRequest, answer: ResponseOrBytes
     ) -> None:
-        """Both kinds of requests are sent as bytes and answered so."""
+        """Handle an answer. Both kinds of requests are sent as raw bytes, and their answers are raw bytes."""
         assert isinstance(answer, bytes), "telemetry is sent as bytes"
         now = self._clock()
         try:
@@ -196,7 +199,7 @@ class TelemetryPusher:
                     throttle_ms, code = read_push(answer)
                     connection.throttle(PUSH_KEY, VERSION, throttle_ms, now)
                     if code:
-                        # Nothing of it was taken: its increments are told with the next.
+                        # The broker took nothing: the next push includes these increments.
                         self._reported = self._reported_before
                     self._exchange.pushed(code, tag, now)
         except StreamError as error:
@@ -226,7 +229,7 @@ class TelemetryPusher:
             )
 
     def _target(self) -> BrokerTarget | None:
-        """A broker to ask: the one that is asked for metadata, else any."""
+        """The broker to connect to: the one used for metadata, or else any."""
         current = self._metadata.connected_to
         if current is not None:
             return current
@@ -266,7 +269,7 @@ class TelemetryPusher:
             self._connection = None
 
     def _disable(self, reason: str) -> None:
-        """Nothing is pushed any more."""
+        """Stop pushing, and log the reason."""
         self._log.warning("telemetry_disabled", reason=reason)
         self._exchange.termination_reason = ""
         self._stop()
@@ -297,9 +300,9 @@ class TelemetryPusher:
 
     def _push(self, connection: KafkaConnection[TelemetryRequest], push: PushTelemetry, now: float) -> None:
         try:
-            # Protobuf is loaded where brokers ask for metrics, nowhere else.
+            # Load protobuf only if brokers subscribe.
             from .otlp import ExportTime, encode  # noqa: PLC0415
-        except Exception as error:  # noqa: BLE001  (others' code: protobuf raises errors of its own where versions do not fit)
+        except Exception as error:  # noqa: BLE001  (third-party code: protobuf raises errors of its own)
             self._disable(f"penstock[telemetry] is installed and cannot be loaded: {error}")
             return
         subscription = push.subscription

@@ -1,7 +1,7 @@
-"""GetTelemetrySubscriptions (71) and PushTelemetry (72), version 0, framed and read by hand: kafka-python has neither.
+"""GetTelemetrySubscriptions (71) and PushTelemetry (72), version 0, coded by hand because kafka-python has neither.
 
-Both are flexible: header 2 with the client id as a plain string, compact lengths, tagged fields. Answers are the bytes behind the correlation
-id, so they begin with the tagged fields of header 1.
+Both are flexible: header 2 with the client id as a plain string, compact lengths, tagged fields. Answers are the bytes
+after the correlation id, so they begin with the tagged fields of header 1.
 """
 
 import struct
@@ -25,7 +25,7 @@ _LIMITS: Final = struct.Struct(">ii?")
 
 
 class _TelemetryResponseReader:
-    """Walks over an answer."""
+    """Reads the fields of an answer in order."""
 
     def __init__(self, data: bytes) -> None:
         self._data: Final = data
@@ -38,7 +38,7 @@ class _TelemetryResponseReader:
 
     def uvarint(self) -> int:
         value = 0
-        # More bytes make no number of 32 bits, and their sum would take the longer the more there are.
+        # Longer encodings exceed 32 bits, and decoding one takes longer with every byte.
         for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
             byte = self._data[self._at]
             self._at += 1
@@ -55,7 +55,7 @@ class _TelemetryResponseReader:
         return found
 
     def count(self) -> int:
-        """Items of an array; null counts as none."""
+        """Number of items in an array; null counts as none."""
         return max(0, self.uvarint() - 1)
 
     def skip_tags(self) -> None:
@@ -65,7 +65,7 @@ class _TelemetryResponseReader:
 
 
 def frame_subscriptions(correlation_id: int, client_id: str, instance_id: bytes) -> bytes:
-    """A question for a subscription, its length before it."""
+    """A GetTelemetrySubscriptions request, with its length prefix."""
     return _framed(SUBSCRIPTIONS_KEY, correlation_id, client_id, instance_id + b"\x00")
 
 
@@ -78,7 +78,7 @@ def frame_push(
     codec: int,
     metrics: bytes,
 ) -> bytes:
-    """A push of metrics (OTLP, compressed by the codec of this number), its length before it."""
+    """A PushTelemetry request, with its length prefix. `metrics` is OTLP, compressed with codec number `codec`."""
     head = _PUSH_HEAD.pack(subscription.client_instance_id, subscription.subscription_id, terminating, codec)
     return _framed(PUSH_KEY, correlation_id, client_id, head + uvarint(len(metrics) + 1) + metrics + b"\x00")
 
@@ -90,10 +90,10 @@ def _framed(key: int, correlation_id: int, client_id: str, body: bytes) -> bytes
 
 
 def read_subscriptions(answer: bytes) -> tuple[int, int, TelemetrySubscription]:
-    """Throttle in ms, error code, and what the broker subscribes to.
+    """Throttle in ms, error code, and subscription.
 
     Raises:
-        StreamError: the bytes are no such answer.
+        StreamError: the bytes are not such an answer.
     """
     try:
         reader = _TelemetryResponseReader(answer)
@@ -115,7 +115,7 @@ def read_push(answer: bytes) -> tuple[int, int]:
     """Throttle in ms, and error code.
 
     Raises:
-        StreamError: the bytes are no such answer.
+        StreamError: the bytes are not such an answer.
     """
     try:
         reader = _TelemetryResponseReader(answer)

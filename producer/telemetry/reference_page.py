@@ -1,4 +1,4 @@
-"""The reference page of the direct producer's metrics, made from their declarations."""
+"""Generates the reference page of the direct producer's metrics from their declarations."""
 
 from .catalogue import BY_GROUP, OMITTED_KAFKA_METRICS
 from .exported_names import otlp_name, prometheus_name
@@ -20,7 +20,7 @@ The column *Prometheus* is the name that [the collector](../howto/metrics.md#pro
 
 
 def page() -> str:
-    """The page, Markdown."""
+    """Return the page as Markdown."""
     lines = [_HEAD]
     for group, metrics in BY_GROUP.items():
         tags = ", ".join(f"`{tag}`" for tag in group.tags)

@@ -1,4 +1,4 @@
-"""What is recorded of a producer, by group and tags, and the figures that its metrics make of it."""
+"""A producer's sensors, by group and tags, and the values of its metrics."""
 
 import math
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from .catalogue import BY_GROUP, CLIENT, COUNTS, GAUGES, OWN, SENSORS, MetricGro
 from .windows import SampledSensor, SampleWindows
 
 _ALWAYS: Final = (CLIENT, COUNTS, OWN)
-"""Groups without tags of their own: they are there from the start."""
+"""Groups with no tag but `client-id`; their sensors exist from the start."""
 
 
 class MetricValue(NamedTuple):
-    """A metric's figure. `sensor_created_at`: when its sensor was made, in seconds of the clock."""
+    """A metric's value. `sensor_created_at`: when its sensor was created, in seconds of the clock."""
 
     metric: MetricTemplate
     name: MetricName
@@ -22,7 +22,7 @@ class MetricValue(NamedTuple):
 
 
 class Sensors:
-    """The sensors of one producer. They are made on first use; what is not declared cannot be recorded."""
+    """The sensors of one producer, created on first use. Only declared sensors exist."""
 
     def __init__(self, client_id: str, windows: SampleWindows, level: RecordingLevel, *, now: float) -> None:
         self.level: Final = level
@@ -35,7 +35,7 @@ class Sensors:
             self._open(group, (), now)
 
     def of(self, group: MetricGroup, *tags: str, now: float) -> dict[str, SampledSensor]:
-        """The sensors of a group under these values of its tags behind `client-id`."""
+        """Return the sensors of a group for these values of the tags after `client-id`."""
         key = (group, tags)
         return self._sampled[key] if key in self._sampled else self._open(group, tags, now)
 
@@ -48,12 +48,12 @@ class Sensors:
         return made
 
     def gauge(self, name: str, read: Callable[[float], float]) -> None:
-        """From now on this tells a gauge's figure; it is called by the threads that ask for figures, with the time."""
+        """Set the function that reads a gauge. The thread that asks for metric values calls it with the time."""
         assert (CLIENT, name) in GAUGES, f"no gauge {name} is declared"
         self._gauges[name] = read
 
     def metric_values(self, now: float) -> list[MetricValue]:
-        """Every metric there is, as of now. Any thread may ask."""
+        """The current values of all metrics. Any thread may call it."""
         found: list[MetricValue] = []
         for (group, tags), sampled in list(self._sampled.items()):
             named = tuple(zip(group.tags, (self._client_id, *tags), strict=True))

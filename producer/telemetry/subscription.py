@@ -1,7 +1,8 @@
-"""What brokers want to know of their clients, and when they are told: the course of KIP-714, as decisions.
+"""Decides which metrics to push to brokers, and when: the client's side of KIP-714.
 
-A broker names what it subscribes to and how often; pushes follow, and a last one at the end. No connection here and no metric:
-`next_request` says what to send, answers and losses come back. `now` is CLOCK_MONOTONIC seconds, `chance` lies in [0, 1).
+A broker subscribes to metrics and sets the interval. Pushes follow, and a last one when the producer closes. This
+module opens no connection and reads no metric: `next_request` returns what to send, and the caller reports answers and
+losses. `now` is CLOCK_MONOTONIC seconds, `chance` is in [0, 1).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +15,11 @@ from ..protocol.error_codes import NONE, error_name
 from ..records.compression import ATTRIBUTES, Codec
 
 ZERO_ID: Final = bytes(16)
-"""The client instance id of who has none yet: the broker gives one."""
+"""The client instance id before a broker has assigned one."""
 _INTERVAL_MS: Final = 300_000
-"""Where the broker's interval makes no sense."""
+"""Replaces an invalid interval from the broker."""
 _INTERVAL_MIN_MS: Final = 100
-"""Brokers allow no shorter one; a push takes some of the time that records are sent in."""
+"""Brokers allow no shorter interval; each push takes time from sending records."""
 _ALL: Final = "*"
 _RETRY_BACKOFF: Final = Backoff(1.0, 60.0)
 _INVALID_REQUEST: Final = 42
@@ -30,7 +31,7 @@ _TELEMETRY_TOO_LARGE: Final = 118
 
 
 class ClientTelemetryState(Enum):
-    """Where the exchange stands."""
+    """State of the exchange with the brokers."""
 
     SUBSCRIPTION_NEEDED = auto()
     SUBSCRIPTION_IN_PROGRESS = auto()
@@ -45,7 +46,7 @@ TRANSITIONS: Final[dict[ClientTelemetryState, frozenset[ClientTelemetryState]]] 
     ClientTelemetryState.SUBSCRIPTION_NEEDED: frozenset(
         {ClientTelemetryState.SUBSCRIPTION_IN_PROGRESS, ClientTelemetryState.TERMINATED}
     ),
-    # Back to itself in a way where the broker wants no metric: it is asked again after its interval.
+    # Back to SUBSCRIPTION_NEEDED if the broker wants no metric: ask again after its interval.
     ClientTelemetryState.SUBSCRIPTION_IN_PROGRESS: frozenset(
         {ClientTelemetryState.PUSH_NEEDED, ClientTelemetryState.SUBSCRIPTION_NEEDED, ClientTelemetryState.TERMINATED}
     ),
@@ -68,42 +69,42 @@ TRANSITIONS: Final[dict[ClientTelemetryState, frozenset[ClientTelemetryState]]] 
         {ClientTelemetryState.TERMINATING_PUSH_IN_PROGRESS, ClientTelemetryState.TERMINATED}
     ),
     ClientTelemetryState.TERMINATING_PUSH_IN_PROGRESS: frozenset({ClientTelemetryState.TERMINATED}),
-    # The producer closes, or brokers have refused for good.
+    # The producer has closed, or a broker has refused permanently.
     ClientTelemetryState.TERMINATED: frozenset(),
 }
 
 
 class TelemetrySubscription(NamedTuple):
-    """What a broker answers to a question for a subscription."""
+    """A broker's answer to GetTelemetrySubscriptions."""
 
     client_instance_id: bytes
     subscription_id: int
     accepted_codecs: tuple[int, ...]
-    """Numbers of codecs, the one it likes best first."""
+    """Codec numbers, in the broker's order of preference."""
     push_interval_ms: int
     bytes_max: int
-    """Of a push, compressed."""
+    """Limit for a push, compressed."""
     delta_temporality: bool
-    """Sums are to be told as increments, not since the start."""
+    """Report sums as increments since the last push, instead of since the start."""
     requested_metrics: tuple[str, ...]
-    """Prefixes of the names of metrics."""
+    """Prefixes of metric names."""
 
 
 class ReportedTotals(NamedTuple):
-    """Totals of an earlier push, and when that was (ns since 1970): increments are counted from there."""
+    """Totals at an earlier push and its time (ns since 1970). Increments are counted from them."""
 
     totals: Mapping[MetricName, float]
     at_ns: int
 
 
 class GetTelemetrySubscriptions(NamedTuple):
-    """GetTelemetrySubscriptions."""
+    """GetTelemetrySubscriptions; the id is `ZERO_ID` before the first answer."""
 
     client_instance_id: bytes
 
 
 class PushTelemetry(NamedTuple):
-    """PushTelemetry, with the metrics that `wants` selects, compressed by `codec`."""
+    """PushTelemetry, with the metrics that the subscription requests, compressed with `codec`."""
 
     subscription: TelemetrySubscription
     codec: Codec
@@ -111,13 +112,13 @@ class PushTelemetry(NamedTuple):
 
 
 class TelemetryExchange:
-    """One producer's exchange. At most one request is on its way, but for the last push, which waits for nothing."""
+    """One producer's exchange. At most one request is in flight, but the last push waits for no answer."""
 
     def __init__(self, *, now: float) -> None:
         self.state = ClientTelemetryState.SUBSCRIPTION_NEEDED
         self.subscription: TelemetrySubscription | None = None
         self.termination_reason = ""
-        """Why brokers are told nothing any more, if they are the reason."""
+        """Why telemetry was terminated, if a broker caused it; otherwise empty."""
         self._next_request_at = now
         self._failures = 0
         self._refused_codecs: set[Codec] = set()
@@ -125,7 +126,7 @@ class TelemetryExchange:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def is_due(self, now: float) -> bool:
-        """`next_request` has something to send, so a connection is wanted."""
+        """Whether `next_request` has something to send, so that a connection is needed."""
         due = (
             self.state in (ClientTelemetryState.SUBSCRIPTION_NEEDED, ClientTelemetryState.PUSH_NEEDED)
             and now >= self._next_request_at
@@ -133,7 +134,7 @@ class TelemetryExchange:
         return due or self.state is ClientTelemetryState.TERMINATING_PUSH_NEEDED
 
     def next_deadline(self) -> float | None:
-        """When something is due; None: not before an answer."""
+        """When a request is due; None: not before an answer."""
         return (
             self._next_request_at
             if self.state in (ClientTelemetryState.SUBSCRIPTION_NEEDED, ClientTelemetryState.PUSH_NEEDED)
@@ -141,7 +142,7 @@ class TelemetryExchange:
         )
 
     def next_request(self, now: float) -> GetTelemetrySubscriptions | PushTelemetry | None:
-        """What is sent now; None: nothing."""
+        """What to send now, or None."""
         if not self.is_due(now):
             return None
         if self.state is ClientTelemetryState.SUBSCRIPTION_NEEDED:
@@ -157,7 +158,7 @@ class TelemetryExchange:
         return PushTelemetry(self.subscription, self._codec(self.subscription), terminating)
 
     def _codec(self, subscription: TelemetrySubscription) -> Codec:
-        """The first one that the broker takes and that it has not refused all the same."""
+        """The first codec that the broker accepts and has not refused before."""
         for number in subscription.accepted_codecs:
             for codec, own in ATTRIBUTES.items():
                 if own == number and codec not in self._refused_codecs:
@@ -167,11 +168,11 @@ class TelemetryExchange:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def subscribed(self, code: int, told: TelemetrySubscription, now: float, chance: float) -> None:
-        """The broker answered the question for a subscription."""
+        """Apply the answer to GetTelemetrySubscriptions."""
         if self.state is not ClientTelemetryState.SUBSCRIPTION_IN_PROGRESS:
             return
         if code in (_UNKNOWN_SUBSCRIPTION_ID, _UNSUPPORTED_COMPRESSION_TYPE):
-            # Nothing of the kind was asked: at once again, it might be answered so for ever.
+            # These codes do not fit the request. Back off: retrying at once could loop for ever.
             self.failed(now, chance)
             return
         if code != NONE:
@@ -184,7 +185,7 @@ class TelemetryExchange:
         interval_ms = max(told.push_interval_ms, _INTERVAL_MIN_MS) if told.push_interval_ms > 0 else _INTERVAL_MS
         self.subscription = told._replace(push_interval_ms=interval_ms)
         if told.requested_metrics:
-            # Clients that were started together are not to push together.
+            # Random delay, so that clients started together do not push together.
             self._next_request_at = now + (0.5 + chance) * interval_ms / 1000
             self._transition(ClientTelemetryState.PUSH_NEEDED)
         else:
@@ -192,7 +193,7 @@ class TelemetryExchange:
             self._transition(ClientTelemetryState.SUBSCRIPTION_NEEDED)
 
     def pushed(self, code: int, push: PushTelemetry, now: float) -> None:
-        """The broker answered a push. What comes for an earlier one, once the last is on its way, is no news."""
+        """Apply the answer to a push. Once the last push is in flight, answers to earlier ones are ignored."""
         if push.terminating:
             self.stop()
         if self.state is not ClientTelemetryState.PUSH_IN_PROGRESS:
@@ -207,7 +208,7 @@ class TelemetryExchange:
         self._transition(ClientTelemetryState.PUSH_NEEDED)
 
     def push_skipped(self, now: float) -> None:
-        """There is nothing to push that the broker would take: the next interval may have something."""
+        """Skip a push that the broker would not accept; the next interval may have one."""
         if self.state is ClientTelemetryState.TERMINATING_PUSH_IN_PROGRESS:
             self._transition(ClientTelemetryState.TERMINATED)
         elif self.state is ClientTelemetryState.PUSH_IN_PROGRESS:
@@ -215,7 +216,7 @@ class TelemetryExchange:
             self._transition(ClientTelemetryState.PUSH_NEEDED)
 
     def failed(self, now: float, chance: float) -> None:
-        """A request was lost, or no broker could be reached. A push that was lost is not pushed again: it may have arrived."""
+        """A request was lost, or no broker could be reached. A lost push may have arrived, so it is not repeated."""
         again = now + _RETRY_BACKOFF.wait_s(self._failures, chance)
         self._failures += 1
         match self.state:
@@ -235,7 +236,8 @@ class TelemetryExchange:
                 pass
 
     def unsupported(self, now: float) -> None:
-        """The broker that was reached does not ask its clients for metrics: another one, or a later release of it, may."""
+        """The broker does not support telemetry. Another one, or an upgraded one, may: try after the default
+        interval."""
         if self.state in (
             ClientTelemetryState.TERMINATING_PUSH_NEEDED,
             ClientTelemetryState.TERMINATING_PUSH_IN_PROGRESS,
@@ -253,7 +255,7 @@ class TelemetryExchange:
                 self._schedule_push(now)
                 self._transition(ClientTelemetryState.SUBSCRIPTION_NEEDED)
             case _:
-                # INVALID_REQUEST, INVALID_RECORD, UNSUPPORTED_VERSION, and what nobody has thought of.
+                # INVALID_REQUEST, INVALID_RECORD, UNSUPPORTED_VERSION, and unknown codes.
                 self.termination_reason = error_name(code)
                 self._transition(ClientTelemetryState.TERMINATED)
 
@@ -265,14 +267,14 @@ class TelemetryExchange:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def terminate(self) -> None:
-        """The producer ends: a last push, if anything was to be pushed at all."""
+        """The producer is closing: push a last time, if it has a subscription to push to."""
         if self.state in (ClientTelemetryState.PUSH_NEEDED, ClientTelemetryState.PUSH_IN_PROGRESS):
             self._transition(ClientTelemetryState.TERMINATING_PUSH_NEEDED)
         elif self.state in (ClientTelemetryState.SUBSCRIPTION_NEEDED, ClientTelemetryState.SUBSCRIPTION_IN_PROGRESS):
             self._transition(ClientTelemetryState.TERMINATED)
 
     def stop(self) -> None:
-        """Nothing is told any more."""
+        """End the exchange; nothing more is sent."""
         if self.state is not ClientTelemetryState.TERMINATED:
             self._transition(ClientTelemetryState.TERMINATED)
 
@@ -282,7 +284,7 @@ class TelemetryExchange:
 
 
 def metric_selector(requested: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a metric of this name is asked for."""
+    """Return a predicate that tests whether a metric name is requested."""
     if not requested:
         return lambda _name: False
     if _ALL in requested:
