@@ -1,6 +1,6 @@
-"""Asks of the transaction manager as requests of `kafka.protocol`, and its answers out of responses.
+"""Encodes the transaction manager's requests with `kafka.protocol`, and decodes their responses.
 
-Nothing is decided here. A response without what was asked for raises, and counts as one that nobody can read.
+It makes no decisions. A response that lacks the requested items raises, and counts as unreadable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,20 +63,20 @@ VISIBILITY_CHECK_VERSIONS: Final = {
     VisibilityCheckKind.LAST_STABLE_OFFSET: (2, 10),
     VisibilityCheckKind.OPEN_TRANSACTIONS: (0, 0),
 }
-"""ListOffsets has an isolation level from version 2 on."""
+"""ListOffsets has an isolation level from version 2."""
 _READ_COMMITTED: Final = 1
 _LATEST: Final = -1
 
 
 class UnreadableError(Exception):
-    """The response does not say what was asked."""
+    """The response does not contain what was requested."""
 
 
 def request_for(ask: TransactionRequest) -> "KafkaRequest":
-    """The request, in no version yet."""
+    """Return the request, without a version yet."""
     match ask:
         case FindCoordinator(kind, key):
-            # The key's place depends on the version: the other one is left out of the bytes.
+            # The version decides which of the two key fields is encoded.
             found: Any = FindCoordinatorRequest(key=key, key_type=kind.value, coordinator_keys=[key])
         case InitProducerId():
             found = InitProducerIdRequest(
@@ -149,10 +149,10 @@ def _commit_offsets(ask: CommitOffsets) -> TxnOffsetCommitRequest:
 
 
 def read_answer(ask: TransactionRequest, response: object) -> TransactionResponse:
-    """What a response says.
+    """Decode a response.
 
     Raises:
-        UnreadableError: it does not say what was asked.
+        UnreadableError: it does not contain what was requested.
     """
     try:
         return _read(ask, response)
@@ -214,13 +214,13 @@ def _parts(wanted: Iterable[PartitionKey], codes: Mapping[PartitionKey, int]) ->
     return PartitionErrorsResult({part: codes[part] for part in wanted})
 
 
-# --- looks -----------------------------------------------------------------------------------------------------------
+# --- visibility checks -----------------------------------------------------------------------------------------------
 
 
 def encode_visibility_checks(
     kind: VisibilityCheckKind, looks: Sequence[VisibilityCheck], leader_epochs: Mapping[PartitionKey, int]
 ) -> "KafkaRequest":
-    """Looks of one kind for one leader. `leader_epochs`: the leader refuses who knows of another one."""
+    """Encode checks of one kind for one leader. The leader refuses `leader_epochs` other than its own."""
     by_topic = _by_topic(look.part for look in looks)
     if kind is VisibilityCheckKind.OPEN_TRANSACTIONS:
         topic = DescribeProducersRequest.TopicRequest
@@ -248,7 +248,7 @@ def encode_visibility_checks(
 def decode_visibility_checks(
     looks: Sequence[VisibilityCheck], response: object
 ) -> dict[VisibilityCheck, VisibilityResult]:
-    """What a response says of each; who is left out is not in it."""
+    """The result of each check. Checks missing from the response are left out."""
     told: dict[PartitionKey, VisibilityResult] = {}
     match response:
         case ListOffsetsResponse():
@@ -267,7 +267,7 @@ def decode_visibility_checks(
 
 
 def unsupported_check_result(look: VisibilityCheck) -> VisibilityResult | None:
-    """The broker takes no version of such a look. None: then there is no answer at all."""
+    """The result of a check that the broker does not support, or None if it is to count as lost."""
     return OpenTransactionsResult(UNSUPPORTED_VERSION) if look.kind is VisibilityCheckKind.OPEN_TRANSACTIONS else None
 
 

@@ -1,4 +1,4 @@
-"""How did a transaction end whose EndTxn(commit) went out and was not answered? What its coordinator keeps, decides (TRX-8)."""
+"""Determines how a transaction ended whose EndTxn(commit) was not answered, from its coordinator's state (TRX-8)."""
 
 from enum import Enum
 
@@ -6,15 +6,15 @@ from .requests import DescribeTransactionResult, ProducerIdAndEpoch
 
 
 class CommitOutcome(Enum):
-    """What can be told of it."""
+    """Possible outcomes of the commit."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
     """Not committed, and it never will be."""
     OPEN = "open"
-    """Still to be ended: EndTxn again."""
+    """Not ended yet: send EndTxn again."""
     UNKNOWN = "may be committed"
-    """The transactional id has moved on; what is kept says nothing of ours."""
+    """The transactional id has been used since, so its state does not show our outcome."""
 
 
 _COMMITS = frozenset({"PrepareCommit", "CompleteCommit"})
@@ -22,11 +22,11 @@ _ABORTS = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
 
 
 def commit_outcome_of(told: DescribeTransactionResult, identity: ProducerIdAndEpoch, version: int) -> CommitOutcome:
-    """The outcome of the last transaction of `identity`, which is known to have begun (a partition was added or acknowledged).
+    """The outcome of the last transaction of `identity`, which had started (a partition was added or acknowledged).
 
-    A commit keeps the epoch in version 1 and raises it by one in version 2; the coordinator's own abort (time-out, another producer)
-    raises it by one in both. `Empty` at our epoch: nothing was ever open under it. With any other identity somebody
-    initialised the id after us, and that hides how ours ended.
+    A commit keeps the epoch in version 1 and raises it by one in version 2. The coordinator's own abort (timeout,
+    another producer) raises it by one in both. `Empty` at our epoch: no transaction was ever open under it. Any other
+    identity means that the id was initialised again, which hides how ours ended.
     """
     if told.identity.producer_id != identity.producer_id:
         return CommitOutcome.UNKNOWN

@@ -1,7 +1,7 @@
-"""Connections for what transactions ask: coordinators, and leaders that tell whether a commit is visible. Beside those that carry
-records, so that no record waits for a coordinator (TRX-9).
+"""Connections for transaction requests to coordinators, and for visibility checks to partition leaders. They are
+separate from those for records, so that no record waits for a coordinator (TRX-9).
 
-What is asked, of whom and when is the transaction manager's; here it is sent, decoded, and told how it ended, once.
+The transaction manager decides what to send, where and when. This module sends it and reports each result once.
 """
 
 from collections.abc import Callable
@@ -43,11 +43,11 @@ _END_TXN: Final = 26
 _PRODUCE: Final = 0
 _IMPLICIT_END: Final = 5
 _IMPLICIT_PRODUCE: Final = 12
-"""The versions from which on a request belongs to version 2 of transactions."""
+"""The versions from which a request belongs to version 2 of transactions."""
 
 
 class _VisibilityRequest(NamedTuple):
-    """Looks of one kind on their way to a leader."""
+    """Visibility checks of one kind in one request to a leader."""
 
     kind: VisibilityCheckKind
     checks: tuple[VisibilityCheck, ...]
@@ -57,8 +57,8 @@ _Tag = TransactionRequest | _VisibilityRequest
 
 
 class CoordinatorConnections:
-    """See the module. Call `tick` in every round of the loop and wake up for `next_deadline`. `on_stale`: what is known of leaders
-    is old."""
+    """See the module docstring. Call `tick` in every round of the loop and at `next_deadline`. `on_stale` is called
+    when the known leaders are out of date."""
 
     def __init__(
         self,
@@ -84,21 +84,21 @@ class CoordinatorConnections:
         self._cluster = Cluster()
         self._by_node: dict[int, KafkaConnection[_Tag]] = {}
         self._unsent_request: TransactionRequest | None = None
-        """Taken from the manager, and not sent: its broker has no connection yet."""
+        """Taken from the manager but not sent, because its broker has no connection yet."""
         self._unsent_to_node = NO_NODE
-        """The coordinator it waits for; NO_NODE: any broker."""
+        """The coordinator that the unsent request is for; NO_NODE: any broker."""
         self._unsent_deadline = 0.0
         self._request_in_flight = False
-        """The manager's ask is out."""
+        """The manager's request was sent and not answered."""
         self.last_error = ""
-        """What the last answer refused, or why the last connection ended, in words; empty: nothing is wrong."""
+        """The error in the last response, or why the last connection was lost, as text; empty: no error."""
         self._unsent_checks: dict[int, list[VisibilityCheck]] = {}
-        """Not sent yet, by the leader that is to be asked."""
+        """Checks not sent yet, by leader."""
 
     # --- for the owner -----------------------------------------------------------------------------------------------
 
     def cluster_changed(self, cluster: Cluster) -> None:
-        """Nodes or leaders are others."""
+        """Apply new cluster metadata: move connections to their nodes' new addresses."""
         self._cluster = cluster
         for node, connection in list(self._by_node.items()):
             address = cluster.nodes.get(node)
@@ -106,7 +106,7 @@ class CoordinatorConnections:
                 connection.move_to(address.host, address.port)
 
     def tick(self, now: float) -> None:
-        """Connect, ask and look, as far as it is due."""
+        """Connect, and send the requests and checks that are due."""
         for connection in list(self._by_node.values()):
             connection.tick(now)
         self._send_requests(now)
@@ -114,11 +114,11 @@ class CoordinatorConnections:
         for connection in list(self._by_node.values()):
             at = connection.next_deadline()
             if at is not None and at <= now:
-                # It was asked for just now, and begins at once.
+                # The connection was requested in this round, and starts at once.
                 connection.tick(now)
 
     def next_deadline(self, now: float) -> float | None:
-        """When `tick` wants to be called (CLOCK_MONOTONIC seconds; in the past: at once)."""
+        """When to call `tick` next (CLOCK_MONOTONIC seconds; in the past: at once)."""
         wanted = [connection.next_deadline() for connection in self._by_node.values()]
         wanted.append(self._unsent_deadline if self._unsent_request is not None else self._manager.next_deadline())
         if self._unsent_request is not None:
@@ -127,20 +127,20 @@ class CoordinatorConnections:
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer; any thread may ask."""
+        """Number of unanswered requests. Any thread may read it."""
         return sum(connection.in_flight for connection in list(self._by_node.values()))
 
     def close(self) -> None:
-        """End all connections; nothing is told any more."""
+        """Close all connections; no result is reported any more."""
         for connection in self._by_node.values():
             _ = connection.close()
         self._by_node.clear()
         self._resolver.close()
 
-    # --- asks --------------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def _send_requests(self, now: float) -> None:
-        """Send what the manager asks next; more than one, where one ends at once."""
+        """Send the manager's next request. Continue with the one after it if a request ends at once."""
         while True:
             if self._unsent_request is None:
                 if self._request_in_flight:
@@ -153,7 +153,7 @@ class CoordinatorConnections:
                 return
 
     def _try_send(self, ask: TransactionRequest, now: float) -> bool:
-        """True: it is not waiting any more."""
+        """Send or give up the request. Returns False if it still waits for its connection."""
         connection = self._connection_for(ask, now)
         if connection is None or not connection.can_send(now):
             if connection is not None:
@@ -208,7 +208,7 @@ class CoordinatorConnections:
             connection.move_to(host, port)
         return connection
 
-    # --- looks -------------------------------------------------------------------------------------------------------
+    # --- visibility checks -------------------------------------------------------------------------------------------
 
     def _check_visibility(self, now: float) -> None:
         for look in self._manager.take_visibility_checks(now):
@@ -257,10 +257,10 @@ class CoordinatorConnections:
         for look in looks:
             self._manager.visibility_check_lost(look, now=now, chance=self._rng())
 
-    # --- told by connections -----------------------------------------------------------------------------------------
+    # --- called by connections ---------------------------------------------------------------------------------------
 
     def connection_ready(self, connection: KafkaConnection[_Tag]) -> None:
-        """The cluster's version of transactions is told with the versions of requests."""
+        """Pass the cluster's transaction version to the manager; it comes with the request versions."""
         offers_v2 = (
             connection.version_of(_END_TXN, _IMPLICIT_END, _IMPLICIT_END) is not None
             and connection.version_of(_PRODUCE, _IMPLICIT_PRODUCE, _IMPLICIT_PRODUCE) is not None
@@ -309,7 +309,7 @@ class CoordinatorConnections:
 
 
 def _error_text(ask: TransactionRequest, answer: TransactionResponse) -> str:
-    """What an answer refuses, in words; empty: nothing."""
+    """The first error in a response as text; empty: no error."""
     codes = answer.codes.values() if isinstance(answer, PartitionErrorsResult) else [answer.code]
     code = next((code for code in codes if code != NONE), NONE)
     if code == NONE:

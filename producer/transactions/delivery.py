@@ -1,8 +1,9 @@
-"""`InProcessDelivery` with a transactional id: one identity for all partitions, and records that count only together.
+"""`InProcessDelivery` with a transactional id: one identity for all partitions, and records visible only together.
 
-What the transaction manager allows decides what is sent (TRX-2). Nothing is looked into where a single partition would go on
-alone: what is refused, expired or in doubt is told to the manager, and the transaction can only be aborted. Then what was never
-sent is left out, and what was sent is sent on until it is answered (TRX-4). There are no ghosts: nobody reads an aborted record.
+The transaction manager decides what may be sent (TRX-2). A refused, expired or doubtful batch is not investigated, as
+it is without transactions, but reported to the manager; the transaction can then only be aborted. Records never sent
+are dropped, and batches already sent are retried until they are answered (TRX-4). There are no ghosts (expired records
+that are still sent), because consumers never read an aborted record.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from .states import FailureKind, TransactionFailure, TransactionManagerState
 
 _ENDING: Final = frozenset({TransactionManagerState.COMMITTING, TransactionManagerState.ABORTING})
 _ACCEPTING: Final = frozenset({TransactionManagerState.IN_TRANSACTION, TransactionManagerState.COMMITTING})
-"""States in which records are submitted to be sent."""
+"""States in which submitted records are sent."""
 _EXPIRED: Final = "DELIVERY_TIMEOUT"
 _UNKNOWN_TOPIC_ID: Final = 100
 _ABORTED: Final = DeliveryFailure(
@@ -43,7 +44,7 @@ _ABORTED: Final = DeliveryFailure(
 
 
 class TransactionalDelivery(InProcessDelivery):
-    """See the module. `notifications` has what the shell is to hear of: operations that ended, and alarms."""
+    """See the module docstring. `notifications` collects finished operations and alarms for the shell."""
 
     def __init__(
         self,
@@ -58,16 +59,16 @@ class TransactionalDelivery(InProcessDelivery):
         self.manager: Final = manager
         self.notifications: list[OperationFinished | TransactionAlarm] = []
         self._gated: dict[PartitionState, list[SliceRef]] = {}
-        """Slices of partitions that are held, and wait for the gate."""
+        """Slices of granted partitions that wait until the manager allows sending."""
         self._recall_at_end: set[PartitionState] = set()
-        """Held, with a hole that their leases do not know of: they come back before the next transaction."""
+        """Granted partitions with a gap unknown to their lease. They are revoked before the next transaction."""
         self._last_offsets: dict[PartitionKey, int] = {}
         """Offset of the last record of this transaction, by partition."""
         self.table.on_send = self._batch_sent
 
     @property
     def version(self) -> int:
-        """Of transactions under the identity in force; 0: there is none yet."""
+        """The version of transactions under the current identity; 0: there is no identity yet."""
         return self.table.limits.transaction_version
 
     @property
@@ -98,7 +99,7 @@ class TransactionalDelivery(InProcessDelivery):
         for topic, index in parts:
             part = self._assigner.partition(topic, index)
             if not self.manager.may_send(topic, index):
-                # Added and visible: both, in whatever order.
+                # A partition must be both added and visible; the two events come in either order.
                 continue
             for ref in self._gated.pop(part, []):
                 self.table.add_slice(ref, now=now)
@@ -111,13 +112,13 @@ class TransactionalDelivery(InProcessDelivery):
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def upkeep(self, *, now: float) -> None:
-        """As `InProcessDelivery`; then what the manager has decided is done."""
+        """As `InProcessDelivery`; then apply the manager's events."""
         self._assigner.flushing = self.completing or self._close_at is not None
         super().upkeep(now=now)
         self.process_events(now=now)
 
     def process_events(self, *, now: float) -> bool:
-        """Do what the manager has decided, and tell it when nothing is left open. True: there was something."""
+        """Apply the manager's events and report when no batch is outstanding. Returns whether there were events."""
         heard = False
         while True:
             if self.manager.state in _ENDING and not self._open and self.failure is None:
@@ -156,14 +157,15 @@ class TransactionalDelivery(InProcessDelivery):
                 self.notifications.append(event)
 
     def take_notifications(self) -> list[OperationFinished | TransactionAlarm]:
-        """What the shell is to hear of since the last call."""
+        """Return the notifications since the last call."""
         if not self.notifications:
             return []
         taken, self.notifications = self.notifications, []
         return taken
 
     def cluster_changed(self, cluster: Cluster, change: ClusterChange, *, now: float) -> None:
-        """As `InProcessDelivery`. What may be in the log of a topic that was made again is in a transaction that nobody can commit."""
+        """As `InProcessDelivery`. If a topic was recreated, records that may be in its log belong to a transaction that
+        cannot be committed."""
         super().cluster_changed(cluster, change, now=now)
         for part in [one for one in self._assigner.blocked if one.needs_producer_id]:
             part.needs_producer_id = False
@@ -173,11 +175,11 @@ class TransactionalDelivery(InProcessDelivery):
         self.process_events(now=now)
 
     def topics_in_use(self) -> set[str]:
-        """As `InProcessDelivery`, and those whose leaders are asked whether a commit is visible."""
+        """As `InProcessDelivery`, plus the topics whose leaders must answer visibility checks."""
         return super().topics_in_use() | {topic for topic, _ in self.manager.awaiting_visibility}
 
     def abort(self, failure: DeliveryFailure, *, now: float) -> None:
-        """Everything left fails. Nothing of it was committed: that is asked for only when all is answered."""
+        """Fail all outstanding records. None was committed: a commit is requested only when all are acknowledged."""
         if failure.kind is DeliveryFailureKind.CLOSED:
             failure = failure._replace(message="the producer was closed before the record's transaction was committed")
         if self.failure is None:
@@ -188,7 +190,7 @@ class TransactionalDelivery(InProcessDelivery):
         self._assigner.blocked.clear()
         self._gated.clear()
 
-    # --- what leases say ---------------------------------------------------------------------------------------------
+    # --- reports from leases -----------------------------------------------------------------------------------------
 
     def _done(self, item: DoneBatch, now: float) -> None:
         had = len(self._outcomes)
@@ -197,7 +199,7 @@ class TransactionalDelivery(InProcessDelivery):
             if isinstance(told, Delivered):
                 place = self.topic_of(told.partition)
                 last = self._last_offsets.get(place, -1)
-                # Some brokers do not tell where a batch is that they had before; it lies behind what came before it.
+                # Some brokers omit the offset of a duplicate batch; it follows the batch before it.
                 end = told.base_offset + told.count - 1 if told.base_offset >= 0 else last + told.count
                 self._last_offsets[place] = max(last, end)
 
@@ -206,7 +208,7 @@ class TransactionalDelivery(InProcessDelivery):
     ) -> None:
         match message:
             case BatchRefused():
-                # Whether an earlier attempt wrote it makes no difference: it is aborted.
+                # It makes no difference whether an earlier attempt wrote the batch: it is aborted.
                 told = message._replace(ambiguous=False)
                 refusals = record_refusals(told, topic=part.topic, index=part.index, whole=True)
                 self._fail_partition(
@@ -237,8 +239,8 @@ class TransactionalDelivery(InProcessDelivery):
     def _fail_partition(
         self, part: PartitionState, refusals: list[RecordRefusal], code: int, name: str, text: str, now: float
     ) -> None:
-        """A batch of the partition will not be written, so none behind it can be: all of them fail, and the transaction with
-        them. Without `refusals` the oldest batch is the one."""
+        """Fail a partition and its transaction: a batch will not be written, so no later one can be. Without `refusals`
+        the oldest batch is the one that failed."""
         self._assigner.revoke(part, now)
         where = text if text.startswith(f"{part.topic}-") else f"{part.topic}-{part.index}: {text}"
         self.manager.batch_failed(code, name, where)
@@ -256,7 +258,7 @@ class TransactionalDelivery(InProcessDelivery):
         self.process_events(now=now)
 
     def _fail_unsent(self, part: PartitionState, failure: DeliveryFailure, now: float) -> None:
-        """What was never sent is left out; what was sent stays as it is."""
+        """Drop records never sent; batches already sent stay in flight."""
         lease = self.table.partitions.get(part.number)
         if lease is not None and lease.unresolved:
             sent_to = lease.unresolved[-1].end
@@ -271,12 +273,12 @@ class TransactionalDelivery(InProcessDelivery):
             self._fail(part, [(sent_to, part.end)], failure)
 
     def _abort_reason(self) -> DeliveryFailure:
-        """Why records of this transaction fail that nothing is wrong with."""
+        """The failure of records that are dropped only because their transaction is aborted."""
         return _ABORTED if self.manager.error is None else _record_failure(self.manager.error)
 
 
 def _record_failure(failure: TransactionFailure) -> DeliveryFailure:
-    """The manager's failure, as what becomes of records."""
+    """Convert the manager's failure to a failure of records."""
     name = failure.name or "TRANSACTION_ABORTED"
     match failure.kind:
         case FailureKind.FENCED:

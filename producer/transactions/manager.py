@@ -1,8 +1,8 @@
-"""The transactional producer's decisions: one owner, no I/O. What it stands in, what it may ask, what answers mean.
+"""The transactional producer's decisions: its state, the requests it sends, and the meaning of responses. No I/O.
 
-The shell takes `next_request`, sends it to `target`, and says how that ended, exactly once: `answered`, `unsupported_version` or `apply_lost`.
-At most one ask is in flight. Looks (is the commit visible?) go beside that, to leaders of partitions. After every call the shell
-takes `take_events`.
+The shell takes `next_request`, sends it to `target`, and reports the result exactly once: `answered`,
+`unsupported_version` or `lost`. At most one request is in flight. Visibility checks (can readers see the commit?) are
+sent in parallel, to partition leaders. After every call the shell takes `take_events`.
 """
 
 from collections.abc import Mapping
@@ -37,50 +37,51 @@ _MAY_SEND_AGAIN: Final = frozenset({TransactionManagerState.ABORTABLE_ERROR, Tra
 
 
 class TransactionManager:
-    """A transactional id: its state, operations and requests.
+    """One transactional id: its state, operations and requests.
 
-    Calls of the application raise TransactionStateError where they do not fit the state, which stays as it is, and
-    FailedTransactionError with the failure that stands in the way.
+    Application calls raise TransactionStateError if they do not fit the state, which then does not change. They raise
+    FailedTransactionError with the stored failure if there is one.
     """
 
     def __init__(self, limits: TransactionLimits) -> None:
         self._context: Final = TransactionContext(limits)
         self._offsets: TransactionOperation | None = None
+        """The latest SEND_OFFSETS operation, so that a repeated call returns it."""
 
     @property
     def state(self) -> TransactionManagerState:
-        """Where it stands."""
+        """The current state."""
         return self._context.state
 
     @property
     def version(self) -> int:
-        """Of transactions, under the present identity: 1 or 2."""
+        """The version of transactions under the current identity: 1 or 2."""
         return self._context.version
 
     @property
     def identity(self) -> ProducerIdAndEpoch | None:
-        """None before the first InitProducerId was answered."""
+        """The producer id and epoch; None before the first InitProducerId response."""
         return self._context.identity
 
     @property
     def error(self) -> TransactionFailure | None:
-        """Of the states ABORTABLE_ERROR and FATAL_ERROR."""
+        """The failure that led to ABORTABLE_ERROR or FATAL_ERROR; None in other states."""
         return self._context.error
 
     @property
     def ongoing(self) -> bool:
-        """From `begin` until the transaction has ended at its coordinator; not any more after a fatal error."""
+        """Whether a transaction is open: from `begin` until it has ended at its coordinator, or until a fatal error."""
         return self._context.state in _MAY_SEND | _MAY_SEND_AGAIN
 
     @property
     def awaiting_visibility(self) -> tuple[PartitionKey, ...]:
-        """Committed and not readable yet, as far as we know."""
+        """Partitions whose last transaction has ended but is not known to be visible yet."""
         return self._context.visibility.parts
 
     # --- operations of the application -------------------------------------------------------------------------------
 
     def initialise(self) -> TransactionOperation:
-        """Ask for the first identity, which fences whoever used the transactional id before."""
+        """Request the first identity. This fences any earlier producer with the same transactional id."""
         course = self._context
         again = self._pending_call(TransactionOperationKind.INITIALISE)
         if again is not None:
@@ -93,16 +94,16 @@ class TransactionManager:
         return course.pending_operation
 
     def begin(self) -> None:
-        """Begin a transaction: nothing is asked before something belongs to it."""
+        """Begin a transaction. Nothing is sent until the first record or offset belongs to it."""
         self._refuse_while_pending("begin_transaction")
         self._context.raise_if_failed()
         self._context.transition_by_call(TransactionManagerState.IN_TRANSACTION)
 
     def check_send(self) -> None:
-        """May a record be sent now? Raises as any call. Reads only, so any thread may ask."""
+        """Raise, like any call, if a record must not be sent now. It only reads, so any thread may call it."""
         pending = self._context.pending_operation
         if pending is None or not pending.done:
-            # The caller of one that is done is about to hear of it: what stays after that is the reason.
+            # The caller of a done operation is about to get its result; a failure that outlasts it is raised below.
             self._refuse_while_pending("send")
         self._context.raise_if_failed()
         if self._context.state is not TransactionManagerState.IN_TRANSACTION:
@@ -111,9 +112,9 @@ class TransactionManager:
     def send_offsets(
         self, offsets: Mapping[PartitionKey, OffsetToCommit], group: GroupMetadata
     ) -> TransactionOperation:
-        """Make a consumer's offsets part of the transaction. No offsets: done at once.
+        """Add a consumer's offsets to the transaction. Without offsets the operation is done at once.
 
-        Raises ValueError where a generation is given without the member.
+        Raises ValueError if a generation is given without a member id.
         """
         if group.generation > 0 and not group.member_id:
             raise ValueError(f"generation {group.generation} of group {group.group} without a member id")
@@ -138,7 +139,7 @@ class TransactionManager:
         return operation
 
     def commit(self) -> TransactionOperation:
-        """End the transaction well, once every record of it is acknowledged (`batches_completed`)."""
+        """Commit the transaction once every record of it is acknowledged (`batches_completed`)."""
         again = self._pending_call(TransactionOperationKind.COMMIT)
         if again is not None:
             return again
@@ -146,7 +147,7 @@ class TransactionManager:
         return self._complete(TransactionOperationKind.COMMIT, TransactionManagerState.COMMITTING)
 
     def abort(self) -> TransactionOperation:
-        """End the transaction and let nobody read it. What was not added or not sent yet never is; the rest is waited for."""
+        """Abort the transaction. Additions and records not sent yet are dropped; everything in flight is awaited."""
         again = self._pending_call(TransactionOperationKind.ABORT)
         if again is not None:
             return again
@@ -173,7 +174,8 @@ class TransactionManager:
         return course.pending_operation
 
     def close(self, text: str) -> None:
-        """Pending operations fail; nothing is asked any more. A commit whose end went out unanswered is told as such."""
+        """Fail the pending operations and send nothing more. The outcome of a commit with EndTxn unanswered is
+        unknown."""
         self._context.close(TransactionFailure(-1, "", text, FailureKind.CLOSED))
 
     def _pending_call(self, kind: TransactionOperationKind) -> TransactionOperation | None:
@@ -191,10 +193,10 @@ class TransactionManager:
                 f"{call} cannot be called now: {pending.kind.value} has not ended for its caller, and must be called again"
             )
 
-    # --- told by the joined producer ---------------------------------------------------------------------------------
+    # --- called by `TransactionalDelivery` ---------------------------------------------------------------------------
 
     def maybe_add_partition(self, topic: str, index: int) -> None:
-        """Records for the partition were submitted in this transaction. Saying it again changes nothing."""
+        """Note that records for the partition were submitted in this transaction. Repeated calls change nothing."""
         course = self._context
         if course.state not in _MAY_SEND:
             return
@@ -204,8 +206,11 @@ class TransactionManager:
             self._fail_illegal_state(f"records for {topic}-{index} came after all were said to be settled")
 
     def may_send(self, topic: str, index: int) -> bool:
-        """May batches of the partition go out (TRX-2)? Version 1: only when added. After an error: only what went out before, for
-        which its being part of the transaction stands. Never while an earlier commit there is not visible (TRX-3)."""
+        """Whether batches of the partition may be sent (TRX-2).
+
+        In version 1 the partition must be added first. After an error only partitions already in the transaction may
+        send. A partition may not send while an earlier transaction in it is not visible (TRX-3).
+        """
         course = self._context
         part = (topic, index)
         if part in course.visibility or course.closed is not None:
@@ -215,11 +220,12 @@ class TransactionManager:
         return course.state in _MAY_SEND_AGAIN and course.partitions.contains(part)
 
     def batch_sent(self, topic: str, index: int) -> None:
-        """A batch of the partition went out."""
+        """Note that a batch of the partition was sent."""
         self._context.partitions.mark_sent((topic, index))
 
     def batch_failed(self, code: int, name: str, text: str, *, fatal: bool = False) -> None:
-        """A record or batch of the transaction failed for good. `fatal`: the producer cannot go on, whatever the code."""
+        """A record or batch of the transaction failed permanently. `fatal`: the producer has failed, whatever the
+        code."""
         course = self._context
         kind = FailureKind.FATAL if fatal else failure_of(TransactionApi.PRODUCE, code).kind
         failure = TransactionFailure(code, name, text, kind)
@@ -234,20 +240,20 @@ class TransactionManager:
         )
 
     def batches_completed(self, last_offsets: Mapping[PartitionKey, int]) -> None:
-        """Committing or aborting, and no batch is left whose outcome is open: EndTxn may go. `last_offsets`: of every partition
-        that was written to, the offset of its last record."""
+        """Note that no batch is outstanding while committing or aborting, so EndTxn may be sent. `last_offsets`: the
+        offset of the last record in every partition written to."""
         if self._context.state in (TransactionManagerState.COMMITTING, TransactionManagerState.ABORTING):
             self._context.last_offsets = dict(last_offsets)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def update_features(self, transaction_version: int, *, offers_v2: bool) -> None:
-        """What brokers told: the finalised level of `transaction.version` (-1: none), and whether all of them offer Produce 12 and
-        EndTxn 5. The level alone is not enough: 3.9 can finalise 2 without those requests."""
+        """Apply the brokers' features: the finalised level of `transaction.version` (-1: none), and whether all of them
+        offer Produce 12 and EndTxn 5. The level alone is not enough: 3.9 can finalise 2 without those requests."""
         self._context.offered_version = _TV2 if transaction_version >= _TV2 and offers_v2 else 1
 
     def next_request(self, now: float) -> TransactionRequest | None:
-        """What to send now. It stays in flight until it was answered, refused or lost."""
+        """Return the request to send now, or None. It is in flight until the shell reports its result."""
         course = self._context
         if (
             course.in_flight is not None
@@ -288,29 +294,29 @@ class TransactionManager:
         if isinstance(ask, EndTxn) and ask.commit:
             course.end_sent = True
         elif isinstance(ask, CommitOffsets) and ask.version != 1:
-            # As with batches: the broker makes them part of the transaction when it sees them.
+            # As with batches: the broker adds them to the transaction when it receives them.
             course.partitions.has_offsets = True
         return ask
 
     def target(self, ask: TransactionRequest) -> Coordinator | None:
-        """The broker to send it to; None: any."""
+        """The broker to send the request to; None: any broker."""
         key = self._context.coordinator_key(ask)
         return None if key is None else self._context.coordinators.get(key)
 
     def answered(self, ask: TransactionRequest, answer: TransactionResponse, *, now: float, chance: float) -> None:
-        """The answer to what is in flight. `chance` in [0, 1)."""
+        """Apply the response to the request in flight. `chance` in [0, 1)."""
         queued = self._take_in_flight(ask)
         if queued is not None:
             response_handlers.apply_response(self._context, queued, answer, now=now, chance=chance)
 
     def unsupported_version(self, ask: TransactionRequest, text: str) -> None:
-        """The broker takes no version of the request that we may send (`versions`): fatal (TXS-6, TRX-10)."""
+        """The broker supports no version of the request that we may send (`version_range`): fatal (TXS-6, TRX-10)."""
         queued = self._take_in_flight(ask)
         if queued is not None:
             response_handlers.apply_unsupported_version(self._context, queued, text)
 
     def lost(self, ask: TransactionRequest, *, now: float, chance: float) -> None:
-        """It was not sent, or will not be answered: the coordinator is looked up again, then it goes out again."""
+        """The request was not sent, or will not be answered: look up the coordinator and send it again."""
         queued = self._take_in_flight(ask)
         if queued is not None:
             response_handlers.apply_lost(self._context, queued, now=now, chance=chance)
@@ -329,7 +335,7 @@ class TransactionManager:
     # --- visibility --------------------------------------------------------------------------------------------------
 
     def take_visibility_checks(self, now: float) -> list[VisibilityCheck]:
-        """What to ask leaders of partitions now. Each ends with `visibility_checked` or `visibility_check_lost`."""
+        """Checks to send to leaders now. Each must end with `visibility_checked` or `visibility_check_lost`."""
         course = self._context
         if course.closed is not None:
             return []
@@ -337,20 +343,20 @@ class TransactionManager:
         return course.visibility.take_checks(now)
 
     def visibility_checked(self, look: VisibilityCheck, answer: VisibilityResult, *, now: float, chance: float) -> None:
-        """A leader has answered."""
+        """Apply a leader's response."""
         course = self._context
         if course.visibility.answered(look, answer, now=now, chance=chance):
             course.events.append(PartitionsVisible((look.part,)))
             course.complete_pending()
 
     def visibility_check_lost(self, look: VisibilityCheck, *, now: float, chance: float) -> None:
-        """No answer, or no leader is known."""
+        """The check was not answered, or the partition has no known leader."""
         self._context.visibility.lost(look, now=now, chance=chance)
 
     # --- for the shell -----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When `next_request` or `take_looks` will have something, if nothing else happens."""
+        """When `next_request` or `take_visibility_checks` will next have something, if nothing else happens."""
         course = self._context
         if course.closed is not None:
             return None
@@ -361,21 +367,21 @@ class TransactionManager:
         return min(times, default=None)
 
     def _can_progress(self, waiting: QueuedTransactionRequest) -> bool:
-        """It does not wait for a coordinator that is being looked up."""
+        """Whether the request does not wait for a coordinator lookup."""
         course = self._context
         key = course.coordinator_key(waiting.request)
         return key is None or key in course.coordinators or not course.is_looking_up(key)
 
     def take_events(self) -> list[TransactionEvent]:
-        """What has happened since the last call, in order."""
+        """Return the events since the last call, in order."""
         events = list(self._context.events)
         self._context.events.clear()
         return events
 
 
 def _pointless_while_aborting(one: QueuedTransactionRequest) -> bool:
-    """Additions that never went out, and offsets that nobody will read. What may have been added is asked again until that is
-    known."""
+    """Whether to drop a request on abort: additions never sent, and offsets, which no consumer will read. Additions
+    that were sent are repeated until their result is known."""
     return isinstance(one.request, CommitOffsets) or (
         isinstance(one.request, AddPartitions | AddOffsets) and not one.sent
     )

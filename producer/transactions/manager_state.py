@@ -1,5 +1,5 @@
-"""Where a transactional producer stands, and every move it makes: shared by what the application calls (`producer/transactions/manager.py`)
-and by what answers lead to (`producer/transactions/response_handlers.py`). Nobody else changes the state.
+"""State of a transactional producer and all its transitions. Only `producer/transactions/manager.py` (application
+calls) and `producer/transactions/response_handlers.py` (responses) change it.
 """
 
 from collections.abc import Mapping
@@ -42,65 +42,78 @@ CoordinatorKey = tuple[CoordinatorKind, str]
 
 
 class TransactionLimits(NamedTuple):
-    """Rules of one transactional id. Times in seconds, but `timeout_ms`, which goes to the coordinator as it is."""
+    """Limits of one transactional id. Times are in seconds, except `timeout_ms`, which the coordinator gets as it
+    is."""
 
     transactional_id: str
     timeout_ms: int
     retry: Backoff
     visibility_backoff: Backoff = Backoff(0.002, 1.0)
-    """Between two looks at a partition whose commit is not visible yet."""
+    """Between two visibility checks of a partition."""
     concurrent_wait_s: float = 0.02
-    """After CONCURRENT_TRANSACTIONS while nothing is in the new transaction yet: markers of the last one take that long."""
+    """First backoff after CONCURRENT_TRANSACTIONS in an empty transaction: the last one's markers take about as
+    long."""
     ask_leader_after_s: float = 0.05
-    """Not visible for so long: DescribeProducers tells whether our marker lacks, or another producer's transaction is open."""
+    """How long a partition stays invisible before DescribeProducers is used. It shows whether our marker is missing or
+    another producer's transaction is open."""
     hanging_after_s: float = 45.0
-    """Not visible for so long: the alarm "hanging transaction"."""
+    """How long a partition stays invisible before the alarm "hanging transaction"."""
 
 
 class TransactionContext:
-    """State, contents of the transaction, pending operations, waiting requests, events not taken yet."""
+    """State of the manager, the current transaction, its operations, queued requests, and events not taken yet."""
 
     def __init__(self, limits: TransactionLimits) -> None:
         self.limits: Final = limits
         self.state = TransactionManagerState.UNINITIALIZED
+        """Changed only by `transition_by_call`, `transition` and `fail_fatally`."""
         self.identity: ProducerIdAndEpoch | None = None
+        """Set by `initialised`, and by `ended` in version 2."""
         self.version = 1
+        """Set only by `initialised`."""
         self.offered_version = 1
-        """What the brokers offer; it becomes `version` with the next new identity that InitProducerId gives (decision 31)."""
+        """The version that the brokers offer. Becomes `version` with InitProducerId's next new identity (decision
+        31)."""
         self.error: TransactionFailure | None = None
+        """The failure of ABORTABLE_ERROR or FATAL_ERROR; None in other states."""
         self.partitions = TransactionPartitions(1)
         self.pending_operation: TransactionOperation | None = None
-        """The call that must be acknowledged, or made again, before another one is taken (TXN-3)."""
+        """The call that must be acknowledged, or repeated, before another is accepted (TXN-3)."""
         self.queue: Final = TransactionRequestQueue()
         self.in_flight: QueuedTransactionRequest | None = None
+        """Set when the manager sends a request; cleared with its result, or when everything stops."""
         self.coordinators: Final[dict[CoordinatorKey, Coordinator]] = {}
+        """Known coordinators, from FindCoordinator responses."""
         self.visibility: Final = VisibilityTracker(
             limits.visibility_backoff,
             ask_leader_after_s=limits.ask_leader_after_s,
             hanging_after_s=limits.hanging_after_s,
         )
         self.closed: TransactionFailure | None = None
+        """Set by `close`; nothing is sent any more."""
         self.epoch_bump_required = False
-        """The next transaction needs a new epoch: a late copy of this one's batches must not land in it."""
+        """The next transaction needs a new epoch: a late copy of this one's batches must not become part of it."""
         self.last_offsets: Mapping[PartitionKey, int] | None = None
-        """Of the partitions sent to, once no batch is open. None: not told yet, EndTxn waits."""
+        """Last offsets of the partitions sent to, set once no batch is outstanding. While None, EndTxn waits."""
         self.end_sent = False
-        """EndTxn(commit) went out: from here on the coordinator decides how the transaction ends."""
+        """EndTxn(commit) was sent: from then on the coordinator decides how the transaction ends."""
         self.end_failure: TransactionFailure | None = None
-        """What EndTxn was answered when an earlier answer to it was lost: DescribeTransactions decides."""
+        """The failure of an EndTxn sent again after an earlier response was lost. DescribeTransactions then decides."""
         self.events: Final[list[TransactionEvent]] = []
+        """Events that the shell has not taken yet, in order."""
 
     # --- moves -------------------------------------------------------------------------------------------------------
 
     def transition_by_call(self, state: TransactionManagerState) -> None:
-        """A call of the application. TransactionStateError: it does not fit, and nothing has changed (TXN-1)."""
+        """Apply an application's call. TransactionStateError: it does not fit, and nothing has changed (TXN-1)."""
         if state not in TRANSITIONS[self.state]:
             raise TransactionStateError(f"this call does not fit the state {self.state.value} (to {state.value})")
         self.last_offsets = None
         self._enter(state)
 
     def transition(self, state: TransactionManagerState) -> bool:
-        """A consequence of an answer. A move that the table lacks is fatal: we lost track of what was sent (TXN-1)."""
+        """Apply a response's consequence. A transition missing from the table is fatal: we lost track of what was sent
+        (TXN-1)."""
         if state in TRANSITIONS[self.state]:
             self._enter(state)
             return True
@@ -115,7 +128,7 @@ class TransactionContext:
             self.error = None
 
     def raise_if_failed(self) -> None:
-        """A call that errors forbid: FailedTransactionError with the stored one, TransactionStateError where we lost track."""
+        """Raise FailedTransactionError with the stored failure, or TransactionStateError if we lost track."""
         failure = self.closed or self.error
         if failure is None:
             return
@@ -126,7 +139,7 @@ class TransactionContext:
     # --- errors ------------------------------------------------------------------------------------------------------
 
     def fail(self, failure: TransactionFailure) -> None:
-        """The reaction that a failure's kind names, wherever we stand; after a fatal one nothing changes any more (TXN-8)."""
+        """Apply a failure according to its kind, in any state. After a fatal one nothing changes any more (TXN-8)."""
         if self.state is TransactionManagerState.FATAL_ERROR:
             return
         if failure.fatal:
@@ -134,7 +147,7 @@ class TransactionContext:
         elif failure.kind is FailureKind.UNAUTHORIZED:
             self.fail_unauthorized(failure)
         elif self.state not in (TransactionManagerState.ABORTING, TransactionManagerState.ABORTABLE_ERROR):
-            # While aborting it comes to nothing; a second error adds nothing to the first.
+            # While aborting a failure has no effect; a second error adds nothing to the first.
             self._fail_transaction(failure)
 
     def _fail_transaction(self, failure: TransactionFailure) -> None:
@@ -148,13 +161,13 @@ class TransactionContext:
         self.complete_pending()
 
     def fail_unauthorized(self, failure: TransactionFailure) -> None:
-        """No rights to initialise: by way of the error back to the beginning."""
+        """Initialising was not authorised: pass through ABORTABLE_ERROR back to UNINITIALIZED."""
         self._fail_transaction(failure)
         if self.transition(TransactionManagerState.UNINITIALIZED):
             self.alarm(failure.text)
 
     def fail_fatally(self, failure: TransactionFailure) -> None:
-        """Fatal. A commit whose end went out, and which nobody answered, may be one."""
+        """Move to FATAL_ERROR. If EndTxn(commit) is unanswered, the pending commit fails as outcome unknown."""
         assert failure.fatal, "only a fatal failure is for good"
         if self.state is TransactionManagerState.FATAL_ERROR:
             return
@@ -165,7 +178,7 @@ class TransactionContext:
         self.complete_pending()
 
     def close(self, failure: TransactionFailure) -> None:
-        """The application has given up: nothing is asked any more, in no state."""
+        """Fail everything, in any state. Nothing is sent any more."""
         if self.closed is None:
             self.closed = failure
             self._stop(failure)
@@ -180,14 +193,14 @@ class TransactionContext:
         self._fail_pending(self._outcome_unknown(failure) if self.end_sent else failure)
 
     def _outcome_unknown(self, cause: TransactionFailure) -> TransactionFailure:
-        """The failure of a commit that may have been one; an operator is told, too."""
+        """The failure of a commit that may have succeeded. Also raises an alarm."""
         text = f"the transaction may be committed, and nobody can tell: {cause.text}"
         self.end_sent = False
         self.alarm(text)
         return TransactionFailure(cause.code, cause.name, text, FailureKind.OUTCOME_UNKNOWN)
 
     def alarm(self, text: str) -> None:
-        """Tell an operator."""
+        """Report a problem to the operator."""
         self.events.append(TransactionAlarm(f"transactional id {self.limits.transactional_id}: {text}"))
 
     def _fail_pending(self, failure: TransactionFailure) -> None:
@@ -200,7 +213,7 @@ class TransactionContext:
             self.abandon(one, failure)
 
     def abandon(self, queued: QueuedTransactionRequest, failure: TransactionFailure) -> None:
-        """It will not go out again."""
+        """Give up a request; it will not be sent again."""
         if isinstance(queued.request, AddPartitions):
             self.partitions.drop_pending(queued.request.partitions)
         if queued.sent and isinstance(queued.request, AddPartitions | AddOffsets):
@@ -210,18 +223,18 @@ class TransactionContext:
             self.finish(operation, failure)
 
     def finish(self, operation: TransactionOperation, failure: TransactionFailure | None = None) -> None:
-        """End an operation and say so."""
+        """Finish an operation and append its event."""
         operation.finish(failure)
         self.events.append(OperationFinished(operation))
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def enqueue(self, ask: TransactionRequest, operation: TransactionOperation | None = None) -> None:
-        """Something new is to be asked."""
+        """Queue a new request."""
         self.queue.put(QueuedTransactionRequest(ask, priority_of(ask), operation))
 
     def reenqueue(self, queued: QueuedTransactionRequest, wait_s: float, now: float) -> None:
-        """Ask it again, unless an error has made it pointless meanwhile."""
+        """Send a request again after `wait_s`, unless an error has made it pointless in the meantime."""
         queued.attempts += 1
         queued.not_before = now + wait_s
         if (
@@ -234,39 +247,39 @@ class TransactionContext:
             self.queue.put(queued)
 
     def coordinator_key(self, ask: TransactionRequest) -> CoordinatorKey | None:
-        """The coordinator an ask goes to; None: any broker."""
+        """The coordinator that a request is for; None: any broker."""
         kind = coordinator_kind_of(ask)
         if kind is CoordinatorKind.GROUP and isinstance(ask, CommitOffsets):
             return (kind, ask.group.group)
         return None if kind is None else (kind, self.limits.transactional_id)
 
     def forget_coordinator(self, ask: TransactionRequest) -> None:
-        """It has moved, or cannot be reached."""
+        """Forget the request's coordinator, because it has moved or is unreachable."""
         key = self.coordinator_key(ask)
         if key is not None:
             _ = self.coordinators.pop(key, None)
 
     def is_looking_up(self, key: CoordinatorKey) -> bool:
-        """Its place is being asked, or is to be."""
+        """Whether a FindCoordinator for this coordinator is queued or in flight."""
         ask = FindCoordinator(*key)
         return (self.in_flight is not None and self.in_flight.request == ask) or any(
             one.request == ask for one in self.queue
         )
 
     def look_up_coordinator(self, key: CoordinatorKey) -> None:
-        """Ask where it is, unless that is being asked."""
+        """Queue a FindCoordinator, unless one is queued or in flight."""
         if not self.is_looking_up(key):
             self.enqueue(FindCoordinator(*key))
 
     # --- the end of a transaction ------------------------------------------------------------------------------------
 
     def end_requested(self) -> bool:
-        """EndTxn, or what follows from it, waits or is on its way."""
+        """Whether EndTxn, or a request that follows it, is queued or in flight."""
         late = self.in_flight is not None and self.in_flight.priority >= RequestPriority.END_TXN
         return late or any(one.priority >= RequestPriority.END_TXN for one in self.queue)
 
     def can_end(self) -> bool:
-        """No batch is open, and nothing is to be added first."""
+        """Whether EndTxn may be sent: no batch is outstanding and no addition is queued or in flight."""
         if (
             self.state not in (TransactionManagerState.COMMITTING, TransactionManagerState.ABORTING)
             or self.last_offsets is None
@@ -277,7 +290,7 @@ class TransactionContext:
         return self.in_flight is None or self.in_flight.priority is not RequestPriority.ADD_PARTITIONS_OR_OFFSETS
 
     def end(self, now: float) -> None:
-        """Ask for the end; where nothing was added there is nothing to ask (TXN-4)."""
+        """Queue EndTxn. If nothing was added to the transaction, finish it without a request (TXN-4)."""
         commit = self.state is TransactionManagerState.COMMITTING
         if self.partitions.begun:
             assert self.identity is not None
@@ -286,10 +299,11 @@ class TransactionContext:
             self.ended(NO_IDENTITY, committed=commit, now=now)
 
     def ended(self, following: ProducerIdAndEpoch, *, committed: bool, now: float) -> None:
-        """The coordinator has ended it. `following`: the identity for the next transaction (TV2), or none."""
+        """Finish the transaction that its coordinator has ended. `following`: the next identity (TV2), or
+        `NO_IDENTITY`."""
         aborted_in_v1 = not committed and self.version == 1 and (bool(self.partitions.sent) or self.partitions.in_doubt)
         if self.identity is not None:
-            # After an abort too: where its marker got lost, the next commit there would commit what was aborted.
+            # After an abort too: if its marker got lost, the next commit marker would commit the aborted records.
             written = {**dict.fromkeys(self.partitions.sent, UNKNOWN_OFFSET), **(self.last_offsets or {})}
             self.visibility.track(self.identity.producer_id, written, now)
         if committed and self.pending_operation is not None:
@@ -300,7 +314,7 @@ class TransactionContext:
         self.end_failure = None
         if following != NO_IDENTITY:
             self.identity = following
-        # Only after an InitProducerId may the version change.
+        # The version may change only after an InitProducerId.
         if self.epoch_bump_required or aborted_in_v1 or self.offered_version != self.version or self.identity is None:
             self.initialise()
             return
@@ -311,13 +325,13 @@ class TransactionContext:
             self.complete_pending()
 
     def initialise(self) -> None:
-        """Ask for an identity: the first, or the next epoch of the one in use."""
+        """Request an identity: the first, or the next epoch of the current one."""
         if self.transition(TransactionManagerState.INITIALIZING):
             identity = self.identity or NO_IDENTITY
             self.enqueue(InitProducerId(self.limits.transactional_id, self.limits.timeout_ms, identity))
 
     def initialised(self, identity: ProducerIdAndEpoch) -> None:
-        """InitProducerId has answered: another version may be used only under an identity that never sent anything."""
+        """Apply InitProducerId's identity. The version may change only under an identity that never sent anything."""
         if identity == self.identity:
             text = f"InitProducerId did not move the epoch {identity.epoch} of producer id {identity.producer_id}"
             self.fail_fatally(TransactionFailure(-1, "", text, FailureKind.FATAL))
@@ -331,7 +345,7 @@ class TransactionContext:
             self.complete_pending()
 
     def complete_pending(self) -> None:
-        """End the pending operation if that was the last it waited for. A commit is done when it can be read (TRX-3)."""
+        """Finish the pending operation if it waits for nothing else. A commit is done once it is visible (TRX-3)."""
         pending = self.pending_operation
         if pending is None or pending.done or self.state is TransactionManagerState.INITIALIZING:
             return

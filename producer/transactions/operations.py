@@ -1,4 +1,4 @@
-"""What the application asked for and may still wait for, and what the joined producer must hear of."""
+"""Operations that the application waits for, and the manager's events for the delivery."""
 
 from enum import Enum
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from .states import TransactionFailure
 
 
 class TransactionOperationKind(Enum):
-    """The value is what a person reads in an error."""
+    """The value is the name in error texts."""
 
     INITIALISE = "init_transactions"
     SEND_OFFSETS = "send_offsets_to_transaction"
@@ -20,41 +20,41 @@ Offsets = tuple[tuple[PartitionKey, OffsetToCommit], ...]
 
 
 class TransactionOperation:
-    """One call of the application. It goes on when the caller stops waiting; the same call made again gets the same object
-    (TXN-3). Until it is acknowledged no other transactional call is taken."""
+    """One call of the application. It continues when the caller stops waiting; repeating the call returns the same
+    object (TXN-3). Until it is acknowledged, no other transactional call is accepted."""
 
     def __init__(self, kind: TransactionOperationKind, offsets: tuple[GroupMetadata, Offsets] | None = None) -> None:
-        """`offsets`: of SEND_OFFSETS."""
+        """`offsets`: for SEND_OFFSETS only."""
         self.kind: Final = kind
         self.offsets: Final = offsets
         self.done = False
-        """It ended, well or (`failure`) not."""
+        """It has ended, successfully or with `failure`."""
         self.failure: TransactionFailure | None = None
         self.committed = False
-        """The coordinator has answered EndTxn(commit): what may still lack is that readers see it (TRX-3)."""
+        """EndTxn(commit) has succeeded; readers may not see the records yet (TRX-3)."""
         self.written_partitions: tuple[PartitionKey, ...] = ()
-        """The partitions that a commit waits to see."""
+        """The partitions that must become visible before a commit is done."""
         self.acknowledged = False
 
     def acknowledge(self) -> None:
-        """The caller knows how it ended: a wait returned or raised the failure, or it raised "committed, not visible"."""
+        """The caller knows the result: a wait returned or raised the failure, or raised "committed, not visible"."""
         self.acknowledged = True
 
     def finish(self, failure: TransactionFailure | None = None) -> None:
-        """End it, once."""
+        """End the operation, once."""
         assert not self.done, f"{self.kind.value} ended twice"
         self.done = True
         self.failure = failure
 
 
 class OperationFinished(NamedTuple):
-    """An operation is done: wake who waits."""
+    """An operation is done: wake its waiters."""
 
     operation: TransactionOperation
 
 
 class ProducerIdChanged(NamedTuple):
-    """From now on all batches carry this; every partition's sequences begin at 0 (TRX-5). `version`: of transactions."""
+    """All later batches carry this identity, and all sequences restart at 0 (TRX-5). `version`: of transactions."""
 
     producer_id: int
     epoch: int
@@ -62,37 +62,37 @@ class ProducerIdChanged(NamedTuple):
 
 
 class PartitionsAdded(NamedTuple):
-    """The gate is open for these (TV1, TRX-2)."""
+    """These partitions may be sent to (TV1, TRX-2)."""
 
     partitions: tuple[PartitionKey, ...]
 
 
 class AbortUnsent(NamedTuple):
-    """What was never sent is to fail with this; what was sent is waited for (TRX-4)."""
+    """Fail the records never sent with this failure; batches already sent are awaited (TRX-4)."""
 
     failure: TransactionFailure
 
 
 class TransactionEnded(NamedTuple):
-    """The transaction is over at the coordinator, or there was none to end there."""
+    """The transaction has ended at the coordinator, or had nothing to end there."""
 
     committed: bool
 
 
 class TransactionFatal(NamedTuple):
-    """Everything is to fail with this; only closing is left (TXN-5)."""
+    """Fail everything with this failure; the producer can only be closed (TXN-5)."""
 
     failure: TransactionFailure
 
 
 class PartitionsVisible(NamedTuple):
-    """Records of an earlier commit can be read now: these partitions may be sent to again."""
+    """Records of an earlier transaction are visible: these partitions may be sent to again."""
 
     partitions: tuple[PartitionKey, ...]
 
 
 class TransactionAlarm(NamedTuple):
-    """Something an operator should know, in words."""
+    """A problem for the operator, as text."""
 
     text: str
 

@@ -1,7 +1,7 @@
-"""What belongs to the transaction under way, as far as its coordinator and the brokers know.
+"""Contents of the current transaction, according to its coordinator and the brokers.
 
-In version 1 a partition is wanted, then asked for, then added, and only then sent to. In version 2 brokers add it when they see the
-first batch: it counts from the first send on, whatever comes of it.
+In version 1 a partition is new, then requested, then added, and only then sent to. In version 2 brokers add it with the
+first batch: it counts from the first send, whatever the result.
 """
 
 from collections.abc import Iterable
@@ -19,19 +19,19 @@ class TransactionPartitions:
         self._pending: dict[PartitionKey, None] = {}
         self._added: dict[PartitionKey, None] = {}
         self.has_offsets = False
-        """The group's offsets are part of it, or (version 2) may be."""
+        """The group's offsets are part of the transaction, or (version 2) may be."""
         self.sent: dict[PartitionKey, None] = {}
-        """The partitions for which a batch went out."""
+        """The partitions for which a batch was sent."""
         self.in_doubt = False
-        """A request to add something was given up without an answer: the coordinator may hold an open transaction."""
+        """An addition was given up without a response: the coordinator may have an open transaction."""
 
     def maybe_add(self, part: PartitionKey) -> None:
-        """Records for it have come. In version 2 nothing has to be asked."""
+        """Note a partition with records. Version 2 needs no request for it."""
         if self._version == 1 and part not in self._pending and part not in self._added:
             self._new[part] = None
 
     def take_new(self, withheld: AbstractSet[PartitionKey]) -> tuple[PartitionKey, ...]:
-        """All that are to be asked for now, in one request."""
+        """Return all new partitions except `withheld`, to request them together."""
         parts = tuple(part for part in self._new if part not in withheld)
         for part in parts:
             del self._new[part]
@@ -39,32 +39,32 @@ class TransactionPartitions:
         return parts
 
     def drop_new(self) -> None:
-        """What was not asked for is not needed any more."""
+        """Drop partitions not requested yet."""
         self._new.clear()
 
     def add(self, parts: Iterable[PartitionKey]) -> None:
-        """The coordinator has them, or (version 2) a batch for them went out."""
+        """Mark partitions as added by the coordinator."""
         for part in parts:
             self._pending.pop(part, None)
             self._added[part] = None
 
     def drop_pending(self, parts: Iterable[PartitionKey]) -> None:
-        """Not added, and not asked for any more."""
+        """Mark partitions as neither added nor requested any more."""
         for part in parts:
             self._pending.pop(part, None)
 
     def contains(self, part: PartitionKey) -> bool:
-        """It is part of the transaction."""
+        """Whether the partition is part of the transaction."""
         return part in self._added
 
     def mark_sent(self, part: PartitionKey) -> None:
-        """A batch for it goes out."""
+        """Note that a batch for the partition is sent."""
         self.sent[part] = None
         if self._version != 1:
             self._added[part] = None
 
     def forget(self) -> None:
-        """The coordinator has ended it without being asked."""
+        """Clear the contents, because the coordinator ended the transaction without EndTxn."""
         self._new.clear()
         self._pending.clear()
         self._added.clear()
@@ -73,15 +73,15 @@ class TransactionPartitions:
 
     @property
     def has_partitions(self) -> bool:
-        """Something was added."""
+        """Whether a partition was added."""
         return bool(self._added)
 
     @property
     def empty(self) -> bool:
-        """Nothing is known to be part of it."""
+        """Whether nothing is known to be part of the transaction."""
         return not self._added and not self.has_offsets
 
     @property
     def begun(self) -> bool:
-        """The coordinator has, or may have, something to end (TXN-4)."""
+        """Whether the coordinator has, or may have, a transaction to end (TXN-4)."""
         return self.in_doubt or not self.empty

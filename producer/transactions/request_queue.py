@@ -1,4 +1,4 @@
-"""Requests of a transactional id that wait to go out: by urgency, one at a time, each with its own wait (TXS-1, 10.5)."""
+"""Queue of a transactional id's requests: sent by priority, one at a time, each with its own backoff (TXS-1, 10.5)."""
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum
@@ -17,19 +17,19 @@ from .requests import (
 
 
 class RequestPriority(IntEnum):
-    """Lower goes first."""
+    """Lower values go first."""
 
     FIND_COORDINATOR = 0
     INIT_PRODUCER_ID = 1
     ADD_PARTITIONS_OR_OFFSETS = 2
-    """Partitions and offsets become part of the transaction."""
+    """Requests that add partitions and offsets to the transaction."""
     END_TXN = 3
-    """Never before what is to be added is added."""
+    """Never sent before all additions are made."""
     EPOCH_BUMP = 4
 
 
 class QueuedTransactionRequest:
-    """A request, and how often it went out in vain."""
+    """A request and the number of its failed attempts."""
 
     def __init__(
         self, ask: TransactionRequest, urgency: RequestPriority, operation: TransactionOperation | None = None
@@ -40,11 +40,11 @@ class QueuedTransactionRequest:
         self.attempts = 0
         self.not_before = 0.0
         self.sent = False
-        """It went out at least once: it may have had its effect."""
+        """It was sent at least once, so it may have had its effect."""
 
 
 def priority_of(ask: TransactionRequest) -> RequestPriority:
-    """The first InitProducerId comes before everything; one that moves the epoch (a current identity is named) after EndTxn."""
+    """The first InitProducerId has a high priority; an epoch bump (with a current identity) goes after EndTxn."""
     match ask:
         case FindCoordinator():
             return RequestPriority.FIND_COORDINATOR
@@ -57,10 +57,11 @@ def priority_of(ask: TransactionRequest) -> RequestPriority:
 
 
 class TransactionRequestQueue:
-    """At most one entry per coordinator to look up, one EndTxn or InitProducerId, and as many additions as calls asked for.
+    """Holds at most one lookup per coordinator, one EndTxn or InitProducerId, and one addition per call.
 
-    A request that waits for its backoff, or for a coordinator that is looked up, keeps back no other: whoever puts in the end of a
-    transaction sees to it that nothing is left to be added."""
+    A request waiting for its backoff or for a coordinator lookup does not hold up others. A caller that queues EndTxn
+    must make sure that no addition is outstanding.
+    """
 
     def __init__(self) -> None:
         self._entries: list[QueuedTransactionRequest] = []
@@ -72,18 +73,18 @@ class TransactionRequestQueue:
         return len(self._entries)
 
     def put(self, queued: QueuedTransactionRequest) -> None:
-        """Behind those of the same urgency. A request that is tried again keeps its place by coming first among them."""
+        """Insert a request after others of its priority. A request sent before goes ahead, which keeps its place."""
         at = 0
         while at < len(self._entries) and self._entries[at].priority < queued.priority + (not queued.sent):
             at += 1
         self._entries.insert(at, queued)
 
     def remove(self, queued: QueuedTransactionRequest) -> None:
-        """It goes out."""
+        """Remove a request that is being sent."""
         self._entries.remove(queued)
 
     def drop(self, unwanted: Callable[[QueuedTransactionRequest], bool]) -> list[QueuedTransactionRequest]:
-        """Take these out for good."""
+        """Remove and return the unwanted requests."""
         dropped = [one for one in self._entries if unwanted(one)]
         self._entries = [one for one in self._entries if not unwanted(one)]
         return dropped

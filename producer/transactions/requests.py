@@ -1,7 +1,8 @@
-"""What the transactional producer asks of brokers, and what they answer, as plain values: a shell encodes and decodes them.
+"""The transactional producer's requests and their responses as plain values; a shell encodes and decodes them.
 
-`version_range` says in which versions an ask may go out. Version 1 of transactions (TV1) and version 2 (TV2, KIP-890) differ exactly
-there, and mixing them under one identity can put a record into a transaction that is already committed (TRX-2).
+`version_range` gives the versions in which a request may be sent. Version 1 of transactions (TV1) and version 2 (TV2,
+KIP-890) differ exactly there. Mixing them under one identity can put a record into a transaction that is already
+committed (TRX-2).
 """
 
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ class CoordinatorKind(Enum):
 
 
 class Coordinator(NamedTuple):
-    """A broker, as FindCoordinator names it."""
+    """A broker, as returned by FindCoordinator."""
 
     node: int
     host: str
@@ -42,7 +43,7 @@ class Coordinator(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """The consumer's membership that committed offsets belong to (KIP-447). Without a member only the group counts."""
+    """The consumer's group membership for committed offsets (KIP-447). Without a member only the group is checked."""
 
     group: str
     generation: int = -1
@@ -51,30 +52,30 @@ class GroupMetadata(NamedTuple):
 
     @property
     def names_member(self) -> bool:
-        """More than the group is given."""
+        """Whether more than the group is given."""
         return self.generation >= 0 or self.member_id != "" or self.instance_id is not None
 
 
 class OffsetToCommit(NamedTuple):
-    """The next offset to read of a partition; `leader_epoch` of the last record read (-1: unknown)."""
+    """The next offset to read in a partition. `leader_epoch`: of the last record read (-1: unknown)."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
 
 
-# --- asks ------------------------------------------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------------------------------
 
 
 class FindCoordinator(NamedTuple):
-    """Goes to any broker. `key`: the transactional id, or the group."""
+    """Sent to any broker. `key`: the transactional id, or the group."""
 
     kind: CoordinatorKind
     key: str
 
 
 class InitProducerId(NamedTuple):
-    """`identity`: the one in use, whose epoch is to be raised; (-1, -1) for the first."""
+    """`identity`: the current one, whose epoch is to be bumped; (-1, -1) for the first."""
 
     transactional_id: str
     timeout_ms: int
@@ -82,7 +83,7 @@ class InitProducerId(NamedTuple):
 
 
 class AddPartitions(NamedTuple):
-    """TV1 only."""
+    """AddPartitionsToTxn, TV1 only."""
 
     transactional_id: str
     identity: ProducerIdAndEpoch
@@ -90,7 +91,7 @@ class AddPartitions(NamedTuple):
 
 
 class AddOffsets(NamedTuple):
-    """TV1 only: the group's partition of committed offsets becomes part of the transaction."""
+    """AddOffsetsToTxn, TV1 only: adds the group's offsets partition to the transaction."""
 
     transactional_id: str
     identity: ProducerIdAndEpoch
@@ -98,7 +99,7 @@ class AddOffsets(NamedTuple):
 
 
 class CommitOffsets(NamedTuple):
-    """TxnOffsetCommit, to the coordinator of the group. `version`: 1 or 2, of transactions."""
+    """TxnOffsetCommit, to the group coordinator. `version`: 1 or 2, of transactions."""
 
     transactional_id: str
     identity: ProducerIdAndEpoch
@@ -117,7 +118,7 @@ class EndTxn(NamedTuple):
 
 
 class DescribeTransaction(NamedTuple):
-    """How did the transaction end whose EndTxn was never answered?"""
+    """DescribeTransactions, to learn how a transaction ended whose EndTxn was not answered."""
 
     transactional_id: str
 
@@ -128,7 +129,7 @@ TransactionRequest = (
 
 
 def api_of(ask: TransactionRequest) -> TransactionApi:
-    """The row of the reaction table."""
+    """The request's row in the reaction table."""
     match ask:
         case FindCoordinator():
             return TransactionApi.FIND_COORDINATOR
@@ -149,10 +150,10 @@ def api_of(ask: TransactionRequest) -> TransactionApi:
 
 
 def version_range(ask: TransactionRequest) -> tuple[int, int]:
-    """The least and the greatest version of the request that may carry this ask.
+    """The lowest and the highest version in which the request may be sent.
 
-    InitProducerId 3 is the first that raises an epoch on demand (TRX-10); 6 begins two-phase commits. AddPartitionsToTxn from 4 on
-    is for brokers among themselves. TxnOffsetCommit 3 is the first that names the member of the group.
+    InitProducerId 3 is the first that bumps an epoch on demand (TRX-10); 6 adds two-phase commits. AddPartitionsToTxn
+    from 4 on is only for brokers. TxnOffsetCommit 3 is the first that names the group member.
     """
     match ask:
         case FindCoordinator(kind=kind):
@@ -176,7 +177,7 @@ def version_range(ask: TransactionRequest) -> tuple[int, int]:
 
 
 def coordinator_kind_of(ask: TransactionRequest) -> CoordinatorKind | None:
-    """The kind of coordinator an ask goes to; None: any broker."""
+    """The kind of coordinator that a request is for; None: any broker."""
     match ask:
         case FindCoordinator():
             return None
@@ -186,11 +187,11 @@ def coordinator_kind_of(ask: TransactionRequest) -> CoordinatorKind | None:
             return CoordinatorKind.TRANSACTION
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------------------------------
 
 
 class FindCoordinatorResult(NamedTuple):
-    """Of FindCoordinator. `message`: the broker's message, or None."""
+    """Response to FindCoordinator. `message`: the broker's message, or None."""
 
     code: int
     message: str | None = None
@@ -198,26 +199,27 @@ class FindCoordinatorResult(NamedTuple):
 
 
 class ProducerIdResult(NamedTuple):
-    """Of InitProducerId, and of EndTxn from version 5 on; below that the identity is (-1, -1)."""
+    """Response to InitProducerId, and to EndTxn from version 5; below that the identity is (-1, -1)."""
 
     code: int
     identity: ProducerIdAndEpoch = NO_IDENTITY
 
 
 class ErrorCodeResult(NamedTuple):
-    """Of AddOffsetsToTxn; of any request that was refused as a whole."""
+    """Response to AddOffsetsToTxn, and to any request that was refused as a whole."""
 
     code: int
 
 
 class PartitionErrorsResult(NamedTuple):
-    """Of AddPartitionsToTxn and TxnOffsetCommit: a code for each partition."""
+    """Response to AddPartitionsToTxn and TxnOffsetCommit: an error code for each partition."""
 
     codes: Mapping[PartitionKey, int]
 
 
 class DescribeTransactionResult(NamedTuple):
-    """Of DescribeTransactions. `state`: the coordinator's word ("CompleteCommit"); the identity it keeps now."""
+    """Response to DescribeTransactions. `state`: in the coordinator's words ("CompleteCommit"). `identity`: its current
+    one."""
 
     code: int
     state: str = ""
@@ -227,4 +229,4 @@ class DescribeTransactionResult(NamedTuple):
 TransactionResponse = (
     FindCoordinatorResult | ProducerIdResult | ErrorCodeResult | PartitionErrorsResult | DescribeTransactionResult
 )
-"""An answer of another kind than its ask is one that nobody can read, and fatal (TXS-6)."""
+"""A response of another kind than its request is unreadable, and fatal (TXS-6)."""

@@ -1,4 +1,4 @@
-"""What answers lead to: the reaction table applied to the request that was answered."""
+"""Applies responses to the transaction manager's state, using the reaction table."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple, assert_never
@@ -53,11 +53,11 @@ _BY_SEVERITY: Final = (
     Reaction.RETRY,
     Reaction.SUCCESS,
 )
-"""What counts when partitions of one request were answered differently."""
+"""Order of precedence when the partitions of one request have different reactions."""
 
 
 class _ResponseContext(NamedTuple):
-    """An answer's circumstances: what was asked, and when the answer came."""
+    """A response's context: the request it answers, and when it arrived."""
 
     context: TransactionContext
     queued: QueuedTransactionRequest
@@ -73,7 +73,8 @@ def apply_response(
     now: float,
     chance: float,
 ) -> None:
-    """Apply the answer to what was in flight. One that does not fit its request cannot be trusted: fatal (TXS-6)."""
+    """Apply the response to the request in flight. A response that does not fit its request is fatal, because it cannot
+    be trusted (TXS-6)."""
     landed = _ResponseContext(course, queued, now, chance)
     match queued.request, answer:
         case ask, ErrorCodeResult(code=code) if code != 0 or isinstance(ask, AddOffsets):
@@ -102,7 +103,7 @@ def apply_response(
 
 
 def apply_unsupported_version(course: TransactionContext, queued: QueuedTransactionRequest, text: str) -> None:
-    """The broker offers no version of the request that we may send."""
+    """Handle a broker that supports none of the request versions that we may send."""
     if isinstance(queued.request, EndTxn) and queued.attempts and queued.request.commit:
         course.end_failure = _unsupported(text)
         course.enqueue(DescribeTransaction(course.limits.transactional_id))
@@ -114,7 +115,7 @@ def apply_unsupported_version(course: TransactionContext, queued: QueuedTransact
 
 
 def apply_lost(course: TransactionContext, queued: QueuedTransactionRequest, *, now: float, chance: float) -> None:
-    """No answer: whom we asked may not be the coordinator any more."""
+    """Send the request again, after looking up the coordinator: the broker may no longer be the coordinator."""
     course.forget_coordinator(queued.request)
     course.reenqueue(queued, course.limits.retry.wait_s(queued.attempts, chance), now)
 
@@ -138,7 +139,7 @@ def _retry(case: _ResponseContext, code: int) -> None:
 
 
 def _first_of_transaction(course: TransactionContext, ask: TransactionRequest) -> bool:
-    """Nothing is in the transaction yet: what it waits for are the markers of the last one, which take a moment."""
+    """Whether the transaction is empty, so that the request waits only for the last one's markers, a moment."""
     if isinstance(ask, AddPartitions | AddOffsets | CommitOffsets):
         return not course.partitions.has_partitions
     return isinstance(ask, InitProducerId)
@@ -157,7 +158,7 @@ def _subject(ask: TransactionRequest) -> str:
 
 
 def _apply_error_code(case: _ResponseContext, code: int, *, said: str | None = None) -> None:
-    """One code for all that was asked."""
+    """Apply one error code to the whole request."""
     match case.queued.request:
         case AddPartitions(partitions=parts) as ask:
             _apply_partition_errors(case, ask, dict.fromkeys(parts, code))
@@ -193,13 +194,13 @@ def _apply_reaction(case: _ResponseContext, code: int, *, about: str, said: str 
             | Reaction.OUTCOME_UNKNOWN
         ):
             failure = failure_of(request, code, about=about, said=said)
-            # An id that was forgotten, and an epoch that nobody could give: the next transaction begins with InitProducerId.
+            # The producer id was forgotten, or no epoch was assigned: the next transaction begins with InitProducerId.
             course.epoch_bump_required = (
                 course.epoch_bump_required
                 or reaction is Reaction.UNKNOWN_PRODUCER_ID
                 or isinstance(queued.request, InitProducerId)
             )
-            # Of earlier attempts we know less: they may have been lost on the way back.
+            # Only this attempt certainly had no effect: an earlier one may have, with its response lost.
             queued.sent = queued.attempts > 0
             course.abandon(queued, failure)
             course.fail(failure)
@@ -223,7 +224,7 @@ def _succeeded(course: TransactionContext, queued: QueuedTransactionRequest) -> 
 
 
 def _send_offsets(course: TransactionContext, queued: QueuedTransactionRequest) -> None:
-    """The group's partition of offsets is part of the transaction: now the offsets themselves."""
+    """Queue the offsets, now that the group's offsets partition is part of the transaction."""
     operation = queued.operation
     if operation is not None and not operation.done and operation.offsets is not None:
         assert course.identity is not None
@@ -238,7 +239,7 @@ def _apply_partition_errors(
 ) -> None:
     request = api_of(ask)
     parts = ask.partitions if isinstance(ask, AddPartitions) else tuple(part for part, _ in ask.offsets)
-    # One that is left out is asked for again.
+    # A partition missing from the response is requested again.
     told = {part: codes.get(part, NETWORK_EXCEPTION) for part in parts}
     code = min(
         told.values(), key=lambda one: (_BY_SEVERITY.index(reaction_to(request, one)), one == OPERATION_NOT_ATTEMPTED)
@@ -253,7 +254,7 @@ def _apply_partition_errors(
 
 def _transaction_ended(course: TransactionContext, ask: EndTxn, identity: ProducerIdAndEpoch, now: float) -> None:
     following = NO_IDENTITY if ask.version == 1 else identity
-    # An end in version 2 without the identity for the next transaction: it has to be asked for.
+    # EndTxn in version 2 returned no identity for the next transaction: InitProducerId must request it.
     course.epoch_bump_required = course.epoch_bump_required or (ask.version != 1 and identity == NO_IDENTITY)
     course.ended(following, committed=ask.commit, now=now)
 
@@ -266,7 +267,7 @@ def _end_failed(case: _ResponseContext, ask: EndTxn, code: int) -> None:
         return
     failure = failure_of(TransactionApi.END, code, about=_subject(ask))
     if ask.commit and case.queued.attempts:
-        # An earlier one may have done its work, and this is what the coordinator says ever since.
+        # An earlier EndTxn may have succeeded; the coordinator would then answer every repetition with this error.
         course.end_failure = failure
         course.enqueue(DescribeTransaction(ask.transactional_id))
         return
@@ -275,19 +276,19 @@ def _end_failed(case: _ResponseContext, ask: EndTxn, code: int) -> None:
     if not ask.commit and (reaction is Reaction.UNKNOWN_PRODUCER_ID or _nothing_added(course, code)):
         course.ended(NO_IDENTITY, committed=False, now=case.now)
     elif not ask.commit and code == TRANSACTION_ABORTABLE:
-        # There is nothing left to do about it but to abort, and that is what was refused (KAFKA-19250).
+        # Aborting is the only remedy, and the abort itself was refused (KAFKA-19250).
         course.fail(failure._replace(kind=FailureKind.FATAL))
     else:
         course.fail(failure)
 
 
 def _nothing_added(course: TransactionContext, code: int) -> bool:
-    """What was asked to be added, and never answered, was not: there is nothing to end."""
+    """Whether there is nothing to end: unanswered additions were not applied either."""
     return code == INVALID_TXN_STATE and course.partitions.empty
 
 
 def _described(case: _ResponseContext, answer: DescribeTransactionResult) -> None:
-    """How a commit ended whose answer was lost."""
+    """Decide how a commit ended whose response was lost."""
     course = case.context
     cause = course.end_failure
     identity = course.identity
@@ -299,7 +300,7 @@ def _described(case: _ResponseContext, answer: DescribeTransactionResult) -> Non
     outcome = CommitOutcome.UNKNOWN if answer.code != 0 else commit_outcome_of(answer, identity, course.version)
     match outcome:
         case CommitOutcome.COMMITTED:
-            # Whether another producer has taken over since, InitProducerId tells.
+            # InitProducerId will show whether another producer has taken over since.
             course.epoch_bump_required = True
             course.ended(NO_IDENTITY, committed=True, now=case.now)
         case CommitOutcome.ABORTED:

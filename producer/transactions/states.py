@@ -1,5 +1,5 @@
-"""States of a transactional producer, and what an error means for it: one table each, and nothing else decides (style: a state
-machine is a table). `docs/design/transactions.md` is drawn from both.
+"""States of a transactional producer, and the reactions to error codes: one table each, and no other code decides. The
+page `docs/design/transactions.md` is generated from both.
 
 Sources: KIP-98, KIP-360, KIP-447, KIP-890, KIP-1050; rules TXN-* and TRX-*.
 """
@@ -12,20 +12,20 @@ from ..protocol.error_codes import error_name
 
 
 class TransactionManagerState(Enum):
-    """Where the producer stands. The value is its name in the diagram."""
+    """State of the transactional producer. The value is the name in the diagram."""
 
     UNINITIALIZED = "Uninitialized"
-    """No identity that may be used."""
+    """No usable identity."""
     INITIALIZING = "Initializing"
-    """InitProducerId is under way: for the first identity, or for the next epoch after a transaction."""
+    """InitProducerId is pending: for the first identity, or for the next epoch after a transaction."""
     READY = "Ready"
     IN_TRANSACTION = "InTransaction"
     COMMITTING = "Committing"
     ABORTING = "Aborting"
     ABORTABLE_ERROR = "AbortableError"
-    """The transaction can only be aborted; afterwards the producer goes on."""
+    """The transaction can only be aborted; afterwards the producer can begin the next one."""
     FATAL_ERROR = "FatalError"
-    """Another producer took the transactional id, or we may not go on: only closing is left."""
+    """Another producer uses the transactional id, or a fatal error occurred: the producer can only be closed."""
 
 
 def _with_fatal(*states: TransactionManagerState) -> frozenset[TransactionManagerState]:
@@ -34,7 +34,7 @@ def _with_fatal(*states: TransactionManagerState) -> frozenset[TransactionManage
 
 TRANSITIONS: Final[Mapping[TransactionManagerState, frozenset[TransactionManagerState]]] = {
     TransactionManagerState.UNINITIALIZED: _with_fatal(TransactionManagerState.INITIALIZING),
-    # Refused (no rights yet): by way of the error back to the beginning, so that it can be asked again.
+    # Not authorised yet: through ABORTABLE_ERROR back to UNINITIALIZED, so that it can be repeated.
     TransactionManagerState.INITIALIZING: _with_fatal(
         TransactionManagerState.READY, TransactionManagerState.ABORTABLE_ERROR
     ),
@@ -42,7 +42,7 @@ TRANSITIONS: Final[Mapping[TransactionManagerState, frozenset[TransactionManager
     TransactionManagerState.IN_TRANSACTION: _with_fatal(
         TransactionManagerState.COMMITTING, TransactionManagerState.ABORTING, TransactionManagerState.ABORTABLE_ERROR
     ),
-    # To Initializing where the next transaction needs a new epoch, to change the version of transactions.
+    # To INITIALIZING if the next transaction needs a new epoch, for example to change the version of transactions.
     TransactionManagerState.COMMITTING: _with_fatal(
         TransactionManagerState.READY, TransactionManagerState.INITIALIZING, TransactionManagerState.ABORTABLE_ERROR
     ),
@@ -56,7 +56,7 @@ TRANSITIONS: Final[Mapping[TransactionManagerState, frozenset[TransactionManager
 
 
 class TransactionApi(Enum):
-    """What is asked of brokers; the value is the name in the page's table."""
+    """Kinds of requests to brokers. The value is the name in the page's table."""
 
     FIND_COORDINATOR = "FindCoordinator"
     INIT_PRODUCER_ID = "InitProducerId"
@@ -69,44 +69,44 @@ class TransactionApi(Enum):
 
 
 class Reaction(Enum):
-    """What an answer leads to; the value is the word in the page's table."""
+    """Reaction to a response's error code. The value is the word in the page's table."""
 
     SUCCESS = "done"
     RETRY = "again"
-    """The same request after the backoff."""
+    """Send the same request again after the backoff."""
     LOOK_UP = "look up, again"
-    """The coordinator is another one: FindCoordinator first."""
+    """The coordinator has moved: FindCoordinator first."""
     ABORTABLE = "abortable"
     COMMIT_FAILED = "abortable (commit failed)"
-    """The consumer group has moved on: told as such, abortable."""
+    """The consumer group has reassigned the partitions. Reported as a failed commit; abortable."""
     UNKNOWN_PRODUCER_ID = "abortable (forgotten)"
     """The coordinator no longer knows the producer id: abortable; while aborting there is nothing left to end."""
     UNAUTHORIZED = "back to the beginning"
-    """No rights: the operation fails, and may be tried again."""
+    """Not authorised: the operation fails, and may be repeated."""
     FENCED = "fatal (fenced)"
     """Another producer with the same transactional id has taken over."""
     FATAL = "fatal"
     OUTCOME_UNKNOWN = "outcome unknown"
-    """Nobody can tell how the transaction ended."""
+    """It cannot be determined how the transaction ended."""
 
 
 class FailureKind(Enum):
-    """What a failure means for the application."""
+    """Meaning of a failure for the application."""
 
     ABORTABLE = "abortable"
     COMMIT_FAILED = "commit failed"
-    """Abortable: offsets of a consumer that the group has replaced."""
+    """Abortable: the group has replaced the consumer whose offsets were sent."""
     ABORTED = "aborted"
     """The transaction ended aborted."""
     UNAUTHORIZED = "refused"
-    """No rights to the transactional id yet: initialising may be tried again."""
+    """Not authorised for the transactional id yet: initialising may be repeated."""
     FENCED = "fenced"
     FATAL = "fatal"
     OUTCOME_UNKNOWN = "may be committed"
-    """Fatal, and nobody can tell whether the transaction was committed."""
+    """Fatal, and it cannot be determined whether the transaction was committed."""
     CLOSED = "closed"
     ILLEGAL_STATE = "lost track"
-    """Fatal: a transition that the table does not have (TXN-1)."""
+    """Fatal: a transition that is missing from the table (TXN-1)."""
 
 
 _FATAL: Final = frozenset(
@@ -115,7 +115,8 @@ _FATAL: Final = frozenset(
 
 
 class TransactionFailure(NamedTuple):
-    """Why a transaction, or the producer, cannot go on. `code` and `name` are Kafka's (-1 and "" where it is our own finding)."""
+    """Why a transaction or the producer failed. `code` and `name` are Kafka's (-1 and "" if we detected the
+    failure)."""
 
     code: int
     name: str
@@ -124,12 +125,12 @@ class TransactionFailure(NamedTuple):
 
     @property
     def fatal(self) -> bool:
-        """Only closing is left."""
+        """Whether the producer can only be closed."""
         return self.kind in _FATAL
 
 
 class FailedTransactionError(Exception):
-    """A call that the stored failure forbids; the shell turns it into an error of `api.errors`."""
+    """A call that the stored failure forbids. The shell converts it to an error of `api.errors`."""
 
     def __init__(self, failure: TransactionFailure) -> None:
         super().__init__(failure.text)
@@ -143,7 +144,7 @@ _REQUEST_TIMED_OUT: Final = 7
 RETRIABLE: Final = frozenset(
     {2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 51, 56, 72, 74, 75, 78, 80, 83, 84, 88, 89, 100, 103}
 )
-"""By Kafka's own word (RetriableException), and BROKER_NOT_AVAILABLE, which goes by."""
+"""Kafka's RetriableException codes, and BROKER_NOT_AVAILABLE, which is temporary."""
 
 _COMMON_REACTIONS: Final = {
     0: Reaction.SUCCESS,
@@ -156,7 +157,7 @@ _COORDINATOR_REACTIONS: Final = {
     **dict.fromkeys(RETRIABLE, Reaction.RETRY),
     COORDINATOR_NOT_AVAILABLE: Reaction.LOOK_UP,
     NOT_COORDINATOR: Reaction.LOOK_UP,
-    47: Reaction.FENCED,  # INVALID_PRODUCER_EPOCH: brokers say so for a fenced producer where they cannot tell it apart
+    47: Reaction.FENCED,  # INVALID_PRODUCER_EPOCH: for a fenced producer if the broker cannot tell the difference
     **_COMMON_REACTIONS,
 }
 _TRANSACTION_REACTIONS: Final = {
@@ -188,8 +189,8 @@ REACTIONS: Final[Mapping[TransactionApi, Mapping[int, Reaction]]] = {
     },
     TransactionApi.COMMIT_OFFSETS: {
         **_COORDINATOR_REACTIONS,
-        _REQUEST_TIMED_OUT: Reaction.LOOK_UP,  # as coordinators of groups say that they have moved
-        12: Reaction.ABORTABLE,  # OFFSET_METADATA_TOO_LARGE: the application's mistake, and only this transaction's
+        _REQUEST_TIMED_OUT: Reaction.LOOK_UP,  # how group coordinators report that they have moved
+        12: Reaction.ABORTABLE,  # OFFSET_METADATA_TOO_LARGE: the application's mistake, affects only this transaction
         22: Reaction.COMMIT_FAILED,  # ILLEGAL_GENERATION
         25: Reaction.COMMIT_FAILED,  # UNKNOWN_MEMBER_ID
         29: Reaction.ABORTABLE,
@@ -206,7 +207,7 @@ REACTIONS: Final[Mapping[TransactionApi, Mapping[int, Reaction]]] = {
         NOT_COORDINATOR: Reaction.LOOK_UP,
         0: Reaction.SUCCESS,
     },
-    # What is told here is final: retries are the joined producer's affair.
+    # Only final errors get here: `TransactionalDelivery` does the retries.
     TransactionApi.PRODUCE: {
         **_COMMON_REACTIONS,
         31: Reaction.FATAL,
@@ -217,7 +218,7 @@ REACTIONS: Final[Mapping[TransactionApi, Mapping[int, Reaction]]] = {
 DEFAULT_REACTIONS: Final[Mapping[TransactionApi, Reaction]] = {
     TransactionApi.FIND_COORDINATOR: Reaction.FATAL,
     TransactionApi.INIT_PRODUCER_ID: Reaction.FATAL,
-    # A partition that could not be added spoils the transaction, not the producer.
+    # A partition that cannot be added fails the transaction, not the producer.
     TransactionApi.ADD_PARTITIONS: Reaction.ABORTABLE,
     TransactionApi.ADD_OFFSETS: Reaction.FATAL,
     TransactionApi.COMMIT_OFFSETS: Reaction.FATAL,
@@ -225,7 +226,7 @@ DEFAULT_REACTIONS: Final[Mapping[TransactionApi, Reaction]] = {
     TransactionApi.DESCRIBE: Reaction.OUTCOME_UNKNOWN,
     TransactionApi.PRODUCE: Reaction.ABORTABLE,
 }
-"""For every code that a request's row leaves out."""
+"""Reactions to codes missing from a request's row."""
 
 _KINDS: Final = {
     Reaction.ABORTABLE: FailureKind.ABORTABLE,
@@ -239,12 +240,12 @@ _KINDS: Final = {
 
 
 def reaction_to(request: TransactionApi, code: int) -> Reaction:
-    """What a code in the answer to a request leads to."""
+    """The reaction to an error code in a request's response."""
     return REACTIONS[request].get(code, DEFAULT_REACTIONS[request])
 
 
 def failure_of(request: TransactionApi, code: int, *, about: str = "", said: str | None = None) -> TransactionFailure:
-    """The failure that a code stands for. `about`: what the request was for; `said`: the broker's own words, if any."""
+    """The failure for an error code. `about`: subject of the request; `said`: the broker's message, if any."""
     name = error_name(code)
     reaction = reaction_to(request, code)
     text = f"{request.value} was answered with {name}"

@@ -1,9 +1,10 @@
-"""Has a transaction ended in its partitions? EndTxn is answered before markers are written, and a marker can get lost (KAFKA-20734):
-a partition counts as done when its last stable offset has passed what was written, or when its leader knows no open transaction
-of ours.
+"""Checks whether a transaction has ended in its partitions.
 
-Until then nothing more of the same producer goes to the partition, whether the transaction was committed or aborted: the next marker
-would end the old transaction with the outcome of the new one (TRX-3).
+EndTxn is answered before markers are written, and a marker can get lost (KAFKA-20734). A partition counts as done when
+its last stable offset has passed our last record, or when its leader knows no open transaction of ours.
+
+Until then the producer sends nothing more to the partition, whether the transaction was committed or aborted: the next
+marker would end the old transaction with the outcome of the new one (TRX-3).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,34 +15,34 @@ from ..protocol.backoff import Backoff
 from .requests import PartitionKey
 
 UNKNOWN_OFFSET: Final = -1
-"""Of a partition that was sent to and never answered."""
+"""Last offset of a partition that was sent to but never answered."""
 
 
 class VisibilityCheckKind(Enum):
-    """How a partition is looked at; both at its leader."""
+    """Request that checks a partition; both kinds go to its leader."""
 
     LAST_STABLE_OFFSET = auto()
     """ListOffsets, isolation read_committed, timestamp latest: the last stable offset. Needs the right DESCRIBE."""
     OPEN_TRANSACTIONS = auto()
-    """DescribeProducers: whose transactions are open. Needs the right READ."""
+    """DescribeProducers: the producers with open transactions. Needs the right READ."""
 
 
 class VisibilityCheck(NamedTuple):
-    """One question about one partition. The shell may put those for the same leader and of the same kind into one request."""
+    """One check of one partition. The shell may batch checks of the same kind for the same leader into one request."""
 
     kind: VisibilityCheckKind
     part: PartitionKey
 
 
 class LastStableOffsetResult(NamedTuple):
-    """The last stable offset: the first that a read_committed reader does not get."""
+    """The last stable offset: the first offset that a read_committed consumer does not get."""
 
     code: int
     last_stable_offset: int = -1
 
 
 class OpenTransactionsResult(NamedTuple):
-    """Producer ids with a transaction open in the partition (`current_txn_start_offset` >= 0)."""
+    """Producer ids with an open transaction in the partition (`current_txn_start_offset` >= 0)."""
 
     code: int
     producer_ids: frozenset[int] = frozenset()
@@ -59,7 +60,7 @@ class _PendingVisibility:
         self.in_flight = False
         self.attempts = 0
         self.cannot_describe = False
-        """Its leader does not tell us of producers."""
+        """The partition's leader refuses DescribeProducers."""
         self.alarmed = False
         self.next_kind = (
             VisibilityCheckKind.OPEN_TRANSACTIONS
@@ -69,7 +70,7 @@ class _PendingVisibility:
 
 
 class VisibilityTracker:
-    """The partitions in which a transaction of ours may not have ended yet."""
+    """The partitions in which our last transaction may not have ended yet."""
 
     def __init__(self, look: Backoff, *, ask_leader_after_s: float, hanging_after_s: float) -> None:
         self._backoff: Final = look
@@ -85,11 +86,11 @@ class VisibilityTracker:
 
     @property
     def parts(self) -> tuple[PartitionKey, ...]:
-        """Those not seen yet, in the order they were written to."""
+        """The partitions not visible yet, in the order they were written to."""
         return tuple(self._pending)
 
     def track(self, producer_id: int, last_offsets: Mapping[PartitionKey, int], now: float) -> None:
-        """A transaction was ended: look at these from now on."""
+        """Start checking these partitions, because their transaction has ended."""
         for part, offset in last_offsets.items():
             assert part not in self._pending, (
                 f"{part} was sent to before the end of its last transaction was seen (TRX-3)"
@@ -97,7 +98,7 @@ class VisibilityTracker:
             self._pending[part] = _PendingVisibility(producer_id, offset, now)
 
     def take_checks(self, now: float) -> list[VisibilityCheck]:
-        """What to ask now. Each must be answered or lost."""
+        """The checks to send now. Each must end with `answered` or `lost`."""
         looks: list[VisibilityCheck] = []
         for part, unseen in self._pending.items():
             if not unseen.in_flight and now >= unseen.due:
@@ -106,7 +107,7 @@ class VisibilityTracker:
         return looks
 
     def answered(self, look: VisibilityCheck, answer: VisibilityResult, *, now: float, chance: float) -> bool:
-        """True: the partition's records are visible, or as visible as we can make them. `chance` in [0, 1)."""
+        """Apply a response. True: the records are visible, or we cannot find out more. `chance` in [0, 1)."""
         unseen = self._pending.get(look.part)
         if unseen is None:
             return False
@@ -114,11 +115,11 @@ class VisibilityTracker:
             case LastStableOffsetResult(code=0, last_stable_offset=last_stable):
                 seen = last_stable > unseen.last_offset
             case OpenTransactionsResult(code=0, producer_ids=producer_ids):
-                # Another producer's transaction holds the last stable offset back: our marker is there.
+                # If we are not listed, our marker is written: another producer holds the last stable offset back.
                 seen = unseen.producer_id not in producer_ids
             case OpenTransactionsResult(code=code):
                 unseen.cannot_describe = code in _CANNOT_DESCRIBE
-                # With nothing to go by there is nothing to wait for.
+                # Without an offset and without DescribeProducers there is nothing to check.
                 seen = unseen.cannot_describe and unseen.last_offset == UNKNOWN_OFFSET
             case _:
                 seen = False
@@ -129,7 +130,7 @@ class VisibilityTracker:
         return False
 
     def lost(self, look: VisibilityCheck, *, now: float, chance: float) -> None:
-        """No answer, or nobody to ask."""
+        """The check was not answered, or there is no leader to send it to."""
         unseen = self._pending.get(look.part)
         if unseen is not None:
             self._reschedule(unseen, look.kind, now, chance, answered=False)
@@ -145,7 +146,7 @@ class VisibilityTracker:
             and may_ask_leader
             and unseen.last_offset != UNKNOWN_OFFSET
         ):
-            # Both in turn: commits beside another producer's long transaction wait for nothing else.
+            # Alternate both kinds, so that a commit need not wait for another producer's long transaction.
             unseen.next_kind = VisibilityCheckKind.OPEN_TRANSACTIONS
             unseen.due = now
             return
@@ -155,7 +156,7 @@ class VisibilityTracker:
             unseen.next_kind = VisibilityCheckKind.LAST_STABLE_OFFSET
 
     def report_hanging(self, now: float, tell: Callable[[str], None]) -> None:
-        """Tell once of each partition that is not visible for too long."""
+        """Call `tell` once for each partition that has not been visible for too long."""
         for (topic, index), unseen in self._pending.items():
             if not unseen.alarmed and now - unseen.since >= self._hanging_after_s:
                 unseen.alarmed = True
@@ -167,7 +168,7 @@ class VisibilityTracker:
                 )
 
     def next_deadline(self) -> float | None:
-        """When `take_checks` or `report_hanging` have something to do next."""
+        """When `take_checks` or `report_hanging` next has something to do."""
         times = [unseen.due for unseen in self._pending.values() if not unseen.in_flight]
         times += [unseen.since + self._hanging_after_s for unseen in self._pending.values() if not unseen.alarmed]
         return min(times, default=None)
