@@ -1,6 +1,4 @@
-"""Passes completions from a producer's thread to an event loop. One wake-up serves all completions posted before the
-loop runs.
-"""
+"""Passes completions from a producer's thread to an event loop. One wake-up serves all posted before the loop runs."""
 
 import asyncio
 from collections import deque
@@ -44,8 +42,7 @@ class Bridge(Generic[T]):
 
 
 class AsyncWaiters:
-    """Coroutines of one loop that wait for a change made by another thread. That thread calls `notify_all` after each
-    change."""
+    """Coroutines of one loop that wait for changes by another thread, which calls `notify_all` after each change."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
@@ -97,8 +94,8 @@ def _set(future: asyncio.Future[None]) -> None:
 class KeyedLocks:
     """Fair locks by key: waiters queue per key, so records are buffered in the order of the calls.
 
-    A key is in `in_use` from the first waiter until the last has released its lock. A caller that finds it absent need
-    not queue.
+    A key is in `in_use` from the first waiter until the last releases its lock. A caller that finds no key need not
+    queue.
     """
 
     def __init__(self) -> None:

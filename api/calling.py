@@ -7,8 +7,7 @@ MANY = 1 << 10
 
 
 def wanted_arguments(function: Callable[..., object]) -> int:
-    """Number of positional arguments without a default; `MANY` for `*arguments`; 1 if Python cannot inspect the
-    function."""
+    """Number of positional arguments without a default; `MANY` for `*arguments`; 1 if Python cannot tell."""
     import inspect  # noqa: PLC0415  (it takes milliseconds, and most programs give no functions)
 
     try:

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 
 class RefusedRange(NamedTuple):
-    """Records `first` … `first + count - 1` of a call were refused, and why. `code` is one of the local protocol's
-    codes."""
+    """Why records `first` … `first + count - 1` of a call were refused. `code` is one of the local protocol's codes."""
 
     first: int
     count: int  # type: ignore[assignment]
@@ -17,8 +16,8 @@ class RefusedRange(NamedTuple):
 class PenstockError(Exception):
     """Any error of a producer.
 
-    Errors of the direct producer name the records they affect: `topic`, "" if unknown, and `partition`, -1 if none was
-    chosen yet.
+    Errors of the direct producer name their records: `topic`, "" if unknown, and `partition`, -1 if none was chosen
+    yet.
     """
 
     topic: str = ""
@@ -75,8 +74,8 @@ class WaitTimeoutError(PenstockError, TimeoutError):
 
 
 class BrokerError(RefusedError):
-    """A broker refused the records permanently. `code` is Kafka's name of the error ("MESSAGE_TOO_LARGE"), `number` its
-    number."""
+    """A broker refused the records permanently. `code` and `number` are Kafka's name ("MESSAGE_TOO_LARGE") and error
+    code."""
 
     def __init__(self, number: int, name: str, text: str) -> None:
         super().__init__(name, text)
@@ -105,11 +104,9 @@ class TopicForbiddenError(RefusedError):
 
 
 class MetadataTimeoutError(RefusedError, TimeoutError):
-    """No metadata for the topic, or for that partition of it, arrived within `max.block.ms`. The record was not
-    buffered.
+    """No metadata for the topic or the partition arrived within `max.block.ms`. The record was not buffered.
 
-    `cause`: Kafka's name of the last error that brokers returned for the topic, or why no broker could be asked, or
-    None.
+    `cause`: Kafka's name of the brokers' last error for the topic, or why no broker could be asked, or None.
     """
 
     def __init__(self, text: str, cause: str | None = None) -> None:
@@ -127,15 +124,15 @@ class AuthenticationError(RefusedError):
 
 
 class ExpiredError(RefusedError, TimeoutError):
-    """The record was not sent within `delivery.timeout.ms`, and is certainly not in Kafka. The text says where the time
-    was spent."""
+    """The record was not sent within `delivery.timeout.ms`, and is not in Kafka. The text says where the time was
+    spent."""
 
     def __init__(self, text: str) -> None:
         super().__init__("expired", text)
 
 
 class ExpiredMayBeWrittenError(OutcomeUnknownError, TimeoutError):
-    """`delivery.timeout.ms` expired for a record that was sent and never answered. It may be in Kafka, or may still get
+    """`delivery.timeout.ms` expired for a record sent but never answered. It may be in Kafka, or may still get
     there."""
 
 
@@ -175,8 +172,7 @@ class CommitFailedError(TransactionAbortableError):
 
 
 class ProducerFencedError(FatalError):
-    """Another producer started with the same transactional id, or the transaction timed out. This producer can only be
-    closed."""
+    """Another producer took the transactional id, or the transaction timed out. This producer can only be closed."""
 
 
 class InitTransactionsRefusedError(RefusedError):

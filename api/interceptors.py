@@ -17,12 +17,10 @@ PluginErrorReporter = Callable[[str, str], None]
 
 
 class Interceptor:
-    """Base class that does nothing. Any object with some of these methods is an interceptor; deriving from it is
-    optional."""
+    """Base class that does nothing. Any object with some of these methods is an interceptor, derived or not."""
 
     def configure(self, settings: Mapping[str, object], /) -> None:
-        """Called once, before the first record. `settings`: the producer's, under Kafka's names, including
-        `client.id`."""
+        """Called once, before the first record. `settings`: the producer's, with Kafka's names and `client.id`."""
 
     def on_send(self, record: Record, /) -> Record | None:
         """Called on the thread that calls `send`, before anything else happens to a record. Return the record or a
@@ -30,16 +28,14 @@ class Interceptor:
         return record
 
     def on_ack(self, metadata: RecordMetadata, error: BaseException | None, headers: Headers, /) -> None:
-        """The outcome of a buffered record. Called on the producer's thread, before the callback that was passed to
-        `send`.
+        """The outcome of a buffered record. Called on the producer's thread, before the callback passed to `send`.
 
         `metadata` is never None: with an error, it has the topic and partition if known, and -1 otherwise. A method
         with only two parameters is called without the headers.
         """
 
     def on_send_error(self, metadata: RecordMetadata, error: BaseException, headers: Headers, /) -> None:
-        """A record was not buffered. Called on the thread that calls `send`. Without this method, `on_ack` is called
-        instead."""
+        """A record was not buffered. Called on the thread that calls `send`. If missing, `on_ack` is called instead."""
         self.on_ack(metadata, error, headers)
 
     def close(self) -> None:

@@ -7,8 +7,7 @@ UNKNOWN: Final = -1
 
 
 class RecordMetadata(NamedTuple):
-    """Result of one record. `level`: the level it reached, as the application requested: "accepted", "spooled" or
-    "delivered".
+    """Result of one record. `level`: what it reached, as requested: "accepted", "spooled" or "delivered".
 
     `partition` and `offset` are known only at "delivered". They are -1 otherwise, or if the daemon knows that the
     record is in the log but not where. `timestamp_ms` is the broker's timestamp, or -1 if the broker kept the

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 
 class MetricName(NamedTuple):
-    """Group, name and tags, as in Kafka's producer. `tags` are (tag, value) pairs in the order of the reference
-    page."""
+    """Group, name and tags, as in Kafka's producer. `tags` are (tag, value) pairs, ordered as on the reference page."""
 
     group: str
     name: str

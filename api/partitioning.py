@@ -7,12 +7,11 @@ from .metadata import PartitionMetadata
 
 
 class Partitioner(Protocol):
-    """Chooses the partition of a record without one. Any callable of this signature will do. It gets key and value as
-    bytes.
+    """Chooses the partition of a record without one. Any callable of this signature. It gets key and value as bytes.
 
     `partitions`: the topic's partitions known at the time, ordered by number. Return one of these numbers, or None to
-    let the producer choose (by key, else a sticky partition). It is called on the thread that calls `send`, and `send`
-    raises its exceptions.
+    let the producer choose (by key, else a sticky partition). It runs on the thread that calls `send`, which raises its
+    exceptions.
     """
 
     def __call__(

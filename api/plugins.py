@@ -30,7 +30,7 @@ class PluginOptions:
 
 
 class Plugins:
-    """A producer's plug-ins. `key` and `value`: the serializers, None to leave bytes unchanged. `chain`: None without
+    """A producer's plug-ins. `key` and `value`: serializers; None leaves bytes as they are. `chain`: None without
     interceptors."""
 
     def __init__(self, given: PluginOptions, settings: Mapping[str, object], report: PluginErrorReporter) -> None:

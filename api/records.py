@@ -90,8 +90,8 @@ def reusable_headers(headers: Iterable[Header] | None) -> Iterable[Header] | Non
 
 
 class Record(NamedTuple):
-    """Arguments of `send`, before serialization. If `partition` or `timestamp_ms` (since 1970) is None, the producer
-    sets it."""
+    """Arguments of `send`, before serialization. The producer sets `partition` and `timestamp_ms` (since 1970) if
+    None."""
 
     topic: str
     value: object

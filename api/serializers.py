@@ -15,7 +15,7 @@ from .records import Headers
 
 
 class Serializer(Protocol):
-    """Interface of a serializer. Optional methods: `configure(settings, is_key)`, called before the first record, and
+    """Interface of a serializer. Optional: `configure(settings, is_key)`, called before the first record, and
     `close()`.
 
     `headers` are the record's, and the serializer may add some. None is never passed to it and stays null; it may
@@ -134,7 +134,7 @@ class Uuid:
 
 
 class Json:
-    """Any value that JSON can express, in UTF-8 without spaces. NaN and infinities are errors. `default`: as for
+    """Any value that JSON can express, in UTF-8 without spaces, so no NaN or infinities. `default`: as for
     `json.dumps`."""
 
     def __init__(self, default: Callable[[object], object] | None = None, *, sort_keys: bool = False) -> None:
@@ -166,8 +166,7 @@ SERIALIZERS_BY_NAME: Final[Mapping[str, Callable[[], Serializer]]] = {
 
 
 class BoundSerializer:
-    """A serializer bound to keys or to values. `given` comes from the application; `serializer` is the object created
-    from it."""
+    """A serializer bound to keys or values. `given` comes from the application; `serializer` is created from it."""
 
     def __init__(self, given: object, *, is_key: bool) -> None:
         """Create the serializer from what the application gave.

@@ -163,8 +163,7 @@ class Producer:
         level: LevelName | None = None,
         on_ack: RecordCallback | None = None,
     ) -> Future[RecordMetadata]:
-        """Buffer one record. Key and value must be bytes or None unless serialized. `on_ack` gets the metadata or the
-        error.
+        """Buffer one record. Without serializers, key and value are bytes or None. `on_ack` gets the metadata or error.
 
         Raises:
             TypeError, ValueError: the record is invalid, or the topic lacks the partition that the partitioner chose.

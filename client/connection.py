@@ -13,8 +13,7 @@ READ_BYTES: Final = 256 << 10
 ANSWER_BYTES_MAX: Final = 64 << 20
 """Limit for one answer. With details of every record, a frame's answer grows with its number of records."""
 SEND_BUFFER_BYTES: Final = 1 << 20
-"""Requested from the kernel, which may grant less. With a large buffer each wake-up of the daemon finds several
-frames."""
+"""Requested from the kernel, which may grant less. It lets each wake-up of the daemon find several frames."""
 _CONNECT_WAIT_S: Final = 1
 _TIMEVAL: Final = struct.Struct("@ll")
 _PIECES_MAX: Final = 512

@@ -126,8 +126,8 @@ class ClientPluginPipeline:
     def send_many(
         self, take: SendCall[F], topic: str, columns: Sequence[object], level: str | None, on_ack: FrameCallback | None
     ) -> F:
-        """Like `send`, for whole columns: partitions, keys, values, headers, timestamps. Interceptors see each record
-        separately.
+        """Like `send`, for whole columns: partitions, keys, values, headers, timestamps. Interceptors see single
+        records.
 
         Raises:
             SerializationError: a serializer rejects one of the keys or values; no record was buffered.

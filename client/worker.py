@@ -87,6 +87,7 @@ class SessionThread:
         at_end: Callable[[], object] | None = None,
     ) -> None:
         self.failure: PenstockError | None = None
+        """Set by `_fail`; later calls of the producer raise it."""
         self.ended = False
         self.accepting = False
         self._session: Final = session
@@ -103,9 +104,11 @@ class SessionThread:
         self._close_wake = weakref.finalize(self, os.close, self._wake_fd)
         self._close_wake.atexit = False
         self._polling = False
+        """The thread is about to poll or polling, so `wake` must write to the eventfd. Used under the lock."""
         self._closing = False
         self._abandon_reason: str | None = None
         self._deadline = time.monotonic()
+        """Next attempt in DISCONNECTED, time limit in HANDSHAKE and CLOSING."""
         self._attempts = 0
         self._opened_at = 0.0
         self._thread: Final = threading.Thread(target=self._run, name="penstock-client", daemon=True)
@@ -139,8 +142,8 @@ class SessionThread:
         self.wake()
 
     def close_unlocked(self) -> None:
-        """Close after the producer was garbage-collected. That may happen anywhere, even on this thread under the lock,
-        so it takes no lock."""
+        """Close after the producer was garbage-collected. Takes no lock, because that may happen anywhere, even on this
+        thread under the lock."""
         self._closing = True
         os.eventfd_write(self._wake_fd, 1)
 
@@ -383,8 +386,7 @@ class SessionThread:
     # --- completion --------------------------------------------------------------------------------------------------
 
     def _complete(self, settled: Sequence[SettledFrame]) -> None:
-        """Completion order: run callbacks, wake waiters on the outcomes, then wake those waiting for a flush or for
-        room."""
+        """Completion order: run callbacks, wake waiters on the outcomes, then wake waiters for a flush or for room."""
         if not settled:
             return
         for one in settled:

@@ -190,8 +190,7 @@ def pack_many(
 
 
 def _first_bytes(columns: Sequence[Any]) -> int:
-    """Bytes of the first record's key and value. They show early that columns need several frames and must not be
-    packed as one."""
+    """Bytes of the first record's key and value, an early sign that columns need several frames."""
     firsts = [column[0] for column in columns[1:3] if isinstance(column, list | tuple)]
     return sum(len(first) for first in firsts if isinstance(first, bytes | bytearray))
 

@@ -47,8 +47,11 @@ class Frame:
         self.columns: Columns | None = None
         self.payload: bytes | None = None
         self.charge = 0
+        """Bytes that the frame adds to `Window.held_bytes`."""
         self.number = -1
+        """Position among all sealed frames, assigned when sealed."""
         self.seq = NO_SEQUENCE
+        """Assigned at the first write and kept after a lost connection, unless the daemon was draining."""
 
 
 class PartitionsRequest(NamedTuple):
@@ -71,21 +74,26 @@ class ClientIdInUseError(Exception):
 
 
 class Window:
-    """See the module docstring. `durable`: the session has a client id, so the daemon says where its sequences
-    begin."""
+    """See the module docstring. `durable`: the session has a client id, so WELCOME gives the last sequence used."""
 
     def __init__(self, limits: WindowLimits, gate: Condition, *, durable: bool) -> None:
         self.limits: Final = limits
         self.frame_bytes_max = frames.FRAME_BYTES_MAX
         self.held_bytes = 0
+        """Grows in `add` and `put`, shrinks in `finish`."""
         self._condition: Final = gate
         self._durable: Final = durable
         self._packer: Final = new_packer()
         self._open: dict[str, Frame] = {}
+        """Frames whose columns still accept records, by topic."""
         self._unsent: deque[Frame] = deque()
+        """Sealed frames to write, oldest first."""
         self._sent: dict[int, Frame] = {}
+        """Frames in flight, by sequence."""
         self._pending: dict[int, Frame] = {}
+        """All sealed frames, by number, until `finish`."""
         self._drained: list[Frame] = []
+        """Frames refused by a draining daemon; `connection_lost` queues them again."""
         self._unsent_requests: deque[PartitionsRequest] = deque()
         self._sent_requests: dict[int, PartitionsRequest] = {}
         self._online = False
@@ -94,7 +102,9 @@ class Window:
         self._next_request_sequence = REQUEST_SEQUENCE_START
         self._next_number = 0
         self._flush_through = -1
+        """Number of the last frame that a flush covers."""
         self._flush_sent = -1
+        """The `_flush_through` of the last FLUSH on this connection; -1: none."""
 
     # --- taking records ----------------------------------------------------------------------------------------------
 
