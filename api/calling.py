@@ -8,7 +8,7 @@ MANY = 1 << 10
 
 def wanted_arguments(function: Callable[..., object]) -> int:
     """Number of positional arguments without a default; `MANY` for `*arguments`; 1 if Python cannot tell."""
-    import inspect  # noqa: PLC0415  (it takes milliseconds, and most programs give no functions)
+    import inspect  # noqa: PLC0415  (importing it takes milliseconds, and most programs pass no functions)
 
     try:
         parameters = inspect.signature(function).parameters.values()

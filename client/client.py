@@ -67,19 +67,16 @@ class Producer:
         this host's disk) or "delivered" (in Kafka).
     linger_ms, batch_bytes: how long a record may wait for its batch to fill, and the size at which a batch is full.
     buffer_bytes_max: limit for unanswered records; at the limit `send` blocks, for at most max_block_ms.
-    detail: content of "delivered" answers: "records" (partition and offset of each), "slices" (runs of offsets) or
-        "none".
+    detail: content of "delivered" answers: "records" (partition and offset of each), "slices" (offset runs) or "none".
     on_error: called with every error of a record or of the session, for programs that ignore futures.
-    key_serializer, value_serializer: convert keys and values to bytes (`api.serializers`); without one they must be
-        bytes.
+    key_serializer, value_serializer: convert keys and values to bytes (`api.serializers`); without one they are bytes.
     interceptors: objects called with every record before it is serialized, and with its outcome (`api.interceptors`).
     partitioner: `partitioner(topic, key, value, partitions)` returns the partition of a record without one, or None to
         let the daemon choose. `send` and `send_many` call it and raise what it raises. Before a topic's first record
         they wait for its partitions, for at most max_block_ms.
 
     The daemon need not be running yet: records wait in the buffer. After a fork the child starts its own session with
-    its first record; the parent keeps its unanswered records. In the child, the process id is appended to the client
-    id.
+    its first record and appends its process id to the client id; the parent keeps its unanswered records.
 
     Raises:
         ValueError: an argument is out of its range.

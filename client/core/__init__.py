@@ -1,1 +1,1 @@
-"""What the client library decides, without input, output, clock or chance."""
+"""The client library's decisions, without I/O, clock or randomness."""

@@ -190,7 +190,7 @@ class ProducerMetrics:
 
 
 class NodeTraffic:
-    """Implements `producer/network/traffic.py`'s `Traffic`: counts for one node and for all nodes."""
+    """Implements `Traffic` of `producer/network/traffic.py`: counts for one node and for all nodes."""
 
     def __init__(self, client: dict[str, SampledSensor], node: dict[str, SampledSensor] | None) -> None:
         self._client: Final = client

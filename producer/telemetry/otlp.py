@@ -50,8 +50,7 @@ def encode(
     at: ExportTime,
     since: ReportedTotals | None,
 ) -> EncodedMetrics:
-    """Encode the metrics whose names `wants` selects. `since`: totals become increments since then; None: as they
-    are."""
+    """Encode the metrics that `wants` selects by name. `since`: make totals increments since then; None: leave them."""
     metrics: dict[str, Metric] = {}
     totals: dict[MetricName, float] = {}
     for figure in figures:

@@ -236,7 +236,7 @@ class TelemetryExchange:
                 pass
 
     def unsupported(self, now: float) -> None:
-        """The broker does not support telemetry. Another one, or an upgraded one, may: try after the default
+        """The broker does not support telemetry; another one or a later release may. Retry after the default
         interval."""
         if self.state in (
             ClientTelemetryState.TERMINATING_PUSH_NEEDED,

@@ -174,8 +174,7 @@ class TransactionManager:
         return course.pending_operation
 
     def close(self, text: str) -> None:
-        """Fail the pending operations and send nothing more. The outcome of a commit with EndTxn unanswered is
-        unknown."""
+        """Fail pending operations and send nothing more. A commit with EndTxn unanswered fails as outcome unknown."""
         self._context.close(TransactionFailure(-1, "", text, FailureKind.CLOSED))
 
     def _pending_call(self, kind: TransactionOperationKind) -> TransactionOperation | None:
@@ -224,8 +223,7 @@ class TransactionManager:
         self._context.partitions.mark_sent((topic, index))
 
     def batch_failed(self, code: int, name: str, text: str, *, fatal: bool = False) -> None:
-        """A record or batch of the transaction failed permanently. `fatal`: the producer has failed, whatever the
-        code."""
+        """A record or batch of the transaction failed permanently. `fatal`: so did the producer, whatever the code."""
         course = self._context
         kind = FailureKind.FATAL if fatal else failure_of(TransactionApi.PRODUCE, code).kind
         failure = TransactionFailure(code, name, text, kind)

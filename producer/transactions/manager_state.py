@@ -72,8 +72,7 @@ class TransactionContext:
         self.version = 1
         """Set only by `initialised`."""
         self.offered_version = 1
-        """The version that the brokers offer. Becomes `version` with InitProducerId's next new identity (decision
-        31)."""
+        """The brokers' version. Becomes `version` with InitProducerId's next new identity (decision 31)."""
         self.error: TransactionFailure | None = None
         """The failure of ABORTABLE_ERROR or FATAL_ERROR; None in other states."""
         self.partitions = TransactionPartitions(1)

@@ -139,7 +139,7 @@ def _retry(case: _ResponseContext, code: int) -> None:
 
 
 def _first_of_transaction(course: TransactionContext, ask: TransactionRequest) -> bool:
-    """Whether the transaction is empty, so that the request waits only for the last one's markers, a moment."""
+    """Whether the transaction is empty. The request then waits for the last one's markers, which take a moment."""
     if isinstance(ask, AddPartitions | AddOffsets | CommitOffsets):
         return not course.partitions.has_partitions
     return isinstance(ask, InitProducerId)
