@@ -1,28 +1,28 @@
-"""The identity file: which spool this is, whose, how often it was started, and under which producer id it sends.
+"""The identity file: the spool's number, its machine and directory, its count of starts, and its producer id.
 
-`<spool>/identity` has two slots of 4096 bytes, written in turn and in place, so that a full disk cannot keep a router from
-starting. A slot is one line of JSON, filled up with spaces::
+`<spool>/identity` has two slots of 4096 bytes. Writes alternate between them and overwrite in place, so a full disk
+cannot prevent a router from starting. A slot is one line of JSON, padded with spaces::
 
-    [serial, crc, {fields}]    crc: CRC-32C over the fields as JSON without spaces, keys sorted; the higher serial counts
+    [serial, crc, {fields}]    crc: CRC-32C over the fields as JSON without spaces, keys sorted; the higher serial wins
 
     version        1
     spool          random 63 bits, for the life of the spool; part of every checksum in its segments
-    starts         raised at every start of the router
-    machine_id     /etc/machine-id ("" where there is none)
+    starts         incremented at every start of the router
+    machine_id     /etc/machine-id ("" if missing)
     boot_id        of the last start that finished its recovery
     device, inode  of the directory
-    born           when the directory was made, ns since 1970; null where the file system does not tell
+    born           creation time of the directory, ns since 1970; null if the file system does not report it
     file_inode     of this file
-    file_born      when this file was made
-    producer_id    null until the brokers gave one
-    reason         why a new producer id is needed, or was and its stamp rows may not be on disk; else null
-    clean          written by an orderly stop, taken back by the next start once it has recovered
-    segment        number of the segment that the last start began, -1 before the first: it, or a later one, is always there
-    incarnation    random 48 bits, never 0, under which records are numbered from now on (`wire/record_ids.py`); made with the
-                   reason for a new producer id, and at the first start of a program that knows of it
+    file_born      creation time of this file
+    producer_id    null until the brokers assign one
+    reason         why a new producer id is needed; null once the stamp rows under that id are on disk
+    clean          set by a clean shutdown, cleared by the next start after its recovery
+    segment        number of the segment that the last start created, -1 before the first; it or a later one exists
+    incarnation    random 48 bits, never 0, under which new records are numbered (`wire/record_ids.py`); replaced
+                   together with `reason`, and created at the first start of a version that has this field
 
-A crash inside a write leaves a slot whose checksum is wrong: the other one counts, as before. A write is synced before anything
-it says is used.
+A crash during a write leaves that slot with a wrong checksum; the other slot stays valid. A write is synced before any
+of its values is used.
 """
 
 import errno
@@ -54,7 +54,7 @@ _MACHINE_ID: Final = Path("/etc/machine-id")
 
 @dataclass(frozen=True, slots=True)
 class IdentityFile:
-    """The file's content."""
+    """Fields of the identity file, as the module docstring describes them."""
 
     version: int
     spool: int
@@ -76,9 +76,10 @@ class IdentityFile:
 class SpoolIdentity:
     """One start of one spool. Holds the directory's lock until `close`.
 
-    `start`: this router's start number, above 0 and unlike any other. `new_producer_id_reason`: why a new producer id must be
-    asked for before anything is sent (IDN-9), None if the old one goes on. `power_cut`: the machine went down without an
-    orderly stop, so cuts are hints and an unsynced tail may be torn. `was_clean`: the last stop was orderly.
+    `start`: this router's start number, above 0 and unique. `new_producer_id_reason`: why a new producer id must be
+    requested before anything is sent (IDN-9), None if the old id remains in use. `power_cut`: the machine went down
+    without a clean shutdown, so stored batch bounds are only hints and the unsynced tail may be torn. `was_clean`: the
+    last shutdown was clean.
     """
 
     def __init__(self, claimed: Claim, file: IdentityFile, serial: int, *, power_cut: bool, disk: Disk) -> None:
@@ -100,10 +101,10 @@ class SpoolIdentity:
         restored: bool = False,
         disk: Disk | None = None,
     ) -> "SpoolIdentity":
-        """Lock the directory, and begin a start of the spool in it: the raised start number is on disk when this returns.
+        """Lock the directory and count a new start of its spool: the new start number is on disk when this returns.
 
         Raises:
-            SpoolError: the directory cannot be had, or the file is of a version this program does not know.
+            SpoolError: the directory cannot be claimed, or the file has an unknown version.
         """
         disk = disk or Disk()
         claimed = claim(directory, allow_unsafe_filesystem=allow_unsafe_filesystem, disk=disk)
@@ -140,7 +141,7 @@ class SpoolIdentity:
                 if restored
                 else _copied_reason(stored, here) or _emptied_reason(stored, claimed.path)
             )
-            # An identity that is new for the same reason as at the last start numbers on where that one stopped.
+            # A reason left over from the last start already has its own incarnation: continue numbering under it.
             incarnation = stored.incarnation if reason is None else 0
             reason = reason or stored.reason
             here = replace(
@@ -171,7 +172,7 @@ class SpoolIdentity:
 
     @property
     def spool_id(self) -> str:
-        """The spool's number as text."""
+        """The spool's number as 16 hex digits."""
         return f"{self._file.spool:016x}"
 
     @property
@@ -180,7 +181,7 @@ class SpoolIdentity:
 
     @property
     def producer_id(self) -> int | None:
-        """The id to send under; None: ask for one first."""
+        """The id to send under; None: request one first."""
         return self._file.producer_id
 
     @property
@@ -189,62 +190,65 @@ class SpoolIdentity:
 
     @property
     def segment(self) -> int:
-        """Number of the segment that the start before this one began."""
+        """Number of the segment that the last start created; `mark_recovered` replaces it."""
         return self._file.segment
 
     @property
     def incarnation(self) -> int:
-        """Under which records are numbered from now on."""
+        """The incarnation under which new records are numbered."""
         return self._file.incarnation
 
     def mark_recovered(self, segment: int) -> None:
-        """What recovery concluded from the last stop is on disk, in this segment: from now on a new stop counts.
+        """Record that the result of recovery is on disk, in this segment. From now on the next stop determines `clean`
+        and `power_cut`, not the last one.
 
         Raises:
-            SpoolError: it could not be stored.
+            SpoolError: the file cannot be written.
         """
         self._store(replace(self._file, boot_id=self.boot_id, clean=False, segment=segment))
 
     def set_producer_id(self, producer_id: int) -> None:
-        """The brokers gave an id; it is on disk when this returns. The reason stays until `confirm_producer_id`: a start that finds one
-        asks for yet another id, because nobody knows which partitions use this one.
+        """Store a producer id from the brokers; it is on disk when this returns. The reason stays until
+        `confirm_producer_id`: a start that finds a reason requests another id, because it cannot know which partitions
+        already use this one.
 
         Raises:
-            SpoolError: it could not be stored; it must not be used.
+            SpoolError: the file cannot be written; the id must not be used.
         """
         self._store(replace(self._file, producer_id=producer_id))
 
     @property
     def producer_id_unconfirmed(self) -> bool:
-        """There is a new id, and its stamp rows may not be on disk."""
+        """Whether a new producer id is stored whose stamp rows may not be on disk yet."""
         return self._file.producer_id is not None and self._file.reason is not None
 
     def confirm_producer_id(self) -> None:
-        """Every stamp row under the new id is on disk: it is the spool's from now on. The spool calls this.
+        """Clear the reason: every stamp row under the new producer id is on disk. `Spool` calls this.
 
         Raises:
-            SpoolError: it could not be stored.
+            SpoolError: the file cannot be written.
         """
         self._store(replace(self._file, reason=None))
 
     def require_new_producer_id(self, reason: str) -> None:
-        """The spool cannot be trusted to be as new as what the brokers saw: ask for another id (IDN-9).
+        """Discard the producer id and start a new incarnation: the spool may be older than what the brokers saw
+        (IDN-9).
 
         Raises:
-            SpoolError: it could not be stored.
+            SpoolError: the file cannot be written.
         """
         self._store(replace(self._file, producer_id=None, reason=reason, incarnation=_new_incarnation()))
 
     def mark_clean(self) -> None:
-        """An orderly stop: every cut is in the spool, and everything is synced.
+        """Record a clean shutdown: all batch bounds are in the spool, and everything is synced.
 
         Raises:
-            SpoolError: it could not be stored.
+            SpoolError: the file cannot be written.
         """
         self._store(replace(self._file, clean=True))
 
     def close(self) -> None:
-        """Let another router have the directory."""
+        """Release the directory's lock."""
         self.claim.close()
 
     def _store(self, file: IdentityFile) -> None:
@@ -279,12 +283,12 @@ def _slot(serial: int, file: IdentityFile) -> bytes:
 
 
 def _with_file_identity(file: IdentityFile, descriptor: int) -> IdentityFile:
-    """With what tells the file that it is written to from a copy."""
+    """Add the inode and creation time of the open file, which a copy of it does not share."""
     return replace(file, file_inode=os.fstat(descriptor).st_ino, file_born=birth_time_ns(descriptor))
 
 
 def _with_existing_file(file: IdentityFile, directory: Path) -> IdentityFile:
-    """The same of the file that is there."""
+    """Add the inode and creation time of the identity file in a directory."""
     try:
         descriptor = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -300,11 +304,11 @@ def _new_incarnation() -> int:
 
 
 def read_identity(directory: Path) -> IdentityFile:
-    """What the identity file says, without a claim on the directory.
+    """Read the identity file without claiming the directory.
 
     Raises:
-        FileNotFoundError: there is no spool.
-        OSError: the file cannot be read, or is of another version.
+        FileNotFoundError: the directory has no identity file, or a damaged one.
+        OSError: the file cannot be read, or has another version.
     """
     try:
         stored = _load(directory).file
@@ -316,7 +320,7 @@ def read_identity(directory: Path) -> IdentityFile:
 
 
 class _Stored(NamedTuple):
-    """`file` None: there is none, or none that can be read."""
+    """The newest valid slot. `file` None: the file is missing, or no slot is valid."""
 
     serial: int
     file: IdentityFile | None
@@ -345,7 +349,7 @@ def _load(directory: Path) -> _Stored:
 
 
 def _read_slot(data: bytes) -> tuple[int, dict[str, object] | None]:
-    """Serial and fields of a slot; None where its checksum or shape is wrong."""
+    """Return a slot's serial and fields; the fields are None if its checksum or shape is wrong."""
     try:
         serial, crc, fields = json.loads(data)
         whole = isinstance(serial, int) and isinstance(fields, dict) and crc == crc32c(_canonical(fields))
@@ -363,7 +367,7 @@ def _checked(stored: dict[str, object]) -> IdentityFile | None:
     numbers.append(stored.get("incarnation", 0))
     texts = [stored.get(name) for name in ("machine_id", "boot_id")]
     producer_id, reason, clean = stored.get("producer_id"), stored.get("reason"), stored.get("clean")
-    # Programs before these fields wrote none of them.
+    # Earlier versions did not write these fields.
     marks = [stored.get(name) for name in ("born", "file_inode", "file_born")]
     if not all(type(number) is int for number in numbers) or not all(type(text) is str for text in texts):
         return None
@@ -391,24 +395,24 @@ def _checked(stored: dict[str, object]) -> IdentityFile | None:
 
 
 def _copied_reason(stored: IdentityFile, here: IdentityFile) -> str | None:
-    """Why the directory is not the one the file was written in (IDN-9 b)."""
+    """Why this is not the directory in which the file was written (IDN-9 b); None: it is."""
     if stored.machine_id != here.machine_id:
         return "the spool was copied from another machine"
     if stored.inode != here.inode:
         return "the spool directory was copied or restored: its inode is another one"
-    # The number of a directory that was deleted is soon another one's.
+    # File systems soon reuse the inode of a deleted directory.
     if _differ(stored.born, here.born):
         return "the spool directory was copied or restored: it was made at another time"
     if _differ(stored.file_inode, here.file_inode) or _differ(stored.file_born, here.file_born):
         return "the files of the spool were copied or restored: its identity is in another file"
-    # Numbers of devices without a disk of their own (overlay, btrfs) are given out anew at every boot.
+    # Devices without a disk of their own (overlay, btrfs) get a new number at every boot.
     if stored.device != here.device and os.major(here.device) != 0:
         return "the spool directory was copied or restored: it lies on another device"
     return None
 
 
 def _differ(stored: int | None, here: int | None) -> bool:
-    """Whether both are known, and not the same."""
+    """Whether both are known and different."""
     return stored is not None and here is not None and stored != here
 
 
@@ -419,7 +423,7 @@ def _emptied_reason(stored: IdentityFile, directory: Path) -> str | None:
 
 
 def _number_in_segments(directory: Path) -> int | None:
-    """The spool's number as its newest readable segment has it."""
+    """Read the spool's number from its newest readable segment."""
     for number in reversed(segment_numbers(directory)):
         path = segment_path(directory, number)
         if is_segment_file(path):

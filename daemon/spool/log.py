@@ -1,25 +1,27 @@
-"""The spool: the router's log on disk. One writer, appended in memory, written once a round, synced in groups by a thread.
+"""The spool: the router's log on disk. One writer stages entries and writes once per round; a thread syncs in groups.
 
 A directory holds::
 
     lock                     locked for the life of the router; holds its pid
     identity                 see `daemon/spool/identity.py`
-    <16 hex digits>.seg      segments, numbers rise and are never used again; `daemon/ledger/segment_scan.py` draws them
-    spare                    an allocated file without content, for the day the disk is full
-    quarantine/              what recovery set aside
+    <16 hex digits>.seg      segments; numbers increase and are never reused; layout in `daemon/ledger/segment_scan.py`
+    spare                    an allocated empty file, for when the disk is full
+    quarantine/              damaged bytes and foreign files that recovery set aside
 
-A segment begins with its header and a CHECKPOINT of all tables; FRAME entries carry records; the other entries are small facts.
-Each segment is allocated in full before its first byte, so writes into it do not find the disk full. Its last
-`control_reserve_bytes` are for facts only; where even they do not suffice and no new file can be had, the spare becomes the
-next segment. So a full disk refuses frames and nothing else.
+A segment starts with its header and a CHECKPOINT of all tables. FRAME entries carry records; all others are small
+control entries. Each segment is allocated in full before its first write, so writes into it cannot fail on a full disk.
+Its last `control_reserve_bytes` are for control entries only. If the reserve is too small and no new file can be
+created, the spare becomes the next segment. A full disk therefore refuses frames and nothing else.
 
-What a crash leaves: before `write`, nothing of what was staged. Inside it, a prefix, whose last entry may be torn: recovery cuts
-it. After it, everything, as long as the machine stands. A power cut leaves everything synced, and any pages of the rest.
-Between making a segment and its first write: an empty file, which recovery passes over. Between a removal's `unlink` and the
-directory's sync: the file may come back, with nothing pending in it.
+After a crash before `write`, the staged entries are gone. After a crash during it, a prefix remains whose last entry
+may be torn; recovery truncates it. After `write` returns, everything survives as long as the machine runs. A power cut
+leaves all synced data and any subset of the other pages. A crash between creating a segment and its first write leaves
+an empty file, which recovery skips. A crash between `unlink` and the directory sync may bring a file back, with nothing
+pending in it.
 
-After an error of a sync the file is never synced again: what it may have lost is still in memory, and is written to a new
-segment and synced there. References to slices that were synced stay true; others are told through `on_relocated`.
+A file whose sync failed is never synced again: the data it may have lost is still in memory, and is written to a new
+segment and synced there. References to synced slices stay valid; `on_relocated` reports the new positions of the
+others.
 """
 
 from collections import deque
@@ -54,9 +56,9 @@ _SEGMENT_BYTES_LEAST: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """All in bytes. `control_reserve_bytes` of every segment are for facts only. `unsynced_bytes_max` bounds what is kept in
-    memory for the case that a sync fails. Segments are smaller than asked for where eight would exceed `bytes_max`: space
-    comes back a segment at a time."""
+    """All in bytes. `control_reserve_bytes` of every segment are for control entries only. `unsynced_bytes_max` limits
+    the entries kept in memory in case a sync fails. If eight segments would exceed `bytes_max`, segments are smaller
+    than `segment_bytes`, because space is freed one segment at a time."""
 
     bytes_max: int = 10 << 30
     segment_bytes: int = 64 << 20
@@ -66,16 +68,16 @@ class SpoolLimits:
 
     @property
     def segment_bytes_effective(self) -> int:
-        """The size of a segment file."""
+        """Size of a segment file: an eighth of `bytes_max` (at least 4 MiB) if `segment_bytes` is larger."""
         return min(self.segment_bytes, max(self.bytes_max // _SEGMENTS_LEAST, _SEGMENT_BYTES_LEAST))
 
 
 class Spool:
     """The log. Owned by the router's thread; `finish_sync` is called there when `sync_fd` is readable.
 
-    `segments`: what each segment holds. `on_relocated`: called with (old place -> new place) of entries that a failed sync
-    made move; `core.segments.relocate` mends slices that named the old ones. `unsynced_since`: CLOCK_MONOTONIC seconds of the
-    oldest write that waits for its sync, None without one.
+    `segments`: pending slices per segment. `on_relocated`: called with a mapping from old to new LSNs after a failed
+    sync has moved entries; `daemon.ledger.segments.relocate` updates the slices that have the old ones.
+    `unsynced_since`: CLOCK_MONOTONIC seconds of the oldest write that is not synced, None if all are.
     """
 
     def __init__(self, identity: SpoolIdentity, limits: SpoolLimits, ends: Sequence[SegmentEnd], *, disk: Disk) -> None:
@@ -98,7 +100,7 @@ class Spool:
         self.synced_through = Lsn(0)
         self.unsynced_since: float | None = None
         self.unsynced_records = 0
-        """Records that a power cut would take: of frames staged or written, not synced."""
+        """Records that a power cut would lose: those of frames staged or written, but not synced."""
         self._unsynced_frames: deque[tuple[Lsn, int]] = deque()
         self.on_relocated: Callable[[Mapping[Lsn, Lsn]], None] = _ignore_relocation
         for end in ends:
@@ -116,11 +118,11 @@ class Spool:
         alive: Callable[[], None] = lambda: None,
         books: AuditCounts | None = None,
     ) -> "tuple[Spool, Recovered]":
-        """Recover what is in the directory that `identity` holds. Follow with `begin` before anything is appended.
-        `alive` is called again and again meanwhile. `books`: empty ones, to be kept with the ledger.
+        """Recover the spool in the directory that `identity` has locked. Call `begin` before appending anything.
+        `alive` is called repeatedly meanwhile. `books`: empty audit counts, which the ledger fills and keeps.
 
         Raises:
-            SpoolError: the directory cannot be read, or holds a version that is not known.
+            SpoolError: the directory cannot be read, or a segment has an unknown version.
         """
         assert directory == identity.claim.path, "the identity is another directory's"
         disk = disk or Disk()
@@ -138,7 +140,7 @@ class Spool:
         ).run()
         recovered.uncertain |= max((end.number for end in ends), default=-1) < identity.segment
         if recovered.uncertain:
-            # One that was new already is not new enough: ordinals of its incarnation may be given out again.
+            # Even an identity that is already new is replaced: ordinals of its incarnation could be assigned twice.
             identity.require_new_producer_id(
                 identity.new_producer_id_reason or "synced entries of the spool are missing"
             )
@@ -151,11 +153,11 @@ class Spool:
         return spool, recovered
 
     def begin(self, snapshot: Callable[[], CheckpointEntry]) -> None:
-        """Start a segment with what was recovered; all of that is on disk when this returns. `snapshot` gives all tables as of
-        the entries applied so far; the spool asks for it whenever a segment begins.
+        """Start a segment from the recovered state, which is on disk when this returns. `snapshot` returns all tables
+        after the entries applied so far; it is called for every new segment.
 
         Raises:
-            SpoolError: there is no room, or the disk fails.
+            SpoolError: there is no space, or the disk fails.
         """
         limits = self._limits
         self._tail = tail = Tail(
@@ -189,21 +191,21 @@ class Spool:
     # --- appending ---------------------------------------------------------------------------------------------------
 
     def append(self, entry: ControlEntry | SyncedEntry) -> Lsn:
-        """Stage one fact. The caller applies it to its table before it appends another.
+        """Stage one control entry. The caller applies it to its table before it appends another.
 
         Raises:
-            OSError: no room is left even for facts; the process ends.
+            OSError: no space is left even for control entries; the process exits.
         """
         kind, body = pack_control(entry)
         return self._active.stage(EntryBody(kind, len(body), crc32c(body), (body,)))
 
     def append_frame(self, entry: FrameEntry, payloads: Sequence[Buffer], *, created_ms: int) -> FrameLocation:
-        """Stage a frame and its slices: `payloads` one behind the other are what the entry's slices name. They must not
-        change until a sync has covered them. `created_ms` is CLOCK_MONOTONIC.
+        """Stage a frame and its slices. The slices' offsets refer to the concatenated `payloads`, which must not change
+        until they are synced. `created_ms` is CLOCK_MONOTONIC.
 
         Raises:
             NoSpaceError: the disk is full. Nothing was staged.
-            SpoolFullError: the spool is at its limit, or too much waits for its sync. Nothing was staged.
+            SpoolFullError: the spool is at its limit, or `unsynced_bytes_max` is reached. Nothing was staged.
         """
         tail = self._active
         body, starts = frame_body(pack_frame_meta(entry), payloads)
@@ -218,19 +220,19 @@ class Spool:
         return FrameLocation(place, number, [body_at + start for start in starts])
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether a frame of so many bytes would be taken now."""
+        """Whether a frame of `nbytes` would be accepted now."""
         tail = self._active
         return tail.unsynced_bytes + nbytes <= self._limits.unsynced_bytes_max and tail.has_room(nbytes)
 
     def write(self) -> None:
-        """Hand everything staged to the kernel. When this returns it survives the death of every process.
+        """Write everything staged to the kernel. When this returns, the data survives the crash of any process.
 
         Raises:
-            OSError: the disk refuses; the process ends.
+            OSError: the write failed; the process exits.
         """
         tail = self._active
         if self._identity.producer_id_unconfirmed and self._confirm_at is None:
-            # The rows of a new producer id were appended right after it was stored: they are in this write.
+            # The stamp rows of a new producer id were appended right after it was stored: this write includes them.
             self._confirm_at = Lsn(tail.last + 1)
             self._confirm_producer_id()
         if tail.last < self.written_through:
@@ -250,7 +252,7 @@ class Spool:
 
     @property
     def sync_fd(self) -> int:
-        """Readable when a sync has ended: call `finish_sync`."""
+        """Readable when a sync has finished: call `finish_sync`."""
         return self._syncer.fd
 
     @property
@@ -259,16 +261,16 @@ class Spool:
 
     @property
     def unsynced(self) -> bool:
-        """Something written waits for its sync."""
+        """Whether anything written is not synced yet."""
         return self.written_through > self.synced_through
 
     @property
     def unsynced_bytes(self) -> int:
-        """Bytes that a power cut would take: staged or written, not synced."""
+        """Bytes that a power cut would lose: staged or written, but not synced."""
         return self._active.unsynced_bytes
 
     def start_sync(self) -> bool:
-        """Sync what is written, in the thread. False: nothing to do, or one runs."""
+        """Start to sync everything written, in the sync thread. False: nothing to sync, or a sync is running."""
         if self._syncer.running or not self.unsynced:
             return False
         tail = self._active
@@ -280,11 +282,11 @@ class Spool:
         return True
 
     def finish_sync(self) -> Lsn:
-        """The sync has ended, or is waited for. Returns `synced_through`; unchanged after an error: then what was unsynced is
-        written again elsewhere, and another sync is due.
+        """Block until the running sync has finished, and return `synced_through`. If the sync failed, `synced_through`
+        is unchanged, the unsynced entries are rewritten to a new segment, and another sync is due.
 
         Raises:
-            OSError: syncs keep failing; the process ends.
+            OSError: three syncs in a row failed; the process exits.
         """
         error = self._syncer.wait()
         if error is None:
@@ -309,15 +311,15 @@ class Spool:
 
     @property
     def has_spare(self) -> bool:
-        """False while the disk is full: frames that need a new segment are refused."""
+        """Whether the spare file exists. Without it, frames that need a new segment are refused: the disk is full."""
         return self._files.has_spare
 
     def slice_ended(self, segment: int) -> None:
-        """Every ordinal of a slice in this segment is resolved; the entry that says so was appended."""
+        """Count a slice of this segment as resolved, after the entry that resolved its last ordinal was appended."""
         self.segments.slices_resolved(segment, self._active.last)
 
     def remove_unneeded(self) -> list[int]:
-        """Remove the segments that nothing needs any more; their numbers."""
+        """Remove all segments that are no longer needed, and return their numbers."""
         gone = self.segments.removable(self.synced_through)
         for number in gone:
             self.remove_segment(number)
@@ -325,13 +327,13 @@ class Spool:
         return gone
 
     def remove_segment(self, number: int) -> None:
-        """Unlink a segment (SPL-9: after the entries that resolved its slices are synced)."""
+        """Unlink a segment, only after the entries that resolved its slices are synced (SPL-9)."""
         segment_path(self._directory, number).unlink(missing_ok=True)
         self.segments.removed(number)
         self._files.space_freed()
 
     def read_slice(self, segment: int, offset: int, length: int) -> bytes:
-        """Bytes of a slice that was written.
+        """Read the bytes of a written slice.
 
         Raises:
             OSError: they cannot be read.
@@ -339,12 +341,12 @@ class Spool:
         return read_range(segment_path(self._directory, segment), offset, length)
 
     def close(self, *, clean: bool) -> None:
-        """Let go of everything but the directory's lock. `remove_unneeded`: an orderly stop; everything is written and synced first,
-        and the next start trusts the cuts.
+        """Release everything but the directory's lock. `clean`: a clean shutdown, which first writes and syncs
+        everything, so that the next start can trust the batch bounds.
 
         Raises:
-            OSError: it cannot be synced; the stop is not orderly.
-            SpoolError: the same for the clean mark.
+            OSError: the sync failed; the shutdown is not clean.
+            SpoolError: the clean mark cannot be stored; the shutdown is not clean.
         """
         if self._syncer.running:
             _ = self.finish_sync()
@@ -359,18 +361,18 @@ class Spool:
             self._tail = None
 
     def _begin_log(self, tail: Tail, number: int) -> dict[Lsn, Lsn]:
-        """Begin the first segment; what was written again there, old places to new ones."""
+        """Start this router's first segment, and return old -> new LSNs of the frames rewritten into it."""
         recovered = self._recovered
         end = lsn(*self._ends[-1]) if self._ends else Lsn(0)
         unsynced_from = None if recovered is None else recovered.unsynced_from
-        # After a power cut what is there was read from the disk, and after an orderly stop a sync covered it.
+        # After a power cut the data was read from the disk itself; after a clean shutdown it was synced.
         if recovered is None or unsynced_from is None or self._identity.power_cut or self._identity.was_clean:
             tail.begin(number, end)
             return {}
         bodies = [(frame.lsn, self._read_frame(frame.lsn)) for frame in recovered.frames if frame.lsn >= unsynced_from]
         nbytes = sum(body.length for _, body in bodies)
         if nbytes > self._limits.segment_bytes_effective // 2 and nbytes > self._files.free_bytes() // 2:
-            # No room: recovery synced the old files, which is as good unless a sync of them had failed before.
+            # No space: recovery has synced the old files, which is enough unless one of their syncs had failed before.
             tail.begin(number, end)
             return {}
         return tail.begin_with_rewrite(number, unsynced_from, bodies)
@@ -401,4 +403,4 @@ class Spool:
 
 
 def _ignore_relocation(_moved: Mapping[Lsn, Lsn]) -> None:
-    """Until the router says who is to be told."""
+    """Default of `on_relocated`, until the router sets its own."""

@@ -1,19 +1,21 @@
-"""Reads all segments at start: cuts what a crash tore, sets aside what the disk damaged, and feeds the rest to the fold.
+"""Reads all segments at start: truncates a torn tail, quarantines damage, and feeds the rest to `Replay`.
 
-What is found, and what it means:
+Findings and their meaning:
 
-* The beginning of an entry, and nothing but zeros behind it, at the end of the newest segment: a write that a kill cut short.
-  It is cut off.
-* After a power cut, damage at or behind the last place known to be synced, with whole entries behind it: pages of one unsynced
-  tail reached the disk in another order than they were written. The log ends at the damage: nothing behind it was answered at
-  `spooled` or handed out. The rest is moved to `quarantine/`.
-* What a failed sync made the router write again in full is passed over where it lay first.
-* Any other damage was synced, or lies in memory that no power cut touched: the disk or a person did it. The bytes are copied to
-  `quarantine/`, counted, and the entries around them stand. Ordinals that are lost by it become holes. Where no later
-  checkpoint says what was lost, a new identity is needed: the next ordinal may have been given out before (IDN-9 d).
+* The start of an entry followed only by zeros, at the end of the newest segment: a write that a kill interrupted. It is
+  truncated.
+* After a power cut, damage at or after the last LSN known to be synced, with whole entries after it: pages of the
+  unsynced tail reached the disk in another order than they were written. The log ends at the damage: nothing after it
+  was acked at `spooled` or sent to a shard. The rest is moved to `quarantine/`.
+* Entries that the router rewrote in full after a failed sync: their first copy is skipped.
+* Any other damage was synced, or was in the page cache without a power cut: the disk or a person caused it. The bytes
+  are copied to `quarantine/` and counted, and the entries around them stay valid. Ordinals lost with them become holes.
+  If no later checkpoint shows which ordinals were lost, a new identity is needed: the next ordinal may have been
+  assigned before (IDN-9 d).
 
-Nothing with content is deleted here, and no damage stops the start; only a version that is not known does. A crash during recovery leaves
-files that the next recovery reads the same way: whole segments are moved, newest first, before the damaged one is cut.
+Recovery deletes no file with content. Damage never prevents a start; only an unknown version does. After a crash during
+recovery, the next recovery comes to the same result: whole segments are moved, newest first, before the damaged one is
+truncated.
 """
 
 import os
@@ -40,7 +42,7 @@ from .segment_reader import SpoolSegment, SpoolSegmentReader
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery met, for the log, `status` and metrics."""
+    """Findings of recovery, for the log, `status` and metrics."""
 
     segments: int = 0
     entries: int = 0
@@ -58,10 +60,10 @@ class RecoveryReport:
 
 @dataclass(slots=True, eq=False)
 class Recovered:
-    """The router's state as the spool has it. `slices` are pending, in ordinal order within each partition; each names its
-    frame, and `frames` are all that have some. `uncertain`: synced entries are missing so that the next ordinals cannot be
-    trusted; a new identity is needed (IDN-9 d). `unsynced_from`: the first entry that no sync is known to cover, None if there
-    is none."""
+    """The router's state, read from the spool. `slices`: all pending slices, in ordinal order within each partition.
+    `frames`: all frames with pending slices. `uncertain`: synced entries are missing, so the next ordinals cannot be
+    trusted and a new identity is needed (IDN-9 d). `unsynced_from`: the first entry not known to be synced, None if
+    there is none."""
 
     ledger: Ledger
     clients: ClientStates
@@ -73,7 +75,7 @@ class Recovered:
 
 
 class SegmentEnd(NamedTuple):
-    """A segment that stays."""
+    """A segment that recovery keeps, and the offset of its end."""
 
     number: int
     end: int
@@ -96,7 +98,7 @@ class Recovery:
         alive: Callable[[], None],
         books: AuditCounts | None = None,
     ) -> None:
-        """`alive` is called again and again while it runs: a large spool takes longer than a watchdog waits."""
+        """`alive` is called repeatedly during the run, because a large spool takes longer than a watchdog timeout."""
         self._directory = directory
         self._spool = spool
         self._quarantine = quarantine
@@ -113,10 +115,10 @@ class Recovery:
         self._unsynced: deque[Lsn] = deque()
 
     def run(self) -> tuple[Recovered, list[SegmentEnd]]:
-        """Everything that is in the directory.
+        """Recover all segments. Returns the recovered state, and all segments with their ends, ascending.
 
         Raises:
-            SpoolError: a segment is of an unknown version, or the directory cannot be read.
+            SpoolError: a segment has an unknown version, or the directory cannot be read.
         """
         try:
             numbers = self._own_segments()
@@ -130,7 +132,7 @@ class Recovery:
                     break
             for end in [*self._ends, *self._void]:
                 self._alive()
-                # What the last router wrote may be in the page cache only, and will be handed out.
+                # The last router's writes may be in the page cache only, and will now be sent.
                 sync_file(segment_path(self._directory, end.number), self._disk)
         except OSError as error:
             raise SpoolError(f"the spool in {self._directory} cannot be read: {error}") from error
@@ -150,7 +152,7 @@ class Recovery:
         return recovered, sorted([*self._ends, *self._void])
 
     def _own_segments(self) -> list[int]:
-        """Numbers of the segments of this spool; other files that look like some are moved away."""
+        """Return the numbers of this spool's segments. Other files named like segments are moved to quarantine."""
         numbers: list[int] = []
         for number in segment_numbers(self._directory):
             path = segment_path(self._directory, number)
@@ -171,11 +173,11 @@ class Recovery:
                 raise SpoolError(
                     f"{path} has {error}: use the program that wrote it, or another data_dir; nothing was changed"
                 ) from error
-            return False  # damaged, perhaps: its entries tell
+            return False  # It may be a damaged segment of this spool; its entries decide.
         return header.spool != self._spool or f"{header.segment:016x}" != path.stem
 
     def _recover_segment(self, reader: SpoolSegmentReader, number: int, later: list[int]) -> bool:
-        """Fold one segment; False: the log ends in it."""
+        """Replay one segment. False: the log ends in it."""
         segment = reader.read(number)
         found = segment.scan
         damages = reader.damages(segment, is_last=not later)
@@ -196,7 +198,7 @@ class Recovery:
     def _end_of_log(
         self, reader: SpoolSegmentReader, segment: SpoolSegment, damages: list[SegmentDamage], later: list[int]
     ) -> int | None:
-        """Where a crash tore the log's unsynced end; None: the damage has another cause."""
+        """Return the offset at which a crash tore the unsynced end of the log. None: the damage has another cause."""
         if self._power_cut:
             synced = reader.known_synced(segment)
             return next((damage.start for damage in damages if lsn(segment.number, damage.start) >= synced), None)
@@ -205,7 +207,8 @@ class Recovery:
         return segment.scan.torn.start if self._is_short_write(segment, segment.scan.torn) else None
 
     def _is_short_write(self, segment: SpoolSegment, torn: SegmentDamage) -> bool:
-        """Whether a write that a kill cut short leaves this: the beginning of an entry, and nothing behind it."""
+        """Whether a write that a kill interrupted explains the torn bytes: the start of an entry, and nothing after
+        it."""
         if torn.end - torn.start < ENTRY.size:
             return True
         header = EntryHeaders(self._spool, segment.number).read(segment.data, torn.start)
@@ -240,7 +243,7 @@ class Recovery:
                 while self._unsynced and self._unsynced[0] < entry.through:
                     self._unsynced.popleft()
         self._gap_before = damaged
-        # What was lost here, or before a checkpoint that is lost too, may have given out ordinals and stamps.
+        # Entries lost here, or before a checkpoint that is lost too, may have assigned ordinals and stamp rows.
         missing = self._uncertain or (not whole and self._report.entries > before_entries)
         self._uncertain = damaged or (missing and not checkpoint)
         self._replay.prune()
@@ -255,7 +258,7 @@ class Recovery:
             self._report.quarantine_full = True
 
     def _truncate_log(self, reader: SpoolSegmentReader, segment: SpoolSegment, cut: int, later: list[int]) -> None:
-        """The log ends at `cut`: whatever lies behind it was never synced."""
+        """End the log at `cut`: nothing after it was ever synced. Segments and entries after it go to quarantine."""
         for number in reversed(later):
             path = segment_path(self._directory, number)
             if reader.is_blank(number):
@@ -275,15 +278,15 @@ class Recovery:
 
 
 def highest_segment_number(directory: Path, quarantine: Quarantine) -> int:
-    """The highest segment number that was ever used here, as far as files tell; -1: none."""
+    """Return the highest segment number among the files of the spool and its quarantine; -1: none."""
     return max([*segment_numbers(directory), *quarantine.numbers()], default=-1)
 
 
 def sync_directory(directory: int, disk: Disk) -> None:
-    """Make moves and cuts durable.
+    """Make renames and removals in a directory durable.
 
     Raises:
-        SpoolError: they are not.
+        SpoolError: the sync failed.
     """
     try:
         disk.sync_directory(directory)

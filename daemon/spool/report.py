@@ -1,7 +1,7 @@
-"""What is in a spool, and whether all of it is whole: read-only, on a live spool as on a copy.
+"""Reports a spool's content and verifies its checksums. Read-only; works on a live spool and on a copy.
 
-A live spool changes under the reader. So a segment that goes away meanwhile is passed over, and what a write has half brought
-to the end of the newest segment is told as torn, not as damage.
+A live spool changes during the read. A segment that is removed meanwhile is skipped, and an unfinished write at the end
+of the newest segment is reported as torn, not as damage.
 """
 
 import os
@@ -30,7 +30,7 @@ _ROWS_SHOWN_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """One segment. `kinds`: entries by type; `damages`: (start, end) of bytes that are not what was written."""
+    """One segment. `kinds`: number of entries by type; `damages`: (start, end) of damaged bytes."""
 
     number: int
     nbytes: int
@@ -87,7 +87,7 @@ class SpoolReport:
     quarantined_files: int
 
     def text(self) -> str:
-        """For a terminal."""
+        """Format the report for a terminal."""
         stopped = ", stopped in order" if self.clean else ""
         lines = [
             f"spool {self.spool} in {self.directory}: {self.starts} starts, producer id {self.producer_id}{stopped}",
@@ -109,7 +109,7 @@ class SpoolReport:
 
 @dataclass(frozen=True, slots=True)
 class SpoolDamage:
-    """Something damaged: bytes `start` to `end` of a segment."""
+    """Damaged bytes `start` to `end` of a segment. `what`: a description of the damage."""
 
     segment: int
     start: int
@@ -119,7 +119,7 @@ class SpoolDamage:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What was checked, and what is wrong."""
+    """Counts of everything checked, and the damage found."""
 
     directory: str
     segments: int
@@ -134,7 +134,7 @@ class VerifyReport:
         return bool(self.found)
 
     def text(self) -> str:
-        """For a terminal."""
+        """Format the report for a terminal."""
         lines = [
             f"{self.directory}: {self.segments} segments, {self.entries} entries, {self.slices} slices, {self.nbytes} bytes read",
             *(f"segment {part.segment:016x}, bytes {part.start} to {part.end}: {part.what}" for part in self.found),
@@ -146,7 +146,7 @@ class VerifyReport:
 
 
 def show(directory: Path) -> SpoolReport:
-    """Segments, tables, clients.
+    """Read a spool and report its segments, partitions and clients.
 
     Raises:
         OSError: the directory, or a file in it, cannot be read.
@@ -175,7 +175,7 @@ def show(directory: Path) -> SpoolReport:
 
 
 def verify(directory: Path) -> VerifyReport:
-    """Every checksum: of segment headers, entries, and slices of partitions that are known.
+    """Verify all checksums of segment headers, entries, and slices of known partitions.
 
     Raises:
         OSError: the directory, or a file in it, cannot be read.
@@ -197,7 +197,7 @@ def verify(directory: Path) -> VerifyReport:
 
 
 class _SpoolWalk:
-    """Reads and folds segment after segment, changing nothing."""
+    """Reads and folds all segments without changing them."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -213,7 +213,7 @@ class _SpoolWalk:
         self.replay = Replay(ClientStates(), now_ms=int(monotonic() * 1000), wall_ms=wall_ms())
 
     def segments(self) -> Iterator[SpoolSegment]:
-        """All that are there, oldest first."""
+        """Yield all segments that exist and are not void, oldest first."""
         for number in self._numbers:
             if self._reader.is_void(number):
                 continue
@@ -224,7 +224,7 @@ class _SpoolWalk:
             yield segment
 
     def count(self, segment: SpoolSegment) -> SegmentReport:
-        """Fold a segment into the tables, and say what is in it."""
+        """Fold a segment into the tables and report its content."""
         is_last = segment.number == self._numbers[-1]
         # The newest segment of a live spool may not have its header yet.
         damages = self._reader.damages(segment, is_last=is_last)
@@ -254,7 +254,7 @@ class _SpoolWalk:
 
 
 def _entry(raw: RawEntry) -> tuple[SpoolEntry | None, int]:
-    """The entry and where its payload begins; None when its shape is wrong."""
+    """Return the entry and the offset of its payload; the entry is None if its body cannot be unpacked."""
     try:
         return unpack(raw.kind, raw.body)
     except FrameError:
@@ -262,7 +262,7 @@ def _entry(raw: RawEntry) -> tuple[SpoolEntry | None, int]:
 
 
 def _check_entry(segment: SpoolSegment, raw: RawEntry, ledger: Ledger) -> tuple[int, list[SpoolDamage]]:
-    """Check the slices of a frame by their own checksums: how many, and what is wrong."""
+    """Verify the checksums of a frame's slices. Returns the number of slices checked and the damage found."""
     entry, payload = _entry(raw)
     if not isinstance(entry, FrameEntry):
         return 0, []

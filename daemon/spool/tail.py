@@ -1,4 +1,4 @@
-"""The end of the log: segments that are written or wait for their sync, and what is staged for them in memory."""
+"""The end of the log: segments that are being written or are not synced yet, and the entries staged for them."""
 
 import contextlib
 import os
@@ -19,14 +19,14 @@ from .files import SegmentAllocator, write_all
 
 _IOVECS_MAX: Final = 1_000
 _WRITE_BYTES: Final = 128 << 10
-"""A call is given about so much. Of a larger one the kernel makes larger pieces of page cache, whose memory a virtual machine
-may never have touched: copying into it was seen to take eight times as long."""
+"""Approximate bytes per write call. For larger calls the kernel allocates larger pieces of page cache, whose memory a
+virtual machine may never have touched: copying into them was measured to take eight times as long."""
 _LEAST_RESERVE_BYTES: Final = 64 << 10
 _PADS: Final = tuple(b"\0" * count for count in range(8))
 
 
 class TailLimits(NamedTuple):
-    """Bytes, as in `SpoolLimits`."""
+    """Limits in bytes, as in `SpoolLimits`."""
 
     bytes_max: int
     segment_bytes: int
@@ -34,7 +34,7 @@ class TailLimits(NamedTuple):
 
 
 class EntryBody(NamedTuple):
-    """An entry before it has its place."""
+    """An entry before it is given its position in the log."""
 
     kind: int
     length: int
@@ -43,7 +43,7 @@ class EntryBody(NamedTuple):
 
 
 class _UnsyncedEntry(NamedTuple):
-    """An entry that no sync covers yet, for the case that the next one fails."""
+    """An entry that is not synced yet, kept in case the next sync fails."""
 
     place: Lsn
     body: EntryBody
@@ -51,7 +51,8 @@ class _UnsyncedEntry(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _OpenSegment:
-    """`end`: behind what is staged; `written_end`: behind what is written."""
+    """A segment whose file is open. `end`: offset after the last staged entry; `written_end`: offset after the last
+    written entry."""
 
     number: int
     fd: int
@@ -63,8 +64,8 @@ class _OpenSegment:
 
 
 class Tail:
-    """Stages entries, writes them, and keeps what no sync covers. `last` is the place of the newest entry, `directory_changed`
-    tells that names of new files wait for a sync of the directory."""
+    """Stages and writes entries, and keeps them in memory until they are synced. `last`: LSN of the newest entry.
+    `directory_changed`: new files were created since the last directory sync was started."""
 
     def __init__(
         self,
@@ -91,21 +92,21 @@ class Tail:
         self.directory_changed = False
 
     def begin(self, number: int, continues: Lsn) -> None:
-        """The first segment of this router. `continues`: the end of the log so far.
+        """Start the first segment of this router. `continues`: the end of the existing log.
 
         Raises:
-            OSError: there is no room, not even the spare's.
+            OSError: there is no space, not even in the spare.
         """
         self._start_segment(number, continues, 0, for_frames=False)
 
     def begin_with_rewrite(
         self, number: int, unsynced_from: Lsn, frames: Sequence[tuple[Lsn, EntryBody]]
     ) -> dict[Lsn, Lsn]:
-        """As `begin`, where an earlier router may have died of a failed sync: from `unsynced_from` on nothing old counts. The
-        frames that are pending from there on are written again; old places to new ones.
+        """Like `begin`, but rewrite the pending `frames`, because an earlier router may have died of a failed sync. The
+        old entries from `unsynced_from` on become void. Returns old -> new LSNs of the frames.
 
         Raises:
-            OSError: there is no room, not even the spare's.
+            OSError: there is no space, not even in the spare.
         """
         self._start_segment(number, _rewrite_start(unsynced_from), 0, for_frames=False, rewrites=True)
         moved = {place: self._stage_moved(body) for place, body in frames}
@@ -113,12 +114,12 @@ class Tail:
         return moved
 
     def stage(self, body: EntryBody) -> Lsn:
-        """Give an entry its place, in a new segment if need be.
+        """Stage an entry, in a new segment if the current one is too full, and return its LSN.
 
         Raises:
             NoSpaceError: only for a frame: the disk is full.
             SpoolFullError: only for a frame: the spool is at its limit.
-            OSError: no room is left for facts either, or the disk fails.
+            OSError: no space is left for control entries either, or the disk fails.
         """
         total = padded(ENTRY.size + body.length)
         active = self._open[-1]
@@ -129,28 +130,28 @@ class Tail:
         return self._stage_in(active, body, total)
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether a frame of so many bytes would be taken now."""
+        """Whether a frame of `nbytes` would be accepted now."""
         active = self._open[-1]
         if active.end + padded(ENTRY.size + nbytes) <= active.size - self._limits.control_reserve_bytes:
             return True
         return self._files.has_spare and not self._is_at_limit(active)
 
     def write(self) -> None:
-        """Hand everything staged to the kernel.
+        """Write everything staged to the kernel.
 
         Raises:
-            OSError: the disk refuses. What was begun is cut off, as well as that can be done.
+            OSError: the write failed. The file is truncated to what was written before, if that succeeds.
         """
         for segment in self._open:
             if segment.staged:
                 self._write_segment(segment)
 
     def written_files(self) -> list[int]:
-        """Descriptors of all files with something that may be unsynced, oldest first."""
+        """Descriptors of all files that may have unsynced data, oldest first."""
         return [segment.fd for segment in self._open if segment.written_end]
 
     def synced(self, through: Lsn) -> None:
-        """Everything before `through` is on disk."""
+        """Release the entries and files before `through`: they are on disk."""
         kept = self._unsynced
         while kept and kept[0].place < through:
             self.unsynced_bytes -= padded(ENTRY.size + kept.popleft().body.length)
@@ -159,11 +160,11 @@ class Tail:
             os.close(self._open.pop(0).fd)
 
     def rewrite_unsynced(self) -> dict[Lsn, Lsn]:
-        """A sync failed: everything that none covered goes to a new segment and is written there; the failed files are closed
-        and never synced again (SPL-5). Old places to new ones.
+        """After a failed sync, write all unsynced entries to a new segment. The failed files are closed and never
+        synced again (SPL-5). Returns old -> new LSNs.
 
         Raises:
-            OSError: no new segment can be had.
+            OSError: no new segment can be created or written.
         """
         failed, self._open = self._open, []
         kept, self._unsynced = list(self._unsynced), deque()
@@ -178,19 +179,19 @@ class Tail:
                 moved[place] = self._stage_moved(body)
         self._stage_void(continues, failed[-1].number + 1)
         self.write()
-        # Only now: until it was written elsewhere, the page cache of the failed files has what a kill must not take.
+        # Truncate only after the rewrite: until then, a kill would leave only the failed files' page cache.
         for segment, end in zip(failed, ends, strict=True):
             self._close_failed(segment, end)
         return moved
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for segment in self._open:
             os.close(segment.fd)
         self._open.clear()
 
     def _stage_moved(self, body: EntryBody) -> Lsn:
-        """Frames that were taken already may use all room, and even the spare."""
+        """Stage a rewritten entry. It was accepted before, so it may use the control reserve and even the spare."""
         total = padded(ENTRY.size + body.length)
         if self._open[-1].end + total > self._open[-1].size:
             self._roll(total, for_frames=False)
@@ -216,17 +217,17 @@ class Tail:
         return place
 
     def _roll(self, need: int, *, for_frames: bool) -> None:
-        """Go on in a new segment that has room for `need` bytes."""
+        """Seal the current segment and start a new one that has room for `need` bytes."""
         active = self._open[-1]
         if for_frames and self._is_at_limit(active):
             raise SpoolFullError(f"the spool holds {self._segments.nbytes} bytes of {self._limits.bytes_max}")
         self._start_segment(active.number + 1, lsn(active.number, active.end), need, for_frames=for_frames)
         self._segments.sealed(active.number, active.end)
-        # Behind its last entry a sealed segment needs no blocks.
+        # Free the blocks after the last entry of the sealed segment.
         os.ftruncate(active.fd, active.end)
 
     def _is_at_limit(self, active: _OpenSegment) -> bool:
-        """Whether one segment more would be too many."""
+        """Whether another segment would exceed `bytes_max`. False while no segment is sealed."""
         after = self._segments.nbytes - active.size + active.end + self._limits.segment_bytes
         return after > self._limits.bytes_max and self._segments.sealed_count > 0
 
@@ -234,7 +235,7 @@ class Tail:
         self, number: int, continues: Lsn, need: int, *, for_frames: bool, rewrites: bool = False
     ) -> None:
         if for_frames:
-            # While the disk is full every client comes again and again: the tables are not packed for each of them.
+            # Check before packing the tables: while the disk is full, every client retries again and again.
             self._files.admit_frames()
         kind, checkpoint = pack_control(self._snapshot())
         total = padded(ENTRY.size + len(checkpoint))
@@ -263,7 +264,8 @@ class Tail:
         segment.written_end = segment.end
 
     def _close_failed(self, segment: _OpenSegment, end: int) -> None:
-        """Close a file whose sync failed. What is cut off is in memory, and nobody was given a reference to it."""
+        """Truncate and close a file whose sync failed. The truncated entries are in memory, and no reference to them
+        exists."""
         with contextlib.suppress(OSError):
             os.ftruncate(segment.fd, end)
         os.close(segment.fd)
@@ -272,7 +274,7 @@ class Tail:
 
 
 def _write_groups(buffers: list[Buffer]) -> Iterator[list[Buffer]]:
-    """The same buffers, as many at once as one call is given."""
+    """Split the buffers into groups, one per write call."""
     start = nbytes = 0
     for place, buffer in enumerate(buffers):
         nbytes += len(buffer)
@@ -284,12 +286,13 @@ def _write_groups(buffers: list[Buffer]) -> Iterator[list[Buffer]]:
 
 
 def _rewrite_start(place: Lsn) -> Lsn:
-    """The same place, or the whole segment's where it is that of its first entry: then its header does not count either."""
+    """Return `place`, or the start of its segment if `place` is the first entry: then the segment's header is void
+    too."""
     return lsn(segment_of(place), 0) if place & 0xFFFFFFFF == ENTRIES_AT else place
 
 
 def frame_body(meta: bytes, payloads: Sequence[Buffer]) -> tuple[EntryBody, list[int]]:
-    """The body of a frame entry, and where in it each payload begins."""
+    """Return the body of a frame entry, and the offset of each payload in it."""
     length, crc = len(meta), crc32c(meta)
     starts: list[int] = []
     for payload in payloads:
