@@ -1,8 +1,10 @@
-"""The books: what was taken, delivered and lost of each topic's minute. A fold of the log's entries, kept beside the ledger.
+"""Audit counts: records accepted, delivered and lost per topic and minute. A fold of the log's entries beside the
+ledger.
 
-The ledger calls it with every change of its own, live and at recovery, so that the books say of an ordinal what the ledger says.
-Nothing is done for a record, little for a slice. Only one incarnation is kept: a new one begins where the spool may be behind
-what was told of the one before, so nothing more can be said of that (AUD-2). What is told of them is `daemon/audit/publication.py`'s.
+The ledger calls it with each of its own changes, live and at recovery, so both agree on every ordinal. It does no work
+per record and little per slice. Only one incarnation is kept: a new one starts when the spool may be older than the
+counts published under the previous one, so these cannot be continued (AUD-2). `daemon/audit/publication.py` publishes
+the counts.
 """
 
 import re
@@ -18,13 +20,13 @@ from .entries import OWN_SEQ, AckedEntry, FrameEntry, RefusedEntry
 from .entry_codec import pack_minute, unpack_minute
 
 REFUSED_TOPICS_MAX: Final = 1_000
-"""Topics of which nothing but refusals is known and that get a row, in one minute: clients may name any."""
+"""Topics per minute that get a row for refusals alone. Limited, because clients may name any topic."""
 
 _TOPIC: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
 
 
 class AuditedPartition(Protocol):
-    """A partition, as the ledger has it."""
+    """The fields of `LedgerPartition` that audit counts need."""
 
     @property
     def number(self) -> int: ...
@@ -37,14 +39,16 @@ class AuditedPartition(Protocol):
 
 
 class AuditCounts:
-    """All minutes that were not told for the last time.
+    """All minutes that were not published as final.
 
-    `changed`: minutes that changed, but for those that are not over. `settled`: over, and nothing in them pending. Both are
-    emptied by whoever tells them. `era` and `minute`: of the last frame, or as told by `advance_to`.
+    `changed`: minutes to publish again; the current ones may be missing from it. `settled`: minutes that are over and
+    have nothing pending. `AuditPublication` removes minutes from both once they are spooled. `era` and `minute`: of the
+    last frame, or set by `advance_to`.
     """
 
     def __init__(self, own_topic: str, *, weight_max: int) -> None:
-        """`own_topic` is not counted. `weight_max`: minutes and spans kept; beyond it the oldest are dropped."""
+        """`own_topic` is not counted. `weight_max`: minutes plus ranges kept; beyond it the oldest minutes are
+        dropped."""
         self._own_topic = own_topic
         self._entries_max = weight_max
         self._entry_count = 0
@@ -61,19 +65,19 @@ class AuditCounts:
         self.settled: dict[Minute, None] = {}
         self.dropped_minutes = 0
         self.refused_unpublished = 0
-        """Refused records that no row was made for."""
+        """Refused records for which no row was created."""
 
     @property
     def entry_count(self) -> int:
-        """Minutes and spans kept."""
+        """Minutes plus ranges kept."""
         return self._entry_count
 
     def current(self) -> Iterable[Minute]:
-        """Minutes that are not over."""
+        """The rows of the current minute, one per topic."""
         return self._current.values()
 
     def begin_incarnation(self, incarnation: int) -> None:
-        """Ordinals given out from here on are this incarnation's."""
+        """Drop all counts if the incarnation differs: ordinals assigned from now on belong to the new one."""
         if incarnation != self.incarnation:
             self._clear()
             self.incarnation, self.era = incarnation, 0
@@ -81,7 +85,7 @@ class AuditCounts:
     # --- entries -----------------------------------------------------------------------------------------------------
 
     def count_frame(self, entry: FrameEntry, places: Mapping[int, AuditedPartition]) -> None:
-        """A frame, applied to the ledger already."""
+        """Count a frame, after it was applied to the ledger."""
         if not self._from_ms <= entry.wall_ms < self._until_ms or entry.era != self.era:
             self.advance_to(entry.wall_ms, entry.era)
         if not self.incarnation or (entry.seq == OWN_SEQ and entry.client_id is None):
@@ -97,7 +101,8 @@ class AuditCounts:
                 span.minute.ids = False
 
     def count_recovered(self, place: AuditedPartition, end: int, nbytes: int, *, ids: bool = True) -> None:
-        """At recovery: ordinals from the next one on were given out, seen or not. Before the ledger moves its next ordinal."""
+        """During recovery: count ordinals from the next one up to `end` as assigned, even if their frames were not
+        found. Call it before the ledger raises its next ordinal."""
         if place.topic == self._own_topic or not self.incarnation:
             return
         span = self._open_ranges.get(place.number)
@@ -108,14 +113,15 @@ class AuditCounts:
         span.minute.ids = span.minute.ids and ids
 
     def count_lost(self, number: int, first: int, end: int, reason: str) -> None:
-        """These ordinals are never sent. Before the ledger's mark moves over them."""
+        """Count ordinals as lost: they will never be sent. Call it before the ledger's mark moves over them."""
         for span in self._unsettled_ranges.get(number, ()):
             if span.first < end and first < span.end:
                 span.lose(max(first, span.settled), end, reason)
                 self._mark_changed(span.minute)
 
     def count_resolved(self, number: int, mark: int, entry: AckedEntry | None = None) -> None:
-        """Every ordinal below the ledger's mark is delivered, or lost. `entry`: a shard's word for it."""
+        """Count every ordinal below the ledger's mark as delivered, or as lost. `entry`: the shard's report, if there
+        is one."""
         waiting = self._unsettled_ranges.get(number)
         if waiting is None:
             return
@@ -140,7 +146,7 @@ class AuditCounts:
             totals.resent += entry.resent
 
     def restore_refused(self, entry: RefusedEntry) -> None:
-        """At recovery: what was refused, as the log has it."""
+        """During recovery: set a minute's refused records to the totals of a REFUSED entry."""
         key = MinuteKey(entry.topic, entry.minute, entry.era)
         if (key.era, key.minute) > (self.era, self.minute):
             self.advance_to(key.minute * MINUTE_MS, key.era)
@@ -151,10 +157,10 @@ class AuditCounts:
         if not is_current:
             self._close_minute(minute)
 
-    # --- what is no entry --------------------------------------------------------------------------------------------
+    # --- changes without an entry ------------------------------------------------------------------------------------
 
     def advance_to(self, accept_ms: int, era: int) -> None:
-        """The accept clock's word. A minute that it has left is over."""
+        """Follow the accept clock, and close the minutes that it has left."""
         if self._from_ms <= accept_ms < self._until_ms and era == self.era:
             return
         over = list(self._current.values())
@@ -170,7 +176,7 @@ class AuditCounts:
             self._close_minute(minute)
 
     def count_refused(self, topic: str, reason: str, records: int) -> None:
-        """Records of a topic were refused in the minute that is not over."""
+        """Count refused records of a topic in the current minute."""
         if not self.incarnation or topic == self._own_topic:
             return
         minute = self._current.get(topic)
@@ -183,16 +189,17 @@ class AuditCounts:
         minute.count_refused(reason, records)
 
     def remove(self, minute: Minute) -> None:
-        """It is settled, and was told for the last time."""
+        """Remove a minute that is settled and was published as final."""
         self._entry_count -= minute.entry_count
         del self.minutes[minute.key]
         self.settled.pop(minute, None)
         self.changed.pop(minute, None)
 
-    # --- all at once -------------------------------------------------------------------------------------------------
+    # --- checkpoints -------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[bytes]:
-        """All minutes, for a checkpoint. In a long outage there are many, nearly all of them as they were at the last one."""
+        """Return all minutes, packed, for a checkpoint. A long outage leaves many, nearly all unchanged since the
+        previous checkpoint, so minutes that are over keep their packed form."""
         current = self._current
         found: list[bytes] = []
         for minute in self.minutes.values():
@@ -213,11 +220,12 @@ class AuditCounts:
         era: int,
         places: Mapping[int, AuditedPartition],
     ) -> None:
-        """From a checkpoint, whose other tables `places` has. A minute that cannot be read is dropped."""
+        """Restore the minutes of a checkpoint. `places`: its partitions by number. A minute that cannot be read is
+        dropped."""
         self._clear()
         self.incarnation = incarnation
         rows = self._unpack_minutes(minutes)
-        # Of a minute without frames there may be refusals: it is not over because the last frame lies before it.
+        # A minute without frames may have refusals, so the current minute may be later than that of the last frame.
         newest = max([(era, accept_ms // MINUTE_MS), *((row.key.era, row.key.minute) for row in rows)])
         self._set_minute(newest[1], newest[0])
         for minute in rows:
@@ -238,7 +246,8 @@ class AuditCounts:
 
     @property
     def clock(self) -> tuple[int, int]:
-        """Era, and ms since 1970, behind which the accept clock must not go: minutes before it may have been told as over."""
+        """Era and ms since 1970 that the accept clock must not fall below: earlier minutes may have been published as
+        over."""
         return self.era, self.minute * MINUTE_MS
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -269,7 +278,7 @@ class AuditCounts:
         self._from_ms, self._until_ms = minute * MINUTE_MS, (minute + 1) * MINUTE_MS
 
     def _current_minute(self, topic: str) -> Minute:
-        """The topic's row of the minute that is not over."""
+        """Return the topic's row of the current minute; create it if it is missing."""
         minute = self._current.get(topic)
         if minute is None:
             key = MinuteKey(topic, self.minute, self.era)
@@ -295,12 +304,12 @@ class AuditCounts:
         while self._entry_count > self._entries_max:
             oldest = next(iter(self.minutes.values()))
             if oldest.key.minute == self.minute and oldest.key.era == self.era:
-                # Partitions of one minute are as many as there are: nothing of it could be left out.
+                # Never drop the current minute: it has a range for each partition in use, and none can be left out.
                 return
             self._drop(oldest)
 
     def _drop(self, minute: Minute) -> None:
-        """Untold, or told for the last time as it was: its hours will never be called complete."""
+        """Drop a minute, published or not. It gets no final record, so its hour is never reported as complete."""
         self.dropped_minutes += 1
         for span in minute.ranges:
             waiting = self._unsettled_ranges.get(span.number)
@@ -311,7 +320,8 @@ class AuditCounts:
         self.remove(minute)
 
     def _settle(self, span: MinuteRange, through: int, entry: AckedEntry | None) -> None:
-        """Bytes go to shards in proportion: which record had how many is not known any more."""
+        """Count ordinals below `through` as resolved. Bytes are split in proportion to records, because the size of
+        each record is no longer known."""
         before, left = span.settled, span.end - span.settled
         step = through - before
         delivered = step - (span.lost_within(before, through) if span.lost else 0)
@@ -321,7 +331,7 @@ class AuditCounts:
         self._mark_changed(span.minute)
         if entry is None:
             return
-        # Where the last record lies is not known, that of the one before would be too low.
+        # The exact offset of this range's last record is not known; that of the previous ack would be too low.
         span.offset_end = entry.offset_end
         if delivered and entry.shard_id >= 0:
             totals = span.minute.outcomes.setdefault(entry.shard_id, ShardTotals())
@@ -333,7 +343,8 @@ class AuditCounts:
         self.changed[minute] = None
 
     def _close_minute(self, minute: Minute) -> None:
-        """Nothing more is taken in it; perhaps nothing more can come of it either."""
+        """Close a minute: no record is added any more. If none of its ranges has pending ordinals, it is settled
+        too."""
         self._mark_changed(minute)
         if not minute.count_unsettled():
             self.settled[minute] = None

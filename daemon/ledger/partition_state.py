@@ -1,7 +1,8 @@
-"""The tables of all partitions: ordinals, ack marks, stamp rows, cuts, anchors. A fold of the log's entries.
+"""State of all partitions: ordinals, ack marks, stamp rows, batch bounds, anchors. A fold of the log's entries.
 
-Not its job: deciding. Leases and intake decide, put the entry into the log, and apply it here at once; recovery applies what it
-reads. What must hold is asserted: a broken table stops the router before it numbers or sends anything wrongly.
+Not its job: decisions. Leases and intake decide, append the entry to the log, and apply it here at once. Recovery
+applies the entries that it reads. Invariants are asserted, so that a corrupt table stops the router before it numbers
+or sends any record wrongly.
 """
 
 from collections.abc import Iterable
@@ -42,11 +43,13 @@ class LedgerHole(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class LedgerPartition:
-    """One partition as the spool knows it.
+    """One partition's durable state. Only `Ledger` and, during recovery, `Replay` change it.
 
-    `mark`: every ordinal below it is resolved. `rows`: in force from the mark on, ascending. `batch_bounds`: batches that may have been
-    sent and are not resolved, ascending. `holes`: beyond the mark, ascending, apart from each other. `id_rows`: incarnations of
-    the ordinals from the mark on, ascending; those before the first row have none.
+    `mark`: every ordinal below it is resolved. `rows`: stamp rows in force from the mark on, ascending. `batch_bounds`:
+    batches that may have been sent and are not resolved, ascending. `unknown_through`: ordinals from the mark through
+    this one may have been sent in batches whose bounds are not known; None: there are none. `holes`: ordinals beyond
+    the mark that will never be sent, ascending, not adjacent to each other. `id_rows`: incarnations of the ordinals
+    from the mark on, ascending; ordinals before the first row have none.
     """
 
     number: int
@@ -68,11 +71,11 @@ class LedgerPartition:
 
     @property
     def pending(self) -> int:
-        """Records that are neither resolved nor lost nor parked."""
+        """Number of records that are neither resolved nor lost nor parked."""
         return self.next_ordinal - self.mark - sum(hole.count for hole in self.holes)
 
     def assert_consistent(self) -> None:
-        """Assert what must always hold."""
+        """Assert the invariants of the mark, the holes and the batch bounds."""
         assert 0 <= self.mark <= self.next_ordinal, f"mark {self.mark} lies beyond ordinal {self.next_ordinal}"
         before = self.mark
         for hole in self.holes:
@@ -87,10 +90,10 @@ class LedgerPartition:
 
 
 class Ledger:
-    """All partitions, by number and by place. One owner: the router's thread.
+    """All partitions, by number and by (topic, index). Owned by the router's thread.
 
-    `incarnation`: under which ordinals are given out now, 0 before the first. `accept_ms`, `era`: of the last frame. `books`: told
-    of every change here that they count; None where none are kept.
+    `incarnation`: the incarnation under which ordinals are assigned now, 0 before the first. `accept_ms`, `era`: of the
+    last frame. `audit_counts`: updated with every change here that they count; None if auditing is off.
     """
 
     def __init__(self, books: AuditCounts | None = None) -> None:
@@ -102,12 +105,12 @@ class Ledger:
         self.by_topic_partition: dict[tuple[str, int], LedgerPartition] = {}
 
     def new_partition_entry(self, topic: str, topic_id: bytes, index: int) -> PartitionEntry:
-        """The entry that numbers a partition not known so far. The caller writes and applies it."""
+        """Return the entry that gives a new partition its number. The caller appends and applies it."""
         assert (topic, index) not in self.by_topic_partition, f"{topic}-{index} has a number"
         return PartitionEntry(max(self.by_number, default=-1) + 1, topic, topic_id, index)
 
     def stamp_row_at(self, state: LedgerPartition, ordinal: int) -> StampRow:
-        """The stamp row in force at an ordinal from the mark on."""
+        """Return the stamp row in force at an ordinal, which must not be below the mark."""
         found: StampRow | None = None
         for row in state.rows:
             if row.start > ordinal:
@@ -117,7 +120,7 @@ class Ledger:
         return found
 
     def apply(self, entry: Entry) -> None:
-        """Fold one entry into the tables."""
+        """Apply one entry to the tables."""
         match entry:
             case FrameEntry():
                 assert entry.incarnation in {0, self.incarnation}, "a frame numbered under another incarnation"
@@ -158,15 +161,17 @@ class Ledger:
     def extend(
         self, state: LedgerPartition, end: int, nbytes: int = 0, *, counted: bool = True, ids: bool = True
     ) -> None:
-        """At recovery: ordinals below `end` were given out, whether their frames are seen or not. `nbytes` of rows; `counted`
-        False: they are the router's own."""
+        """During recovery: raise the next ordinal to `end`, because all ordinals below it were assigned, even if their
+        frames were not found. The rows have `nbytes`. `counted` False: they are the router's own. `ids` False: they
+        carry no record id."""
         if end > state.next_ordinal:
             if self.audit_counts is not None and counted:
                 self.audit_counts.count_recovered(state, end, nbytes, ids=ids)
             state.next_ordinal = end
 
     def mark_lost(self, partition: int, ranges: Iterable[LedgerHole], reason: str) -> None:
-        """These ordinals will never be sent: parked, or gone from the spool. `reason`: in the words of the audit's records."""
+        """Turn ordinals that will never be sent, because they are parked or missing from the spool, into holes.
+        `reason`: a constant of `wire/audit_records.py`."""
         state = self.by_number[partition]
         holes = list(state.holes)
         for hole in ranges:
@@ -183,7 +188,7 @@ class Ledger:
         state.assert_consistent()
 
     def snapshot(self) -> list[PartitionSnapshot]:
-        """All tables, for a checkpoint."""
+        """Return all tables for a checkpoint."""
         return [_snapshot(state) for state in self.by_number.values()]
 
     def _apply_acked(self, state: LedgerPartition, entry: AckedEntry) -> None:
@@ -199,7 +204,7 @@ class Ledger:
             self.audit_counts.count_resolved(state.number, state.mark, entry)
 
     def _apply_granted(self, state: LedgerPartition, entry: GrantedEntry) -> None:
-        # HO-16: a leader older than one that was seen may not know what was acknowledged since.
+        # A leader with an older epoch may not know what was acknowledged since (HO-16).
         assert entry.leader_epoch < 0 or entry.leader_epoch >= state.leader_epoch, (
             f"leader epoch {entry.leader_epoch} of partition {state.number} after {state.leader_epoch}"
         )
@@ -216,7 +221,7 @@ class Ledger:
     def _apply_stamp_row(self, state: LedgerPartition, row: StampRow) -> None:
         assert row.start >= state.mark, f"{row} of partition {state.number} begins below the mark {state.mark}"
         if state.rows and state.rows[-1].producer_id != row.producer_id:
-            # The broker has no state for another id, whatever it acknowledged under the old one.
+            # The broker has no state for the new producer id, whatever it acknowledged under the old one.
             state.anchor = None
         state.rows = [known for known in state.rows if known.start < row.start]
         state.rows.append(row)
@@ -236,12 +241,13 @@ class Ledger:
             f"number {entry.partition} has another partition"
         )
         if state.topic_id not in {b"", entry.topic_id}:
-            # Another topic of the same name: a log without our state, whose leader epochs and offsets begin anew (IDN-8).
+            # The topic was recreated: its log has no state of ours, and leader epochs and offsets restart (IDN-8).
             state.anchor, state.log_start, state.leader_epoch = None, -1, -1
         state.topic_id = entry.topic_id
 
     def _apply_incarnation(self, incarnation: int) -> None:
-        """A slice's ordinals are given out at one moment, so each is of one incarnation whole."""
+        """Use another incarnation for ordinals from the next one on. A slice's ordinals are assigned at once, so a
+        slice never mixes incarnations."""
         if incarnation == self.incarnation:
             return
         self.incarnation = incarnation
@@ -251,7 +257,7 @@ class Ledger:
         for state in self.by_number.values():
             start = state.next_ordinal
             state.id_rows = [row for row in state.id_rows if row.start < start]
-            # An entry that is read a second time, because it was written again, adds nothing.
+            # A rewritten entry is replayed twice; the second time it adds nothing.
             if not state.id_rows or state.id_rows[-1].incarnation != incarnation:
                 state.id_rows.append(IdRow(start, incarnation))
             _prune_rows(state)
@@ -279,7 +285,7 @@ class Ledger:
 
 
 def _advance(state: LedgerPartition, mark: int) -> None:
-    """Move the mark, over holes that begin at it, and drop what lies below."""
+    """Move the mark, skip holes that begin at it, and drop everything below it."""
     for hole in state.holes:
         if hole.first <= mark:
             mark = max(mark, hole.end)
@@ -295,7 +301,7 @@ def _advance(state: LedgerPartition, mark: int) -> None:
 
 
 def _prune_rows(state: LedgerPartition) -> None:
-    """Rows that ended at or below the mark speak of nothing any more."""
+    """Drop rows that ended at or below the mark: no ordinal needs them any more."""
     while len(state.rows) > 1 and state.rows[1].start <= state.mark:
         state.rows = state.rows[1:]
     while len(state.id_rows) > 1 and state.id_rows[1].start <= state.mark:

@@ -1,7 +1,8 @@
-"""Recovery's fold: entries of all segments, oldest first, become tables, pending frames and pending slices.
+"""Recovery's fold: turns the entries of all segments, oldest first, into tables, pending frames and pending slices.
 
-What the live router asserts is mended here instead, because it may only show what the disk did: a frame written twice (after
-a failed sync) counts once, where its last copy lies; ordinals that nothing holds any more become holes.
+What the live router asserts is repaired here instead, because a mismatch may only reflect what the disk did. A frame
+written twice (after a failed sync) counts once, at the position of its last copy. Ordinals without a frame become
+holes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +39,7 @@ _PRUNE_FROM: Final = 65_536
 
 
 class LostRange(NamedTuple):
-    """Ordinals from the mark on that no frame holds any more; they are holes now."""
+    """Ordinals from the mark on that no frame contains any more; they are holes now."""
 
     partition: int
     first: int
@@ -46,7 +47,7 @@ class LostRange(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """What the log says. `slices` in the order of the log, hence of ordinals in each partition."""
+    """Result of the replay. `slices` are in log order, hence in ordinal order within each partition."""
 
     frames: list[PendingFrame]
     slices: list[PendingSlice]
@@ -60,7 +61,7 @@ class _LoggedFrame(NamedTuple):
 
 
 class _MissingSequences(NamedTuple):
-    """Sequences of a client that were taken and are not seen: (after, through]."""
+    """Sequences of a client that were accepted but whose frames were not found: (after, through]."""
 
     client_id: str
     after: int
@@ -68,10 +69,10 @@ class _MissingSequences(NamedTuple):
 
 
 class Replay:
-    """Feed segments oldest first: `begin_segment`, then `add` for each entry; at the end `finish`.
+    """Feed segments oldest first: call `begin_segment`, then `add` for each of its entries; call `finish` at the end.
 
-    `repaired` counts entries that did not fit; it stays 0 for a log that nothing happened to. `checkpoint_mismatches` counts checkpoints
-    that are not what the entries before them say.
+    `repaired` counts entries that did not fit the tables; it stays 0 for an undamaged log. `checkpoint_mismatches`
+    counts checkpoints that differ from the tables folded so far.
     """
 
     def __init__(self, sessions: ClientStates, *, now_ms: int, wall_ms: int, books: AuditCounts | None = None) -> None:
@@ -89,13 +90,14 @@ class Replay:
         self._missing_sequences: list[_MissingSequences] = []
 
     def begin_segment(self, *, continuous: bool, rewrites: bool = False) -> None:
-        """The next segment begins. `continuous`: nothing is missing between the last one and this one, so its checkpoint
-        tells nothing new. `rewrites`: its checkpoint counts what was written again behind it, up to a VOID."""
+        """Start the next segment. `continuous`: no entry is missing since the previous segment, so this one's
+        checkpoint adds nothing. `rewrites`: the checkpoint already includes the rewritten entries that follow it, up to
+        a VOID."""
         self._continuous = continuous
         self._in_rewrite = rewrites or (self._in_rewrite and continuous)
 
     def add(self, place: Lsn, entry: SpoolEntry, payload_at: int) -> None:
-        """The next entry; for a frame `payload_at` is where its payload begins in the segment."""
+        """Apply the next entry. For a frame, `payload_at` is the offset of its payload in the segment."""
         match entry:
             case FrameEntry():
                 self._add_frame(_LoggedFrame(place, entry, payload_at))
@@ -104,7 +106,7 @@ class Replay:
             case SessionEntry():
                 self.clients.apply(entry, now_ms=self._now_ms, wall_ms=self._wall_ms)
             case RefusedEntry():
-                # Written again behind a checkpoint that lacks its minute, it speaks of one that was told for the last time.
+                # A rewritten entry may be of a minute that the checkpoint lacks, because it was published as final.
                 if not self._in_rewrite:
                     self.ledger.apply(entry)
             case IncarnationEntry():
@@ -117,8 +119,9 @@ class Replay:
                 self._add_control(entry)
 
     def prune(self) -> None:
-        """Forget frames that are resolved; call it now and then to stay small. Does so when there are twice as many as it left
-        the last time: of a large backlog nearly all stay, and looking at all of them once a segment would take for ever."""
+        """Drop resolved frames to limit memory; call it after each segment. It acts only once there are twice as many
+        frames as it kept last time: in a large backlog nearly all remain, and scanning them for every segment would be
+        too slow."""
         if len(self._unresolved_frames) >= self._prune_from:
             self._prune()
             self._prune_from = max(_PRUNE_FROM, 2 * len(self._unresolved_frames))
@@ -129,9 +132,9 @@ class Replay:
         }
 
     def finish(self, *, power_cut: bool, alive: Callable[[], None] = lambda: None) -> Replayed:
-        """Everything was fed: what is pending, and what is lost. After a power cut every ordinal from the marks on may have been
-        sent in cuts that nobody remembers (11.4), unless no stamp row ever allowed to send. `alive`
-        is called now and then."""
+        """Return the pending frames and slices and the lost ordinals, once everything was added. After a power cut,
+        every ordinal from the mark on may have been sent in batches whose bounds were lost (11.4), unless the partition
+        has no stamp row, without which nothing is sent. `alive` is called from time to time."""
         self._prune()
         frames: list[PendingFrame] = []
         slices: list[PendingSlice] = []
@@ -150,7 +153,7 @@ class Replay:
                 state.batch_bounds_are_facts = False
                 state.unknown_through = state.next_ordinal - 1
         if self._had_audit_counts and self.ledger.audit_counts is None:
-            # Whoever keeps books again knows less of this minute than was told of it.
+            # Auditing may be enabled again; its counts of this minute would be lower than the published ones.
             self.ledger.era += 1
         return Replayed(frames, slices, lost)
 
@@ -170,7 +173,7 @@ class Replay:
         key = (entry.slices[0].partition, entry.slices[0].first)
         states = [self.ledger.by_number.get(part.partition) for part in entry.slices]
         if None in states:
-            # Its PARTITION entry is lost; a later checkpoint may know the partition.
+            # The PARTITION entry is lost; a later checkpoint may have the partition.
             self.repaired += 1
             self._unresolved_frames[key] = taken
             return
@@ -180,7 +183,7 @@ class Replay:
             return
         self._unresolved_frames[key] = taken
         if entry.incarnation not in {0, self.ledger.incarnation}:
-            # The entry that began it is lost; its frames have it too.
+            # The INCARNATION entry is lost; the frames carry the incarnation too.
             self.repaired += 1
             self.ledger.apply(IncarnationEntry(entry.incarnation))
         self.ledger.accept_ms, self.ledger.era = entry.wall_ms, entry.era
@@ -243,7 +246,8 @@ class Replay:
             self.repaired += 1
 
     def _extend(self, state: LedgerPartition, ordinal: int) -> None:
-        """An entry speaks of ordinals below this one, so they were given out even if their frames are not seen."""
+        """Raise the next ordinal: an entry refers to ordinals below this one, so they were assigned, with or without
+        frames."""
         if ordinal > state.next_ordinal:
             self.repaired += 1
             self.ledger.extend(state, ordinal)
@@ -280,7 +284,7 @@ class Replay:
             if state is None:
                 continue
             if part.first + part.count > state.next_ordinal:
-                # A router that could not read this partition's entries began it anew behind this frame, and told of the loss.
+                # A router that could not read this partition's entries restarted it later, and reported the loss.
                 self.repaired += 1
                 continue
             if self._is_resolved(part.partition, part.first, part.count):
@@ -305,7 +309,7 @@ class Replay:
         return frame, slices
 
     def _mark_lost(self, slices: list[PendingSlice]) -> list[LostRange]:
-        """Ordinals from the mark on that neither a slice nor a hole covers."""
+        """Mark as lost, and return, the ordinals from the mark on that neither a slice nor a hole covers."""
         covered: dict[int, list[LedgerHole]] = {}
         for part in slices:
             covered.setdefault(part.partition, []).append(LedgerHole(part.first, part.count))
@@ -323,7 +327,8 @@ class Replay:
         return lost
 
     def _refuse_missing(self) -> None:
-        """Frames that are lost for good were not delivered: a resend is told that they are not in Kafka."""
+        """Record missing sequences as gaps: their frames are lost undelivered, so a resend must be answered as
+        refused."""
         for client_id, after, through in self._missing_sequences:
             state = self.clients.by_id.get(client_id)
             if state is not None:
@@ -331,7 +336,7 @@ class Replay:
 
 
 def with_keepalive(items: Iterable[_T], alive: Callable[[], None]) -> Iterator[_T]:
-    """The same items, `alive` called every few thousand of them."""
+    """Yield the same items, and call `alive` before every 4096th, the first included."""
     for place, item in enumerate(items):
         if place % _ALIVE_EVERY == 0:
             alive()
@@ -339,6 +344,6 @@ def with_keepalive(items: Iterable[_T], alive: Callable[[], None]) -> Iterator[_
 
 
 def _clipped(mark: int, ordinals: list[tuple[int, int]]) -> list[LedgerHole]:
-    """The parts of some ranges that are not below the mark."""
+    """Return the parts of the ranges that are not below the mark."""
     clipped = [LedgerHole(max(first, mark), first + count - max(first, mark)) for first, count in ordinals]
     return [hole for hole in clipped if hole.count > 0]
