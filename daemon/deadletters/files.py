@@ -1,15 +1,17 @@
-"""Records that Kafka refused for good, kept for people: one file for each parked group, mode 0600, in a folder of mode 0700.
+"""Dead letters: records that Kafka rejected permanently. One file of mode 0600 per parked group, in a folder of mode
+0700.
 
-A file is JSON lines. The first line tells of the group::
+A file is JSON lines. The first line describes the group::
 
     {"version": 1, "partition_number": 7, "topic": "t", "partition": 0, "code": 10, "error": "MESSAGE_TOO_LARGE",
      "message": "…", "unsure": false, "wall_ms": 1, "ordinals": [[first, count, text], …],
      "frames": [{"client_id": "a", "seq": 3, "refused": [[first index, count, text], …]}, …]}
 
-and each further line of one record: ordinal, timestamp_ms, client_id, seq, index (its place in the frame), key, value, headers
-(base64; null where there is none), or "unreadable" with what was wrong in their place. The name follows from spool, partition
-and first ordinal: a group that is parked again after a crash replaces itself. A file is written beside its place, synced,
-renamed, and the folder synced, before anything says that the group is parked. Files stay until a person removes them.
+Each further line describes one record: ordinal, timestamp_ms, client_id, seq, index (its position in the frame), key,
+value, headers (base64; null if absent), or "unreadable" with the reason instead of them. The file name consists of
+spool, partition and first ordinal, so a group that is parked again after a crash replaces its own file. A file is
+written under a temporary name, synced and renamed, and the folder is synced, before the group is reported or logged as
+parked. Files stay until a person removes them.
 """
 
 import base64
@@ -39,12 +41,12 @@ ReadSlice = Callable[[int, int, int], bytes]
 
 
 class DeadLetterError(Exception):
-    """There is no letter of this name, or it cannot be read. The text says so."""
+    """No dead letter has this name, or it cannot be read. The text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One parked group, without its records."""
+    """One parked group, without its records. `unsure`: an earlier attempt may have written the records to Kafka."""
 
     name: str
     wall_ms: int
@@ -61,7 +63,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRecord:
-    """One record of a letter. `unreadable`: why key, value and headers are missing."""
+    """One record of a dead letter. `unreadable`: why key, value and headers are missing."""
 
     ordinal: int
     client_id: str | None
@@ -75,7 +77,8 @@ class DeadLetterRecord:
 
 
 class DeadLetterStore:
-    """The folder, and an index of whose records lie in it. `spool_id` is `Identity.spool_id`."""
+    """The folder of dead letters, and an index of its records by client id and sequence. `spool_id`:
+    `SpoolIdentity.spool_id`."""
 
     def __init__(self, directory: Path, spool_id: str, *, disk: Disk | None = None) -> None:
         self._directory = directory
@@ -88,10 +91,10 @@ class DeadLetterStore:
                 self._index(letter)
 
     def park(self, request: DeadLetterRequest, read_slice: ReadSlice) -> str:
-        """Keep the records of a request; they are on disk when this returns. The letter's name.
+        """Write the records of a request to a dead letter, which is on disk when this returns. Returns its name.
 
         Raises:
-            OSError: they could not be written; nothing is parked.
+            OSError: the file cannot be written; nothing is parked.
         """
         first = request.ranges[0].first
         name = f"{self._spool_id}-{request.partition}-{first}"
@@ -115,11 +118,11 @@ class DeadLetterStore:
         return name
 
     def lookup(self, client_id: str, seq: int) -> tuple[RefusedRecords, ...]:
-        """Which records of a frame lie here; none for most frames. Fits `Sessions.parked`."""
+        """Return the parked records of a frame; most frames have none. Used as `ClientStates.parked`."""
         return tuple(self._refused.get((client_id, seq), ()))
 
     def restore(self, frames: Iterable[PendingFrame]) -> None:
-        """Recovered frames learn which of their records were parked before the start."""
+        """Set `refused` of recovered frames to their records that were parked before the start."""
         for frame in frames:
             if frame.client_id is not None:
                 frame.refused = list(self.lookup(frame.client_id, frame.seq))
@@ -149,7 +152,7 @@ class DeadLetterStore:
 
 
 def list_dead_letters(directory: Path) -> list[DeadLetter]:
-    """All letters of a folder, oldest first. Files that are none are passed over."""
+    """Return all dead letters of a folder, oldest first. Other and unreadable files are skipped."""
     letters: list[DeadLetter] = []
     for path in directory.glob("*" + _SUFFIX):
         try:
@@ -161,10 +164,10 @@ def list_dead_letters(directory: Path) -> list[DeadLetter]:
 
 
 def read_dead_letter(directory: Path, name: str) -> tuple[DeadLetter, list[DeadLetterRecord]]:
-    """One letter with its records.
+    """Read one dead letter with its records.
 
     Raises:
-        DeadLetterError: there is none of this name, or it cannot be read.
+        DeadLetterError: no dead letter has this name, or it cannot be read.
     """
     if _NAME.fullmatch(name) is None:
         raise DeadLetterError(f"{name!r} is not the name of a dead letter")
@@ -184,7 +187,7 @@ def _records(request: DeadLetterRequest, part: DeadLetterPart, read_slice: ReadS
         _ = check_slice(data, request.topic, request.index)
         rows = read_rows(data)[part.index : part.index + part.count]
     except (OSError, FrameError) as error:
-        # The group is parked all the same: what cannot be read can never be sent.
+        # Park the group all the same: records that cannot be read can never be sent.
         unreadable = str(error)
     places = _frame_indexes(piece, request.index)
     return [
@@ -204,14 +207,14 @@ def _records(request: DeadLetterRequest, part: DeadLetterPart, read_slice: ReadS
 
 
 def _frame_indexes(piece: PendingSlice, index: int) -> list[int]:
-    """The place in the frame of each record of a slice."""
+    """Return the index in the frame of each record of a slice."""
     if piece.frame.partitions is None:
         return list(range(piece.count))
     return [place for place, partition in enumerate(partition_indexes(piece.frame.partitions)) if partition == index]
 
 
 def _frames(request: DeadLetterRequest) -> list[tuple[str | None, int, list[tuple[int, int, str]]]]:
-    """Whose records they are: (client id, seq, ranges of places in the frame)."""
+    """Return the request's records by frame: (client id, seq, ranges of (first index, count, text) in the frame)."""
     found: dict[tuple[str | None, int], list[tuple[int, int, str]]] = {}
     for part in request.parts:
         frame = part.slice.frame
