@@ -1,26 +1,27 @@
-"""The clock by which records are counted into minutes: it does not go back for a little."""
+"""The clock that assigns records to minutes. It ignores small backward steps of the wall clock."""
 
 from typing import Final
 
 STEP_MS_MAX: Final = 3_600_000
-"""A wall clock that is set back by no more than this is waited for; beyond, it is followed."""
+"""If the wall clock is set back by no more than this, the accept clock pauses until it catches up; if by more, it
+follows."""
 
 
 class AcceptClock:
-    """Made of wall times as they are read; all in milliseconds since 1970.
+    """Derives accept times from wall times; all in milliseconds since 1970.
 
-    A minute that is over stays over, so what is told of it can be final: the clock stands still while the wall clock is behind
-    by an hour at most. Standing still for days would put all records into one minute, so a larger step is followed, and
-    `steps_back` counts one: minutes that were over come again (RID-5).
+    A minute that is over must stay over, so that its published counts can be final. The clock therefore pauses while
+    the wall clock is behind by at most one hour. A pause of days would put all records into one minute, so the clock
+    follows a larger step, increments `steps_back`, and minutes that were over occur again (RID-5).
     """
 
     def __init__(self, last_ms: int = 0, steps_back: int = 0) -> None:
-        """`last_ms`: what it said last, in an earlier life."""
+        """`last_ms`, `steps_back`: the last accept time and the number of steps back, restored from the ledger."""
         self.last_ms = last_ms
         self.steps_back = steps_back
 
     def read(self, wall_ms: int) -> int:
-        """The accept time where the wall clock says `wall_ms`."""
+        """Return the accept time for the wall time `wall_ms`."""
         if wall_ms >= self.last_ms:
             self.last_ms = wall_ms
         elif self.last_ms - wall_ms > STEP_MS_MAX:

@@ -1,4 +1,4 @@
-"""The rows of the books: what was given out and what became of it, by topic and minute. `daemon/ledger/audit_counts.py` fills them."""
+"""Rows of the audit counts: ordinals assigned per topic and minute, and their outcome. `audit_counts.py` fills them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from .entries import MinuteSnapshot, RangeSnapshot
 
 
 class MinuteKey(NamedTuple):
-    """`minute` counts minutes since 1970 of accept times, `era` how often the accept clock was followed back."""
+    """Key of a row. `minute`: accept time in minutes since 1970. `era`: how often the accept clock has gone back."""
 
     topic: str
     minute: int
@@ -16,7 +16,7 @@ class MinuteKey(NamedTuple):
 
 
 class LostPart(NamedTuple):
-    """Ordinals [first, end) that are never sent, and why."""
+    """Ordinals [first, end) that will never be sent, and the reason."""
 
     first: int
     end: int
@@ -25,7 +25,7 @@ class LostPart(NamedTuple):
 
 @dataclass(slots=True)
 class ShardTotals:
-    """What one shard reported."""
+    """Totals that one shard reported for one minute."""
 
     delivered: int = 0
     nbytes: int = 0
@@ -35,8 +35,9 @@ class ShardTotals:
 
 @dataclass(slots=True, eq=False)
 class MinuteRange:
-    """Ordinals [first, end) of a partition, given out in one minute. Those below `settled` are resolved; `counted_bytes` of its `nbytes`
-    were counted to shards, or as lost. `offset_end`: behind what Kafka acknowledged of it, -1: not known."""
+    """Ordinals [first, end) of a partition, assigned in one minute. Those below `settled` are resolved. `counted_bytes`
+    of its `nbytes` were counted as delivered by a shard, or as lost. `offset_end`: an offset after the acknowledged
+    records of the range; -1: not known."""
 
     number: int
     index: int
@@ -50,7 +51,7 @@ class MinuteRange:
     lost: list[LostPart] = field(default_factory=list[LostPart])
 
     def lose(self, first: int, end: int, reason: str) -> None:
-        """These are never sent. What is known to be lost stays lost for its first reason."""
+        """Mark ordinals [first, end) as lost. Those already lost keep their first reason."""
         pieces = list(self.lost)
         at = max(first, self.first)
         end = min(end, self.end)
@@ -64,14 +65,16 @@ class MinuteRange:
         self.lost = _joined(pieces)
 
     def lost_within(self, first: int, end: int) -> int:
-        """How many of the ordinals [first, end) are lost."""
+        """Return the number of ordinals in [first, end) that are lost."""
         return sum(max(0, min(part.end, end) - max(part.first, first)) for part in self.lost)
 
 
 @dataclass(slots=True, eq=False)
 class Minute:
-    """One topic's minute. `ids` False: some of its records carry no id. `unsettled_ranges`: once it is over, spans with something pending.
-    `packed`: its snapshot as bytes, where that has not changed since. `published`: what was last told of it."""
+    """Audit counts of one topic and minute. `ids` False: some of its records carry no id. `refused_in_log`: refused
+    records in its last REFUSED entry. `unsettled_ranges`: once the minute is over, the number of ranges with pending
+    ordinals. `packed`: cached bytes of its snapshot, None if it has changed since. `published`: the last published
+    totals. `published_outcomes`: the same per shard, as (delivered, batches)."""
 
     key: MinuteKey
     ids: bool = True
@@ -94,24 +97,24 @@ class Minute:
 
     @property
     def pending(self) -> int:
-        """Records that are neither delivered nor lost, or lie behind one that is not."""
+        """Number of ordinals at or above `settled`: records that are unresolved, or come after an unresolved one."""
         return sum(span.end - span.settled for span in self.ranges)
 
     def count_unsettled(self) -> int:
-        """To be done when it is over."""
+        """Set and return `unsettled_ranges`. Call it when the minute is over."""
         self.unsettled_ranges = sum(span.settled < span.end for span in self.ranges)
         return self.unsettled_ranges
 
     @property
     def entry_count(self) -> int:
-        """What it counts for against the limit."""
+        """The minute's share of `weight_max`: itself and its ranges."""
         return 1 + len(self.ranges)
 
     def count_refused(self, reason: str, records: int) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + records
 
     def snapshot(self) -> MinuteSnapshot:
-        """Everything but what was told."""
+        """Return all fields except the published totals."""
         return MinuteSnapshot(
             self.key.topic,
             self.key.minute,
@@ -124,7 +127,7 @@ class Minute:
 
     @classmethod
     def restored(cls, snapshot: MinuteSnapshot) -> "Minute":
-        """As it was when the snapshot was taken; what was told of it is not known."""
+        """Create a minute from its snapshot. The published totals are not known."""
         found = cls(MinuteKey(snapshot.topic, snapshot.minute, snapshot.era), ids=snapshot.ids)
         found.refused = dict(snapshot.refused)
         found.refused_in_log = sum(found.refused.values())

@@ -1,7 +1,7 @@
-"""Which sequences of each durable client id were taken, refused, or are pending. This makes resends harmless.
+"""Accepted, refused and pending sequences of each durable client id. With them, resends are not accepted twice.
 
-Anonymous clients have no state here. What is durable follows from the FRAME entries (each names the sequence taken before it,
-so a refused sequence shows as a gap) and from the SESSION entries of checkpoints.
+Anonymous clients have no state here. The state is restored from the FRAME entries (each contains the previously
+accepted sequence, so a refused sequence shows as a gap) and from the SESSION entries of checkpoints.
 """
 
 from collections.abc import Callable
@@ -15,28 +15,29 @@ from .slices import PendingFrame
 
 NOTHING_TAKEN: Final = -1
 KEPT_AFTER_START_MS: Final = 3_600_000
-"""However old the wall clock says a client id is, it is kept so long after a start: the clock may have jumped."""
+"""Minimum time for which a client id is kept after a start, whatever its age by the wall clock: the clock may have
+jumped."""
 
 
 class SequenceState(Enum):
-    """What is known of a sequence that a client sends."""
+    """State of a sequence that a client sends."""
 
     NEW = auto()
-    """Never taken."""
+    """Never accepted."""
     PENDING = auto()
-    """Taken, and its end or answer is outstanding."""
+    """Accepted; its outcome or its ack is outstanding."""
     DELIVERED = auto()
-    """Taken and delivered; its slices have left the spool."""
+    """Accepted and delivered; none of its slices is pending."""
     REFUSED_BEFORE = auto()
-    """Refused when it first came: nothing of it is anywhere."""
+    """Refused on first arrival: none of its records was stored."""
     PARKED = auto()
-    """Taken and ended; some of its records lie in the dead letters."""
+    """Accepted and completed; some of its records are in dead letters."""
     GAP_LIMIT = auto()
-    """Taking it would make more gaps than are kept: the client must greet again and say from where it still resends."""
+    """Accepting it would exceed `gaps_max`: the client must send HELLO again, with `unanswered_from`."""
 
 
 class SequenceCheck(NamedTuple):
-    """`frame` for PENDING, `refused` for PARKED."""
+    """Result of `ClientStates.check`. `frame` is set for PENDING, `refused` for PARKED."""
 
     state: SequenceState
     frame: PendingFrame | None = None
@@ -45,8 +46,8 @@ class SequenceCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClientStateLimits:
-    """`gaps_max`: ranges of refused sequences kept per client id. `retention_ms`: a client id with nothing pending that has
-    been away for so long is forgotten."""
+    """`gaps_max`: ranges of refused sequences kept per client id. `retention_ms`: a client id with nothing pending is
+    removed after being disconnected for this long."""
 
     clients_max: int = 100_000
     gaps_max: int = 65_536
@@ -55,8 +56,8 @@ class ClientStateLimits:
 
 @dataclass(slots=True, eq=False)
 class ClientState:
-    """One durable client id. `gaps`: inclusive ranges below `high` that were not taken, ascending. `last_seen_ms` is
-    CLOCK_MONOTONIC of this boot (it may lie before it: negative)."""
+    """One durable client id. `high`: the highest accepted sequence. `gaps`: inclusive ranges below `high` that were not
+    accepted, ascending. `last_seen_ms`: CLOCK_MONOTONIC of this boot, negative if before the boot."""
 
     client_id: str
     uid: int
@@ -72,7 +73,7 @@ def _nothing_parked(_client_id: str, _seq: int) -> tuple[RefusedRecords, ...]:
 
 
 class ClientStates:
-    """All durable client ids. `parked` tells which records of a frame lie in the dead letters."""
+    """All durable client ids. `parked(client_id, seq)` returns the records of a frame that are in dead letters."""
 
     def __init__(
         self,
@@ -85,8 +86,9 @@ class ClientStates:
         self.by_id: dict[str, ClientState] = {}
 
     def connect(self, client_id: str, uid: int, unanswered_from: int | None, *, now_ms: int) -> ClientState | Code:
-        """The state of a client id that greets, or why it may not. Gaps below `unanswered_from` are forgotten: the client has
-        an answer for those. A client that does not say keeps the newest half of the gaps once they are at their limit."""
+        """Return the state of a client id that connects, or the code with which to refuse it. Gaps below
+        `unanswered_from` are dropped, because the client has acks for those. Without `unanswered_from`, a client whose
+        gaps are at their limit keeps only the newer half of them."""
         state = self.by_id.get(client_id)
         if state is None:
             if len(self.by_id) >= self._limits.clients_max:
@@ -103,12 +105,12 @@ class ClientStates:
         return state
 
     def disconnect(self, state: ClientState, *, now_ms: int) -> None:
-        """The connection of this client id ended (not when another one took over)."""
+        """Record that the client id's connection ended. Not called if another connection took over."""
         state.connected = False
         state.last_seen_ms = now_ms
 
     def check(self, state: ClientState, seq: int) -> SequenceCheck:
-        """What to do with a frame of this sequence (SES-3)."""
+        """Return the state of a sequence, which decides how its frame is treated (SES-3)."""
         if seq > state.high:
             if seq > state.high + 1 and len(state.gaps) >= self._limits.gaps_max:
                 return SequenceCheck(SequenceState.GAP_LIMIT)
@@ -122,20 +124,21 @@ class ClientStates:
         return SequenceCheck(SequenceState.PARKED, None, refused) if refused else SequenceCheck(SequenceState.DELIVERED)
 
     def accept(self, state: ClientState, frame: PendingFrame, previous: int) -> None:
-        """A frame was judged NEW and its entry is in the log; `previous` is what that entry says."""
+        """Add a NEW frame as pending, after its entry was appended to the log. `previous`: the field of that entry."""
         assert previous == state.high, f"frame after {previous}, but {state.high} was taken last"
         assert frame.seq > state.high, f"sequence {frame.seq} of {state.client_id} is not new"
         _raise_high(state, frame.seq)
         state.pending[frame.seq] = frame
 
     def complete(self, frame: PendingFrame) -> None:
-        """Nothing of the frame is pending any more; a resend is answered from what is known."""
+        """Remove a completed frame from `pending`. A resend is answered from `gaps` and the parked records."""
         if frame.client_id is not None:
             ended = self.by_id[frame.client_id].pending.pop(frame.seq, None)
             assert ended is frame, f"frame {frame.seq} of {frame.client_id} was not pending"
 
     def expire(self, *, now_ms: int) -> list[SessionEntry]:
-        """Forget who has been away too long (SES-7). The entries go into the log, so that a replay forgets them too."""
+        """Remove client ids that were disconnected for too long (SES-7). The caller appends the returned entries to the
+        log, so that a replay removes them too."""
         over = now_ms - self._limits.retention_ms
         gone = [
             state
@@ -147,7 +150,8 @@ class ClientStates:
         return [SessionEntry(state.client_id, state.uid, NOTHING_TAKEN, [], 0) for state in gone]
 
     def apply(self, entry: FrameEntry | SessionEntry, *, now_ms: int, wall_ms: int) -> None:
-        """Fold what recovery reads. Pending frames are put back with `restore` once their end is known to be open."""
+        """During recovery: apply an entry. `restore` adds the pending frames once it is known which frames are
+        unresolved."""
         if isinstance(entry, SessionEntry):
             self._apply_session(entry, now_ms=now_ms, wall_ms=wall_ms)
         elif entry.client_id is not None:
@@ -161,12 +165,12 @@ class ClientStates:
                 state.last_seen_ms = max(state.last_seen_ms, self._monotonic_ms(entry.wall_ms, now_ms, wall_ms))
 
     def restore(self, frame: PendingFrame) -> None:
-        """A recovered frame is pending."""
+        """During recovery: add an unresolved frame as pending."""
         if frame.client_id is not None:
             self.by_id[frame.client_id].pending[frame.seq] = frame
 
     def snapshot(self, *, now_ms: int, wall_ms: int) -> list[SessionEntry]:
-        """All client ids of which anything was taken, for a checkpoint."""
+        """Return all client ids with an accepted frame, for a checkpoint."""
         return [
             SessionEntry(
                 state.client_id,
@@ -189,7 +193,8 @@ class ClientStates:
         )
 
     def _monotonic_ms(self, seen_wall_ms: int, now_ms: int, wall_ms: int) -> int:
-        """A wall time of the past as CLOCK_MONOTONIC of now, whatever the wall clock did meanwhile."""
+        """Convert a past wall time to CLOCK_MONOTONIC. The age is limited to 0 … retention less `KEPT_AFTER_START_MS`,
+        in case the wall clock has jumped."""
         longest = max(self._limits.retention_ms - KEPT_AFTER_START_MS, 0)
         return now_ms - min(max(wall_ms - seen_wall_ms, 0), longest)
 
@@ -201,7 +206,7 @@ def _raise_high(state: ClientState, seq: int) -> None:
 
 
 def _in_ranges(ranges: list[tuple[int, int]], seq: int) -> bool:
-    """Whether a sequence lies in one of ascending inclusive ranges."""
+    """Whether one of the ascending inclusive ranges contains the sequence."""
     low, high = 0, len(ranges)
     while low < high:
         middle = (low + high) // 2

@@ -1,7 +1,7 @@
-"""What the router counts of records, frames and sessions. Every record it ever read is in exactly one of the sums here.
+"""The router's counters of records, frames and sessions. Every record is in exactly one term of this equation:
 
-received = refused + pending + delivered + parked + expired + quarantined; pending is counted by the ledger, not here, so that
-the equation says something. Records of the router's own, which tell of the others, are counted apart.
+received = refused + pending + delivered + parked + expired + quarantined. The ledger counts pending, independently of
+the counters here, so that the equation is a real check. The router's own audit records are counted separately.
 """
 
 from bisect import bisect_left
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 ACK_BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
-"""Upper bounds of the histogram of waits for an answer; one more bucket takes the rest."""
+"""Upper bounds of the ack latency histogram. One more bucket takes the rest."""
 
 
 @dataclass(slots=True)
 class AckLatency:
-    """Waits from a frame's arrival to its answer, for one level."""
+    """Histogram of the time from a frame's arrival to its ack, for one ack level."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(ACK_BUCKETS_MS) + 1))
     sum_ms: int = 0
@@ -29,7 +29,7 @@ class AckLatency:
 
 @dataclass(slots=True)
 class RouterCounters:
-    """Running totals since the router's start. `recovered`: records found unresolved in the spool at start."""
+    """Totals since the router's start. `recovered`: records found unresolved in the spool at start."""
 
     recovered: int = 0
     accepted: int = 0
@@ -57,15 +57,15 @@ class RouterCounters:
 
     @property
     def received(self) -> int:
-        """Records that were read, or found in the spool at start."""
+        """Records read from clients, or found unresolved in the spool at start."""
         return self.recovered + self.accepted + sum(self.refused.values())
 
     @property
     def own_pending(self) -> int:
-        """The router's own records that wait for Kafka."""
+        """The router's own records that are not delivered or parked yet."""
         return self.own_recovered + self.own_accepted - self.own_delivered - self.own_parked
 
     @property
     def completed(self) -> int:
-        """Records that are at their end, refused ones not counted."""
+        """Records that are completed, without refused ones."""
         return self.delivered + self.parked + self.expired + self.quarantined

@@ -1,6 +1,7 @@
-"""What the spool's log consists of. The router's durable state is the fold of these entries, live and at recovery alike.
+"""The entries of the spool's log. Folding them gives the router's durable state, both live and at recovery.
 
-`daemon/spool/log.py` draws the bytes; `daemon/ledger/partition_state.py` and `daemon/ledger/client_sequences.py` apply them.
+`daemon/ledger/entry_codec.py` encodes them; `daemon/ledger/partition_state.py` and `daemon/ledger/client_sequences.py`
+apply them.
 """
 
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ from ...wire.messages import Anchor, BatchBounds, StampRow
 from ...wire.record_ids import IdRow
 
 Lsn = NewType("Lsn", int)
-"""A place in the log: segment number << 32 | offset of the entry in its segment. Later entries have larger ones. A mark
-("written through", "synced through") lies just behind the place of the last entry it covers: `entry < mark` is covered."""
+"""Log sequence number, a position in the log: segment number << 32 | offset of the entry in its segment. It increases
+with every entry. A mark ("written through", "synced through") is greater than the LSN of the last entry that it covers:
+an entry is covered if `entry < mark`."""
 
 
 def lsn(segment: int, offset: int) -> Lsn:
@@ -23,11 +25,11 @@ def segment_of(place: Lsn) -> int:
 
 
 OWN_SEQ: Final = -1
-"""The sequence of frames that the router made itself: clients count from 0."""
+"""Sequence of the frames that the router creates itself. Clients count from 0."""
 
 
 class PartitionEntry(NamedTuple):
-    """A partition gets its number, or its topic a new id. `topic_id` b"": not known."""
+    """Assigns a partition its number, or its topic a new id. `topic_id` b"": not known."""
 
     partition: int
     topic: str
@@ -36,7 +38,8 @@ class PartitionEntry(NamedTuple):
 
 
 class SliceEntry(NamedTuple):
-    """One slice of a frame; `offset` counts from the entry's payload, `length` includes the slice header."""
+    """One slice of a frame. `offset` counts from the start of the entry's payload; `length` includes the slice
+    header."""
 
     partition: int
     first: int
@@ -47,12 +50,14 @@ class SliceEntry(NamedTuple):
 
 
 class FrameEntry(NamedTuple):
-    """A frame taken. Its slices' bytes follow in the same entry, under the same checksum: they become durable together.
+    """An accepted frame. Its slices' bytes follow in the same entry, under the same checksum, so both become durable
+    together.
 
-    `client_id` None: anonymous, then `seq` means nothing after the session; frames that the router made itself have `OWN_SEQ`.
-    `previous` is the session's previous taken sequence (-1: none), so that gaps can be told. `partitions`: each record's partition index (i32 little-endian), kept only
-    for sessions that want it told. `wall_ms` is the accept time (`daemon/ledger/accept_clock.py`), `era` how often that clock had been
-    followed back in this incarnation. `incarnation`: under which the records were numbered, 0 where they carry no id.
+    `client_id` None: anonymous; `seq` then has no meaning after the session. Frames that the router created have
+    `OWN_SEQ`. `previous`: the session's previously accepted sequence (-1: none), from which gaps are derived.
+    `partitions`: each record's partition index (i32 little-endian), kept only for sessions that request it. `wall_ms`:
+    the accept time (`daemon/ledger/accept_clock.py`). `era`: how often that clock has gone back in this incarnation.
+    `incarnation`: the incarnation under which the records are numbered, 0 if they carry no id.
     """
 
     client_id: str | None
@@ -69,18 +74,18 @@ class FrameEntry(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """The router made it, to tell of others; it is not counted itself."""
+        """Whether the router created the frame to publish audit records. Its records are not counted themselves."""
         return self.seq == OWN_SEQ and self.client_id is None
 
 
 class IncarnationEntry(NamedTuple):
-    """Ordinals given out from here on, of whatever partition, are given out under this incarnation (`wire/record_ids.py`)."""
+    """All ordinals assigned after this entry, in any partition, belong to this incarnation (`wire/record_ids.py`)."""
 
     incarnation: int
 
 
 class StampRowEntry(NamedTuple):
-    """Synced before anything stamped with it is handed out."""
+    """A new stamp row of a partition. It is synced before any record stamped with it is sent to a shard."""
 
     partition: int
     row: StampRow
@@ -96,7 +101,9 @@ class GrantedEntry(NamedTuple):
 
 
 class BatchBoundsEntry(NamedTuple):
-    """All unresolved cuts of a partition whose lease ended; replaces what was known. `facts` False: hints."""
+    """All unresolved batch bounds of a partition whose lease ended; replaces the previous ones. `facts` False: they are
+    only hints. `unknown_through`: ordinals from the mark through this one may have been sent in batches of unknown
+    bounds."""
 
     partition: int
     batch_bounds: list[BatchBounds]
@@ -105,9 +112,9 @@ class BatchBoundsEntry(NamedTuple):
 
 
 class AckedEntry(NamedTuple):
-    """Every ordinal below `mark` is resolved; `anchor` is the batch that proved it. The rest is for the books: which shard said
-    so, of how many batches, sent how often beyond once each, and the offset behind the last record below the mark (-1: not
-    known)."""
+    """Every ordinal below `mark` is resolved; `anchor` is the batch that proves it. The fields from `shard_id` on are
+    for the audit counts: the reporting shard, its number of `batches`, how many times batches were `resent`, and the
+    offset after the last record below the mark (-1: not known)."""
 
     partition: int
     mark: int
@@ -120,8 +127,9 @@ class AckedEntry(NamedTuple):
 
 
 class ParkedEntry(NamedTuple):
-    """Ordinals that will never be sent, as (first, count) ranges; they lie in the dead letters under `letter`. Moves the mark
-    when they begin at it; beyond the mark they become a hole, over which the mark jumps when it gets there."""
+    """Ordinals that will never be sent, as (first, count) ranges; their records are in the dead letter named `letter`.
+    The mark moves over a range that begins at it. A range beyond the mark becomes a hole, which the mark skips on
+    arrival."""
 
     partition: int
     ordinals: list[tuple[int, int]]
@@ -131,8 +139,8 @@ class ParkedEntry(NamedTuple):
 
 
 class SessionEntry(NamedTuple):
-    """`gaps`: (from, to) inclusive ranges of sequences that were refused when they first came. `high` -1: the client id was
-    forgotten."""
+    """State of a durable client id. `gaps`: (from, to) inclusive ranges of sequences that were refused on first
+    arrival. `high`: the highest accepted sequence; -1: the client id was removed."""
 
     client_id: str
     uid: int
@@ -142,8 +150,8 @@ class SessionEntry(NamedTuple):
 
 
 class PartitionSnapshot(NamedTuple):
-    """One partition's durable state, whole. `holes`: (first, count) ranges beyond the mark that will never be sent. `id_rows`:
-    the incarnations of its ordinals from the mark on."""
+    """One partition's complete durable state. `holes`: (first, count) ranges beyond the mark that will never be sent.
+    `id_rows`: the incarnations of its ordinals from the mark on."""
 
     partition: int
     topic: str
@@ -164,8 +172,8 @@ class PartitionSnapshot(NamedTuple):
 
 
 class RefusedEntry(NamedTuple):
-    """How many records of a topic clients were refused in a minute of an era, by reason: totals, which no other entry tells.
-    Written before they are told."""
+    """Number of a topic's records refused in one minute of an era, by reason. No other entry contains these totals.
+    Written before they are published."""
 
     topic: str
     minute: int
@@ -174,8 +182,8 @@ class RefusedEntry(NamedTuple):
 
 
 class RangeSnapshot(NamedTuple):
-    """Ordinals [first, end) of a partition were given out in one minute; those below `settled` are resolved. `nbytes` of rows,
-    of which `counted_bytes` were counted as delivered. `holes`: (first, end, reason)."""
+    """Ordinals [first, end) of a partition, assigned in one minute; those below `settled` are resolved. Their rows have
+    `nbytes`, of which `counted_bytes` were counted as delivered or lost. `holes`: (first, end, reason)."""
 
     partition: int
     index: int  # type: ignore[assignment]
@@ -189,7 +197,7 @@ class RangeSnapshot(NamedTuple):
 
 
 class MinuteSnapshot(NamedTuple):
-    """What is counted of a topic's minute. `outcomes`: (seat, delivered, bytes, batches, resent)."""
+    """The audit counts of one topic and minute. `outcomes`: (shard id, delivered, bytes, batches, resent)."""
 
     topic: str
     minute: int
@@ -201,9 +209,10 @@ class MinuteSnapshot(NamedTuple):
 
 
 class CheckpointEntry(NamedTuple):
-    """First entry of every segment: all tables. Recovery folds from the oldest segment left; a checkpoint replaces the tables,
-    so that segments may be removed in any order once nothing in them is pending. `incarnation`: the one in force, 0: none yet.
-    `accept_ms` and `era`: of the last frame. `audit_minutes`: a packed `MinuteSnapshot` each; None: none are kept."""
+    """All tables; the first entry of every segment. Recovery starts with the oldest remaining segment, and a checkpoint
+    after missing entries replaces the tables, so segments can be removed in any order once nothing in them is pending.
+    `incarnation`: the one in force, 0: none yet. `accept_ms` and `era`: of the last frame. `audit_minutes`: packed
+    `MinuteSnapshot`s; None: auditing is off."""
 
     partitions: list[PartitionSnapshot]
     sessions: list[SessionEntry]

@@ -1,12 +1,12 @@
-"""Entries as bytes and back. `daemon/ledger/segment_scan.py` draws what surrounds them in a segment.
+"""Encodes and decodes entry bodies. `daemon/ledger/segment_scan.py` has the layout around them in a segment.
 
 The body of a control entry is one msgpack array: the fields of its NamedTuple in order. The body of a FRAME is::
 
     0   u32  meta_bytes    little-endian
     4   meta               msgpack array of the fields of FrameEntry
-        payload            the slices, as `wire/slices.py` draws them, one behind the other
+        payload            the slices, concatenated; layout in `wire/slices.py`
 
-An array may grow at its end in a later version of the spool, never otherwise.
+A later version of the spool may only append fields to an array.
 """
 
 import struct
@@ -60,15 +60,15 @@ class EntryType(IntEnum):
 
 
 class SyncedEntry(NamedTuple):
-    """Everything before `through` was on disk when this was written. Recovery tells by it what a power cut may have torn from
-    what must have been there."""
+    """Everything before `through` was on disk when this entry was written. With it, recovery distinguishes data that a
+    power cut may have torn from data that must be intact."""
 
     through: Lsn
 
 
 class VoidEntry(NamedTuple):
-    """What lies from `start` to `end` is void: a sync of it failed, and all of it was written again from `end` up to this
-    entry."""
+    """The entries from `start` to `end` are void: their sync failed, and all of them were rewritten between `end` and
+    this entry."""
 
     start: Lsn
     end: Lsn
@@ -94,21 +94,21 @@ _UNPACK_ERRORS: Final = (ValueError, OverflowError, RecursionError, TypeError, m
 
 
 def pack_control(entry: ControlEntry | SyncedEntry | VoidEntry) -> tuple[EntryType, bytes]:
-    """Type and body of anything but a frame."""
+    """Return the type and body of any entry but a frame."""
     return _KINDS[type(entry)], cast("bytes", msgpack.packb(entry, use_bin_type=True))
 
 
 def pack_frame_meta(entry: FrameEntry) -> bytes:
-    """What comes before the payload in the body of a frame."""
+    """Return the part of a frame's body that precedes the payload."""
     meta = cast("bytes", msgpack.packb(entry, use_bin_type=True))
     return META.pack(len(meta)) + meta
 
 
 def unpack(kind: int, body: bytes | memoryview) -> tuple[SpoolEntry, int]:
-    """The entry, and for a frame where its payload begins in the body (else 0).
+    """Return the entry, and for a frame the offset of its payload in the body (else 0).
 
     Raises:
-        FrameError: the checksum was right, but the body is not what this version writes.
+        FrameError: the body is not in this version's format, although its checksum is right.
     """
     try:
         return _unpack(kind, body)
@@ -201,15 +201,15 @@ def _counts(items: list[Any]) -> list[tuple[str, int]]:
 
 
 def pack_minute(minute: MinuteSnapshot) -> bytes:
-    """One minute of the books, as a checkpoint has it."""
+    """Encode one minute of the audit counts for a checkpoint."""
     return cast("bytes", msgpack.packb(minute, use_bin_type=True))
 
 
 def unpack_minute(body: bytes) -> MinuteSnapshot:
-    """What `pack_minute` packed.
+    """Decode the result of `pack_minute`.
 
     Raises:
-        FrameError: these bytes are something else.
+        FrameError: the bytes are not a packed minute.
     """
     try:
         return _minute(_array(body))

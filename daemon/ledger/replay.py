@@ -133,8 +133,8 @@ class Replay:
 
     def finish(self, *, power_cut: bool, alive: Callable[[], None] = lambda: None) -> Replayed:
         """Return the pending frames and slices and the lost ordinals, once everything was added. After a power cut,
-        every ordinal from the mark on may have been sent in batches whose bounds were lost (11.4), unless the partition
-        has no stamp row, without which nothing is sent. `alive` is called from time to time."""
+        every ordinal from the mark on may have been sent in batches of unknown bounds (11.4), unless the partition has
+        no stamp row, without which nothing is sent. `alive` is called repeatedly meanwhile."""
         self._prune()
         frames: list[PendingFrame] = []
         slices: list[PendingSlice] = []

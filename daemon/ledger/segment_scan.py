@@ -1,30 +1,30 @@
-"""The layout of a segment file, and finding its entries whatever state the bytes are in.
+"""The layout of a segment file, and the scan that finds its entries even if the file is damaged.
 
 All numbers little-endian::
 
     0     header, 64 bytes
             0   8s   magic          b"PENSPOOL"
             8   u32  version        1
-            12  u32  rewrites       1: after a failed sync; the first checkpoint counts what is written again behind it
+            12  u32  rewrites       1: after a failed sync; the first checkpoint includes the rewritten entries after it
             16  u64  spool number
             24  u64  segment number
-            32  u64  router start   that of the router which wrote the segment
-            40  u64  continues      the place (number << 32 | offset) behind the last entry of the log that counted when this
-                                    segment began; 0: it is the first
+            32  u64  router start   start number of the router that wrote the segment
+            40  u64  continues      LSN (number << 32 | offset) after the last valid entry of the log when this segment
+                                    was created; 0: it is the first
             48  u32  crc            CRC-32C over bytes 0 … 47
     64    entries, each at a multiple of 8
 
     entry 0   3s   magic          b"PSE"
-          3   u8   type           `entry_codec.Kind`
+          3   u8   type           `entry_codec.EntryType`
           4   u32  length         bytes of the body
           8   u32  body_crc       CRC-32C over the body
-          12  u32  header_crc     CRC-32C over spool number, segment number, offset of the entry (u64 each), bytes 0 … 11
+          12  u32  header_crc     CRC-32C over spool number, segment number, entry offset (u64 each), bytes 0 … 11
           16  body, then zeros up to a multiple of 8
 
-The file is allocated in full before its first entry, so it ends in zeros until it is sealed; entries end where no header
-follows. The header's own checksum makes the length trustworthy, so one damaged body costs one entry. It also covers the place:
-bytes of an entry that lie elsewhere (in a record's value, or in a copy of another spool) are never taken for an entry. Behind a
-damaged header the search goes on at the next magic whose checksum is right.
+The file is allocated in full before its first entry, so it ends in zeros until it is sealed. The last entry has no
+header after it. The header has its own checksum, so its length can be trusted and a damaged body costs one entry. That
+checksum also covers the position, so bytes of an entry elsewhere (in a record's value, or in a copy of another spool)
+are never taken for an entry. After a damaged header, the scan continues at the next magic with a valid checksum.
 """
 
 import struct
@@ -53,7 +53,7 @@ assert ENTRY.size == 16
 
 
 class SegmentHeader(NamedTuple):
-    """Whose segment it is, and behind which place of the log it goes on."""
+    """The spool and the router start that wrote a segment, and the LSN of the log at which it continues."""
 
     spool: int
     segment: int
@@ -63,7 +63,7 @@ class SegmentHeader(NamedTuple):
 
 
 class RawEntry(NamedTuple):
-    """A whole entry whose checksums are right."""
+    """A complete entry with valid checksums."""
 
     offset: int
     kind: int
@@ -71,15 +71,15 @@ class RawEntry(NamedTuple):
 
 
 class SegmentDamage(NamedTuple):
-    """Bytes that are not what was written there."""
+    """A range of damaged bytes: [start, end)."""
 
     start: int
     end: int
 
 
 class SegmentScan(NamedTuple):
-    """`end`: behind the last whole entry. `damages`: between whole entries. `torn`: bytes behind the last entry that are not
-    zero, if any."""
+    """Result of a scan. `end`: offset after the last whole entry. `damages`: ranges before or between whole entries.
+    `torn`: from `end` through the last byte that is not zero, if any."""
 
     entries: list[RawEntry]
     damages: list[SegmentDamage]
@@ -94,10 +94,10 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
 
 
 def read_segment_header(data: bytes | bytearray | memoryview) -> SegmentHeader:
-    """The header of a segment.
+    """Parse the header of a segment.
 
     Raises:
-        FrameError: not a segment, damaged, or (`code` "version") of a version this program does not know.
+        FrameError: not a segment, damaged, or (`code` "version") of an unknown version.
     """
     if len(data) < ENTRIES_AT:
         raise FrameError("a segment is shorter than its header")
@@ -112,12 +112,12 @@ def read_segment_header(data: bytes | bytearray | memoryview) -> SegmentHeader:
 
 
 def padded(nbytes: int) -> int:
-    """Up to the next multiple of the alignment."""
+    """Round up to the next multiple of `ALIGNMENT`."""
     return nbytes + ALIGNMENT - 1 & -ALIGNMENT
 
 
 class EntryHeaders:
-    """Makes and checks entry headers of one segment."""
+    """Packs and verifies entry headers of one segment."""
 
     def __init__(self, spool: int, segment: int) -> None:
         self._spool = spool
@@ -128,7 +128,7 @@ class EntryHeaders:
         return start + HEADER_CRC.pack(crc32c(start, crc32c(_PLACE.pack(self._spool, self._segment, offset))))
 
     def read(self, data: bytes | bytearray | memoryview, offset: int) -> tuple[int, int, int] | None:
-        """(type, length, body_crc) of the entry at an offset, or None when there is none."""
+        """Return (type, length, body_crc) of the entry at an offset, or None without a valid header there."""
         if offset + ENTRY.size > len(data):
             return None
         magic, kind, length, body_crc, header_crc = ENTRY.unpack_from(data, offset)
@@ -173,20 +173,20 @@ def _whole_entries(data: bytes | bytearray, headers: EntryHeaders) -> Iterator[R
         if len(body) == length and crc32c(body) == body_crc:
             yield RawEntry(offset, kind, body)
         elif len(body) < length:
-            # The file ends inside the entry: look for whole ones in what is there.
+            # The file ends inside this entry: look for whole entries in the rest.
             offset += ALIGNMENT
             continue
         offset = padded(start + length)
 
 
 def _last_nonzero(data: bytes | bytearray, start: int) -> int | None:
-    """Where the last byte that is not zero lies, from `start` on."""
+    """Return the offset of the last byte from `start` on that is not zero."""
     view = memoryview(data)
     high = len(data)
     while high > start:
         low = max(start, high - _LOOK_BYTES)
         piece = bytes(view[low:high])
-        # Comparing is many times faster than stripping, and nearly all of a new segment is zeros.
+        # Comparison is many times faster than stripping, and nearly all of a new segment is zeros.
         if piece != _ZEROS[: high - low]:
             return low + len(piece.rstrip(b"\0")) - 1
         high = low

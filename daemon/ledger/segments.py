@@ -1,7 +1,7 @@
-"""How many unresolved slices each segment holds, and which segments may go.
+"""Counts the unresolved slices of each segment, and determines which segments can be removed.
 
-A sealed segment may go when nothing in it is pending, when every entry that resolved something in it is synced, and when the
-checkpoint at the head of the next segment is synced (SPL-9): from then on nothing needs it.
+A sealed segment can be removed once none of its slices is pending, every entry that resolved one of its slices is
+synced, and the checkpoint at the start of the next segment is synced (SPL-9): from then on nothing needs it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,8 +16,9 @@ _NEVER: Final = Lsn(0)
 
 @dataclass(slots=True, eq=False)
 class SegmentState:
-    """One segment. `oldest_ms`: CLOCK_MONOTONIC of its first frame, None without one. `resolved_by`: the last entry that
-    resolved a slice of it."""
+    """One segment; only `Segments` changes it. `sealed`: it gets no more entries. `pending`: its unresolved slices.
+    `oldest_ms`: CLOCK_MONOTONIC of its first frame, None without a frame. `resolved_by`: LSN of the last entry that
+    resolved one of its slices."""
 
     number: int
     nbytes: int
@@ -45,16 +46,16 @@ class Segments:
 
     @property
     def pending(self) -> int:
-        """Unresolved slices of all segments."""
+        """Number of unresolved slices in all segments."""
         return sum(state.pending for state in self.by_number.values())
 
     def added(self, number: int, nbytes: int) -> None:
-        """A segment begins; numbers rise."""
+        """Add a new segment, whose number must be the highest."""
         assert not self.by_number or number > max(self.by_number), f"segment {number} is not the newest"
         self.by_number[number] = SegmentState(number, nbytes)
 
     def sealed(self, number: int, nbytes: int) -> None:
-        """Nothing is added to this segment any more; it ends at `nbytes`."""
+        """Seal a segment: it gets no more entries and ends at `nbytes`."""
         state = self.by_number[number]
         assert not state.sealed, f"segment {number} is sealed"
         state.sealed, state.nbytes = True, nbytes
@@ -62,7 +63,7 @@ class Segments:
             self._removable.add(number)
 
     def frame_added(self, number: int, slices: int, created_ms: int) -> None:
-        """A frame with so many slices lies in this segment."""
+        """Count the pending slices of a new frame in this segment. `created_ms` is CLOCK_MONOTONIC."""
         state = self.by_number[number]
         state.pending += slices
         self._removable.discard(number)
@@ -70,7 +71,7 @@ class Segments:
             state.oldest_ms = created_ms
 
     def slices_resolved(self, number: int, by: Lsn, slices: int = 1) -> None:
-        """Every ordinal of so many slices in this segment is resolved, by entries up to the one at `by`."""
+        """Count slices of this segment as resolved. `by`: LSN of the last entry that resolved them."""
         state = self.by_number[number]
         assert state.pending >= slices, f"segment {number} has less than {slices} slices pending"
         state.pending -= slices
@@ -79,7 +80,7 @@ class Segments:
             self._removable.add(number)
 
     def slice_moved(self, number: int, to: int) -> None:
-        """A pending slice that no sync covered was written again elsewhere."""
+        """Move a pending slice to the segment in which it was rewritten after a failed sync."""
         state, target = self.by_number[number], self.by_number[to]
         assert state.pending > 0, f"segment {number} has nothing pending"
         state.pending -= 1
@@ -91,7 +92,7 @@ class Segments:
             self._removable.add(number)
 
     def removable(self, synced: Lsn) -> list[int]:
-        """Sealed segments that nothing needs once everything before `synced` is on disk. Oldest first."""
+        """Return the sealed segments that can be removed once everything before `synced` is on disk, oldest first."""
         if not self._removable:
             return []
         following = dict(zip(sorted(self.by_number), sorted(self.by_number)[1:], strict=False))
@@ -104,19 +105,20 @@ class Segments:
         ]
 
     def removed(self, number: int) -> None:
-        """The file is gone."""
+        """Drop a segment whose file was removed."""
         del self.by_number[number]
         self._removable.discard(number)
 
     def oldest_ms(self) -> int | None:
-        """CLOCK_MONOTONIC of the first frame of the oldest segment with pending slices: a frame pending now is not older."""
+        """Return the earliest `oldest_ms` of the segments with pending slices: no pending frame is older. None without
+        any."""
         ages = [state.oldest_ms for state in self.by_number.values() if state.pending and state.oldest_ms is not None]
         return min(ages, default=None)
 
 
 def relocate(moved: Mapping[Lsn, Lsn], slices: Iterable[PendingSlice], segments: Segments) -> None:
-    """Mend pending slices, and the frames they belong to, whose entries were written again elsewhere: a slice lies as far
-    behind the new place of its entry as it lay behind the old one."""
+    """Update pending slices and their frames after their entries were rewritten elsewhere. `moved`: old -> new LSNs. A
+    slice keeps its distance from the start of its entry."""
     for part in slices:
         place = moved.get(part.lsn)
         if place is not None:

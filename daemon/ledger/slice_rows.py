@@ -1,4 +1,5 @@
-"""Reads the records of a slice one by one. For dead letters and reports; the hot path has the kernel."""
+"""Reads the records of a slice one by one, for dead letters and reports. The hot path uses the compiled kernel
+instead."""
 
 import struct
 from typing import Final, NamedTuple
@@ -23,10 +24,10 @@ class SliceRow(NamedTuple):
 
 
 def check_slice(data: bytes, topic: str, index: int) -> SliceHeader:
-    """Verify length, version and checksum for a partition.
+    """Verify the length, version and checksum of a partition's slice, and return its header.
 
     Raises:
-        FrameError: something is wrong.
+        FrameError: one of them is wrong.
     """
     header = read_header(data)
     if crc32c(memoryview(data)[CRC_FROM:], crc32c(crc_prefix(topic, index))) != header.crc:
@@ -35,10 +36,10 @@ def check_slice(data: bytes, topic: str, index: int) -> SliceHeader:
 
 
 def read_rows(data: bytes) -> list[SliceRow]:
-    """All records of a slice.
+    """Return all records of a slice.
 
     Raises:
-        FrameError: the rows are not what the layout asks for.
+        FrameError: the rows do not follow the layout.
     """
     header = read_header(data)
     rows: list[SliceRow] = []

@@ -1,4 +1,4 @@
-"""What the router's cores hand to each other: frames and slices that wait for their end, and how they ended."""
+"""Types that the router's cores exchange: pending frames and slices, and their outcomes."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -8,22 +8,22 @@ from .entries import OWN_SEQ, ControlEntry, Lsn
 
 
 class EntryLog(Protocol):
-    """Where cores put durable facts. The caller applies the entry to its table at once; bytes are written before any message
-    or answer of the same round goes out."""
+    """The log as the cores see it. The caller applies an entry to its table at once. Entries are written before any
+    message or ack of the same round is sent."""
 
     def append(self, entry: ControlEntry) -> Lsn:
-        """Place one entry.
+        """Append one entry and return its LSN.
 
         Raises:
-            OSError: the log cannot be written; the process ends.
+            OSError: the log cannot be written; the process exits.
         """
         ...
 
 
 @dataclass(slots=True, eq=False)
 class PendingFrame:
-    """A frame that was taken and is not at its end. Exactly one exists for each taken frame with unresolved slices, or whose
-    answer is still owed. `session` is the live connection to answer to (None: none, the client may come back)."""
+    """An accepted frame that is not completed. Exactly one exists for each accepted frame that has unresolved slices or
+    whose ack was not sent. `session`: the connection that gets the ack; None while the client is disconnected."""
 
     client_id: str | None
     uid: int
@@ -43,13 +43,13 @@ class PendingFrame:
 
     @property
     def is_own(self) -> bool:
-        """The router made it, to tell of others."""
+        """Whether the router created the frame to publish audit records."""
         return self.seq == OWN_SEQ and self.client_id is None
 
 
 @dataclass(slots=True, eq=False)
 class PendingSlice:
-    """The part of a frame that goes to one partition, until every ordinal of it is resolved."""
+    """The part of a frame for one partition, while any of its ordinals is unresolved."""
 
     partition: int
     first: int
@@ -64,13 +64,13 @@ class PendingSlice:
 
     @property
     def end(self) -> int:
-        """The ordinal behind its last."""
+        """The ordinal after the last one."""
         return self.first + self.count
 
 
 class SliceEnded(NamedTuple):
-    """Every ordinal of the slice is resolved. `runs` in record order (offset -1 where only known to be in the log);
-    `parked`: (index in the slice, count, Kafka's error in words)."""
+    """Outcome of a slice whose ordinals are all resolved. `runs`: in record order; offset -1 if the records are in
+    Kafka at an unknown offset. `parked`: (index in the slice, count, text of Kafka's error)."""
 
     slice: PendingSlice
     runs: list[Run]
@@ -78,7 +78,8 @@ class SliceEnded(NamedTuple):
 
 
 class FrameLocation(NamedTuple):
-    """Where an appended frame will lie once the round's write is made. `offsets`: of each slice, in the segment file."""
+    """Position of a staged frame, valid once the round's write is done. `offsets`: of each slice, in the segment
+    file."""
 
     lsn: Lsn
     segment: int
@@ -86,7 +87,7 @@ class FrameLocation(NamedTuple):
 
 
 class NoSpaceError(Exception):
-    """The disk is full: the frame was not staged. Control entries still find room."""
+    """The disk is full: the frame was not staged. Control entries still find space."""
 
 
 class SpoolFullError(Exception):

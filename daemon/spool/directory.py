@@ -1,4 +1,4 @@
-"""The spool's directory: who may have it, what it must stand on, and the lock that keeps a second router out."""
+"""The spool's directory: checks of its owner and file system, and the lock that keeps a second router out."""
 
 import ctypes
 import errno
@@ -27,12 +27,13 @@ _UNSAFE: Final = {
 
 
 class SpoolError(Exception):
-    """The spool cannot be used. The text says why and what to do; the process ends with `Exit.SPOOL`."""
+    """The spool cannot be used. The text gives the reason and the remedy; the process exits with `Exit.SPOOL`."""
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A directory that this process alone may write to. `descriptor` is the directory's own."""
+    """A directory that only this process may write to. `descriptor`: the open directory. `lock`: the locked file in
+    it."""
 
     path: Path
     descriptor: int
@@ -40,16 +41,17 @@ class Claim:
     warnings: list[str]
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Release the lock, so that another process can claim the directory."""
         os.close(self.descriptor)
         os.close(self.lock)
 
 
 def claim(path: Path, *, allow_unsafe_filesystem: bool = False, disk: Disk | None = None) -> Claim:
-    """Check the directory, make it if it is missing, and lock it for the life of the process.
+    """Create the directory if it is missing, check it, and lock it until `Claim.close` or the end of the process.
 
     Raises:
-        SpoolError: it belongs to someone else, lies on a file system that forgets, cannot be written, or is in use.
+        SpoolError: the directory belongs to another user, is accessible to others, is on an unsafe file system (in
+            memory or remote), cannot be written, or is in use.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,10 +86,10 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
 
 
 def check_file_system(path: Path, *, allow_unsafe_filesystem: bool) -> list[str]:
-    """Warnings about what a path lies on.
+    """Return warnings about the file system of a path.
 
     Raises:
-        SpoolError: on a file system that forgets, unless allowed.
+        SpoolError: the file system is in memory or remote, and `allow_unsafe_filesystem` is False.
     """
     kind = _file_system(path)
     unsafe = _UNSAFE.get(kind)
@@ -104,7 +106,7 @@ def check_file_system(path: Path, *, allow_unsafe_filesystem: bool) -> list[str]
 
 
 def _file_system(path: Path) -> int:
-    """The magic number of a path's file system; 0 where it cannot be told."""
+    """Return the magic number of a path's file system; 0 if statfs fails."""
     answer = ctypes.create_string_buffer(_STATFS_BYTES)
     if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), answer) != 0:
         return 0
@@ -130,7 +132,7 @@ def _lock(path: Path) -> int:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     except OSError as error:
-        # The pid is only for messages; a full disk is no reason to stay down.
+        # The pid is only for messages, so a full disk must not prevent the start.
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             os.close(lock)
             raise SpoolError(f"the lock in {path} cannot be written: {error.strerror}") from error
@@ -138,7 +140,8 @@ def _lock(path: Path) -> int:
 
 
 def _self_test(claimed: Claim, disk: Disk) -> None:
-    """Write, allocate, sync, rename: what everything rests on. A full disk is no reason to stay down."""
+    """Test the operations that the spool needs: create, allocate, write, sync, rename. A full disk does not fail the
+    test, because it must not prevent the start."""
     probe = claimed.path / _PROBE_NAME
     renamed = claimed.path / (_PROBE_NAME + ".renamed")
     step = "create a file"

@@ -1,4 +1,4 @@
-"""The calls by which the spool reaches the disk: the seam at which tests fill it, break it and cut its power."""
+"""The spool's disk operations. Tests replace this class to simulate full disks, I/O errors and power cuts."""
 
 import os
 from collections.abc import Sequence
@@ -7,20 +7,20 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Disk:
-    """What the kernel does. Every method raises OSError."""
+    """Disk operations of the kernel. Every method raises OSError on failure."""
 
     def allocate(self, fd: int, nbytes: int) -> None:
-        """Give a file its blocks, so that writes into it cannot find the disk full."""
+        """Allocate the blocks of a file, so that writes into it cannot fail on a full disk."""
         os.posix_fallocate(fd, 0, nbytes)
 
     def write(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """Bytes taken, which may be fewer than given."""
+        """Write the buffers at `offset`, and return the number of bytes written, which may be fewer than given."""
         return os.pwritev(fd, buffers, offset)
 
     def sync(self, fd: int) -> None:
-        """The data of a file, and its size, are on disk when this returns."""
+        """Sync a file: its data and size are on disk when this returns."""
         os.fdatasync(fd)
 
     def sync_directory(self, fd: int) -> None:
-        """The names in a directory are on disk when this returns."""
+        """Sync a directory: its file names are on disk when this returns."""
         os.fsync(fd)

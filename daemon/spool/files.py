@@ -1,4 +1,4 @@
-"""Makes segment files, keeps the spare for a full disk, and writes without trusting a short answer."""
+"""Allocates segment files, keeps a spare file for a full disk, and writes buffers with retries after short writes."""
 
 import errno
 import os
@@ -16,7 +16,8 @@ _WRITE_TRIES_MAX: Final = 8
 
 
 class SegmentAllocator:
-    """New segment files of one directory. The spare is for facts only: a frame gets a file only while a spare stands ready (`admit_frames`)."""
+    """Allocates segment files in one directory. The spare is for control entries only: a new file for frames is created
+    only while the spare exists (`admit_frames`)."""
 
     def __init__(self, directory: Path, segment_bytes: int, disk: Disk) -> None:
         self._directory = directory
@@ -28,16 +29,17 @@ class SegmentAllocator:
 
     @property
     def has_spare(self) -> bool:
-        """Facts are sure to find room."""
+        """Whether the spare file exists, so that control entries are sure to find space."""
         return self._spare_exists
 
     def free_bytes(self) -> int:
-        """What the file system could still give."""
+        """Return the free bytes of the file system."""
         found = os.statvfs(self._directory)
         return found.f_bavail * found.f_frsize
 
     def ensure_spare(self) -> None:
-        """Make the spare if it is missing and the disk has room."""
+        """Create the spare if it is missing and the disk has space. After a full disk, it retries every 0.25 s at
+        most."""
         if not self._spare_exists and self._may_retry():
             try:
                 os.close(create(self._spare, self._segment_bytes, self._disk))
@@ -46,26 +48,26 @@ class SegmentAllocator:
                 self._note_full(error)
 
     def space_freed(self) -> None:
-        """A file was removed: ask again at once."""
+        """Allow an immediate retry, because a file was removed."""
         self._full_since = None
 
     def admit_frames(self) -> None:
-        """To be asked before a file for frames is made, and before anything is prepared for it: the disk may just have been full.
+        """Check that a file for frames may be created. Call it before any other work for that file.
 
         Raises:
-            NoSpaceError: it was, or there is no spare.
+            NoSpaceError: the disk was full within the last 0.25 s, or the spare does not exist.
         """
         self.ensure_spare()
         if not self.has_spare or not self._may_retry():
             raise NoSpaceError("the disk is full")
 
     def allocate(self, number: int, nbytes: int, least: int, *, for_frames: bool) -> tuple[int, int]:
-        """A file for a segment: its descriptor and size. `nbytes` is what it should have; for facts, where the disk is full
-        and the spare is gone, `least` will do.
+        """Create a segment file of `nbytes`, and return its descriptor and size. If the disk is full and the file is
+        not for frames, the spare is used, with at least `least` bytes, or without a spare a new file of `least` bytes.
 
         Raises:
             NoSpaceError: the disk is full, and the file was for frames.
-            OSError: there is no room for facts either, or the disk fails.
+            OSError: there is no space for control entries either, or the disk fails.
         """
         path = segment_path(self._directory, number)
         try:
@@ -100,11 +102,11 @@ class SegmentAllocator:
 
 
 def write_all(disk: Disk, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-    """Write all of it; the number of bytes. After a short answer everything is written again from the start: an answer that
-    claims more than was taken then does no harm.
+    """Write all buffers and return their number of bytes. After a short write, everything is written again from the
+    start, so that a wrong count from the kernel does no harm.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the write failed, or was short eight times.
     """
     nbytes = sum(len(buffer) for buffer in buffers)
     for _ in range(_WRITE_TRIES_MAX):

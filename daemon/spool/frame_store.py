@@ -1,4 +1,4 @@
-"""The spool as intake sees it: its outcomes under the names that cores know."""
+"""Adapts `Spool` to the interface of the cores: disk errors become `SpoolBrokenError`."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,19 +10,19 @@ from .log import Spool
 
 
 class SpoolBrokenError(Exception):
-    """The log can be written no further. Nothing that was not written was answered; the process ends."""
+    """The log cannot be written any more. Nothing unwritten was acked; the process exits."""
 
 
 class SpoolFrameStore(NamedTuple):
-    """Log and frame store of the cores."""
+    """The cores' log and frame store."""
 
     spool: Spool
 
     def append(self, entry: ControlEntry) -> Lsn:
-        """Place one entry.
+        """Append one entry and return its LSN.
 
         Raises:
-            SpoolBrokenError: there is no room even for facts.
+            SpoolBrokenError: there is no space even for control entries.
         """
         try:
             return self.spool.append(entry)
@@ -30,14 +30,14 @@ class SpoolFrameStore(NamedTuple):
             raise SpoolBrokenError(f"no entry can be added: {error}") from error
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether a frame of so many bytes would be taken now."""
+        """Whether a frame of `nbytes` would be accepted now."""
         return self.spool.has_room(nbytes)
 
     def write(self) -> None:
-        """Hand everything staged to the kernel.
+        """Write everything staged to the kernel.
 
         Raises:
-            SpoolBrokenError: the disk refuses.
+            SpoolBrokenError: the write failed.
         """
         try:
             self.spool.write()
@@ -45,7 +45,7 @@ class SpoolFrameStore(NamedTuple):
             raise SpoolBrokenError(f"a segment cannot be written: {error}") from error
 
     def finish_sync(self) -> Lsn:
-        """The place before which everything is on disk now.
+        """Block until the running sync has finished. Returns the LSN before which everything is on disk.
 
         Raises:
             SpoolBrokenError: syncs keep failing.
@@ -56,7 +56,7 @@ class SpoolFrameStore(NamedTuple):
             raise SpoolBrokenError(f"segments cannot be synced: {error}") from error
 
     def remove_unneeded(self) -> None:
-        """Remove the segments that nothing needs any more.
+        """Remove the segments that are no longer needed.
 
         Raises:
             SpoolBrokenError: the directory cannot be changed.

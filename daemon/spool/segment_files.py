@@ -1,4 +1,4 @@
-"""Segment files by name: make, list, read, cut, set aside. `daemon/ledger/segment_scan.py` draws what is in them."""
+"""Creates, lists, reads, truncates and quarantines segment files. `daemon/ledger/segment_scan.py` has their layout."""
 
 import contextlib
 import errno
@@ -23,7 +23,7 @@ def segment_path(directory: Path, number: int) -> Path:
 
 
 def segment_numbers(directory: Path) -> list[int]:
-    """Numbers of all files named like segments, ascending."""
+    """Return the numbers of all files named like segments, ascending."""
     numbers: list[int] = []
     for name in os.listdir(directory):  # noqa: PTH208 - names only
         stem, suffix = os.path.splitext(name)  # noqa: PTH122
@@ -34,7 +34,7 @@ def segment_numbers(directory: Path) -> list[int]:
 
 
 def is_segment_file(path: Path) -> bool:
-    """A plain file of a size we would make: not a link, a pipe, or something sparse and huge."""
+    """Whether a path is a regular file of at most `SEGMENT_BYTES_MAX`: not a link, a pipe, or a huge sparse file."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -43,10 +43,10 @@ def is_segment_file(path: Path) -> bool:
 
 
 def create(path: Path, nbytes: int, disk: Disk) -> int:
-    """A new file with all its blocks; its descriptor. Nothing is left behind on an error.
+    """Create a file with all its blocks allocated, and return its descriptor. On an error the file is removed.
 
     Raises:
-        OSError: among others ENOSPC and EDQUOT.
+        OSError: the file exists or cannot be allocated (ENOSPC, EDQUOT, …).
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -59,10 +59,10 @@ def create(path: Path, nbytes: int, disk: Disk) -> int:
 
 
 def read_whole(path: Path) -> bytearray:
-    """All bytes of a file; blocks that the disk cannot read are zeros, which recovery finds damaged.
+    """Return all bytes of a file. Blocks that the disk cannot read are returned as zeros, which recovery finds damaged.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -76,7 +76,7 @@ def read_whole(path: Path) -> bytearray:
 
 
 def _data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where a file holds anything. The rest, most of a segment that was just begun, is zeros and need not be read."""
+    """Yield the ranges of a file that contain data. The rest, most of a new segment, is zeros and need not be read."""
     position = 0
     while position < size:
         try:
@@ -91,7 +91,7 @@ def _data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _read_into(fd: int, view: memoryview, position: int) -> None:
-    """Read up to the end of the view, or of the file."""
+    """Read from `position` to the end of the view or of the file."""
     while position < len(view):
         try:
             taken = os.preadv(fd, [view[position:]], position)
@@ -103,10 +103,10 @@ def _read_into(fd: int, view: memoryview, position: int) -> None:
 
 
 def read_range(path: Path, offset: int, length: int) -> bytes:
-    """Part of a file.
+    """Return `length` bytes of a file.
 
     Raises:
-        OSError: it cannot be read, or ends before the range does.
+        OSError: the file cannot be read, or ends before the range does.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
@@ -124,7 +124,7 @@ def read_range(path: Path, offset: int, length: int) -> bytes:
 
 
 def truncate(path: Path, nbytes: int, disk: Disk) -> None:
-    """Cut a file and sync that."""
+    """Truncate a file and sync it."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         os.ftruncate(fd, nbytes)
@@ -142,14 +142,15 @@ def sync_file(path: Path, disk: Disk) -> None:
 
 
 class Quarantine:
-    """Bytes that are no use to recovery but may be to a person. Bounded: beyond the limit damage is only counted."""
+    """Keeps damaged bytes for a person to inspect. Copies are limited to `bytes_max`; beyond it, damage is only
+    counted."""
 
     def __init__(self, directory: Path, bytes_max: int) -> None:
         self._directory = directory / QUARANTINE_NAME
         self._bytes_max = bytes_max
 
     def copy(self, segment: int, start: int, data: bytes | bytearray | memoryview) -> bool:
-        """Keep a copy of damaged bytes, once. False: not kept, for want of space."""
+        """Store a copy of damaged bytes, once. False: not stored, because the limit is reached or the write failed."""
         path = self._directory / f"{segment:016x}-{start:08x}.bytes"
         if path.exists():
             return True
@@ -166,7 +167,7 @@ class Quarantine:
         return True
 
     def move_file(self, path: Path) -> Path:
-        """Move a whole file in; its number is not used again."""
+        """Move a whole file into quarantine, and return its new path. Its segment number is not used again."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         target = self._directory / path.name
         attempt = 0
@@ -176,7 +177,7 @@ class Quarantine:
         return path.rename(target)
 
     def numbers(self) -> list[int]:
-        """Segment numbers that were moved in."""
+        """Return the segment numbers of files in quarantine."""
         return segment_numbers(self._directory) if self._directory.is_dir() else []
 
     def _used(self) -> int:
@@ -186,7 +187,7 @@ class Quarantine:
 
 
 def _read_blocks(fd: int, view: memoryview, position: int) -> int:
-    """Read one block; a bad one stays zero."""
+    """Read up to the end of the current block. An unreadable block stays zero and counts as read."""
     end = min(len(view), (position // _BLOCK_BYTES + 1) * _BLOCK_BYTES)
     try:
         return os.preadv(fd, [view[position:end]], position)

@@ -1,4 +1,4 @@
-"""Reads segments as recovery and reports see them: what is in each, where it ends, and what a failed sync made void."""
+"""Reads segments for recovery and reports: entries, end and damage of each, without parts voided by a failed sync."""
 
 import contextlib
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from .segment_files import read_whole, segment_path
 
 
 class SpoolSegment(NamedTuple):
-    """One segment, read whole. `header` None: it is damaged."""
+    """One segment, read in full. `header` None: the header is damaged."""
 
     number: int
     path: Path
@@ -35,12 +35,13 @@ class SpoolSegment(NamedTuple):
 
     @property
     def rewrites(self) -> bool:
-        """It was begun after a failed sync: its checkpoint counts what comes behind it, up to a VOID."""
+        """Whether the segment was created after a failed sync: its checkpoint includes the entries after it, up to a
+        VOID."""
         return self.header is not None and self.header.rewrites
 
     def follows(self, end: Lsn, router_start: int) -> bool:
-        """Whether nothing is missing between a place of the log and this segment, and its checkpoint tells nothing new. What a
-        start concluded from what it found is in its first checkpoint only, so that one does tell something."""
+        """Whether no entry is missing between `end` and this segment, and its checkpoint adds nothing new. False for
+        the first segment of a router start: only its checkpoint contains the result of that start's recovery."""
         return (
             self.header is not None
             and self.header.continues == end
@@ -50,8 +51,8 @@ class SpoolSegment(NamedTuple):
 
 
 class SpoolSegmentReader:
-    """The segments of one spool, by number. Every method raises OSError where a file cannot be read; one that a live router
-    removes meanwhile counts as gone."""
+    """Reads the segments of one spool, by number. Every method raises OSError if a file cannot be read. A segment that
+    a live router removes meanwhile raises FileNotFoundError when it is read."""
 
     def __init__(self, directory: Path, spool: int, numbers: Sequence[int]) -> None:
         self._directory = directory
@@ -62,7 +63,7 @@ class SpoolSegmentReader:
         self._voids = self._find_voids()
 
     def read(self, number: int) -> SpoolSegment:
-        """A segment, without the part of it that is void."""
+        """Read a segment without its void part."""
         path = segment_path(self._directory, number)
         data = read_whole(path)
         header: SegmentHeader | None = None
@@ -74,8 +75,7 @@ class SpoolSegmentReader:
         return SpoolSegment(number, path, data, scan_segment(data, self._spool, number), header)
 
     def damages(self, segment: SpoolSegment, *, is_last: bool) -> list[SegmentDamage]:
-        """Every place that does not hold what was written there, ascending. In the last segment that may be nothing but a
-        write that was cut short."""
+        """Return all damaged ranges, ascending. In the last segment, damage may be only an interrupted write."""
         found = segment.scan
         damages = list(found.damages)
         if segment.header_is_bad and (found.entries or (not is_last and any(segment.data[:ENTRIES_AT]))):
@@ -89,16 +89,16 @@ class SpoolSegmentReader:
         return damages
 
     def is_void(self, number: int) -> bool:
-        """Whether all of a segment was written again in a later one."""
+        """Whether the whole segment is void, so that it must be skipped."""
         return any(void.start <= lsn(number, 0) < void.end for void in self._voids)
 
     def is_blank(self, number: int) -> bool:
-        """Whether a segment was made and nothing was written to it."""
+        """Whether a segment was created but nothing was written to it."""
         with segment_path(self._directory, number).open("rb") as file:
             return not file.read(ENTRIES_AT + ENTRY.size).strip(b"\0")
 
     def known_synced(self, segment: SpoolSegment) -> Lsn:
-        """The largest place that some entry knows to be synced, in this segment and later ones."""
+        """Return the largest `through` of the SYNCED entries in this segment and later ones."""
         best = _synced_in(segment.scan)
         for number in self._numbers:
             if number > segment.number:
@@ -113,9 +113,10 @@ class SpoolSegmentReader:
             return None
 
     def _find_voids(self) -> list[VoidEntry]:
-        """What failed syncs made the router write again, and what it began to write again and did not finish. Headers tell
-        where to look for the entry that proves the end of it. Without proof the second writing is void, not the first: a sync
-        never covered it, and a part of it would set the tables back. Proof of earlier ones was written again with the rest."""
+        """Find the entries that were rewritten after failed syncs, and rewrites that were not finished. The header
+        shows that a segment starts a rewrite; the VOID entry that ends the rewrite proves it complete, and the first
+        copy is void. Without a VOID entry the rewrite is void: it was never synced, and a part of it would set the
+        tables back. VOID entries of earlier rewrites were rewritten with the rest."""
         found: list[VoidEntry] = []
         for place, number in enumerate(self._numbers):
             header = self._headers[number]
@@ -139,7 +140,7 @@ class SpoolSegmentReader:
         return found
 
     def _may_be_of_start(self, number: int, router_start: int) -> bool:
-        """Whether a segment may be of this start of a router; of one without a header that is not known."""
+        """Whether a segment may have been written by this router start. True if its header is missing."""
         header = self._headers[number]
         return header is None or header.router_start == router_start
 
@@ -148,7 +149,7 @@ class SpoolSegmentReader:
         return min(offsets, default=None)
 
     def _known_end(self, number: int) -> int:
-        """Where a segment ends, as a later one has it; 0: not known."""
+        """Return the end of a segment according to the headers of later segments; 0: not known."""
         places = [
             Lsn(header.continues)
             for other, header in self._headers.items()
@@ -158,7 +159,7 @@ class SpoolSegmentReader:
 
 
 def _entries_of_type(found: SegmentScan, kind: EntryType) -> list[SpoolEntry]:
-    """Entries of the spool's own kinds; those of a wrong shape are told of elsewhere."""
+    """Return the entries of one type. Those that cannot be unpacked are skipped; they are reported elsewhere."""
     notes: list[SpoolEntry] = []
     for raw in found.entries:
         if raw.kind == kind:

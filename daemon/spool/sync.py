@@ -1,4 +1,4 @@
-"""The one thread beside the router's loop: it only calls the disk's sync, during which the interpreter is free."""
+"""The sync thread, the only one beside the router's loop. It only calls the disk's sync, which releases the GIL."""
 
 import os
 import queue
@@ -16,7 +16,7 @@ class SyncJob(NamedTuple):
 
 
 class Syncer:
-    """Runs one job at a time. `fd` (an eventfd) becomes readable when it has ended."""
+    """Runs one job at a time in a thread. `fd` (an eventfd) becomes readable when the job has finished."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -28,13 +28,13 @@ class Syncer:
         self._thread.start()
 
     def start(self, job: SyncJob) -> None:
-        """Begin; only when nothing runs."""
+        """Start a job. No other job may be running."""
         assert not self.running, "a sync runs"
         self.running = True
         self._jobs.put(job)
 
     def wait(self) -> OSError | None:
-        """How the job ended; None: well. Blocks until it has (call it when `fd` is readable to not wait)."""
+        """Block until the job has finished, and return its error, or None. If `fd` is readable, this does not block."""
         assert self.running, "no sync runs"
         os.set_blocking(self.fd, True)
         os.eventfd_read(self.fd)
@@ -44,7 +44,7 @@ class Syncer:
         return error
 
     def close(self) -> None:
-        """End the thread. A running job is waited for."""
+        """Stop the thread, after the running job has finished."""
         self._jobs.put(None)
         self._thread.join()
         os.close(self.fd)
