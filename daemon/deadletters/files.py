@@ -1,5 +1,4 @@
-"""Dead letters: records that Kafka rejected permanently. One file of mode 0600 per parked group, in a folder of mode
-0700.
+"""Dead letters: records that Kafka rejected permanently. One file (mode 0600) per parked group, in a folder (0700).
 
 A file is JSON lines. The first line describes the group::
 

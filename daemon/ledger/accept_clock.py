@@ -3,8 +3,7 @@
 from typing import Final
 
 STEP_MS_MAX: Final = 3_600_000
-"""If the wall clock is set back by no more than this, the accept clock pauses until it catches up; if by more, it
-follows."""
+"""The accept clock pauses if the wall clock is set back by no more than this; it follows a larger step."""
 
 
 class AcceptClock:

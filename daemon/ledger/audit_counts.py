@@ -1,5 +1,4 @@
-"""Audit counts: records accepted, delivered and lost per topic and minute. A fold of the log's entries beside the
-ledger.
+"""Audit counts: records accepted, delivered and lost per topic and minute. A fold of the log, like the ledger.
 
 The ledger calls it with each of its own changes, live and at recovery, so both agree on every ordinal. It does no work
 per record and little per slice. Only one incarnation is kept: a new one starts when the spool may be older than the
@@ -47,8 +46,7 @@ class AuditCounts:
     """
 
     def __init__(self, own_topic: str, *, weight_max: int) -> None:
-        """`own_topic` is not counted. `weight_max`: minutes plus ranges kept; beyond it the oldest minutes are
-        dropped."""
+        """`own_topic` is not counted. `weight_max` limits minutes plus ranges; the oldest minutes are dropped."""
         self._own_topic = own_topic
         self._entries_max = weight_max
         self._entry_count = 0
@@ -120,8 +118,7 @@ class AuditCounts:
                 self._mark_changed(span.minute)
 
     def count_resolved(self, number: int, mark: int, entry: AckedEntry | None = None) -> None:
-        """Count every ordinal below the ledger's mark as delivered, or as lost. `entry`: the shard's report, if there
-        is one."""
+        """Count every ordinal below the ledger's mark as delivered or lost. `entry`: the shard's report, if any."""
         waiting = self._unsettled_ranges.get(number)
         if waiting is None:
             return
@@ -220,8 +217,7 @@ class AuditCounts:
         era: int,
         places: Mapping[int, AuditedPartition],
     ) -> None:
-        """Restore the minutes of a checkpoint. `places`: its partitions by number. A minute that cannot be read is
-        dropped."""
+        """Restore the minutes of a checkpoint. `places`: its partitions by number. Unreadable minutes are dropped."""
         self._clear()
         self.incarnation = incarnation
         rows = self._unpack_minutes(minutes)
@@ -246,11 +242,10 @@ class AuditCounts:
 
     @property
     def clock(self) -> tuple[int, int]:
-        """Era and ms since 1970 that the accept clock must not fall below: earlier minutes may have been published as
-        over."""
+        """Lower limit of the accept clock (era, ms since 1970): earlier minutes may have been published as over."""
         return self.era, self.minute * MINUTE_MS
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- internal ----------------------------------------------------------------------------------------------------
 
     def _unpack_minutes(self, minutes: Iterable[bytes]) -> list[Minute]:
         found: list[Minute] = []
@@ -343,8 +338,7 @@ class AuditCounts:
         self.changed[minute] = None
 
     def _close_minute(self, minute: Minute) -> None:
-        """Close a minute: no record is added any more. If none of its ranges has pending ordinals, it is settled
-        too."""
+        """Close a minute: no record is added any more. Without pending ordinals it is settled, too."""
         self._mark_changed(minute)
         if not minute.count_unsettled():
             self.settled[minute] = None

@@ -15,8 +15,7 @@ from .slices import PendingFrame
 
 NOTHING_TAKEN: Final = -1
 KEPT_AFTER_START_MS: Final = 3_600_000
-"""Minimum time for which a client id is kept after a start, whatever its age by the wall clock: the clock may have
-jumped."""
+"""How long a client id is kept after a start, whatever its age by the wall clock: the clock may have jumped."""
 
 
 class SequenceState(Enum):
@@ -150,8 +149,7 @@ class ClientStates:
         return [SessionEntry(state.client_id, state.uid, NOTHING_TAKEN, [], 0) for state in gone]
 
     def apply(self, entry: FrameEntry | SessionEntry, *, now_ms: int, wall_ms: int) -> None:
-        """During recovery: apply an entry. `restore` adds the pending frames once it is known which frames are
-        unresolved."""
+        """During recovery: apply an entry. `restore` adds the pending frames once the unresolved ones are known."""
         if isinstance(entry, SessionEntry):
             self._apply_session(entry, now_ms=now_ms, wall_ms=wall_ms)
         elif entry.client_id is not None:

@@ -38,8 +38,7 @@ class PartitionEntry(NamedTuple):
 
 
 class SliceEntry(NamedTuple):
-    """One slice of a frame. `offset` counts from the start of the entry's payload; `length` includes the slice
-    header."""
+    """One slice of a frame. `offset` is relative to the entry's payload; `length` includes the slice header."""
 
     partition: int
     first: int
@@ -209,10 +208,10 @@ class MinuteSnapshot(NamedTuple):
 
 
 class CheckpointEntry(NamedTuple):
-    """All tables; the first entry of every segment. Recovery starts with the oldest remaining segment, and a checkpoint
-    after missing entries replaces the tables, so segments can be removed in any order once nothing in them is pending.
-    `incarnation`: the one in force, 0: none yet. `accept_ms` and `era`: of the last frame. `audit_minutes`: packed
-    `MinuteSnapshot`s; None: auditing is off."""
+    """All tables; the first entry of every segment. Recovery starts with the oldest remaining segment. A checkpoint
+    that does not directly continue the previous segment replaces the tables, so segments can be removed in any order
+    once nothing in them is pending. `incarnation`: the one in force, 0: none yet. `accept_ms` and `era`: of the last
+    frame. `audit_minutes`: packed `MinuteSnapshot`s; None: auditing is off."""
 
     partitions: list[PartitionSnapshot]
     sessions: list[SessionEntry]

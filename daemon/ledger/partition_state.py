@@ -163,7 +163,7 @@ class Ledger:
     ) -> None:
         """During recovery: raise the next ordinal to `end`, because all ordinals below it were assigned, even if their
         frames were not found. The rows have `nbytes`. `counted` False: they are the router's own. `ids` False: they
-        carry no record id."""
+        have no record id."""
         if end > state.next_ordinal:
             if self.audit_counts is not None and counted:
                 self.audit_counts.count_recovered(state, end, nbytes, ids=ids)

@@ -246,8 +246,7 @@ class Replay:
             self.repaired += 1
 
     def _extend(self, state: LedgerPartition, ordinal: int) -> None:
-        """Raise the next ordinal: an entry refers to ordinals below this one, so they were assigned, with or without
-        frames."""
+        """Raise the next ordinal: an entry refers to ordinals below it, so they were assigned, frames or not."""
         if ordinal > state.next_ordinal:
             self.repaired += 1
             self.ledger.extend(state, ordinal)
@@ -284,7 +283,7 @@ class Replay:
             if state is None:
                 continue
             if part.first + part.count > state.next_ordinal:
-                # A router that could not read this partition's entries restarted it later, and reported the loss.
+                # A later router could not read this partition's entries: it restarted it and reported the loss.
                 self.repaired += 1
                 continue
             if self._is_resolved(part.partition, part.first, part.count):
@@ -327,8 +326,7 @@ class Replay:
         return lost
 
     def _refuse_missing(self) -> None:
-        """Record missing sequences as gaps: their frames are lost undelivered, so a resend must be answered as
-        refused."""
+        """Record missing sequences as gaps: their frames are lost undelivered, so a resend must be refused."""
         for client_id, after, through in self._missing_sequences:
             state = self.clients.by_id.get(client_id)
             if state is not None:

@@ -110,8 +110,7 @@ class Segments:
         self._removable.discard(number)
 
     def oldest_ms(self) -> int | None:
-        """Return the earliest `oldest_ms` of the segments with pending slices: no pending frame is older. None without
-        any."""
+        """Return the earliest `oldest_ms` of all segments with pending slices: no pending frame is older."""
         ages = [state.oldest_ms for state in self.by_number.values() if state.pending and state.oldest_ms is not None]
         return min(ages, default=None)
 

@@ -1,5 +1,4 @@
-"""Reads the records of a slice one by one, for dead letters and reports. The hot path uses the compiled kernel
-instead."""
+"""Reads the records of a slice one by one, for dead letters and reports. The hot path uses `producer/kernel`."""
 
 import struct
 from typing import Final, NamedTuple

@@ -78,8 +78,7 @@ class SliceEnded(NamedTuple):
 
 
 class FrameLocation(NamedTuple):
-    """Position of a staged frame, valid once the round's write is done. `offsets`: of each slice, in the segment
-    file."""
+    """Position of a staged frame, valid after the round's write. `offsets`: of each slice, in the segment file."""
 
     lsn: Lsn
     segment: int

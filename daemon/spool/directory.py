@@ -32,8 +32,7 @@ class SpoolError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A directory that only this process may write to. `descriptor`: the open directory. `lock`: the locked file in
-    it."""
+    """A directory that only this process may write to. `descriptor`: the open directory. `lock`: its lock file."""
 
     path: Path
     descriptor: int

@@ -38,8 +38,7 @@ class SegmentAllocator:
         return found.f_bavail * found.f_frsize
 
     def ensure_spare(self) -> None:
-        """Create the spare if it is missing and the disk has space. After a full disk, it retries every 0.25 s at
-        most."""
+        """Create the spare if it is missing and the disk has space. Retries at most every 0.25 s."""
         if not self._spare_exists and self._may_retry():
             try:
                 os.close(create(self._spare, self._segment_bytes, self._disk))

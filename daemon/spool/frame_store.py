@@ -34,7 +34,7 @@ class SpoolFrameStore(NamedTuple):
         return self.spool.has_room(nbytes)
 
     def write(self) -> None:
-        """Write everything staged to the kernel.
+        """Write everything staged to the segment files, without syncing them.
 
         Raises:
             SpoolBrokenError: the write failed.

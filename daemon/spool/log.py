@@ -154,7 +154,7 @@ class Spool:
 
     def begin(self, snapshot: Callable[[], CheckpointEntry]) -> None:
         """Start a segment from the recovered state, which is on disk when this returns. `snapshot` returns all tables
-        after the entries applied so far; it is called for every new segment.
+        as of the entries applied so far; it is called for every new segment.
 
         Raises:
             SpoolError: there is no space, or the disk fails.
@@ -225,7 +225,8 @@ class Spool:
         return tail.unsynced_bytes + nbytes <= self._limits.unsynced_bytes_max and tail.has_room(nbytes)
 
     def write(self) -> None:
-        """Write everything staged to the kernel. When this returns, the data survives the crash of any process.
+        """Write everything staged to the segment files, without syncing them. When this returns, the data survives the
+        death of every process.
 
         Raises:
             OSError: the write failed; the process exits.

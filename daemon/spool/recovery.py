@@ -207,8 +207,7 @@ class Recovery:
         return segment.scan.torn.start if self._is_short_write(segment, segment.scan.torn) else None
 
     def _is_short_write(self, segment: SpoolSegment, torn: SegmentDamage) -> bool:
-        """Whether a write that a kill interrupted explains the torn bytes: the start of an entry, and nothing after
-        it."""
+        """Whether an interrupted write explains the torn bytes: the start of an entry, and nothing after it."""
         if torn.end - torn.start < ENTRY.size:
             return True
         header = EntryHeaders(self._spool, segment.number).read(segment.data, torn.start)
@@ -283,7 +282,7 @@ def highest_segment_number(directory: Path, quarantine: Quarantine) -> int:
 
 
 def sync_directory(directory: int, disk: Disk) -> None:
-    """Make renames and removals in a directory durable.
+    """Sync the spool directory, so that created, renamed and removed files are durable.
 
     Raises:
         SpoolError: the sync failed.

@@ -142,8 +142,7 @@ def sync_file(path: Path, disk: Disk) -> None:
 
 
 class Quarantine:
-    """Keeps damaged bytes for a person to inspect. Copies are limited to `bytes_max`; beyond it, damage is only
-    counted."""
+    """Keeps damaged bytes for inspection. Copies are limited to `bytes_max`; beyond it, damage is only counted."""
 
     def __init__(self, directory: Path, bytes_max: int) -> None:
         self._directory = directory / QUARANTINE_NAME

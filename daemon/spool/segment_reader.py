@@ -35,8 +35,7 @@ class SpoolSegment(NamedTuple):
 
     @property
     def rewrites(self) -> bool:
-        """Whether the segment was created after a failed sync: its checkpoint includes the entries after it, up to a
-        VOID."""
+        """Whether it was created after a failed sync: its checkpoint includes the entries after it, up to a VOID."""
         return self.header is not None and self.header.rewrites
 
     def follows(self, end: Lsn, router_start: int) -> bool:

@@ -51,8 +51,7 @@ class _UnsyncedEntry(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _OpenSegment:
-    """A segment whose file is open. `end`: offset after the last staged entry; `written_end`: offset after the last
-    written entry."""
+    """An open segment. `end`: offset after the last staged entry; `written_end`: after the last written entry."""
 
     number: int
     fd: int
@@ -137,7 +136,7 @@ class Tail:
         return self._files.has_spare and not self._is_at_limit(active)
 
     def write(self) -> None:
-        """Write everything staged to the kernel.
+        """Write everything staged to the segment files, without syncing them.
 
         Raises:
             OSError: the write failed. The file is truncated to what was written before, if that succeeds.
@@ -264,8 +263,7 @@ class Tail:
         segment.written_end = segment.end
 
     def _close_failed(self, segment: _OpenSegment, end: int) -> None:
-        """Truncate and close a file whose sync failed. The truncated entries are in memory, and no reference to them
-        exists."""
+        """Truncate and close a file whose sync failed. The truncated entries are in memory, and not referenced yet."""
         with contextlib.suppress(OSError):
             os.ftruncate(segment.fd, end)
         os.close(segment.fd)
@@ -286,8 +284,7 @@ def _write_groups(buffers: list[Buffer]) -> Iterator[list[Buffer]]:
 
 
 def _rewrite_start(place: Lsn) -> Lsn:
-    """Return `place`, or the start of its segment if `place` is the first entry: then the segment's header is void
-    too."""
+    """Return `place`, or the segment's start if `place` is its first entry: then its header is void too."""
     return lsn(segment_of(place), 0) if place & 0xFFFFFFFF == ENTRIES_AT else place
 
 
