@@ -1,7 +1,7 @@
-"""The shard's end of the bus: one DEALER, whose hop numbers are checked in both directions (HOP-1).
+"""The shard's end of the bus: one DEALER socket, whose hop sequences are checked in both directions (HOP-1).
 
-Whatever breaks the numbers breaks the pair: `broken` is called once and the process ends. What the messages mean is decided
-elsewhere.
+A violation of the sequences breaks the connection: `broken` is called once and the process ends. Other modules
+interpret the messages.
 """
 
 import errno
@@ -26,15 +26,15 @@ from ..wire.messages import (
 )
 
 PING_S: Final = 0.5
-"""Something is said at least this often; the router bears `shard_silence_ms` of nothing."""
+"""A message is sent at least this often; the router tolerates `shard_silence_ms` without one."""
 _MESSAGES_PER_ROUND: Final = 64
 _QUEUE_MAX: Final = 100_000
 _LAST_WORDS_MS: Final = 1_000
 
 
 class RouterConnection:
-    """Messages of the router in, ours out. `processed` slots come back through `freed` when the router has written what
-    they stand for (JRN-4)."""
+    """Receives the router's messages and sends ours. Journal slots passed to `send` return through `freed` once the
+    router has written the message they belong to (JRN-4)."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RouterConnection:
         self._socket.setsockopt(zmq.LINGER, _LAST_WORDS_MS)
         self._socket.connect(f"ipc://{path}")
         self.router_start = 0
-        """0 until WELCOME."""
+        """The router's start number; 0 until WELCOME."""
         self._next_seq = 0
         self._processed = -1
         self._acked = -1
@@ -71,11 +71,11 @@ class RouterConnection:
 
     @property
     def all_acknowledged(self) -> bool:
-        """The router has processed all that was said."""
+        """The router has processed every message sent."""
         return self._acked == self._next_seq - 1
 
     def send(self, message: ShardMessage, slots: Sequence[int] = ()) -> None:
-        """Send; `slots` are freed once the router has acknowledged it."""
+        """Send a message. `slots` are freed once the router has acked it."""
         envelope = Envelope(self.router_start, self._shard_start, self._next_seq, self._processed)
         try:
             self._socket.send(encode(envelope, message), zmq.NOBLOCK)
@@ -88,7 +88,7 @@ class RouterConnection:
         self._last_sent_at = -1.0
 
     def tick(self, now: float) -> float:
-        """Say something when it is time. Returns when to be called again."""
+        """Send a Ping when one is due. Returns when to call it again."""
         if self._last_sent_at < 0.0:
             self._last_sent_at = now
         elif now >= self._last_sent_at + PING_S:
@@ -97,7 +97,7 @@ class RouterConnection:
         return self._last_sent_at + PING_S
 
     def close(self) -> None:
-        """Let what was said go out, for at most a second, and end."""
+        """Close the connection; queued messages are still sent, for a second at most."""
         self._loop.remove_zmq(self._socket)
         self._socket.close()
         self._context.term()
@@ -118,7 +118,7 @@ class RouterConnection:
                 return
 
     def _take(self, frame: bytes) -> str | None:
-        """Process one message. Returns what is wrong with it, if anything is."""
+        """Process one message. Returns the protocol violation, or None."""
         try:
             envelope, message = decode(frame)
         except FrameError as error:

@@ -1,7 +1,7 @@
-"""The cut journal of this process: every batch is written here before a byte of it may reach a socket (HO-12).
+"""The batch journal of this process: every batch is recorded before any of its bytes may reach a socket (HO-12).
 
-Layout in `wire/journal.py`. The file is mapped shared and never synced: it outlives the process, not the machine. Nobody
-else writes it; the router reads it once the process is reaped.
+Layout in `wire/journal.py`. The file is mapped shared and never synced: it survives the process, not a machine crash.
+Only this process writes it; the router reads it once the process is reaped.
 """
 
 import fcntl
@@ -34,13 +34,13 @@ SLOTS: Final = 65_536
 
 
 class Journal:
-    """The open journal. Slots are numbers given by `record` and taken back by `release`."""
+    """The open journal. `record` hands out slot numbers and `release` takes them back."""
 
     def __init__(self, directory: Path, header: JournalHeader) -> None:
-        """Create the file, take all of its space, map and lock it.
+        """Create the file, allocate all of its space, map and lock it.
 
         Raises:
-            OSError: no space, no permission, or the file is there already.
+            OSError: no space, no permission, or the file already exists.
         """
         self.path = directory / f"shard-{header.shard_id}-{header.shard_start}.journal"
         self._head = HEADER.pack(*header)
@@ -51,11 +51,11 @@ class Journal:
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A store into a page that finds no space is a SIGBUS: the space is taken first.
+            # A store into a page without disk space raises SIGBUS, so the space is allocated first.
             os.posix_fallocate(self._descriptor, 0, size)
             self._map = mmap.mmap(self._descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         except OSError:
-            # Without its header nobody could tell whose it is, and every start on a full disk would leave one more.
+            # A file without a header has no known owner, and every start on a full disk would leave another one.
             self.path.unlink(missing_ok=True)
             os.close(self._descriptor)
             raise
@@ -68,11 +68,11 @@ class Journal:
 
     @property
     def free_slots(self) -> int:
-        """How many cuts may still be recorded. At 0 nothing is cut: a live slot is never overwritten (JRN-2)."""
+        """How many batches may still be recorded. At 0 no batch is built: a live slot is never overwritten (JRN-2)."""
         return len(self._free)
 
     def record(self, partition: int, generation: int, first: int, count: int, *, producer_id: int, epoch: int) -> int:
-        """Write a cut and return its slot. Only now may its bytes be handed to a transport."""
+        """Record a batch and return its slot. Only after this may its bytes be passed to a transport."""
         assert self._free, "a cut without a free slot"
         slot = self._free.popleft()
         self._serial += 1
@@ -82,7 +82,7 @@ class Journal:
         return slot
 
     def release(self, slots: Iterable[int]) -> None:
-        """These cuts are in the router's spool, or replaced by others that are recorded: the slots may be used again."""
+        """Free slots whose batches are in the router's spool, or replaced by other recorded batches."""
         for slot in slots:
             cut = self._live.pop(slot)
             self._write(slot, cut._replace(state=FREED))
@@ -101,7 +101,7 @@ class Journal:
 
 
 def open_journal(directory: Path, *, seat: int, shard_start: int, router_start: int, slots: int = SLOTS) -> Journal:
-    """The journal of this process, welcomed by the router of that start.
+    """Create the journal of this process, which the router with start number `router_start` welcomed.
 
     Raises:
         OSError: as `Journal`.

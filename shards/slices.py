@@ -1,6 +1,7 @@
-"""Reads slices from the spool's segments: plain reads into one buffer that is used again (MEM-1).
+"""Reads slices from the spool's segments, with plain reads into one reused buffer (MEM-1).
 
-A segment is opened once, read-only, and stays readable after the router has unlinked it; only the most recent ones are kept.
+A segment is opened once, read-only, and stays readable after the router has unlinked it; the most recent ones stay
+open.
 """
 
 import os
@@ -15,7 +16,7 @@ _BUFFER_BYTES: Final = 512 << 10
 
 
 class ShardSegmentReader:
-    """The `Source` of the accumulator."""
+    """The `SliceSource` of the accumulator."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -23,7 +24,7 @@ class ShardSegmentReader:
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     def read(self, segment: int, offset: int, length: int) -> memoryview | str:
-        """The bytes, valid until the next call; or what is wrong."""
+        """The bytes, valid until the next call, or an error text."""
         if length > len(self._buffer):
             self._buffer = memoryview(bytearray(length))
         view = self._buffer[:length]
@@ -37,7 +38,7 @@ class ShardSegmentReader:
 
     @property
     def open_count(self) -> int:
-        """Segments that are open."""
+        """Number of open segments."""
         return len(self._descriptors)
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """The shard process: `python -I -m penstock.shards.worker --settings PATH --seat N`.
 
-It greets the router, creates its journal once it is welcomed, and then sends what it is granted until one of them ends.
-Order at the start: WELCOME, the router's pidfd, the journal (JRN-1: before any broker socket), a second HELLO naming it.
+It connects to the router, creates its journal after WELCOME, then sends what it is granted until it or the router
+exits. Order at the start: WELCOME, the router's pidfd, the journal (JRN-1: before any broker socket), HELLO with the
+journal.
 """
 
 import argparse
@@ -40,17 +41,17 @@ from .slices import ShardSegmentReader
 
 _LOAD_S: Final = 1.0
 _EXPIRATION_MS: Final = 86_400_000
-"""Kafka's default of `producer.id.expiration.ms`, until the router has read the brokers' own."""
+"""Kafka's default of `producer.id.expiration.ms`, used until the router has read the brokers' value."""
 _CREDIT_BUDGETS: Final = 2
 _CREDIT_BYTES_MIN: Final = 4 << 20
 _WELCOME_S: Final = 15.0
-"""Without WELCOME for so long: what was said may have gone to a router that has ended, so it is said anew by a new start."""
+"""Timeout for WELCOME. The HELLO may have gone to a router that has exited, so a new process sends it again."""
 _SETTLE_S: Final = 2.0
-"""After STOP: how long to wait for the router to acknowledge what was given back."""
+"""After STOP: how long to wait for the router to ack the returned leases."""
 
 
 class ShardWorker:
-    """The process: settings, loop, and the parts that a welcome makes."""
+    """The process: settings, loop, and the components created after WELCOME."""
 
     def __init__(self, settings: Settings, seat: int) -> None:
         self._settings = settings
@@ -79,8 +80,8 @@ class ShardWorker:
         )
 
     def run(self) -> ExitCode:
-        """Until STOP is done, the router ends, or something breaks."""
-        # Supervisor and terminal signal the whole group: the router drains first and says STOP.
+        """Run until STOP is complete, the router exits, or an error ends the shard."""
+        # Supervisor and terminal signal the whole process group: the router drains first and then sends STOP.
         self._loop.on_signals(self._signalled, signal.SIGTERM, signal.SIGINT)
         self._loop.add_upkeep(self._upkeep)
         self._send_hello("")
@@ -165,7 +166,7 @@ class ShardWorker:
     def _signalled(self, number: int) -> None:
         self._log.info("signal_ignored", signal=signal.Signals(number).name)
         if self._journal is None:
-            # Nobody welcomed us yet: nobody will say STOP.
+            # Without WELCOME no router will send STOP.
             self._exit_with(ExitCode.OK)
 
     def _bus_failed(self, what: str) -> None:
@@ -202,7 +203,7 @@ class ShardWorker:
         return min((at for at in deadlines if at is not None), default=None)
 
     def _stopping(self, now: float) -> None:
-        """After STOP: give back when nothing is on the wire or the time is over, then wait for the router to have it."""
+        """After STOP: return leases when nothing is in flight or time is up, then wait for the router's ack."""
         stop_at = self._table.stop_at
         if stop_at is None:
             return
@@ -246,7 +247,7 @@ class ShardWorker:
 def _table(settings: Settings, reader: ShardSegmentReader) -> PartitionTable:
     kafka = settings.kafka
     levels = Levels(kafka.compression_gzip_level, kafka.compression_lz4_level, kafka.compression_zstd_level)
-    # A batch of one largest record must fit into the pool.
+    # A batch of one record of the largest size must fit into the pool.
     total = max(kafka.buffer_memory, kafka.batch_size, 2 * int(settings.limits.frame_bytes_max))
 
     @cache
@@ -284,7 +285,7 @@ def _links(loop: Loop, settings: Settings, table: PartitionTable, journal: Journ
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a shard; the exit code says why it ended (`runtime.process.ExitCode`)."""
+    """Run a shard. The exit code gives the reason for the exit (`runtime.process.ExitCode`)."""
     require_assertions()
     exit_with_parent()
     redirect_output_to_journal()

@@ -1,8 +1,8 @@
-"""What the router tells of its books: which minutes are due, as which records, and when one is told for the last time.
+"""Drafts audit records from the audit counts: which minutes are due, as which records, and when a minute is final.
 
-Rounds: one begins when it is due, tells every minute that changed since it was last told, and ends with a heartbeat. Records
-are made when they are about to be spooled, so that each counts what lies before it in the log, and all of that (AUD-3). Whoever spools
-them says so (`spooled`); what was not is told another time.
+A round starts when it is due, publishes every minute that changed since it was last published, and ends with a
+heartbeat. Records are drafted just before they are spooled, so that each counts everything before it in the log
+(AUD-3). The caller reports drafts it spooled (`spooled`); the others are published in a later round.
 """
 
 from collections import deque
@@ -27,22 +27,22 @@ from ..ledger.audit_rows import Minute, MinuteKey
 from ..ledger.entries import RefusedEntry
 
 SETTLED_AFTER_S: Final = 1.0
-"""A minute that is settled is told so long after the round before, where that is sooner than the next."""
+"""Delay after the previous round before a settled minute is published, if that is sooner than the next round."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """Records for one frame, in order; `refusals` go into the log before it."""
+    """Records for one frame, in order. `refusals` go into the log before the frame."""
 
     records: list[AuditRecord] = field(default_factory=list[AuditRecord])
     refusals: list[RefusedEntry] = field(default_factory=list[RefusedEntry])
     minutes: list["_DraftedMinute"] = field(default_factory=list["_DraftedMinute"])
     is_last: bool = False
-    """It ends its round."""
+    """The draft ends its round."""
 
 
 class _DraftedMinute(NamedTuple):
-    """A minute, and what a draft says of it. `is_final`: nothing more will come of it."""
+    """A minute and its totals in a draft. `is_final`: the minute is settled and not published again."""
 
     minute: Minute
     totals: tuple[int, ...]
@@ -51,10 +51,10 @@ class _DraftedMinute(NamedTuple):
 
 
 class AuditPublication:
-    """Owner of the rounds and of the versions. `now` is CLOCK_MONOTONIC seconds."""
+    """Owner of the rounds and of the record versions. `now` is CLOCK_MONOTONIC seconds."""
 
     def __init__(self, books: AuditCounts, *, host: str, starts: int, interval_s: float) -> None:
-        """`starts`: of this spool's router, this one included; versions of a later start are higher."""
+        """`starts`: number of router starts on this spool, this one included. Versions of a later start are higher."""
         self._audit_counts = books
         self._host = host
         self._version = starts << 32
@@ -66,25 +66,25 @@ class AuditPublication:
 
     @property
     def in_round(self) -> bool:
-        """A round has begun, and its heartbeat is not spooled."""
+        """Whether a round has started and its heartbeat is not spooled yet."""
         return self._in_round
 
     def due_at(self) -> float:
-        """When the next round should begin."""
+        """When the next round should start."""
         if self._last_at is None:
             return 0.0
         wait_s = min(self._interval_s, SETTLED_AFTER_S) if self._audit_counts.settled else self._interval_s
         return self._last_at + wait_s
 
     def begin(self, now: float) -> None:
-        """A round begins: what is settled first, then what changed."""
+        """Start a round: settled minutes first, then changed ones."""
         books = self._audit_counts
         self._last_at = now
         self._in_round = True
         self._queue = deque(dict.fromkeys((*books.settled, *books.changed, *books.current())))
 
     def begin_closing(self, now: float) -> bool:
-        """The last round. False: something is pending, so that nothing can be closed."""
+        """Start the last round. Returns False if records are pending, so that nothing can be closed."""
         if any(minute.pending for minute in self._audit_counts.minutes.values()):
             return False
         self._closing = True
@@ -92,7 +92,7 @@ class AuditPublication:
         return True
 
     def draft(self, *, sent_ms: int, minutes_max: int, bytes_max: int) -> Draft:
-        """The next records of the round, of so many minutes and about so many bytes at most."""
+        """The next records of the round, from at most `minutes_max` minutes and about `bytes_max` bytes."""
         draft = Draft()
         nbytes = 0
         while self._queue and minutes_max > 0 and nbytes < bytes_max:
@@ -107,7 +107,7 @@ class AuditPublication:
         return draft
 
     def spooled(self, draft: Draft) -> None:
-        """The draft's records are in the log, behind what they count."""
+        """The draft's records are in the log, after the entries they count."""
         books = self._audit_counts
         for minute, totals, outcomes, is_final in draft.minutes:
             minute.published = totals
@@ -121,7 +121,7 @@ class AuditPublication:
             self._in_round = False
 
     def not_spooled(self, draft: Draft) -> None:
-        """There was no room. The round ends; what it did not tell is told in the next."""
+        """The spool had no space. The round ends; its remaining minutes are published in the next one."""
         self._queue.clear()
         self._in_round = False
         for told in draft.minutes:
@@ -130,7 +130,7 @@ class AuditPublication:
     # --- records -----------------------------------------------------------------------------------------------------
 
     def _draft_minute(self, draft: Draft, minute: Minute, sent_ms: int) -> int:
-        """About how many bytes were added."""
+        """Add one minute to the draft and return the approximate bytes added."""
         books = self._audit_counts
         is_final = minute in books.settled
         totals = _totals(minute)
@@ -191,7 +191,7 @@ class AuditPublication:
         )
 
     def _heartbeat(self, sent_ms: int, final: Iterable[MinuteKey]) -> AuditHeartbeat:
-        """`final`: minutes told for the last time before it, in the same frame."""
+        """`final`: minutes published for the last time, earlier in the same frame."""
         books = self._audit_counts
         told = set(final)
         closed_before = books.minute * MINUTE_MS
@@ -214,7 +214,7 @@ class AuditPublication:
 
 
 def _totals(minute: Minute) -> tuple[int, ...]:
-    """What changes when the minute does."""
+    """The values whose change makes the minute worth publishing again."""
     settled = lost = offsets = 0
     for span in minute.ranges:
         settled += span.settled

@@ -1,7 +1,7 @@
-"""The router's own session: what the books tell goes, as ordinary frames, through the spool into the audit topic.
+"""The router's own session: publishes audit records, as ordinary frames, through the spool into the audit topic.
 
-At most one round of statements waits for Kafka at a time (AUD-6). They are totals, so during an outage another round would tell nothing
-that a later one does not tell, and would only fill the spool. Nothing of a client ever waits for any of this.
+At most one round waits for Kafka at a time (AUD-6). Audit records are totals, so during an outage another round would
+add nothing that a later one does not have, and would only fill the spool. Client frames never wait for audit records.
 """
 
 import math
@@ -26,42 +26,42 @@ from ..spool.frame_store import SpoolFrameStore
 from .publication import AuditPublication, Draft
 
 LOOK_AGAIN_S: Final = 10.0
-"""Brokers are asked so often whether a missing topic has been made."""
+"""How often a missing topic is looked up again."""
 _MINUTES_MAX: Final = 64
 _FRAME_BYTES: Final = 32 << 10
-"""Of one frame, about: a round of the router makes one, so that clients do not wait for a long round of statements."""
+"""Approximate frame size. A router round publishes one frame, so clients do not wait for a long audit round."""
 _RECORD_OVERHEAD_BYTES: Final = 64
 _FRAME_OVERHEAD_BYTES: Final = 4 << 10
-"""What a frame takes in the spool beyond its message, at most."""
+"""Maximum spool bytes of a frame beyond its message."""
 _REFUSAL_BYTES: Final = 1 << 10
-"""The same of an entry with refusals."""
+"""Maximum spool bytes of an entry with refusals."""
 
 
 class AuditState(Enum):
-    """How telling goes."""
+    """State of the publication."""
 
     WAITING = "waiting"
-    """Nothing is known of the topic yet."""
+    """The topic is still unknown."""
     MISSING = "missing"
-    """Brokers know no such topic, or do not let us see it."""
-    PUBLISHING = "publishing"
-    """Statements go out."""
+    """Brokers do not know the topic, or do not authorize us to describe it."""
+    PUBLISHING = "telling"
+    """Audit records are published."""
     CLOSED = "closed"
-    """Everything was delivered, and the last heartbeat says so."""
+    """Everything was delivered, and the last heartbeat states it."""
 
 
 class _Closing(Enum):
-    """How far the end of telling is."""
+    """Progress of the closing round."""
 
     NOT_YET = auto()
     WAITING_FOR_BROKER = auto()
-    """For a broker to tell it to."""
+    """Waiting until a broker is reachable."""
     PUBLISHING = auto()
     GIVEN_UP = auto()
 
 
 class AuditPorts(NamedTuple):
-    """What the session uses of the router."""
+    """The parts of the router that the session uses."""
 
     intake: FrameIntake
     store: SpoolFrameStore
@@ -72,7 +72,7 @@ class AuditSession:
     """Owner of the rounds. `now` is CLOCK_MONOTONIC seconds, `wall_ms` ms since 1970."""
 
     def __init__(self, settings: AuditSettings, books: AuditCounts, rooms: AuditPorts, *, starts: int) -> None:
-        """`starts`: of this spool's router, this one included."""
+        """`starts`: number of router starts on this spool, this one included."""
         self._settings = settings
         self._stop_wait_s = settings.stop_wait_ms / 1_000
         self._audit_counts = books
@@ -88,25 +88,26 @@ class AuditSession:
         self._log = logs.get()
         self.state = AuditState.WAITING
         self.last_error: str | None = None
-        """Why the topic cannot be written to, in words."""
+        """Why the topic cannot be written to, as text."""
         self.rounds = 0
         self.records_too_large = 0
         self.rounds_spool_full = 0
         self.last_published_at: float | None = None
-        """When a round last ended."""
+        """When the last round ended."""
 
     @property
     def audit_counts(self) -> AuditCounts:
         return self._audit_counts
 
     def unsettled_s(self) -> int:
-        """Seconds of accept time from the oldest minute with something pending to the one that is not over; 0: there is none."""
+        """Seconds of accept time from the oldest minute with pending records to the current minute; 0: none is
+        pending."""
         books = self._audit_counts
         pending = [key.minute for key, minute in books.minutes.items() if minute not in books.settled]
         return max(books.minute - min(pending, default=books.minute), 0) * MINUTE_MS // 1_000
 
     def tick(self, now: float, wall_ms: int) -> None:
-        """Now and then, before the log is written."""
+        """Publish the next frame when one is due. Call it regularly, before the log is written."""
         self._set_clock(now, wall_ms)
         if self._closing is not _Closing.NOT_YET:
             return
@@ -119,22 +120,23 @@ class AuditSession:
                 self._publish_frame(now, wall_ms)
 
     def next_deadline(self, now: float) -> float | None:
-        """When there is something to do that no event announces."""
+        """When `tick` or `publish_closing` has work that no event announces."""
         telling = self._closing in (_Closing.NOT_YET, _Closing.PUBLISHING)
         if telling and (
             self._publication.in_round or (self._closing is _Closing.PUBLISHING and self.last_published_at == now)
         ):
-            # Closing statements are made behind the round's write.
+            # Closing records are drafted after the round's write.
             return now
         due = self._closing_until
         if self._closing is _Closing.NOT_YET:
             due = max(self._publication.due_at(), self._topic_retry_at)
-        # Once that is past, what is waited for (a topic, Kafka) comes as an event.
+        # After that time the missing topic or broker announces itself as an event.
         return due if due > now else None
 
     def publish_closing(self, now: float, wall_ms: int, reachable_since: Callable[[float], bool | None]) -> bool:
-        """Everything else is delivered, and the daemon stops: say so. True: it is worth waiting for. `reachable_since`: whether
-        brokers answer, looked at from some time on; None: that is not known yet."""
+        """During shutdown, publish the closing records once all client records are delivered. Returns True while that
+        is worth waiting for. `reachable_since`: whether brokers have responded since a given time; None: not known
+        yet."""
         if self._closing is _Closing.NOT_YET:
             self._set_clock(now, wall_ms)
             self._closing = _Closing.WAITING_FOR_BROKER
@@ -151,14 +153,14 @@ class AuditSession:
         if self.state is not AuditState.CLOSED:
             route = self._route(now)
             if route is None or self._pending(route):
-                # In a topic that had this part before, some may wait for ever.
+                # Only the current audit topic is checked: records in a former audit topic may wait forever.
                 return route is not None
             self.state = AuditState.CLOSED
             self._log.info("audit_closed", incarnation=incarnation_text(self._audit_counts.incarnation))
         return False
 
     def _begin_closing(self, now: float, reachable: bool | None) -> None:
-        """Begin the last round, or give it up. Without a connection another try is waited for: brokers that went may be back."""
+        """Start the closing round or give up. Without a connection, wait for the next attempt: brokers may return."""
         route = self._route(now)
         if route is None or reachable is False:
             self._closing = _Closing.GIVEN_UP
@@ -169,7 +171,7 @@ class AuditSession:
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def _publish_frame(self, now: float, wall_ms: int) -> None:
-        """One frame of the round that has begun."""
+        """Publish one frame of the current round."""
         route = self._route(now)
         draft = self._publication.draft(sent_ms=wall_ms, minutes_max=_MINUTES_MAX, bytes_max=_FRAME_BYTES)
         if route is None or not self._spool_draft(draft, route):
@@ -184,23 +186,24 @@ class AuditSession:
             self.last_published_at = now
 
     def _spool_draft(self, draft: Draft, route: Route) -> bool:
-        """Put a draft into the log: first what no other entry tells of it, then its records. False: there is no room."""
+        """Append a draft: first the refusals, which no other entry records, then its records. False: the spool has no
+        space."""
         pairs = [pair for record in draft.records if (pair := self._encoded(record, route)) is not None]
         if not pairs:
             return True
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-        # The sequence counts for nothing.
+        # The sequence number is not used.
         fields = [Type.SEND, 0, Level.ACCEPTED, route.topic, self._partition(route), keys, values, None, None]
         message = cast("bytes", msgpack.packb(fields))
         if not self._store.has_room(len(message) + _FRAME_OVERHEAD_BYTES + _REFUSAL_BYTES * len(draft.refusals)):
-            # Facts are written even then, and there may be new ones of these for as long as it lasts.
+            # Control entries are accepted even in a full spool, and refusals may keep arriving while it is full.
             return False
         for entry in draft.refusals:
             _ = self._store.append(entry)
         return self._intake.append_own(route, bytearray(message), flush=draft.is_last)
 
     def _encoded(self, record: AuditRecord, route: Route) -> tuple[bytes, bytes] | None:
-        """None: the topic takes no record so large, so this one is not told."""
+        """Return the encoded record, or None (not published) if it exceeds the topic's maximum record size."""
         key, value = record.key(), record.encode()
         nbytes = len(key) + len(value) + _RECORD_OVERHEAD_BYTES
         if nbytes <= route.record_bytes_max:
@@ -212,7 +215,7 @@ class AuditSession:
     # --- the topic ---------------------------------------------------------------------------------------------------
 
     def _route(self, now: float) -> Route | None:
-        """Where statements go; None while that is not known."""
+        """The route of the audit topic; None while it is unknown."""
         if self.state is AuditState.MISSING and now < self._topic_retry_at:
             return None
         topic = self._settings.topic
@@ -227,13 +230,13 @@ class AuditSession:
             if self.state is not AuditState.MISSING:
                 self._log.warning("audit_topic_missing", topic=topic, reason=trouble)
             self.state, self.last_error = AuditState.MISSING, trouble
-            # Not asked for with every look at the cluster.
+            # Do not request it with every metadata refresh.
             self._topics.forget(topic)
             self._topic_retry_at = now + LOOK_AGAIN_S
         return None
 
     def _partition(self, route: Route) -> int:
-        """All records of an incarnation lie in one partition, in order."""
+        """The partition of this incarnation: all its records go to one partition, in order."""
         return murmur2(incarnation_text(self._audit_counts.incarnation).encode()) % route.partition_count
 
     def _pending(self, route: Route) -> int:

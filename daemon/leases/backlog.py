@@ -1,6 +1,6 @@
-"""The slices of one partition that are not resolved: which were handed out, and how each of them ends.
+"""The unresolved slices of one partition: which were handed out, and how each ends.
 
-Every slice pushed leaves exactly once, in `SliceEnded`, when the ack mark has passed its last ordinal.
+Every slice pushed leaves exactly once, as `SliceEnded`, when the ack mark has passed its last ordinal.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from ..ledger.slices import PendingSlice, SliceEnded
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeadLetterRange:
-    """Ordinals that were parked, and Kafka's words."""
+    """Ordinals that were dead-lettered, and Kafka's error text."""
 
     first: int
     count: int
@@ -22,8 +22,7 @@ class DeadLetterRange:
 
 @dataclass(frozen=True, slots=True)
 class BatchAck:
-    """The batch whose acknowledgement moves the mark. Of what lies below its first ordinal only that it is in the log is
-    known."""
+    """The batch whose ack moves the mark. Records below its first ordinal are known only to be in the log."""
 
     first: int
     count: int
@@ -33,31 +32,32 @@ class BatchAck:
 
 @dataclass(slots=True, eq=False)
 class Backlog:
-    """`index` is Kafka's number of the partition. `mark` follows the ledger's."""
+    """Unresolved slices of one partition. `index` is Kafka's partition number. `mark` follows the ledger's."""
 
     index: int
     mark: int
     unresolved: deque[PendingSlice] = field(default_factory=deque)
     waiting: deque[PendingSlice] = field(default_factory=deque)
-    """The end of `unresolved` that was not handed out under the lease in force."""
+    """The tail of `unresolved` that is not handed out under the current lease."""
     dead_lettered: deque[DeadLetterRange] = field(default_factory=deque)
-    """Pieces of unresolved slices, ascending."""
+    """Dead-lettered ranges of unresolved slices, ascending."""
     runs: list[Run] = field(default_factory=list)
-    """Of the first unresolved slice: the part below the mark."""
+    """Runs of the first unresolved slice, for its part below the mark."""
     handed_out_bytes: int = 0
-    """Of the unresolved slices that were handed out under the lease in force; while `is_restricted`, of all that it named."""
+    """Bytes of the unresolved slices handed out under the current lease; while `is_restricted`, of all slices the trial
+    needs."""
     nbytes: int = 0
-    """Of all unresolved slices."""
+    """Bytes of all unresolved slices."""
     end: int = 0
-    """The ordinal behind the last one pushed."""
+    """One past the last ordinal pushed."""
     is_restricted: bool = False
-    """Only what a trial needs is waiting."""
+    """Whether `waiting` contains only the slices of a trial."""
 
     def push(self, piece: PendingSlice) -> None:
-        """Take the next slice in ordinal order."""
+        """Add the next slice in ordinal order."""
         assert piece.first >= self.end, (piece.partition, piece.first, self.end)
         if not self.unresolved and piece.first < self.mark:
-            # Recovered with its first part resolved before this start: its offsets are gone.
+            # Recovered with its first part resolved before this start: the offsets of that part are lost.
             self.runs = [Run(self.index, NO_OFFSET, self.mark - piece.first, NO_TIME)]
         self.end = piece.first + piece.count
         self.nbytes += piece.length
@@ -66,13 +66,13 @@ class Backlog:
             self.waiting.append(piece)
 
     def rewind(self) -> None:
-        """The lease ended: everything unresolved is to be handed out again."""
+        """The lease ended: hand out everything unresolved again."""
         self.is_restricted = False
         self.handed_out_bytes = 0
         self.waiting = deque(self.unresolved)
 
     def restrict(self, first: int, end: int) -> None:
-        """Hand out only the slices that hold ordinals [first, end): a trial needs no more."""
+        """Hand out only the slices that contain ordinals [first, end), which is all a trial needs."""
         self.is_restricted = True
         self.handed_out_bytes = 0
         self.waiting.clear()
@@ -83,21 +83,21 @@ class Backlog:
                 self.waiting.append(piece)
 
     def lift_restriction(self, handed_end: int) -> None:
-        """The trial was taken: what follows may go too."""
+        """The trial was accepted: later slices may be handed out too."""
         self.is_restricted = False
         self.waiting = deque(piece for piece in self.unresolved if piece.first >= handed_end)
         self.handed_out_bytes = sum(piece.length for piece in self.unresolved if piece.first < handed_end)
 
     def add_dead_lettered(self, pieces: list[DeadLetterRange]) -> None:
-        """Remember what was parked, until the slices it lies in end."""
+        """Keep dead-lettered ranges until their slices end."""
         self.dead_lettered = deque(sorted([*self.dead_lettered, *pieces]))
 
     def advance(self, mark: int, proof: BatchAck | None) -> list[SliceEnded]:
-        """The mark moved: the slices below it end. Without a proof only parked ordinals were passed."""
+        """Move the mark and return the slices that ended. Without a proof only dead-lettered ordinals were passed."""
         ended: list[SliceEnded] = []
         unresolved, waiting, at, index = self.unresolved, self.waiting, self.mark, self.index
         self.mark = mark
-        # Most slices lie whole in the batch that was acknowledged: offset = ordinal + shift.
+        # Most slices are contained whole in the acked batch: offset = ordinal + shift.
         plain = proof is not None and proof.base_offset >= 0 and not self.dead_lettered
         known, shift, when = (proof.first, proof.base_offset - proof.first, proof.log_append_ms) if proof else (0, 0, 0)
         while unresolved:
@@ -121,7 +121,7 @@ class Backlog:
         return ended
 
     def _note(self, start: int, end: int, proof: BatchAck | None) -> None:
-        """Runs of offsets for ordinals [start, end) of the first slice, without what was parked of them."""
+        """Add runs of offsets for ordinals [start, end) of the first slice, without its dead-lettered ranges."""
         for piece in list(self.dead_lettered):
             if piece.first >= end:
                 break

@@ -1,4 +1,4 @@
-"""Which cuts are still open after a lease ended: the spool's, put together with a dead shard's journal (JRN-6)."""
+"""Finds the batches still open after a lease ended: those in the spool, merged with a dead shard's journal (JRN-6)."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,19 +8,19 @@ from ...wire.messages import BatchBounds, StampRow
 
 
 class OpenBatches(NamedTuple):
-    """The open cuts, oldest first. `certain` False: they contradict each other, so they are hints."""
+    """The open batches, oldest first. `certain` False: they contradict each other, so they are only hints."""
 
     bounds: list[BatchBounds]
     certain: bool
 
     @property
     def end(self) -> int:
-        """The ordinal behind the last of them; 0: none."""
+        """One past the last ordinal; 0 without batches."""
         return self.bounds[-1].first + self.bounds[-1].count if self.bounds else 0
 
 
 def stamp_row_at(rows: list[StampRow], ordinal: int) -> StampRow | None:
-    """The stamp row in force for an ordinal: the last one that begins at or before it."""
+    """The stamp row in force for an ordinal: the last one that starts at or before it."""
     found = None
     for row in rows:
         if row.start <= ordinal:
@@ -31,10 +31,10 @@ def stamp_row_at(rows: list[StampRow], ordinal: int) -> StampRow | None:
 def from_journal_slots(
     slots: Iterable[JournalSlot], known: list[BatchBounds], rows: list[StampRow], mark: int
 ) -> OpenBatches:
-    """What one partition's journal slots say, over the cuts the spool knows.
+    """Merge one partition's journal slots over the batches that the spool knows.
 
-    Slots of all its holders may be given: a later generation's stand above an earlier one's, and in one generation the higher
-    serial. A slot whose stamp row is no longer in force was settled before that row was written.
+    Slots of all its holders may be passed: a later generation overrides an earlier one, and within a generation the
+    higher serial wins. A batch whose stamp row is no longer in force was settled before the newer row was written.
     """
     ordered = sorted((slot for slot in slots if slot.state == LIVE), key=lambda slot: (slot.generation, slot.serial))
     layers = list(known)
@@ -46,13 +46,13 @@ def from_journal_slots(
 
 
 def overlay(layers: Iterable[BatchBounds], rows: list[StampRow], mark: int) -> OpenBatches:
-    """Lay cuts over each other, oldest knowledge first; newer ones replace older ones that they cover whole.
+    """Merge batch bounds, oldest first. Newer bounds replace older ones that they cover completely.
 
-    Newer cuts that cover an older one only in part were never sent: all children of a split are journaled before the first
-    of them leaves, so the older stands (8.5).
+    Newer bounds that cover an older batch only in part were never sent: all children of a split are journaled before
+    the first of them is sent, so the older batch remains (8.5).
     """
     standing: list[BatchBounds] = []
-    # A group of children arrives one by one: they are held until they cover what they replace.
+    # Children of a split arrive one by one; they are kept here until they cover the batch that they replace.
     fresh: list[BatchBounds] = []
     for cut in layers:
         row = stamp_row_at(rows, cut.first)
@@ -64,7 +64,7 @@ def overlay(layers: Iterable[BatchBounds], rows: list[StampRow], mark: int) -> O
             standing, fresh = _replace(standing, fresh, mark)
         else:
             standing.append(cut)
-    # The mark moves from batch end to batch end: what it cuts through is no batch.
+    # The mark moves from batch end to batch end: bounds that it splits are not a batch.
     whole = sorted(cut for cut in standing if cut.first >= mark)
     return OpenBatches(whole, certain=len(whole) == len(standing))
 

@@ -1,9 +1,9 @@
-"""The router's end of the bus: one ROUTER socket, a pair of hop sequences for each shard, and the certainty of their deaths.
+"""The router's end of the bus: one ROUTER socket, two hop sequences for each shard, and detection of shard exits.
 
-Every message of a shard is checked against its pair (HOP-1) and handed on; what is said goes out in `flush`, which the router
-calls after it has written its log, so that a hop acknowledgement always stands for something written (HOP-2). A shard is dead
-when its pidfd is readable, never before (LSE-4): then its journal is read and its leases end. Shards that break the hop, fall
-silent or are to be killed are killed through their pidfd.
+Every message from a shard is checked against its hop sequences (HOP-1) and passed on. Replies go out in `flush`, which
+the router calls after it has written its log, so a hop ack always covers something written (HOP-2). A shard is dead
+when its pidfd is readable, never before (LSE-4); then its journal is read and its leases end. Shards that break the hop
+protocol, fall silent or must be killed are killed through their pidfd.
 """
 
 import os
@@ -39,9 +39,9 @@ from ...wire.messages import (
 from . import journals
 
 PING_S: Final = 0.5
-"""Said to every shard at least so often."""
+"""Every shard receives a message at least this often."""
 REFUSED_S: Final = 2.0
-"""A shard that was told to leave has so long."""
+"""How long a refused shard has to exit."""
 _MESSAGES_PER_ROUND: Final = 256
 _READS_AT_END: Final = 64
 _HANDSHAKE_MS: Final = 2_000
@@ -50,7 +50,7 @@ _PARTS: Final = 2
 
 
 class ShardEvents(Protocol):
-    """Told in the order things happened; `Leases` is one."""
+    """Receives bus events in the order they happened. `Leases` implements it."""
 
     def shard_connected(self, seat: int, now: float) -> None: ...
     def shard_ready(self, seat: int, now: float) -> None: ...
@@ -73,16 +73,16 @@ class BusSettings(NamedTuple):
 
 
 class ShardPeerState(Enum):
-    """A shard process, from its first word to its end."""
+    """States of a shard process, from its first message to its exit."""
 
     CONNECTED = "connected"
     READY = "ready"
     REFUSED = "refused"
-    """Not ours to keep: told to leave, never told to the leases."""
+    """Not accepted: ordered to exit, never reported to the leases."""
     DYING = "dying"
-    """Killed, and not reaped."""
+    """Killed, and not reaped yet."""
     JOURNAL_LOCKED = "locked"
-    """Reaped, but its journal is still locked: a fault, nothing of it is granted."""
+    """Reaped, but its journal is still locked: a fault; none of its leases is granted again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,18 +104,18 @@ class ShardPeer:
     journal: Path | None = None
     kill_at: float | None = None
     told_to_stop: bool = False
-    """Told to stop: that it cannot be reached any more is no fault."""
+    """A STOP was sent: failing to reach this shard afterwards is not a fault."""
     queue: list[RouterMessage] = field(default_factory=list)
 
 
 class Bus:
-    """See the module."""
+    """Owner of the ROUTER socket and of every `ShardPeer`."""
 
     def __init__(self, loop: Loop, settings: BusSettings, events: ShardEvents) -> None:
-        """Bind.
+        """Bind the socket.
 
         Raises:
-            OSError: the directory cannot be made.
+            OSError: the directory cannot be created.
             zmq.ZMQError: the socket cannot be bound.
         """
         self._loop = loop
@@ -142,18 +142,18 @@ class Bus:
         loop.add_zmq(self._socket, self._read)
 
     def set_settings_digest(self, digest: str) -> None:
-        """Shards that greet from now on must have been started with these settings."""
+        """Shards that connect from now on must have been started with these settings."""
         self._settings = self._settings._replace(settings_digest=digest)
 
     def pids(self) -> dict[int, int]:
-        """Seat -> pid of the shards that are here."""
+        """Shard id -> pid of the connected shards."""
         return {seat: pair.pid for seat, pair in self._peers_by_shard.items()}
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def flush(self, outbox: list[tuple[int, RouterMessage]], now: float) -> None:
-        """Send and empty the outbox, acknowledge what was processed, ping who heard nothing. After the log was written, and
-        after `kill`: what was not recorded of a broken shard must not be acknowledged to it."""
+        """Send and empty the outbox, ack processed messages, ping idle shards. Call it after the log is written, and
+        after `kill`: unrecorded messages of a broken shard must not be acked to it."""
         for path in self._removable:
             journals.remove(path)
         self._removable.clear()
@@ -172,7 +172,7 @@ class Bus:
                 self._send(pair, Ping(), now)
 
     def tick(self, now: float) -> None:
-        """Kill who is silent or was told to leave; look again at journals that ought to be free."""
+        """Kill shards that are silent or past their exit deadline; recheck journals that should be unlocked."""
         silence_s = self._settings.silence_ms / 1000
         for pair in list(self._pairs.values()):
             if pair.state is ShardPeerState.JOURNAL_LOCKED:
@@ -189,7 +189,7 @@ class Bus:
                 self.kill(pair.shard_id, f"silent for {silence_s:.0f} s", now)
 
     def next_deadline(self) -> float | None:
-        """When `tick` or `flush` is to be called again."""
+        """When `tick` or `flush` must be called again."""
         silence_s = self._settings.silence_ms / 1000
         deadlines: list[float] = []
         for pair in self._pairs.values():
@@ -202,7 +202,7 @@ class Bus:
         return min(deadlines, default=None)
 
     def kill(self, seat: int, reason: str, now: float) -> None:
-        """End a shard. Its leases end when it is reaped."""
+        """Kill a shard. Its leases end when it is reaped."""
         pair = self._peers_by_shard.get(seat)
         if pair is None or pair.state not in {ShardPeerState.CONNECTED, ShardPeerState.READY}:
             return
@@ -212,7 +212,7 @@ class Bus:
         self._signal(pair)
 
     def close(self) -> None:
-        """Unbind. Shards see the router's end by its pidfd."""
+        """Unbind. Shards detect the router's exit by its pidfd."""
         self._loop.remove_zmq(self._socket)
         self._socket.close()
         self._context.term()
@@ -232,7 +232,7 @@ class Bus:
         try:
             self._socket.send_multipart([pair.identity, encode(envelope, message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
-            # Unreachable or a full queue: a peer that cannot be told something is no peer.
+            # The peer is unreachable or its queue is full: kill it.
             if pair.told_to_stop:
                 pair.kill_at = now + REFUSED_S if pair.kill_at is None else pair.kill_at
             elif pair.state is not ShardPeerState.REFUSED:
@@ -272,7 +272,7 @@ class Bus:
             self.kill(pair.shard_id, fault, now)
 
     def _check(self, pair: ShardPeer, parts: list[bytes], now: float) -> str | None:
-        """Process one message of a known shard. Returns what is wrong with it."""
+        """Process one message of a known shard. Returns the protocol violation, or None."""
         if len(parts) != _PARTS:
             return f"a message of {len(parts)} parts"
         try:
@@ -299,7 +299,7 @@ class Bus:
         return None if isinstance(message, Ping) else f"{type(message).__name__} before its journal is named"
 
     def _journal_announced(self, pair: ShardPeer, hello: ShardHello, now: float) -> str | None:
-        """The second HELLO: the journal is there, locked, and this process's own."""
+        """Handle the second HELLO: the journal must exist, be locked, and belong to this process."""
         if pair.state is not ShardPeerState.CONNECTED or (hello.shard_id, hello.pid) != (pair.shard_id, pair.pid):
             return "a HELLO out of place"
         if not hello.journal or "/" in hello.journal or hello.journal.startswith("."):
@@ -321,7 +321,7 @@ class Bus:
         return None
 
     def _unknown_peer(self, parts: list[bytes], now: float) -> None:
-        """Somebody new: only a first HELLO makes a pair."""
+        """Handle a message from an unknown peer: only a first HELLO creates a `ShardPeer`."""
         if len(parts) != _PARTS:
             return
         try:
@@ -340,7 +340,7 @@ class Bus:
     def _accept_shard(self, identity: bytes, envelope: Envelope, hello: ShardHello, now: float) -> None:
         holder = self._peers_by_shard.get(hello.shard_id)
         if holder is not None and _has_ended(holder.pidfd):
-            # The supervisor may be quicker than our loop: the end of the old one comes first.
+            # The supervisor may restart a shard before our loop sees the old one exit: reap the old one first.
             self._drain_and_reap(holder, now)
             holder = self._peers_by_shard.get(hello.shard_id)
         try:
@@ -378,7 +378,7 @@ class Bus:
         self._drain_and_reap(pair, monotonic())
 
     def _drain_and_reap(self, pair: ShardPeer, now: float) -> None:
-        """Its pidfd is readable. What it said and was received counts first."""
+        """The pidfd is readable. Apply the messages already received before the shard is reaped."""
         for _ in range(_READS_AT_END):
             if not self._has_input():
                 break

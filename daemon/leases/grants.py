@@ -1,4 +1,4 @@
-"""When a lease is given, moved or called back because of where its leader is (LSE-2, LSE-3)."""
+"""Grants, moves and revokes leases as partition leaders change (LSE-2, LSE-3)."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -19,14 +19,14 @@ _NO_TIMESTAMP = 1 << 62
 
 
 class TopicLeaders(NamedTuple):
-    """What metadata last said of a topic."""
+    """The latest metadata of a topic."""
 
     topic_id: bytes
     leaders: dict[int, LeaderAndEpoch]
 
 
 class Grants:
-    """Owner of the node table and of what is known of leaders."""
+    """Owner of the node table and of the known leaders."""
 
     def __init__(self, table: LeaseTable, stamps: SequenceEpochs) -> None:
         self._table = table
@@ -39,12 +39,13 @@ class Grants:
     # --- where leaders and nodes are ---------------------------------------------------------------------------------
 
     def set_nodes(self, nodes: Iterable[Node]) -> None:
-        """The cluster's nodes, whole."""
+        """Replace the list of cluster nodes."""
         self.nodes = {node.node: node for node in nodes}
         self.assign_nodes()
 
     def assign_nodes(self) -> None:
-        """Deal nodes to seats anew, call back what lies elsewhere now, and tell the shards their nodes."""
+        """Reassign nodes to shard slots, revoke leases that now belong to another shard, and send shards their
+        nodes."""
         if self.placement.assign(self.nodes, self._table.shard_slots.present()):
             for lease in self._table.leases.values():
                 if lease.state is LeaseState.HELD:
@@ -53,7 +54,7 @@ class Grants:
         self.send_nodes()
 
     def send_nodes(self) -> None:
-        """NODES to every shard whose list changed."""
+        """Send NODES to every shard whose list changed."""
         for seat in self._table.shard_slots.ready():
             numbers = self.placement.nodes_of(seat)
             budget = node_budget(self._table.limits.buffer_bytes, len(numbers))
@@ -63,13 +64,13 @@ class Grants:
                 self._table.send(seat, Nodes(nodes))
 
     def shard_ready(self, seat: int) -> None:
-        """Its partitions may be granted."""
+        """The shard's partitions may be granted."""
         _ = self._sent_nodes.pop(seat, None)
         self.send_nodes()
         self.reconsider_unassigned(lambda lease: self._shard_for(lease) == seat)
 
     def set_leaders(self, topic: str, topic_id: bytes, leaders: Iterable[tuple[int, int, int]]) -> None:
-        """A topic's (index, node or -1, leader epoch). Older epochs than known are ignored (HO-16)."""
+        """Apply a topic's (index, node or -1, leader epoch). Epochs older than the known one are ignored (HO-16)."""
         known = self._topics.get(topic)
         if known is None or (topic_id and known.topic_id and topic_id != known.topic_id):
             known = TopicLeaders(topic_id, {})
@@ -78,7 +79,7 @@ class Grants:
         self._topics[topic] = known
         for index, node, epoch in leaders:
             before = known.leaders.get(index)
-            # Leaders without epochs come from brokers too old to have them.
+            # Brokers too old for leader epochs send none.
             if (
                 before is None
                 or epoch < 0
@@ -89,7 +90,7 @@ class Grants:
             self._apply_leader(topic, index)
 
     def leader_hint(self, lease: Lease, leader: LeaderAndEpoch) -> None:
-        """A newer leader, from an answer to a shard."""
+        """Apply a newer leader from a broker's response to a shard."""
         topic = lease.durable.topic
         known = self._topics.get(topic)
         if known is None or leader.epoch <= lease.leader.epoch or leader.node not in self.nodes:
@@ -98,7 +99,8 @@ class Grants:
         self._apply_leader(topic, lease.durable.index)
 
     def topic_gone(self, topic: str) -> None:
-        """Metadata knows no such topic: leases stay where they are, nothing new is granted, and what waits has an alarm."""
+        """Metadata no longer contains the topic: keep leases, grant nothing new, raise an alarm for unresolved
+        records."""
         for lease in self._table.leases.values():
             if lease.durable.topic == topic and lease.backlog.unresolved:
                 text = "Kafka knows no such topic"
@@ -111,7 +113,7 @@ class Grants:
             self._apply_leader(topic, index)
 
     def begin(self, lease: Lease) -> None:
-        """A lease is new: what metadata said of its topic counts for it too."""
+        """Apply the known leader to a new lease."""
         self._apply_leader(lease.durable.topic, lease.durable.index)
 
     def _apply_leader(self, topic: str, index: int) -> None:
@@ -128,7 +130,7 @@ class Grants:
         newer = leader.epoch > lease.leader.epoch or self._is_topic_recreated(lease)
         lease.leader = leader
         if newer:
-            # Another leader's log may end earlier: a search begins anew (LOC-5).
+            # Another leader's log may end earlier, so the search restarts (LOC-5).
             lease.search = None
         if lease.state is LeaseState.HELD:
             self._follow_leader(lease)
@@ -140,7 +142,7 @@ class Grants:
             self._table.unassign(lease)
 
     def _is_topic_recreated(self, lease: Lease) -> bool:
-        """The topic was deleted and made again (IDN-8)."""
+        """The topic was deleted and recreated (IDN-8)."""
         known = self._topics.get(lease.durable.topic)
         return known is not None and lease.durable.topic_id not in {b"", known.topic_id} and known.topic_id != b""
 
@@ -150,13 +152,13 @@ class Grants:
         return self.placement.shard_of(lease.leader.node, lease.durable.topic, lease.durable.index)
 
     def _follow_leader(self, lease: Lease) -> None:
-        """A held lease goes where its leader is. Without a leader it stays."""
+        """Move a held lease to its leader's node and shard. Without a leader it stays."""
         table, leader = self._table, lease.leader
         if self._is_topic_recreated(lease):
             table.revoke(lease, Relocate())
             return
         if leader.node == NO_LEADER:
-            # Its node may have left the cluster: then nobody serves it there any more.
+            # If the node has left the cluster, no broker serves the partition there.
             if lease.node not in self.nodes:
                 table.revoke(lease, Relocate())
             return
@@ -174,13 +176,13 @@ class Grants:
     # --- granting ----------------------------------------------------------------------------------------------------
 
     def reconsider_unassigned(self, which: Callable[[Lease], bool]) -> None:
-        """Something changed for these: look at them in the next round."""
+        """Consider the matching unassigned leases in the next round, after a change that affects them."""
         for lease in self._table.leases.values():
             if lease.state is LeaseState.UNASSIGNED and lease.backlog.unresolved and which(lease):
                 self._table.grant_candidates[lease.number] = lease
 
     def grant_pending(self) -> None:
-        """Grant every lease that may have become possible."""
+        """Grant every candidate lease whose conditions hold."""
         table = self._table
         if not table.grant_candidates:
             return
@@ -208,9 +210,9 @@ class Grants:
             _ = self._table.record(PartitionEntry(lease.number, durable.topic, known.topic_id, durable.index))
 
     def _restart_in_recreated_topic(self, lease: Lease) -> bool:
-        """A log without our state: what was unresolved goes to the new topic, under a new id if a copy may land there. The new
-        topic's id goes into the log behind that id's rows: after a kill in between, the need for them is found again. False:
-        it waits for them."""
+        """Start in the recreated topic, whose log has none of our producer state. Unresolved records go to it, under a
+        new producer id if a copy may end up there. The new topic id is logged after that id's stamp rows, so a kill in
+        between still finds that the rows are needed. Returns False while the lease waits for the rows."""
         table, durable = self._table, lease.durable
         if lease.open_batches() or lease.bounds_uncertain:
             table.possible_duplicates(lease, durable.mark, lease.possibly_written_end, "the topic was made again")
@@ -221,8 +223,9 @@ class Grants:
         return True
 
     def _ensure_batch_bounds(self, lease: Lease) -> bool:
-        """Cuts are known; or nothing was ever acknowledged and so only the one record at the mark can be out (11.4); or the
-        broker surely remembers us, so that the end of the log can be found by trying (LOC-4)."""
+        """Make sure that the next batch is safe: bounds are known; or nothing was ever acked, so only the record at the
+        mark can be in the log (11.4); or the broker certainly has our producer state, so trials can find the log end
+        (LOC-4)."""
         table, durable = self._table, lease.durable
         if not lease.bounds_uncertain:
             return True
@@ -247,7 +250,7 @@ class Grants:
         return False
 
     def _search(self, lease: Lease, epoch: int, through: int) -> LogEndSearch:
-        """A batch ends where a row or a hole begins, and is no larger than batches are made."""
+        """Build the search. A batch ends where a stamp row or a hole starts, and is no larger than `batch_bytes`."""
         durable = lease.durable
         holes = {ordinal for hole in durable.holes for ordinal in range(hole.first, hole.end)}
         ends = [row.start for row in durable.rows] + [hole.end for hole in durable.holes]
@@ -302,7 +305,7 @@ class Grants:
         table.counters["grants"] += 1
 
     def initial_pace(self, lease: Lease, cuts: list[BatchBounds]) -> str:
-        """The pace to grant with. Inherited cuts that the broker may have forgotten are noted (11.6)."""
+        """The pace to grant with. Notes inherited batches whose state the broker may have lost (11.6)."""
         table, durable = self._table, lease.durable
         end = cuts[-1].first + cuts[-1].count if cuts else durable.mark
         allowed = self._allowed_pace(lease, end)
@@ -312,7 +315,7 @@ class Grants:
         return allowed if 0 < table.synced >= lease.anchor_lsn else FIRST
 
     def _allowed_pace(self, lease: Lease, end: int) -> str:
-        """The pace by what is known, synced or not, with everything below `end` on its way."""
+        """The pace that known facts allow, synced or not, with everything below `end` in flight."""
         table, durable = self._table, lease.durable
         return pace_of(
             durable.anchor,
@@ -332,7 +335,7 @@ class Grants:
         return oldest
 
     def current_pace(self, lease: Lease) -> str:
-        """What may be told to the holder now."""
+        """The pace that may be sent to the holder now."""
         table, durable = self._table, lease.durable
         if lease.anchor_lsn > table.synced:
             return FIRST

@@ -1,11 +1,11 @@
-"""Hands references of synced slices to the shards that hold their partitions, within the credit of each node (HOP-3).
+"""Hands references to synced slices to the shards that hold their partitions, within the credit of each node (HOP-3).
 
-A lane is one shard's connection to one node: its credit, and the leases with something to hand out. A lane whose credit is
-used up costs nothing until more comes.
+A lane is one shard's connection to one node: its credit, and the leases with slices to hand out. A lane without credit
+costs nothing until more credit arrives.
 
-Credit comes back when the shard has made batches of what it was handed, which it does not do for a partition that cannot send.
-So none may hold more than a quarter of what it leaves: one that is stuck keeps a fifth of the lane at most, the next a fifth
-of the rest, and about twenty of them leave room for the others (DRN-4).
+Credit returns when the shard has put slices into batches, which it does not do for a partition that cannot send. So no
+partition may hold more than a quarter of the credit it leaves free: one stuck partition holds a fifth of the lane at
+most, the next a fifth of the rest, and about twenty still leave credit for the others (DRN-4).
 """
 
 from collections.abc import Callable
@@ -18,10 +18,9 @@ from ..ledger.entries import Lsn
 from .lease import Lease
 
 REFS_MAX: Final = 4_096
-"""References in one message: about 256 KB of it."""
+"""References in one message, about 256 KB."""
 TURN_BYTES: Final = 256 << 10
-"""What one partition may take of a lane's credit before the next one's turn, and what it may hold in any case: a batch should
-come together."""
+"""Bytes that one partition may take of a lane's credit per turn, and may hold in any case, so that a batch can fill."""
 _SHARES: Final = 4
 
 Send = Callable[[int, RouterMessage], None]
@@ -30,8 +29,8 @@ SendPace = Callable[[Lease, str], None]
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Bytes of references: `total` accepted by the shard, `used` handed out, both since its HELLO. `mark_ready`: leases with slices to
-    hand out; `at_share_limit`: those of them that hold their share, until some of theirs ends or credit comes."""
+    """Bytes of references since the shard's HELLO: `total` accepted by the shard, `used` handed out. `ready`: leases
+    with slices to hand out. `at_share_limit`: leases at their share limit, until some slices end or credit arrives."""
 
     shard_id: int
     node: int
@@ -45,15 +44,15 @@ class _TurnEnd(Enum):
     """Why a lease's turn ended."""
 
     FINISHED = auto()
-    """It had its turn, or nothing more that is synced."""
+    """The turn is used up, or no more of its slices are synced."""
     NO_CREDIT = auto()
-    """The lane's."""
+    """The lane has no credit left."""
     SHARE_LIMIT = auto()
-    """It holds its share."""
+    """The lease holds its share."""
 
 
 class SliceDispatcher:
-    """All lanes."""
+    """Owner of all lanes."""
 
     def __init__(self, send: Send, tell_pace: SendPace) -> None:
         self._send = send
@@ -63,14 +62,14 @@ class SliceDispatcher:
         self.bytes = 0
 
     def lane(self, seat: int, node: int) -> Lane:
-        """The lane of a shard to a node."""
+        """The lane of a shard to a node, created on first use."""
         found = self._lanes.get((seat, node))
         if found is None:
             found = self._lanes[seat, node] = Lane(seat, node)
         return found
 
     def credit(self, seat: int, node: int, total: int) -> None:
-        """The shard accepts more. Totals only rise: an older message changes nothing."""
+        """The shard grants more credit. Totals only rise: an older message changes nothing."""
         lane = self.lane(seat, node)
         if total > lane.total:
             lane.total = total
@@ -78,19 +77,19 @@ class SliceDispatcher:
             lane.at_share_limit.clear()
 
     def forget(self, seat: int) -> None:
-        """The shard is gone, and its credit with it."""
+        """The shard exited: drop its lanes and their credit."""
         for key in [key for key in self._lanes if key[0] == seat]:
             del self._lanes[key]
 
     def mark_ready(self, lease: Lease) -> None:
-        """The lease is held and may have something to hand out."""
+        """The lease is held and may have slices to hand out."""
         if lease.backlog.waiting:
             lane = self.lane(lease.shard_id, lease.node)
             _ = lane.at_share_limit.pop(lease.number, None)
             lane.ready[lease.number] = lease
 
     def share_freed(self, lease: Lease) -> None:
-        """Some of what it held has ended."""
+        """Some slices that the lease held have ended."""
         lane = self._lanes.get((lease.shard_id, lease.node))
         if lane is not None and lane.at_share_limit.pop(lease.number, None) is not None:
             lane.ready[lease.number] = lease
@@ -103,8 +102,8 @@ class SliceDispatcher:
             _ = lane.at_share_limit.pop(lease.number, None)
 
     def run(self, synced: Lsn, old_before_ms: int) -> None:
-        """Hand out what is synced and has credit. Slices with timestamps older than `old_before_ms` are announced by pace
-        NARROW."""
+        """Hand out synced slices within credit. Pace NARROW is sent before slices with timestamps older than
+        `old_before_ms`."""
         for lane in self._lanes.values():
             if lane.ready and lane.used < lane.total:
                 self._serve(lane, synced, old_before_ms)
@@ -115,7 +114,7 @@ class SliceDispatcher:
         progress = True
         while progress and ready:
             progress = False
-            # Whoever was served goes behind those that were not: with little credit everybody has his turn.
+            # A served lease goes to the end of the queue, so that with little credit every lease gets a turn.
             for number in list(ready):
                 lease = ready.pop(number)
                 before = lane.used
@@ -145,7 +144,7 @@ class SliceDispatcher:
             if (
                 held + length > max((total - used) // _SHARES, TURN_BYTES)
                 and held
-                # What was cut before is sent as it was cut, and a trial wants all that it names.
+                # Inherited batches are sent with their old bounds, and a trial needs all of its slices.
                 and head.first >= lease.inherited_end
                 and not backlog.is_restricted
             ):

@@ -1,7 +1,7 @@
-"""Reads the cut journals of dead shards, and at the start of a router ends the shards of the one before (LSE-7).
+"""Reads the batch journals of dead shards, and ends the shards of an earlier router at its successor's start (LSE-7).
 
-Layout in `wire/journal.py`. A journal is complete once its owner is reaped; until then nothing in it is believed. The files
-are removed by the caller after their cuts are in the spool.
+Layout in `wire/journal.py`. A journal is complete once its owner is reaped, and is not used before. The caller removes
+the files after their batch bounds are in the spool.
 """
 
 import errno
@@ -40,12 +40,12 @@ assert _SLOT_AND_CRC.size == SLOT_BYTES
 
 
 class JournalError(Exception):
-    """A shard of an earlier router cannot be ended: nothing may be granted."""
+    """A shard of an earlier router cannot be ended, so no lease may be granted."""
 
 
 class DeadJournal(NamedTuple):
-    """What a journal says. `is_complete`: the live slots are all there is (JRN-8); else they are hints, or nothing can be read.
-    `header` None: its owner died before it wrote one, or it is damaged."""
+    """The content of a journal. `is_complete`: the live slots are all there are (JRN-8); otherwise they are hints, or
+    the journal is unreadable. `header` None: its owner died before writing one, or it is damaged."""
 
     path: Path
     header: JournalHeader | None
@@ -54,13 +54,13 @@ class DeadJournal(NamedTuple):
 
 
 def read(path: Path, this_boot: bytes) -> DeadJournal:
-    """Read the journal of a reaped shard. A file that cannot be read gives hints, never an error."""
+    """Read the journal of a reaped shard. An unreadable file yields hints, never an error."""
     try:
         content = path.read_bytes()
     except OSError:
         return DeadJournal(path, None, [], is_complete=False)
     if not any(content[:HEADER_BYTES]):
-        # The header is written before the first slot: without one nothing was journaled, so nothing was sent.
+        # The header is written before the first slot: without a header nothing was journaled, so nothing was sent.
         return DeadJournal(path, None, [], is_complete=True)
     header = _header(content)
     if header is None:
@@ -73,16 +73,16 @@ def read(path: Path, this_boot: bytes) -> DeadJournal:
 
 
 def is_locked(path: Path) -> bool:
-    """Somebody holds the journal's lock. A missing file is held by nobody."""
+    """Whether a process holds the journal's lock. A missing file is not locked."""
     with _opened(path) as descriptor:
         return descriptor is not None and not _take(descriptor)
 
 
 def kill_owners(directory: Path, this_boot: bytes, *, wait_s: float, clock: Callable[[], float]) -> list[DeadJournal]:
-    """End every shard that still holds a journal in the directory, and read all journals there.
+    """Kill every shard that still holds a journal in the directory, and read all journals there.
 
     Raises:
-        JournalError: a lock is still held after `wait_s`, or its owner cannot be told.
+        JournalError: a lock is still held after `wait_s`, or its owner is unknown.
     """
     until = clock() + wait_s
     for path in _files(directory):
@@ -91,7 +91,7 @@ def kill_owners(directory: Path, this_boot: bytes, *, wait_s: float, clock: Call
 
 
 def journal_of_shard(directory: Path, shard_start: int) -> Path | None:
-    """The journal of a shard that died before it could name it."""
+    """The journal of a shard that died before it named its journal."""
     for path in _files(directory):
         with _opened(path) as descriptor:
             header = None if descriptor is None else _header(os.pread(descriptor, HEADER_BYTES, 0))
@@ -101,13 +101,13 @@ def journal_of_shard(directory: Path, shard_start: int) -> Path | None:
 
 
 def header_at(path: Path) -> JournalHeader | None:
-    """The header alone; None: no file, or no whole header."""
+    """The header alone; None if there is no file or no complete header."""
     with _opened(path) as descriptor:
         return None if descriptor is None else _header(os.pread(descriptor, HEADER_BYTES, 0))
 
 
 def remove(path: Path) -> None:
-    """Only after its cuts are written to the spool (JRN-7)."""
+    """Remove a journal. Call it only after its batch bounds are written to the spool (JRN-7)."""
     path.unlink(missing_ok=True)
 
 
@@ -129,7 +129,7 @@ def _opened(path: Path) -> Generator[int | None, None, None]:
 
 
 def _take(descriptor: int) -> bool:
-    """The lock was free. It is let go again with the descriptor."""
+    """Take the lock if it is free. It is released when the descriptor closes."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -146,7 +146,8 @@ def _end_owner(path: Path, until: float, clock: Callable[[], float]) -> None:
             pidfd = _pidfd(header.pid) if header is not None else None
             if pidfd is not None:
                 try:
-                    # Still locked after the descriptor was opened: it is the owner's, not that of a later process.
+                    # The file is still locked after its descriptor was opened, so the pid belongs to the owner, not to
+                    # a later process.
                     if not _take(descriptor):
                         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     _await_end(pidfd, path, until, clock)
@@ -185,7 +186,7 @@ def _header(content: bytes) -> JournalHeader | None:
 
 
 def _live(slots: bytes, head: bytes) -> Iterator[JournalSlot]:
-    # A restart waits for this: all slots at once are looked over for the few that are live.
+    # A restart waits for this, so one scan over all slots finds the few live ones.
     states = slots[STATE_AT::SLOT_BYTES]
     at = states.find(LIVE)
     while at >= 0:

@@ -14,7 +14,7 @@ from .states import LEASE_TRANSITIONS, POSSIBLY_HELD, Block, BlockReason, LeaseS
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads a partition, and since which epoch."""
+    """The leader of a partition and its leader epoch."""
 
     node: int
     epoch: int
@@ -22,7 +22,7 @@ class LeaderAndEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseAlarm:
-    """A partition that needs an operator's eye. Ordinals [first, end) are concerned; `since` is CLOCK_MONOTONIC seconds."""
+    """A partition that needs an operator. It covers ordinals [first, end); `since` is CLOCK_MONOTONIC seconds."""
 
     partition: int
     topic: str
@@ -36,12 +36,12 @@ class LeaseAlarm:
 
 _UNKNOWN: Final = LeaderAndEpoch(NO_LEADER, -1)
 _EVER: Final = Lsn(0)
-"""Any sync of this start covers it: the first one covers all that was recovered."""
+"""Any sync of this start covers it: the first sync covers everything recovered."""
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """`durable` is the ledger's own row and changes only by entries."""
+    """One partition's lease. `durable` is the ledger's own row and changes only by entries."""
 
     durable: LedgerPartition
     backlog: Backlog
@@ -49,9 +49,9 @@ class Lease:
     shard_id: int = -1
     node: int = -1
     leader_epoch: int = -1
-    """That of the GRANT or MOVE in force."""
+    """The epoch of the GRANT or MOVE in force."""
     leader: LeaderAndEpoch = _UNKNOWN
-    """The newest known."""
+    """The newest leader known."""
     revoke_reason: RevokeReason | None = None
     step: SettlingStep | None = None
     block: Block | None = None
@@ -59,22 +59,22 @@ class Lease:
     retry_at: float | None = None
     tries: int = 0
     handed_end: int = 0
-    """The ordinal behind the last one handed out under this generation."""
+    """One past the last ordinal handed out under this generation."""
     search: LogEndSearch | None = None
-    """Where its log ends is being tried."""
+    """The search for the end of the log, while it runs."""
     inherited_end: int = 0
-    """The ordinal behind the last cut this generation was granted with."""
+    """One past the last ordinal of the batches this generation was granted with."""
     pace: str = FIRST
-    """As last told."""
+    """The pace last sent to the holder."""
     pace_sent_at: float = 0.0
     stamp_row_lsn: Lsn = _EVER
-    """The stamp rows are synced when this is."""
+    """The stamp rows are synced when this entry is."""
     anchor_lsn: Lsn = _EVER
-    """The first acknowledgement under the producer id in force is synced when this is."""
+    """The first ack under the current producer id is synced when this entry is."""
     narrow_through: int = 0
-    """Ordinals below it may lie in batches with old timestamps."""
+    """Ordinals below it may be in batches with old timestamps."""
     uncertain_grant_end: int = 0
-    """Cuts below it were granted while the broker's memory of them was not certain (11.6)."""
+    """Batches below it were granted while it was uncertain whether the broker still had their state (11.6)."""
     flush_through: int = 0
     flush_sent_end: int = 0
 
@@ -87,7 +87,7 @@ class Lease:
         return self.durable.generation
 
     def move(self, state: LeaseState) -> None:
-        """Go to another state; anything the table does not allow is a fault of ours."""
+        """Change to another state. A transition that the table does not allow is a bug."""
         assert state in LEASE_TRANSITIONS[self.state], (self.number, self.state, state)
         if state not in POSSIBLY_HELD:
             self.shard_id = self.node = -1
@@ -100,11 +100,12 @@ class Lease:
 
     @property
     def possibly_sent_end(self) -> int:
-        """Nothing from this ordinal on can have been sent under this generation."""
+        """No ordinal from here on can have been sent under this generation."""
         return max(self.durable.mark, self.handed_end, self.inherited_end)
 
     def open_batches(self) -> list[BatchBounds]:
-        """The spool's cuts that are not resolved. Those that a later stamp row cuts through were settled before it was written."""
+        """The recorded bounds of unresolved batches. A batch that a later stamp row splits was settled before that
+        row."""
         rows = self.durable.rows
         found: list[BatchBounds] = []
         for cut in self.durable.batch_bounds:
@@ -116,21 +117,22 @@ class Lease:
 
     @property
     def possibly_written_end(self) -> int:
-        """Nothing from this ordinal on can be in the log."""
+        """No ordinal from here on can be in the log."""
         cuts = self.open_batches()
         known = cuts[-1].first + cuts[-1].count if cuts else self.durable.mark
         return max(known, (self.durable.unknown_through or -1) + 1)
 
     @property
     def bounds_uncertain(self) -> bool:
-        """Cuts of unresolved ordinals are not known for certain."""
+        """Whether the batch bounds of some unresolved ordinals are uncertain."""
         through = self.durable.unknown_through
         return through is not None and through >= self.durable.mark
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """One row of `/stats`. `shard_id` and `node` -1: nobody holds it. `oldest_ms`: CLOCK_MONOTONIC of its oldest record, -1: none."""
+    """One row of `/stats`. `shard_id`, `node` -1: no holder. `oldest_ms`: CLOCK_MONOTONIC of the oldest record, -1:
+    none."""
 
     topic: str
     index: int
@@ -146,7 +148,7 @@ class LeaseView:
 
 
 class QueuedBytes(NamedTuple):
-    """Bytes of slices of a partition: handed out to the shard in `shard_id` for `node`, and not handed out. -1: nobody holds it."""
+    """Bytes of a partition's slices: handed out to `shard_id` for `node` (-1: no holder), and not handed out."""
 
     shard_id: int
     node: int
@@ -155,7 +157,7 @@ class QueuedBytes(NamedTuple):
 
 
 def view(lease: Lease) -> LeaseView:
-    """The row of a lease as it is."""
+    """The `/stats` row of a lease."""
     first = lease.backlog.unresolved[0] if lease.backlog.unresolved else None
     return LeaseView(
         lease.durable.topic,

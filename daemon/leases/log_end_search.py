@@ -1,8 +1,9 @@
-"""Where does a partition's log end, when nobody remembers how its last records were cut (LOC-1)?
+"""Finds the end of a partition's log when the bounds of its last batches are lost (LOC-1).
 
-After a power cut ordinals from the mark to `through` may be in the log, up to some k. Under their old stamps any batch is safe to
-try while the broker has our state: it takes a batch that begins at k + 1, recognises its last one, and refuses everything else.
-So one record is tried after the other, one further than `through` if there is one, and at last every batch that ends at `through`.
+After a power cut, the ordinals from the mark up to some k, at most `through`, may be in the log. Under their old stamps
+any batch is safe to try while the broker has our producer state: it accepts a batch that starts at k + 1, recognises
+its last one as a duplicate, and refuses everything else. The trials are single records in order, one past `through` if
+that record exists, and finally every batch that ends at `through`.
 """
 
 from collections.abc import Collection
@@ -11,14 +12,14 @@ from typing import Final
 from ...wire.messages import BatchBounds
 
 TRIALS_MAX: Final = 50_000
-"""Each refused trial is a line in the broker's log: beyond this people decide (LOC-7)."""
+"""Each refused trial is a line in the broker's log: beyond this limit an operator decides (LOC-7)."""
 
 
 class LogEndSearch:
     """The trials of one partition, in order: from `first` on, ending at `through`.
 
-    `left_out` are ordinals that are never sent. `floor`: a batch that ends at `through` begins there or later, because of a row,
-    a hole, or the size of batches.
+    `left_out` are ordinals that are never sent. `floor`: a batch that ends at `through` starts there or later, because
+    of a stamp row, a hole, or the batch size limit.
     """
 
     def __init__(self, first: int, through: int, epoch: int, *, floor: int = 0, left_out: Collection[int] = ()) -> None:
@@ -32,12 +33,12 @@ class LogEndSearch:
 
     @property
     def trial(self) -> BatchBounds:
-        """What to send now."""
+        """The batch to send now."""
         count = self.through + 1 - self._at if self._closing else 1
         return BatchBounds(self._at, count, self._epoch)
 
     def next_trial(self, next_ordinal: int) -> bool:
-        """The trial was out of order. Returns False when there is none left to try; `next_ordinal`: records exist below."""
+        """The trial was out of order. Returns False when no trial is left; `next_ordinal`: records exist below it."""
         self.trials += 1
         if self.trials >= TRIALS_MAX:
             return False
@@ -45,7 +46,7 @@ class LogEndSearch:
             self._at = self._behind(self._at + 1)
             if self._at <= min(self.through + 1, next_ordinal - 1):
                 return True
-            # The single record at `through` was tried on the way.
+            # The single record at `through` has already been tried.
             self._closing = True
             self._at = self.through
         self._at -= 1

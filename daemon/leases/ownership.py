@@ -1,8 +1,8 @@
-"""The router's table of leases: which shard may send which partition, and how every slice ends.
+"""The router's lease table: which shard may send which partition, and how each slice ends.
 
-Everything that concerns shards comes in here as an event and goes out as messages, ended slices and requests, which the router
-drains each round. Entries are put into the log as events are applied; `tick` places leases, so it runs before the log is
-written; `hand_out` runs after it. Never two holders (HO-4): a lease is granted only from UNPLACED.
+Everything about shards enters as an event and leaves as messages, ended slices and requests, which the router drains
+each round. Applying an event appends its entries to the log. `tick` grants leases, so it runs before the log is
+written; `hand_out` runs after it. A lease never has two holders (HO-4): it is granted only from UNASSIGNED.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -48,12 +48,12 @@ __all__ = ["DeadLetterRequest", "LeaseAlarm", "LeaseLimits", "LeaseNotice", "Lea
 _HELD: Final = LeaseState.HELD
 _UNPLACED: Final = LeaseState.UNASSIGNED
 AGES_EVERY_S: Final = 30.0
-"""How often held leases are looked over for old acknowledgements; half of E is hours."""
+"""How often held leases are checked for old acks. Half of the producer id expiration E is hours."""
 
 
 class Leases:
-    """See the module. Outputs are lists that the caller empties: `outbox`, `ended`, `dead_letter_requests`, `shards_to_kill`, `notices`,
-    `stale_topics`; `alarms` and `counters` stand."""
+    """Facade of the lease table. The caller empties the output lists `outbox`, `ended`, `dead_letter_requests`,
+    `shards_to_kill`, `notices` and `stale_topics`; `alarms` and `counters` persist."""
 
     def __init__(
         self,
@@ -85,15 +85,15 @@ class Leases:
     # --- at the start of the router ----------------------------------------------------------------------------------
 
     def recover(self, slots: Iterable[JournalSlot], *, facts: bool, lost: Iterable[int] = ()) -> None:
-        """What the journals of an earlier router's shards say, before anything is pushed. `facts` False: a power cut, or a
-        journal that cannot be read: then nothing says how unresolved records were cut. `lost`: partitions of which the
-        recovery found ordinals missing."""
+        """Apply the journals of an earlier router's shards, before anything is pushed. `facts` False: after a power
+        failure or an unreadable journal, the batch bounds of unresolved records are unknown. `lost`: partitions in
+        which recovery found ordinals missing."""
         table = self._table
         by_partition: dict[int, list[JournalSlot]] = {}
         for slot in slots:
             by_partition.setdefault(slot.partition, []).append(slot)
         for number, state in table.ledger.by_number.items():
-            # Rows are synced before anything is sent: without one nothing can be out.
+            # Stamp rows are synced before anything is sent: without a row nothing can have been sent.
             if not state.rows or state.mark == state.next_ordinal:
                 continue
             lease = table.lease_of(number)
@@ -104,17 +104,17 @@ class Leases:
         self._sequence_epochs.repair_lost_ranges(set(lost))
 
     def require_new_producer_id(self, reason: str) -> None:
-        """The spool may be behind what Kafka has (IDN-9): everything unresolved goes out under a new id, counted. Before the
-        producer id is told."""
+        """Resend everything unresolved under a new producer id and count it as possible duplicates, because the spool
+        may be behind Kafka's log (IDN-9). Call it before the producer id is set."""
         self._sequence_epochs.new_id_reason = reason
 
     @property
     def needs_producer_id(self) -> bool:
-        """InitProducerId is to be asked."""
+        """Whether InitProducerId must be requested."""
         return self._sequence_epochs.needs_producer_id
 
     def set_producer_id(self, producer_id: int) -> None:
-        """The daemon's id, synced in the identity file; or, later, one more for a partition that needs its own."""
+        """Set the daemon's id, synced in the identity file. Each later id is for one partition that needs its own."""
         first = self._sequence_epochs.producer_id is None
         self._sequence_epochs.set_producer_id(producer_id)
         if first:
@@ -123,7 +123,7 @@ class Leases:
     # --- records -----------------------------------------------------------------------------------------------------
 
     def push(self, piece: PendingSlice) -> None:
-        """A slice was spooled (or recovered); in ordinal order per partition."""
+        """Add a slice that was spooled or recovered. Call it in ordinal order per partition."""
         table = self._table
         lease = table.leases.get(piece.partition)
         if lease is None:
@@ -143,11 +143,11 @@ class Leases:
 
     @property
     def needs_sync(self) -> bool:
-        """A hand-out, a grant or a pace waits for a sync."""
+        """Whether a hand-out, a grant or a pace waits for a sync."""
         return self._table.sync_wanted > self._table.synced
 
     def synced(self, through: Lsn) -> None:
-        """The log is on disk up to the entry at this place, and with it."""
+        """The log is on disk up to and including the entry at `through`."""
         table = self._table
         table.synced = through
         waiting, table.awaiting_row_sync = table.awaiting_row_sync, []
@@ -156,14 +156,14 @@ class Leases:
                 table.grant_candidates[lease.number] = lease
 
     def relocate(self, moved: Mapping[Lsn, Lsn], segments: Segments) -> None:
-        """A sync failed, and entries that none covered were written again: their slices, never handed out, lie there now.
-        Marks that are waited for stay: a later sync covers the old places too."""
+        """A sync failed and entries it should have covered were rewritten: move their slices, which were never handed
+        out. Pending sync marks stay, because a later sync covers the old positions too."""
         slices = (piece for lease in self._table.leases.values() for piece in lease.backlog.unresolved)
         relocate(moved, slices, segments)
         self._table.await_sync(max(moved.values(), default=Lsn(0)))
 
     def hand_out(self, now: float) -> None:
-        """Put references to synced slices into the outbox, as far as credit goes; then the flushes that they complete."""
+        """Put references to synced slices into the outbox, within credit, then the flushes that they complete."""
         table = self._table
         table.now = now
         table.dispatcher.run(table.synced, table.wall_ms() - table.expiration_ms // 2)
@@ -171,7 +171,7 @@ class Leases:
             self._send_flushes()
 
     def flush(self, through: Iterable[tuple[int, int]]) -> None:
-        """No linger for these partitions up to these ordinals (inclusive)."""
+        """Skip linger for these partitions up to these ordinals (inclusive)."""
         for number, ordinal in through:
             lease = self._table.leases.get(number)
             if lease is not None and ordinal >= lease.durable.mark:
@@ -179,7 +179,7 @@ class Leases:
                 self._flushes[number] = lease
 
     def flush_all(self) -> None:
-        """No linger for anything there is."""
+        """Skip linger for everything unresolved."""
         leases = self._table.leases.values()
         self.flush((lease.number, lease.backlog.end - 1) for lease in leases if lease.backlog.unresolved)
 
@@ -201,7 +201,7 @@ class Leases:
     # --- the cluster -------------------------------------------------------------------------------------------------
 
     def expiration_known(self, expiration_ms: int) -> None:
-        """E: the brokers' `producer.id.expiration.ms`. When it is shorter than what holders were told, they get new leases."""
+        """Set E, the brokers' `producer.id.expiration.ms`. If it is shorter than before, grant held leases again."""
         table = self._table
         shorter, table.expiration_ms = expiration_ms < table.expiration_ms, expiration_ms
         for lease in table.leases.values():
@@ -209,30 +209,30 @@ class Leases:
                 table.revoke(lease, Relocate())
 
     def nodes(self, nodes: Iterable[Node], now: float) -> None:
-        """The cluster's nodes, whole; told before the leaders of the same metadata. Budgets are filled in here."""
+        """Replace the list of nodes. Call it before `leaders` of the same metadata. Also sets budgets."""
         self._table.now = now
         self._grants.set_nodes(nodes)
 
     def leaders(self, topic: str, topic_id: bytes, leaders: Iterable[tuple[int, int, int]], now: float) -> None:
-        """(index, node or -1, leader epoch) of a topic's partitions. `topic_id` b"": not known."""
+        """Apply (index, node or -1, leader epoch) of a topic's partitions. `topic_id` b"": unknown."""
         self._table.now = now
         self._grants.set_leaders(topic, topic_id, leaders)
 
     def topic_gone(self, topic: str, now: float) -> None:
-        """Metadata knows no such topic."""
+        """Metadata no longer contains the topic."""
         self._table.now = now
         self._grants.topic_gone(topic)
 
     # --- shards ------------------------------------------------------------------------------------------------------
 
     def shard_connected(self, seat: int, now: float) -> None:
-        """HELLO without a journal."""
+        """The shard sent its HELLO without a journal."""
         self._table.now = now
         if self._table.shard_slots.mark_connected(seat):
             self._grants.assign_nodes()
 
     def shard_ready(self, seat: int, now: float) -> None:
-        """HELLO with its journal: it may be granted leases."""
+        """The shard sent its HELLO with a journal name: it may be granted leases."""
         self._table.now = now
         self._table.shard_slots.mark_ready(seat)
         if self._table.stopping:
@@ -241,19 +241,19 @@ class Leases:
             self._grants.shard_ready(seat)
 
     def shard_dying(self, seat: int, now: float) -> None:
-        """It is being killed, and not reaped yet."""
+        """The shard is being killed and is not reaped yet."""
         self._table.now = now
         self._table.fence_shard(seat)
 
     def shard_dead(self, seat: int, slots: Iterable[JournalSlot], now: float, *, facts: bool) -> None:
-        """It is reaped, everything it said was applied, its journal is read."""
+        """The shard is reaped, all its messages are applied, and its journal is read (`slots`)."""
         table = self._table
         table.now = now
         by_partition: dict[int, list[JournalSlot]] = {}
         for slot in slots:
             by_partition.setdefault(slot.partition, []).append(slot)
         table.fence_shard(seat)
-        # What was meant for it must not reach its successor.
+        # Messages for this shard must not reach its successor.
         table.outbox[:] = [said for said in table.outbox if said[0] != seat]
         for lease in list(table.leases.values()):
             if lease.shard_id != seat or lease.state not in POSSIBLY_HELD:
@@ -273,7 +273,7 @@ class Leases:
         table.counters["shard_exits"] += 1
 
     def message(self, seat: int, message: ShardMessage, now: float) -> None:
-        """What a shard says, in the order it said it."""
+        """Apply a shard's message. Call it in the order the shard sent them."""
         self._table.now = now
         match message:
             case BatchesDone():
@@ -297,13 +297,13 @@ class Leases:
             case ShardFailed():
                 self._table.kill_shard(seat, f"it broke: {message.what}")
             case ShardHello() | Ping():
-                pass  # the bus has answered
+                pass  # the bus has handled it
             case _:
                 assert_never(message)
 
     def resend(self, topic: str, index: int, now: float) -> bool:
-        """People decided: a blocked partition goes on from its mark under a new producer id, and what may be in the log by then
-        is counted as possible duplicates. Returns False when it is not blocked."""
+        """Resend a blocked partition from its mark under a new producer id, by an operator's decision. Records that may
+        already be in the log are counted as possible duplicates. Returns False if the partition is not blocked."""
         self._table.now = now
         state = self._table.ledger.by_topic_partition.get((topic, index))
         lease = self._table.leases.get(state.number) if state is not None else None
@@ -313,7 +313,7 @@ class Leases:
         return True
 
     def dead_lettered(self, request: DeadLetterRequest, letter: str, now: float) -> None:
-        """The records of a request lie in the dead letters, synced, under this name."""
+        """The records of `request` are synced in the dead letter file named `letter`."""
         table = self._table
         table.now = now
         lease = table.leases[request.partition]
@@ -324,7 +324,7 @@ class Leases:
     # --- time and end ------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Every round before the log is written: what is due, and what may be granted."""
+        """Run due timers and grant leases. Call it every round before the log is written."""
         table = self._table
         table.now = now
         if table.shard_slots.expire(now):
@@ -350,7 +350,7 @@ class Leases:
                 del table.timed[number]
 
     def _ages(self) -> None:
-        """An acknowledgement grew old, and with it the broker's memory: narrower from now on."""
+        """Send a narrower pace where the last ack is so old that the broker may have expired our producer state."""
         for lease in self._table.leases.values():
             if lease.state is LeaseState.HELD and lease.pace == OPEN:
                 pace = self._grants.current_pace(lease)
@@ -358,7 +358,7 @@ class Leases:
                     self._table.send_pace(lease, pace)
 
     def next_deadline(self) -> float | None:
-        """When `tick` has something to do, if nothing else happens."""
+        """When `tick` has work to do, if nothing else happens."""
         table = self._table
         deadlines = [self._ages_at]
         seats = table.shard_slots.next_deadline()
@@ -372,7 +372,7 @@ class Leases:
         return min(deadlines)
 
     def stop(self, deadline_ms: int, now: float) -> None:
-        """Grant nothing any more; every shard gives everything back within this time and exits."""
+        """Grant nothing more. Every shard returns its leases within `deadline_ms` and exits."""
         table = self._table
         table.now = now
         table.stopping = True
@@ -389,7 +389,7 @@ class Leases:
 
     @property
     def all_returned(self) -> bool:
-        """No shard holds anything, and nothing waits to be parked: every cut is in the spool, as a fact."""
+        """No shard holds a lease and no dead letter is pending: the spool has the exact bounds of every batch."""
         return all(
             lease.state not in POSSIBLY_HELD and lease.step is not SettlingStep.DEAD_LETTER
             for lease in self._table.leases.values()
@@ -397,11 +397,11 @@ class Leases:
 
     @property
     def idle(self) -> bool:
-        """Nothing is unresolved."""
+        """No slice is unresolved."""
         return not any(lease.backlog.unresolved for lease in self._table.leases.values())
 
     def topics_in_use(self) -> set[str]:
-        """Topics that a shard holds a partition of, or that have records: their leaders must be known."""
+        """Topics with a held partition or with unresolved records: their leaders must be known."""
         leases = self._table.leases.values()
         return {lease.durable.topic for lease in leases if lease.state in POSSIBLY_HELD or lease.backlog.unresolved}
 
@@ -409,13 +409,13 @@ class Leases:
 
     @property
     def pending_records(self) -> int:
-        """Records pushed in this start whose slices have not ended: pushed = delivered + parked + pending."""
+        """Records pushed since this start whose slices have not ended: pushed = delivered + dead-lettered + pending."""
         counters = self._table.counters
         return self._table.pushed - counters["records_delivered"] - counters["records_dead_lettered"]
 
     @property
     def handed_out_slices(self) -> int:
-        """References handed out since the start, repeats counted again."""
+        """References handed out since the start; a reference handed out again counts again."""
         return self._table.dispatcher.slices
 
     @property
@@ -423,7 +423,7 @@ class Leases:
         return self._table.pushed
 
     def queued_bytes(self, number: int) -> QueuedBytes:
-        """What waits for a partition."""
+        """Bytes queued for a partition."""
         lease = self._table.leases.get(number)
         if lease is None:
             return QueuedBytes(-1, -1, 0, 0)
@@ -433,5 +433,5 @@ class Leases:
         )
 
     def views(self) -> list[LeaseView]:
-        """Every partition with a lease, for people."""
+        """One `/stats` row for every partition with a lease."""
         return [view(lease) for lease in self._table.leases.values()]

@@ -1,7 +1,8 @@
-"""Which shard serves which broker node.
+"""Assigns broker nodes to shards.
 
-Every node is dealt to one seat, or, when there are more seats than nodes, to several (lanes), among which a partition's place
-is fixed by its name. Loads differ by one at most, and a change of nodes or seats moves only what it must.
+Every node is assigned to one shard slot or, when there are more slots than nodes, to several (lanes); then the
+partition's name decides between them. Loads differ by one at most, and a change of nodes or slots moves as little as
+possible.
 """
 
 import zlib
@@ -9,18 +10,18 @@ from collections.abc import Iterable, Mapping
 
 
 class NodeAssignment:
-    """The table node -> seats. It is deterministic: the same history of calls gives the same table."""
+    """The table node -> shard slots. It is deterministic: the same history of calls gives the same table."""
 
     def __init__(self) -> None:
         self._lanes: dict[int, tuple[int, ...]] = {}
 
     @property
     def lanes(self) -> Mapping[int, tuple[int, ...]]:
-        """The seats of each node, in lane order."""
+        """The shard slots of each node, in lane order."""
         return self._lanes
 
     def shard_of(self, node: int, topic: str, index: int) -> int | None:
-        """Who serves this partition at this node; None: the node is not dealt, or no seat is there."""
+        """The shard that serves this partition at this node; None if the node is not assigned or has no shard slot."""
         lanes = self._lanes.get(node)
         if not lanes:
             return None
@@ -29,11 +30,11 @@ class NodeAssignment:
         return lanes[(zlib.crc32(topic.encode()) + index) % len(lanes)]
 
     def nodes_of(self, seat: int) -> list[int]:
-        """The nodes this seat serves, ascending."""
+        """The nodes this shard serves, ascending."""
         return sorted(node for node, lanes in self._lanes.items() if seat in lanes)
 
     def assign(self, nodes: Iterable[int], seats: Iterable[int]) -> bool:
-        """Deal these nodes to these seats. Returns whether anything changed."""
+        """Assign these nodes to these shard slots. Returns whether anything changed."""
         wanted_nodes, wanted_seats = sorted(set(nodes)), sorted(set(seats))
         before = self._lanes
         if not wanted_seats:
@@ -45,7 +46,7 @@ class NodeAssignment:
         return self._lanes != before
 
     def _whole(self, nodes: list[int], seats: list[int]) -> dict[int, tuple[int, ...]]:
-        """One seat per node: keep what may stay, give the rest to whoever has least."""
+        """One shard slot per node: keep assignments where possible; each other node goes to the least loaded slot."""
         held: dict[int, list[int]] = {seat: [] for seat in seats}
         loose: list[int] = []
         for node in nodes:
@@ -60,7 +61,7 @@ class NodeAssignment:
         return {node: (seat,) for seat in seats for node in held[seat]}
 
     def _divided(self, nodes: list[int], seats: list[int]) -> dict[int, tuple[int, ...]]:
-        """Several seats per node: the same, with the roles changed. A seat serves one node."""
+        """Several shard slots per node: the same with the roles swapped. Each slot serves one node."""
         held: dict[int, list[int]] = {node: [] for node in nodes}
         loose: list[int] = []
         for seat in seats:
@@ -77,7 +78,7 @@ class NodeAssignment:
 
 
 def _rebalance(held: dict[int, list[int]]) -> None:
-    """Move single things from whoever has most to whoever has least until they differ by one at most."""
+    """Move single items from the fullest owner to the emptiest until they differ by one at most."""
     while held:
         most = max(held, key=lambda owner: (len(held[owner]), -owner))
         least = min(held, key=lambda owner: (len(held[owner]), owner))

@@ -1,4 +1,4 @@
-"""What becomes of a refused batch: which ordinals are parked, and the stamp rows behind them (10.2, IDN-5, IDN-6)."""
+"""Decides which ordinals of a refused batch are dead-lettered, and the stamp rows after them (10.2, IDN-5, IDN-6)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class DeadLetterPart:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRequest:
-    """Records to copy into the dead letters, synced, before `Leases.parked` is told. `may_be_written`: they may be in Kafka too."""
+    """Records to sync in the dead letters before `Leases.dead_lettered`. `may_be_written`: they may be in Kafka too."""
 
     partition: int
     topic: str
@@ -38,7 +38,7 @@ class DeadLetterRequest:
 
 
 def dead_letter_request(state: LedgerPartition, errand: DeadLetterBatch, backlog: Backlog) -> DeadLetterRequest:
-    """What is to be parked for a refusal."""
+    """The dead letter request for a refused batch."""
     refused = errand.refused
     pieces = _pieces(refused, unsure=errand.may_be_written)
     parts = [part for piece in pieces for part in _parts(backlog.unresolved, piece)]
@@ -59,16 +59,16 @@ def dead_letter_request(state: LedgerPartition, errand: DeadLetterBatch, backlog
 def stamp_rows_for(
     state: LedgerPartition, parked: Iterable[DeadLetterRange], producer_id: int, epoch: int
 ) -> tuple[StampRow, list[StampRow]]:
-    """The row that begins an epoch at the first ordinal left, and one behind every hole after it."""
+    """The row that starts an epoch at the first ordinal left, and one row after every later hole."""
     holes = [*((hole.first, hole.end) for hole in state.holes), *((p.first, p.first + p.count) for p in parked)]
     return sequence_ranges.stamp_rows_from(state.mark, holes, producer_id, epoch)
 
 
 def _pieces(refused: BatchRefused, *, unsure: bool) -> list[DeadLetterRange]:
-    """The listed records, or all of the batch when none is listed; neighbours with one text together."""
+    """The listed records, or the whole batch when none is listed. Neighbours with the same text are merged."""
     name = error_name(refused.code)
     tail = "; an earlier attempt may have written it" if unsure else ""
-    # Where the batch may be in the log, its unlisted records must not be sent again either.
+    # If the batch may be in the log, its unlisted records must not be resent either.
     listed = [] if unsure else sorted(set(refused.record_errors))
     if not listed:
         text = f"{name}: {refused.message}{tail}" if refused.message else name + tail

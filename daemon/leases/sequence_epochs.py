@@ -1,6 +1,6 @@
-"""Stamp rows: the first of a partition, those behind parked and lost records, those under another producer id.
+"""Writes stamp rows: a partition's first, those after dead-lettered or lost records, those of another producer id.
 
-A row is synced before anything is sent under it (HO-11); the order of entries is such that any prefix of them is safe.
+A row is synced before anything is sent under it (HO-11). The entries are ordered so that any prefix of them is safe.
 """
 
 from collections.abc import Collection
@@ -26,11 +26,11 @@ class SequenceEpochs:
 
     @property
     def needs_producer_id(self) -> bool:
-        """An id is needed: the daemon's own, or one for a partition alone."""
+        """Whether a producer id is needed: the daemon's own, or one for a single partition."""
         return self.producer_id is None or bool(self._waiting_for_id or self._dead_letters_awaiting_id)
 
     def set_producer_id(self, producer_id: int) -> None:
-        """The first is the daemon's; further ones are for single partitions."""
+        """The first id is the daemon's; later ids are for single partitions."""
         if self.producer_id is None:
             self.producer_id = producer_id
             if self.new_id_reason is not None:
@@ -44,7 +44,7 @@ class SequenceEpochs:
             self.write_dead_lettered(*self._dead_letters_awaiting_id.pop(0))
 
     def request_own_producer_id(self, lease: Lease) -> None:
-        """The partition goes on from its mark under a producer id of its own."""
+        """Continue the partition from its mark under a producer id of its own."""
         lease.move(LeaseState.SETTLING)
         lease.step = SettlingStep.PRODUCER_ID
         self._waiting_for_id.append(lease)
@@ -52,7 +52,7 @@ class SequenceEpochs:
             self._use_own_producer_id(self._waiting_for_id.pop(0), self._spare_ids.pop(0))
 
     def resend(self, lease: Lease) -> None:
-        """Go on from the mark whatever is in the log: at least once, and counted."""
+        """Resend from the mark whatever the log contains: at least once, counted as possible duplicates."""
         first, end = (
             lease.durable.mark,
             max(lease.possibly_written_end, lease.block.end if lease.block is not None else 0),
@@ -78,8 +78,9 @@ class SequenceEpochs:
                 self.write_stamp_rows(lease, producer_id, "new_identity")
 
     def repair_lost_ranges(self, lost: Collection[int]) -> None:
-        """At the start: holes without a stamp row behind them, left by damage of the disk or by a power cut in the middle of
-        parking, are closed by a new epoch; where something may be out behind them, by a new producer id, counted."""
+        """At the start, close holes without a stamp row after them, left by disk damage or by a power cut while
+        dead-lettering: by a new epoch, or, if records after them may have been sent, by a new producer id, counted as
+        duplicates."""
         table = self._table
         for number, state in table.ledger.by_number.items():
             starts = {row.start for row in state.rows}
@@ -97,7 +98,8 @@ class SequenceEpochs:
             table.counters["producer_epoch_bumps"] += 1
 
     def write_stamp_rows(self, lease: Lease, new_id: int, reason: str) -> None:
-        """From the mark on another producer id. Rows first: cuts that they cut through are known to be over."""
+        """Use another producer id from the mark on. Rows come first: the batches that they split are known to be
+        settled."""
         table = self._table
         bump, behind = stamp_rows_for(lease.durable, [], new_id, 0)
         for row in [bump, *behind]:
@@ -106,10 +108,10 @@ class SequenceEpochs:
         table.counters["new_producer_ids"] += 1
 
     def write_dead_lettered(self, lease: Lease, request: DeadLetterRequest, letter: str) -> None:
-        """Records are in the dead letters: holes, and a new epoch from the first one left (IDN-5, IDN-6, BMP-1).
+        """Record dead-lettered records as holes, and start a new epoch at the first record left (IDN-5, IDN-6, BMP-1).
 
-        The epoch's row comes first, the rows behind the holes last: whatever prefix of these entries survives a power cut,
-        nothing is skipped that was not parked, and nothing is sent that was.
+        The epoch's row comes first and the rows after the holes last. Whatever prefix of these entries survives a power
+        cut, no record is skipped that was not dead-lettered, and no dead-lettered record is sent.
         """
         table, durable = self._table, lease.durable
         last = durable.rows[-1]
@@ -142,7 +144,8 @@ class SequenceEpochs:
         table.await_sync(lease.stamp_row_lsn)
 
     def ensure_synced_rows(self, lease: Lease) -> bool:
-        """Stamp rows are there, cover every hole, are synced (HO-11), and none is of an identity that was given up (IDN-9)."""
+        """Make sure that stamp rows exist and cover every hole, and that none uses a producer id that was given up
+        (IDN-9). Returns False while a producer id or the sync of the rows (HO-11) is missing."""
         table, durable = self._table, lease.durable
         if self.producer_id is None and (self.new_id_reason is not None or not durable.rows):
             return False

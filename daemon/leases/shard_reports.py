@@ -1,6 +1,6 @@
-"""What shards report of their batches, and what follows (10.1): acknowledged, refused, stuck.
+"""Applies shard reports about batches (10.1): acked, refused, stuck.
 
-Nothing here drops data: a slice ends only by an acknowledgement that covers it, or parked in the dead letters.
+No record is dropped: a slice ends only by an ack that covers it, or in the dead letters.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,8 +39,8 @@ from .states import (
 from .table import LeaseTable
 
 PACE_RESEND_S: Final = 60.0
-"""A shard may have narrowed its pace by a clock a little ahead of ours: while acknowledgements come, it is told the pace
-again at least so often."""
+"""A shard whose clock is slightly ahead of ours may have narrowed its pace. While acks arrive, the pace is sent again
+at least this often."""
 
 _ShardReport = DoneBatch | BatchRefused | NewLeaderHint | Revoked | ProbeRefused | PartitionHalted | SliceUnreadable
 
@@ -54,7 +54,7 @@ class ShardReports:
         self._dead_letters_refused = parks_refused
 
     def _lease(self, seat: int, report: _ShardReport) -> Lease | None:
-        """The lease a report is about; None: it is of an older generation, and dropped."""
+        """The lease a report is about. None: the report is from an older generation and is dropped."""
         lease = self._table.leases.get(report.partition)
         if (
             lease is None
@@ -69,7 +69,7 @@ class ShardReports:
     # --- acknowledged ------------------------------------------------------------------------------------------------
 
     def batches_done(self, seat: int, items: Iterable[DoneBatch]) -> None:
-        """Batches are in the log, and with each everything older of its partition. One entry a partition."""
+        """These batches and all older ones of their partitions are in the log. Writes one entry per partition."""
         table = self._table
         entries: dict[int, AckedEntry] = {}
         leases: dict[int, Lease] = {}
@@ -106,8 +106,8 @@ class ShardReports:
             self._acked(leases[number], entry)
 
     def _proves_log_end(self, lease: Lease, item: DoneBatch) -> bool:
-        """In an uncertain range a success tells where the log ends only if the broker still had our state, which the log start
-        in the same answer shows (LOC-2)."""
+        """Within uncertain bounds a success shows where the log ends only if the broker still had our producer state.
+        The log start in the same response proves that (LOC-2)."""
         anchor = lease.durable.anchor
         if anchor is not None and 0 <= item.log_start <= anchor.base_offset:
             return True
@@ -120,7 +120,7 @@ class ShardReports:
     def _entry(self, lease: Lease, item: DoneBatch, anchor: Anchor | None, before: AckedEntry | None) -> AckedEntry:
         base = item.base_offset
         if base == NO_OFFSET and anchor is not None:
-            # It lies behind the last one: the older offset errs on the safe side wherever the log start is compared.
+            # This batch follows the previous one; its older offset errs on the safe side in log start comparisons.
             base = anchor.base_offset
         time_ms = item.log_append_ms if item.log_append_ms >= 0 else item.time_ms
         new = Anchor(base, time_ms, self._table.wall_ms(), item.leader_epoch)
@@ -148,7 +148,7 @@ class ShardReports:
         if lease.search is not None:
             lease.search = None
             self._finish_search(lease)
-        # By a log start above the old anchor the shard may have gone to FIRST by itself.
+        # The shard may have gone to FIRST itself when the log start passed the old anchor.
         moved = before is not None and durable.log_start > before.base_offset
         if lease.pace != OPEN or moved or table.now - lease.pace_sent_at >= PACE_RESEND_S:
             lease.pace_sent_at = table.now
@@ -157,13 +157,13 @@ class ShardReports:
                 table.await_sync(place)
 
     def _finish_search(self, lease: Lease) -> None:
-        """A trial was taken: its batch is the end of the log, or was when it was written. What follows goes after it."""
+        """A trial batch was accepted: it is the end of the log, or was when it was written. Later records follow it."""
         lease.backlog.lift_restriction(lease.handed_end)
         if lease.state is LeaseState.HELD:
             self._table.dispatcher.mark_ready(lease)
 
     def send_due_paces(self) -> None:
-        """Synced acknowledgements allow a wider pace: tell it. At FIRST the shard waits for this message."""
+        """Send the wider pace that synced acks allow. At FIRST the shard waits for this message."""
         table = self._table
         due = [wait for wait in table.paces_awaiting_sync if wait[0] <= table.synced]
         if not due:
@@ -174,11 +174,11 @@ class ShardReports:
                 table.send_pace(lease, self._grants.current_pace(lease))
 
     def _block_below_anchor(self, lease: Lease, item: DoneBatch, anchor: Anchor) -> None:
-        """Not a success: the topic was made again, or the brokers lost what they had acknowledged."""
+        """Block the lease: this is no success. The topic was recreated, or the brokers lost acked records."""
         text = f"acknowledged at offset {item.base_offset}, not above {anchor.base_offset} of an older batch"
         durable, row = lease.durable, lease.stamp_row
         assert row is not None
-        # The shard takes it for resolved and forgets its cut; here it is not.
+        # The shard considers the batch resolved and forgets its bounds; the router keeps it as unresolved.
         layers = [*lease.open_batches(), BatchBounds(item.first, item.count, row.epoch)]
         cuts = overlay(layers, durable.rows, durable.mark).bounds
         _ = self._table.record(
@@ -205,7 +205,7 @@ class ShardReports:
         verdict = classify_produce_error(refused.code, record_count=1, log_start=-1).error_class
         content = verdict is ProduceErrorClass.REFUSED_CONTENT
         if lease.bounds_uncertain:
-            # Its records may be in the log in other cuts.
+            # Its records may be in the log in batches with other bounds.
             self._block(lease, BlockReason.AMBIGUOUS, text, refused.first, end, retry=True)
         elif not content and not (
             verdict is ProduceErrorClass.REFUSED_UNTIL_FIXED and self._dead_letters_refused(durable.topic)
@@ -215,7 +215,7 @@ class ShardReports:
         elif not refused.ambiguous:
             self._call_back(lease, DeadLetterBatch(refused, may_be_written=False))
         elif content and lease.pace == FIRST:
-            # No later batch can prove anything here (BRK-4): said as it is.
+            # No later batch can show whether the records were written (BRK-4): report them as ambiguous.
             self._call_back(lease, DeadLetterBatch(refused, may_be_written=True))
         else:
             self._block(lease, BlockReason.AMBIGUOUS, text, refused.first, end, retry=True)
@@ -223,7 +223,7 @@ class ShardReports:
     # --- stuck -------------------------------------------------------------------------------------------------------
 
     def gap(self, seat: int, gap: ProbeRefused) -> None:
-        """A whole backward probe was refused: what Kafka acknowledged may be lost, or its leader is deposed."""
+        """A whole backward probe was refused: acked records may be lost, or the leader is deposed."""
         lease = self._lease(seat, gap)
         if lease is None:
             return
@@ -233,14 +233,15 @@ class ShardReports:
             self._table.stale_topics.add(lease.durable.topic)
             self._block(lease, BlockReason.GAP, text, lease.durable.mark, lease.possibly_sent_end, retry=True)
         elif lease.search is None or lease.search.next_trial(lease.backlog.end):
-            # Not where the log ends, or not any more: a batch taken before may have been recognised, not appended (LOC-3).
+            # The log does not end at this trial, or no longer does: the broker may have recognised an earlier batch as
+            # a duplicate instead of appending it (LOC-3).
             self._call_back(lease, ContinueLogEndSearch())
         else:
             self._table.stale_topics.add(lease.durable.topic)
             self._block(lease, BlockReason.GAP, text, lease.durable.mark, lease.possibly_written_end, retry=False)
 
     def halt(self, seat: int, halt: PartitionHalted) -> None:
-        """The shard cannot go on with this partition."""
+        """The shard cannot continue with this partition."""
         lease = self._lease(seat, halt)
         if lease is None:
             return
@@ -256,7 +257,7 @@ class ShardReports:
         self._block(lease, why, text, lease.durable.mark, lease.possibly_sent_end, retry=not epoch)
 
     def unreadable(self, seat: int, report: SliceUnreadable) -> None:
-        """A slice could not be read, or its checksum is wrong: nothing of it was sent."""
+        """A slice could not be read, or its checksum is wrong. None of its records was sent."""
         lease = self._lease(seat, report)
         if lease is not None:
             self._table.counters["unreadable"] += 1
@@ -268,7 +269,7 @@ class ShardReports:
         self._call_back(lease, Block(why, text, first, end, retry=retry))
 
     def _call_back(self, lease: Lease, errand: DeadLetterBatch | Block | ContinueLogEndSearch) -> None:
-        """A report that crossed our REVOKE still counts: the next holder could only find it out again, less surely."""
+        """Revoke with `errand`. A report that crossed our REVOKE counts: a later holder is less certain of it."""
         if lease.state is LeaseState.HELD or isinstance(lease.revoke_reason, Relocate | None):
             self._table.revoke(lease, errand)
         elif isinstance(lease.revoke_reason, ShutDown) and isinstance(errand, DeadLetterBatch):
@@ -277,7 +278,7 @@ class ShardReports:
     # --- given back --------------------------------------------------------------------------------------------------
 
     def leader_hint(self, seat: int, hint: NewLeaderHint) -> None:
-        """A newer leader, or only that metadata is stale."""
+        """A newer leader, or a sign that metadata is stale."""
         lease = self._lease(seat, hint)
         if lease is not None:
             self._table.stale_topics.add(lease.durable.topic)
@@ -285,7 +286,7 @@ class ShardReports:
                 self._grants.leader_hint(lease, LeaderAndEpoch(hint.leader, hint.leader_epoch))
 
     def revoked(self, seat: int, revoked: Revoked) -> None:
-        """A lease came back, with everything of it that may have been sent and is unresolved."""
+        """A lease was returned, with the bounds of every unresolved batch that may have been sent."""
         lease = self._lease(seat, revoked)
         if lease is None:
             return
@@ -297,10 +298,10 @@ class ShardReports:
                 self._table.kill_shard(seat, f"REVOKED with {cut} beyond {durable.mark}..{lease.possibly_sent_end}")
                 return
         if lease.state is LeaseState.FENCING:
-            # Its journal says the same, and nothing is granted before it is reaped.
+            # Its journal has the same bounds, and nothing is granted before the shard is reaped.
             return
         if lease.state is LeaseState.HELD:
-            # The shard stops by its own will.
+            # The shard returned the lease without a REVOKE.
             self._table.dispatcher.drop(lease)
             lease.move(LeaseState.REVOKING)
         self._give_back(lease, [*lease.open_batches(), *revoked.cuts], facts=True)

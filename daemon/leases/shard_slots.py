@@ -1,4 +1,4 @@
-"""The seats of the shard processes: who is here, who is expected back, whose nodes others take over."""
+"""The shard slots: which shards are connected, which are expected back, and whose nodes go to others."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from .states import SHARD_SLOT_TRANSITIONS, ShardSlotState
 
 @dataclass(slots=True, eq=False)
 class ShardSlot:
-    """`until`: when an awaited shard counts as absent (CLOCK_MONOTONIC seconds)."""
+    """One shard slot. `until`: when an awaited shard counts as absent (CLOCK_MONOTONIC seconds)."""
 
     number: int
     state: ShardSlotState
@@ -19,7 +19,7 @@ class ShardSlot:
 
 
 class ShardSlots:
-    """All of them. At the start each is awaited, so that the first shard to come is not dealt everything."""
+    """All shard slots. At the start each is awaited, so that the first shard to connect does not get every node."""
 
     def __init__(self, count: int, return_s: float, now: float) -> None:
         self._return_s = return_s
@@ -32,14 +32,14 @@ class ShardSlots:
         return self._slots[number].state is ShardSlotState.READY
 
     def present(self) -> list[int]:
-        """Seats that nodes are dealt to."""
+        """The slots that nodes are assigned to."""
         return [seat.number for seat in self._slots.values() if seat.state is not ShardSlotState.ABSENT]
 
     def ready(self) -> list[int]:
         return [seat.number for seat in self._slots.values() if seat.state is ShardSlotState.READY]
 
     def mark_connected(self, number: int) -> bool:
-        """Returns whether the seat was absent, so that nodes are to be dealt anew."""
+        """Returns whether the slot was absent, so that nodes must be reassigned."""
         seat = self._slots[number]
         was_absent = seat.state is ShardSlotState.ABSENT
         seat.move(ShardSlotState.CONNECTED)
@@ -49,7 +49,7 @@ class ShardSlots:
         self._slots[number].move(ShardSlotState.READY)
 
     def mark_dying(self, number: int) -> bool:
-        """It is being killed. Returns False when that was known, or nobody is there."""
+        """The shard is being killed. Returns False if that was known, or if no shard is connected."""
         seat = self._slots[number]
         if seat.state not in {ShardSlotState.CONNECTED, ShardSlotState.READY}:
             return False
@@ -63,7 +63,7 @@ class ShardSlots:
         seat.until = now + self._return_s
 
     def expire(self, now: float) -> bool:
-        """Those awaited for too long are absent. Returns whether there was one."""
+        """Mark slots as absent whose shards are overdue. Returns whether there were any."""
         late = [seat for seat in self._slots.values() if seat.state is ShardSlotState.AWAITED and now >= seat.until]
         for seat in late:
             seat.move(ShardSlotState.ABSENT)

@@ -1,7 +1,7 @@
-"""The states of a lease and of a seat, each as one table, and why a lease is called back.
+"""States of a lease and of a shard slot, each as one table, and the reasons to revoke a lease.
 
-A lease is one partition's right to be sent; a seat is the place of a shard process. The diagrams in the docs follow `LEASE_TRANSITIONS`
-and `SHARD_SLOT_TRANSITIONS`.
+A lease is the right to send one partition; a shard slot is the place of one shard process. The diagrams in the docs
+follow `LEASE_TRANSITIONS` and `SHARD_SLOT_TRANSITIONS`.
 """
 
 from enum import Enum, auto
@@ -11,19 +11,19 @@ from ...wire.messages import BatchRefused
 
 
 class LeaseState(Enum):
-    """Where a partition's lease is."""
+    """State of a partition's lease."""
 
-    UNASSIGNED = "unassigned"
-    """Nobody holds it; granted as soon as the conditions of LSE-2 hold."""
+    UNASSIGNED = "unplaced"
+    """No shard holds it. It is granted as soon as the conditions of LSE-2 hold."""
     HELD = "held"
-    REVOKING = "revoking"
-    """REVOKE was sent, REVOKED has not come."""
-    FENCING = "fencing"
-    """Its holder is being killed, or is dead and its journal not read yet."""
+    REVOKING = "recalled"
+    """REVOKE was sent; REVOKED has not arrived."""
+    FENCING = "dying"
+    """Its holder is being killed, or is dead and its journal is not read yet."""
     SETTLING = "settling"
-    """Back, and what it was called back for is being written: dead letters, or stamp rows under another producer id."""
+    """Returned, while the result is being written: dead letters, or stamp rows under another producer id."""
     BLOCKED = "blocked"
-    """Kept as it is, with an alarm, until a retry time, changed metadata or an operator."""
+    """Unchanged, with an alarm, until a retry time, changed metadata or an operator."""
 
 
 LEASE_TRANSITIONS: Final[dict[LeaseState, frozenset[LeaseState]]] = {
@@ -38,21 +38,21 @@ LEASE_TRANSITIONS: Final[dict[LeaseState, frozenset[LeaseState]]] = {
 }
 
 POSSIBLY_HELD: Final = frozenset({LeaseState.HELD, LeaseState.REVOKING, LeaseState.FENCING})
-"""A shard may have the lease in these states: no other may be granted it (HO-4)."""
+"""A shard may hold the lease in these states: no other shard may be granted it (HO-4)."""
 
 
 class ShardSlotState(Enum):
-    """Where a shard process is, as the router sees it."""
+    """State of a shard process, as the router sees it."""
 
     AWAITED = "awaited"
-    """Not here, expected back: its nodes wait for it."""
-    CONNECTED = "connected"
-    """Said HELLO; its journal is not named yet, so it is granted nothing."""
+    """Not connected but expected back: its nodes wait for it."""
+    CONNECTED = "greeted"
+    """Sent HELLO but has not named its journal yet, so it is granted nothing."""
     READY = "ready"
     DYING = "dying"
-    """Being killed; over only when reaped."""
+    """Being killed. The state ends only when the process is reaped."""
     ABSENT = "absent"
-    """Did not come back in time: its nodes are dealt to others."""
+    """Did not reconnect in time: its nodes are assigned to other shards."""
 
 
 SHARD_SLOT_TRANSITIONS: Final[dict[ShardSlotState, frozenset[ShardSlotState]]] = {
@@ -65,34 +65,35 @@ SHARD_SLOT_TRANSITIONS: Final[dict[ShardSlotState, frozenset[ShardSlotState]]] =
 
 
 class BlockReason(Enum):
-    """Why a partition stands still. The words are what operators and metrics see."""
+    """Why a partition is blocked. Operators and metrics see the values."""
 
     REFUSED = "refused"
-    """Kafka refuses, and an operator can lift it."""
+    """Kafka refuses the records, and an operator can fix the cause."""
     AMBIGUOUS = "refused_but_may_be_written"
     GAP = "gap"
     HALTED = "halted"
     EPOCH = "producer_epoch"
-    """The broker knows more of our producer id than the spool does."""
+    """The broker has newer state for our producer id than the spool."""
     OFFSET = "offset_below_anchor"
     BATCH_BOUNDS_UNKNOWN = "batch_bounds_unknown"
-    """A power cut or a lost journal took the batches' bounds, and the end of the log cannot be found."""
+    """A power cut or a lost journal destroyed the batch bounds, and the end of the log cannot be found."""
     UNREADABLE = "unreadable"
 
 
 class Relocate(NamedTuple):
-    """Another shard shall hold it, or its node is gone."""
+    """Another shard must hold the lease, or its node is gone."""
 
 
 class DeadLetterBatch(NamedTuple):
-    """Records were refused for good. `may_be_written`: an earlier attempt may have written them, and nothing can settle it (ERR-2)."""
+    """Records were refused permanently. `may_be_written`: an earlier attempt may have written them, which nothing can
+    decide (ERR-2)."""
 
     refused: BatchRefused
     may_be_written: bool
 
 
 class Block(NamedTuple):
-    """Stand still. `retry`: try again after a backoff."""
+    """Block the partition. `retry`: retry after a backoff."""
 
     why: BlockReason
     text: str
@@ -102,24 +103,24 @@ class Block(NamedTuple):
 
     @property
     def retry_on_new_leader(self) -> bool:
-        """A newer leader is a reason to try again."""
+        """Whether a newer leader is a reason to retry."""
         return self.retry or self.why is BlockReason.GAP
 
 
 class ContinueLogEndSearch(NamedTuple):
-    """Try the next place where its log may end."""
+    """Try the next possible end of the partition's log."""
 
 
 class ShutDown(NamedTuple):
-    """The daemon stops."""
+    """The daemon is shutting down."""
 
 
 RevokeReason = Relocate | DeadLetterBatch | Block | ContinueLogEndSearch | ShutDown
-"""What a lease is called back for."""
+"""Why a lease is revoked."""
 
 
 class SettlingStep(Enum):
-    """What is being waited for in SETTLING."""
+    """The event that a lease in SETTLING waits for."""
 
     DEAD_LETTER = auto()
     PRODUCER_ID = auto()

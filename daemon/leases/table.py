@@ -1,4 +1,4 @@
-"""What all parts of the lease table share: the leases, the log, the outboxes, and the few moves that every part makes."""
+"""State shared by the modules of the lease table: leases, log, output lists, and their common transitions."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ _DEAD_LETTERED_EARLIER: Final = "refused by Kafka before the daemon's last start
 
 
 class LeaseLimits(NamedTuple):
-    """`seats`: shard processes. `revoke_timeout_ms`: a shard that does not give a lease back for so long is killed. `retry_ms`,
-    `retry_max_ms`: first and longest wait before a blocked partition is tried again. `buffer_bytes`: of one shard.
-    `batch_bytes`: no batch of several slices is larger."""
+    """`shards`: number of shard processes. `revoke_timeout_ms`: a shard that does not return a lease within it is
+    killed. `retry_ms`, `retry_max_ms`: first and longest backoff before a blocked partition is retried. `buffer_bytes`:
+    per shard. `batch_bytes`: upper limit of a batch of several slices."""
 
     shards: int
     shard_return_ms: int
@@ -43,7 +43,7 @@ class LeaseLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseNotice:
-    """Something for the log: `event` in words, ordinals [first, end)."""
+    """A log event: its name in `event`, and the ordinals [first, end)."""
 
     event: str
     topic: str
@@ -54,7 +54,7 @@ class LeaseNotice:
 
 
 class LeaseTable:
-    """State shared by grants, outcomes and returns. `wall_offset_ms`: wall time in ms is `now` x 1000 + this."""
+    """Shared by `Grants`, `ShardReports` and `SequenceEpochs`. Wall time in ms is `now` x 1000 + `wall_offset_ms`."""
 
     def __init__(self, ledger: Ledger, log: EntryLog, limits: LeaseLimits, *, now: float, wall_offset_ms: int) -> None:
         self.ledger = ledger
@@ -83,11 +83,11 @@ class LeaseTable:
         self.stale_topics: set[str] = set()
         self.loads: dict[int, ShardLoad] = {}
         self.exited_shard_counters: Counter[str] = Counter()
-        """What shards that have ended had told of themselves."""
+        """The last counters that exited shards reported."""
         self.counters: Counter[str] = Counter()
 
     def record(self, entry: ControlEntry) -> Lsn:
-        """Put an entry into the log and the ledger."""
+        """Append an entry to the log and apply it to the ledger."""
         place = self.log.append(entry)
         self.ledger.apply(entry)
         return place
@@ -99,12 +99,12 @@ class LeaseTable:
         return int(self.now * 1000) + self.wall_offset_ms
 
     def lease_of(self, number: int) -> Lease:
-        """The lease of a partition, made when it is first asked for."""
+        """The lease of a partition, created on first use."""
         found = self.leases.get(number)
         if found is None:
             state = self.ledger.by_number[number]
             found = self.leases[number] = Lease(state, Backlog(state.index, state.mark))
-            # Of what was parked in an earlier start only the place is known here.
+            # For records dead-lettered before this start, only their ordinals are known.
             found.backlog.add_dead_lettered(
                 [DeadLetterRange(hole.first, hole.count, _DEAD_LETTERED_EARLIER) for hole in state.holes]
             )
@@ -114,7 +114,7 @@ class LeaseTable:
         self.sync_wanted = max(self.sync_wanted, place)
 
     def send_pace(self, lease: Lease, pace: str) -> None:
-        """Tell the holder how wide it may send."""
+        """Send the holder the pace it may use."""
         lease.pace, lease.pace_sent_at = pace, self.now
         durable = lease.durable
         self.send(lease.shard_id, Pace(lease.number, lease.generation, pace, durable.anchor, durable.log_start))
@@ -122,7 +122,7 @@ class LeaseTable:
     # --- moves of one lease ------------------------------------------------------------------------------------------
 
     def revoke(self, lease: Lease, errand: RevokeReason) -> None:
-        """Call a held lease back; of one already called back only the errand changes."""
+        """Revoke a held lease. If it is already being revoked, only the reason changes."""
         if lease.state is LeaseState.HELD:
             self.dispatcher.drop(lease)
             lease.move(LeaseState.REVOKING)
@@ -133,13 +133,13 @@ class LeaseTable:
         lease.revoke_reason = errand
 
     def kill_shard(self, seat: int, reason: str) -> None:
-        """A shard broke the rules: it is killed, and nothing it says afterwards counts."""
+        """A shard broke the protocol: kill it, and ignore its later messages."""
         self.shards_to_kill.append((seat, reason))
         self.counters["shards_killed"] += 1
         self.fence_shard(seat)
 
     def fence_shard(self, seat: int) -> None:
-        """Its leases end when it is reaped and its journal is read."""
+        """Fence the shard's leases. They end when it is reaped and its journal is read."""
         _ = self.shard_slots.mark_dying(seat)
         for lease in self.leases.values():
             if lease.shard_id == seat and lease.state in {LeaseState.HELD, LeaseState.REVOKING}:
@@ -147,12 +147,12 @@ class LeaseTable:
                 lease.move(LeaseState.FENCING)
 
     def lease_returned(self, lease: Lease, cuts: list[BatchBounds], *, facts: bool) -> None:
-        """The lease is back: what may have been sent goes into the spool, then its errand is done."""
+        """A lease was returned: record the batches that may have been sent, then act on the revoke reason."""
         assert lease.state in POSSIBLY_HELD
         durable = lease.durable
         errand, lease.revoke_reason = lease.revoke_reason, None
         if isinstance(errand, ContinueLogEndSearch) and lease.search is not None:
-            # The trial was refused: it is not in the log, and no cut.
+            # The trial was refused: it is not in the log, so it has no bounds to record.
             cuts = []
         self.record_batch_bounds(lease, cuts, None if facts else lease.possibly_sent_end)
         lease.backlog.rewind()
@@ -167,8 +167,8 @@ class LeaseTable:
             self.unassign(lease)
 
     def record_batch_bounds(self, lease: Lease, cuts: list[BatchBounds], unknown_end: int | None) -> None:
-        """Write what is known of the open cuts. `unknown_end`: any ordinal below it may have been sent in any cut. Once the
-        range is uncertain it only grows, until the mark has passed it (LOC-9)."""
+        """Record the known bounds of open batches. Any ordinal below `unknown_end` may have been sent in a batch of any
+        bounds. An uncertain range only grows until the mark has passed it (LOC-9)."""
         durable = lease.durable
         ends = [cut.first + cut.count for cut in cuts]
         unknown = durable.unknown_through
@@ -184,14 +184,14 @@ class LeaseTable:
             _ = self.record(BatchBoundsEntry(lease.number, known, facts, unknown))
 
     def unassign(self, lease: Lease) -> None:
-        """Nobody holds it; it is granted as soon as it can be."""
+        """Release the lease: no shard holds it, and it is granted as soon as possible."""
         lease.step = lease.block = None
         lease.retry_at = None
         lease.move(LeaseState.UNASSIGNED)
         self.grant_candidates[lease.number] = lease
 
     def block(self, lease: Lease, block: Block) -> None:
-        """Keep everything, raise the alarm, let the others go on."""
+        """Keep all records, raise the alarm, and let other partitions continue."""
         lease.move(LeaseState.BLOCKED)
         lease.search = None
         lease.block = block
@@ -205,7 +205,7 @@ class LeaseTable:
         self.counters["blocks"] += 1
 
     def alarm(self, lease: Lease, why: BlockReason, text: str, first: int, end: int) -> None:
-        """Raise it, or renew its text; it began when it was first raised."""
+        """Raise the alarm or update its text. `since` stays the time it was first raised."""
         durable = lease.durable
         known = self.alarms.get(lease.number)
         since = known.since if known is not None else self.now
@@ -216,19 +216,19 @@ class LeaseTable:
                 self.counters["gap_records"] += end - first
 
     def clear_alarm(self, lease: Lease) -> None:
-        """Kafka took something: no alarm stands any more."""
+        """Kafka accepted a batch: clear the alarm."""
         lease.tries = 0
         if lease.number in self.alarms:
             del self.alarms[lease.number]
 
     def possible_duplicates(self, lease: Lease, first: int, end: int, text: str) -> None:
-        """Records that may be in the log twice are counted and named, never silent."""
+        """Count and report records that may have been written twice."""
         durable = lease.durable
         self.counters["possible_duplicates"] += end - first
         self.notices.append(LeaseNotice("possible_duplicates", durable.topic, durable.index, first, end, text))
 
     def advance(self, lease: Lease, mark: int, proof: BatchAck | None) -> None:
-        """The mark moved: what ended is counted and handed to the router."""
+        """The mark moved: count the slices that ended and pass them to the router."""
         ended = lease.backlog.advance(mark, proof)
         records = parked = 0
         for one in ended:

@@ -1,4 +1,4 @@
-"""Tells leases and routing what the metadata client finds out: nodes, leaders, topics that grow, vanish or come back."""
+"""Passes metadata changes to leases and routing: nodes, leaders, and topics that grow, disappear or return."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +16,7 @@ from .partition_load import PartitionLoads
 from .topics import TopicMetadata
 
 EXPIRATION_MS: Final = 24 * 3_600_000
-"""`producer.id.expiration.ms` where brokers may not be asked: Kafka's default."""
+"""Kafka's default of `producer.id.expiration.ms`, used where brokers do not authorize us to read theirs."""
 
 
 def new_metadata_client(
@@ -28,7 +28,7 @@ def new_metadata_client(
     *,
     on_producer_id: Callable[[int, int], None],
 ) -> Metadata:
-    """The router's metadata client; `changes` is what a `ClusterFollower` is given. Topics with records or leases are never idle."""
+    """The router's metadata client; `ClusterFollower` reads `changes`. Topics with records or leases are never idle."""
     return Metadata(
         loop,
         kafka,
@@ -40,7 +40,7 @@ def new_metadata_client(
 
 
 class ClusterFollower:
-    """`changes` is filled by the metadata client and emptied here, once a round."""
+    """Applies `changes`, which the metadata client fills and `apply` empties once a round."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ClusterFollower:
         self._expiration_ms = EXPIRATION_MS
 
     def recover(self, ledger: Ledger) -> None:
-        """Ask for what the spool knows; nothing older than what it recorded is believed (HO-16)."""
+        """Request metadata of the spool's topics. Leader epochs older than the recorded ones are ignored (HO-16)."""
         epochs: dict[str, dict[int, int]] = {}
         ids: dict[str, bytes] = {}
         for (topic, index), state in ledger.by_topic_partition.items():
@@ -79,7 +79,7 @@ class ClusterFollower:
             self._metadata.want(topic)
 
     def apply(self, now: float) -> bool:
-        """What has changed since the last round. True when something has."""
+        """Apply the changes since the last round. Returns whether there were any."""
         if not self._changes:
             return False
         changes, self._changes[:] = list(self._changes), []
@@ -88,7 +88,7 @@ class ClusterFollower:
         return True
 
     def _apply(self, change: ClusterChange, now: float) -> None:
-        # Nodes first: a leader counts only where its node is known.
+        # Nodes first: a leader is only accepted where its node is known.
         nodes_changed = bool(change.nodes_added or change.nodes_moved or change.nodes_gone)
         if nodes_changed:
             self._leases.nodes(self._topics.nodes(), now)
@@ -101,7 +101,7 @@ class ClusterFollower:
                 self._leases.leaders(topic, told[0], told[1], now)
             self._update_route(topic)
         if nodes_changed:
-            # Who leads is the same, but not whether it can be reached, and in which rack.
+            # The leaders are the same, but their racks and whether they can be reached may have changed.
             for known in list(self._routing.routes()):
                 self._update_route(known.topic)
         for topic in change.topics_dropped:
@@ -115,20 +115,20 @@ class ClusterFollower:
                 route.missing_error = self._topics.error(topic)
 
     def _update_route(self, topic: str) -> None:
-        """Of topics that frames went to; others are learnt with their first frame."""
+        """Update the route of a topic that frames went to. Other topics get a route with their first frame."""
         if self._routing.find(topic) is not None:
             facts = self._topics.facts(topic)
             if facts is not None:
                 _ = self._routing.update_topic(facts)
 
     def update_partition_loads(self, now: float) -> None:
-        """How much waits for each partition, for the choice of those that keyless records go to."""
+        """Update how much is queued for each partition, which the partitioners use for keyless records."""
         self._loads.refresh(now)
         for route in self._routing.routes():
             route.update_load(partial(self._loads.queued_batches, route.leaders, route.states), adaptive=self._adaptive)
 
     def update_topic_settings(self) -> None:
-        """Settings of topics come some time after the topics; the brokers' expiration too."""
+        """Apply topic settings, which arrive some time after the topics, and the brokers' producer id expiration."""
         for route in self._routing.routes():
             settings = self._metadata.topic_settings(route.topic)
             if settings is not None and self._settings.get(route.topic) != settings:

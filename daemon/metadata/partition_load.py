@@ -1,5 +1,5 @@
-"""What waits for each partition, from the shards' LOAD and from what was not handed out to them: for the choice of partitions
-(ADP-5, ADP-8, BIP-9)."""
+"""Queue sizes per partition for the partitioners, from the shards' LOAD and from slices not handed out (ADP-5, ADP-8,
+BIP-9)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from ..ledger.partition_state import LedgerPartition
 from ..sessions.routing import PartitionQueueStats
 
 LOAD_MAX_AGE_S: Final = 3.0
-"""LOAD comes once a second: one that is older says nothing of the present, though its shard may live."""
+"""LOAD arrives once a second. An older one is outdated, even if its shard is alive."""
 
 
 class _ReceivedLoad(NamedTuple):
@@ -21,15 +21,15 @@ class _ReceivedLoad(NamedTuple):
     at: float
     partitions: Mapping[int, PartitionLoad]
     unavailable_nodes: frozenset[int]
-    """Nodes that could not be sent to for too long."""
+    """Nodes that were unavailable for too long."""
 
 
 class PartitionLoads:
-    """Reads the leases; owns when each LOAD came."""
+    """Computes queue sizes from the leases; owns the arrival time of each LOAD."""
 
     def __init__(self, leases: Leases, *, batch_bytes: int, availability_timeout_ms: int) -> None:
-        """`batch_bytes`: what waits outside of batches counts in units of it. `availability_timeout_ms` 0: no node is ever too
-        late."""
+        """`batch_bytes`: bytes outside of batches count in units of it. `availability_timeout_ms` 0: no node ever
+        counts as unavailable."""
         self._leases: Final = leases
         self._batch_bytes: Final = batch_bytes
         self._timeout_ms: Final = availability_timeout_ms
@@ -37,7 +37,7 @@ class PartitionLoads:
         self._fresh: dict[int, _ReceivedLoad] = {}
 
     def refresh(self, now: float) -> None:
-        """Take what came since the last look."""
+        """Read the LOADs that arrived since the last call."""
         told = self._leases.loads
         for seat in self._received.keys() - told.keys():
             del self._received[seat]
@@ -58,16 +58,16 @@ class PartitionLoads:
     def queued_batches(
         self, leaders: Iterable[LedPartition], states: list[LedgerPartition]
     ) -> list[PartitionQueueStats]:
-        """Of every partition with a leader of one topic. Where the shard that holds it said nothing of late, what the router
-        knows itself counts."""
+        """The queue of every partition of one topic that has a leader. Without a recent LOAD from the partition's
+        shard, the router's own counts are used."""
         found: list[PartitionQueueStats] = []
-        # By the leader's node: a partition nobody has been granted yet stands behind the same connection.
+        # By the leader's node: a partition that is not granted yet will use the same connection.
         late = {node for heard in self._fresh.values() for node in heard.unavailable_nodes}
         for leader in leaders:
             queue = self._leases.queued_bytes(states[leader.partition].number)
             heard = self._fresh.get(queue.shard_id)
             part = None if heard is None else heard.partitions.get(states[leader.partition].number)
-            # What was handed out is counted by the router too, and up to date: the shard knows better how many batches it makes.
+            # The router's count of handed-out bytes is current; the shard knows better how many batches they become.
             batches = max(part.queued_batches if part is not None else 0, self._batches(queue.handed_out_bytes))
             found.append(
                 PartitionQueueStats(

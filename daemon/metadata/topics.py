@@ -1,4 +1,4 @@
-"""Topics as the router's cores want to know them, out of what the metadata client knows."""
+"""Provides topic metadata in the form that the router's cores need."""
 
 from ...producer.accumulator.partitioners import leaders_of
 from ...producer.metadata.client import Metadata
@@ -9,7 +9,7 @@ from ..sessions.routing import TopicFacts
 
 
 class TopicMetadata:
-    """Reads `metadata`; owns nothing."""
+    """A stateless view of `metadata`."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -18,7 +18,7 @@ class TopicMetadata:
         self._metadata.want(topic)
 
     def facts(self, topic: str) -> TopicFacts | None:
-        """What is known of a topic that exists."""
+        """The facts of an existing topic; None while they are incomplete."""
         view = self._metadata.topic(topic)
         if (
             view is None
@@ -38,7 +38,7 @@ class TopicMetadata:
         )
 
     def error(self, topic: str) -> str | None:
-        """That brokers said, more than once, that the topic does not exist."""
+        """The error text if brokers reported, more than once, that the topic does not exist."""
         if self._metadata.topic_error(topic) is None:
             return None
         found = self._metadata.cluster.topic(topic)
@@ -47,25 +47,25 @@ class TopicMetadata:
         return f"topic {topic} does not exist ({error_name(found.code)}), and allow_auto_create_topics is off"
 
     def forbidden(self, topic: str) -> str | None:
-        """That brokers do not let us see the topic."""
+        """The error text if brokers do not authorize us to describe the topic."""
         found = self._metadata.cluster.topic(topic)
         if found is None or classify_topic_error(found.code) is not TopicErrorClass.REFUSED:
             return None
         return f"topic {topic} may not be described by us ({error_name(found.code)})"
 
     def forget(self, topic: str) -> None:
-        """Do not ask for the topic until somebody wants it."""
+        """Stop requesting the topic until `want` is called for it again."""
         self._metadata.forget(topic)
 
     def invalid(self, topic: str) -> str | None:
-        """That a broker said that no topic may have this name."""
+        """The error text if a broker rejected the topic's name as invalid."""
         found = self._metadata.cluster.topic(topic)
         if found is None or found.code != INVALID_TOPIC:
             return None
         return f"no topic may be named {topic} ({error_name(found.code)})"
 
     def problem(self, topic: str) -> str | None:
-        """What stands in the way of knowing the topic, in words."""
+        """Why the topic's metadata is missing, as text."""
         found = self._metadata.topic_error(topic)
         if found is not None:
             return f"brokers answer {found}"
@@ -89,6 +89,6 @@ class TopicMetadata:
         return view.topic_id or b"", rows
 
     def nodes(self) -> list[Node]:
-        """All brokers; budgets are filled in by whoever deals them."""
+        """All brokers. `Grants.send_nodes` fills in the budgets."""
         nodes = self._metadata.cluster.nodes.values()
         return [Node(found.node, found.host, found.port, found.rack, 0) for found in nodes]

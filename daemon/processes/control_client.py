@@ -1,4 +1,4 @@
-"""Asks the router over `control.sock`: for the exporter and the command line."""
+"""Client of `control.sock`, for the exporter and the command line."""
 
 import socket
 from pathlib import Path
@@ -13,14 +13,14 @@ ANSWER_BYTES_MAX: Final = 64 << 20
 
 
 class ControlError(Exception):
-    """The router could not be asked, or said no. The text is for people."""
+    """The router did not answer, or refused the request. The text is meant for operators."""
 
 
 def ask(path: Path, verb: str, *, timeout_s: float = 5.0, **args: object) -> object:
-    """The router's answer to `verb`.
+    """Send `verb` to the router and return its answer.
 
     Raises:
-        ControlError: nobody answers at `path` within `timeout_s`, or the router refused.
+        ControlError: there is no answer at `path` within `timeout_s`, or the router refused.
     """
     until = monotonic() + timeout_s
     body = cast("bytes", msgpack.packb([verb, args]))

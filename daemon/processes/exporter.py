@@ -1,7 +1,7 @@
-"""The exporter: `python -I -m penstock.daemon.processes.exporter --settings PATH`. Metrics, health and readiness on loopback.
+"""The exporter: `python -I -m penstock.daemon.processes.exporter --settings PATH`. Metrics and health on loopback.
 
-Asks the router for every page; holds nothing that matters. Its standard output is supervisord's clock: an empty line every
-100 ms makes supervisord look at its processes at once instead of once a second.
+It requests every page from the router and keeps no state. Its standard output is supervisord's clock: an empty line
+every 100 ms makes supervisord check its processes at once instead of once a second.
 """
 
 import argparse
@@ -36,13 +36,13 @@ _DEGRADED_SPOOL: Final = 0.8
 
 
 class RouterCollector(Collector):
-    """Asks once per scrape."""
+    """Requests the router's stats once per scrape."""
 
     def __init__(self, control: Path) -> None:
         self._control = control
 
     def collect(self) -> Iterable[Family]:
-        """All families, or that the router does not answer."""
+        """All metric families, or only `penstock_up` 0 when the router does not answer."""
         try:
             stats = cast("dict[str, Any] | None", ask(self._control, "stats", timeout_s=ASK_S))
         except ControlError:
@@ -51,7 +51,7 @@ class RouterCollector(Collector):
 
 
 class ExporterPages(BaseHTTPRequestHandler):
-    """The pages. A broker that is down does not make the daemon unhealthy: records wait in the spool."""
+    """The HTTP pages. A broker outage does not make the daemon unhealthy: records wait in the spool."""
 
     control: Path
     registry: CollectorRegistry
@@ -103,7 +103,7 @@ class ExporterPages(BaseHTTPRequestHandler):
 
 
 def degraded(stats: dict[str, Any]) -> list[str]:
-    """What works worse than it should, in sentences."""
+    """Degraded conditions, one sentence each."""
     found = [f"{alarm['topic']}-{alarm['partition']}: {alarm['text']}" for alarm in stats["alarms"]]
     found += stats["security"]["insecure"]
     if not stats["metadata"]["connected"]:
@@ -126,11 +126,11 @@ def degraded(stats: dict[str, Any]) -> list[str]:
 
 
 def serve(listen: str, control: Path) -> ThreadingHTTPServer:
-    """A server of the pages, bound.
+    """Return a bound server of the pages.
 
     Raises:
-        OSError: the address is taken or is not ours.
-        ValueError: not loopback.
+        OSError: the address is in use or not local.
+        ValueError: the address is not loopback.
     """
     host, _, port = listen.rpartition(":")
     address = host.strip("[]")
@@ -167,7 +167,7 @@ def main() -> int:
     if server is not None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log.info("exporter_ready", listen=settings.exporter.listen)
-    # The clock goes on even where the port is taken: a taken port must not slow down restarts.
+    # The clock runs even if the port is in use, so that this does not slow down restarts.
     while not stopped.wait(TICK_S):
         _ = sys.stdout.write("\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""From the router's stats to Prometheus' metrics. Only names declared in `runtime.metrics` exist."""
+"""Converts the router's stats to Prometheus metrics. Only names declared in `runtime.metrics` exist."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ _RETRIES: Final = "retries_"
 
 
 def families(stats: Stats | None) -> Iterator[Family]:
-    """Everything there is to show; without stats only that the router does not answer."""
+    """All metric families; without stats only `penstock_up` 0."""
     yield _family("penstock_up", [((), 0.0 if stats is None else 1.0)])
     if stats is None:
         return
@@ -26,7 +26,7 @@ def families(stats: Stats | None) -> Iterator[Family]:
     yield from _leases(stats)
     yield from _audit(stats["audit"])
     yield from _brokers(stats["nodes"])
-    # With those that have ended: a sum that fell when one is started again would look like a new start of all.
+    # Include exited shards: a sum that drops when a shard restarts would look like a counter reset.
     yield from _shards([*stats["shards"], stats["exited_shards"]])
     yield from _processes(stats["processes"])
     yield _family("penstock_process_restarts", [((name,), count) for name, count in stats["restarts"].items()])
@@ -84,7 +84,7 @@ def _spool(spool: Stats) -> Iterator[Family]:
 
 
 def _audit(audit: Stats) -> Iterator[Family]:
-    """All 0 where no books are kept."""
+    """The audit metrics, all 0 where audit is off."""
     records = audit.get("records", {})
     age_s = audit.get("last_publish_age_s")
     yield _single("penstock_audit_topic_records", records.get("accepted", 0))

@@ -1,8 +1,8 @@
-"""The launcher: binds the listening socket, writes what the processes read, and becomes supervisord.
+"""The launcher: binds the listening socket, writes the files that the processes read, and becomes supervisord.
 
-The socket stays at descriptor 3 of supervisord and of every child, and systemd keeps a copy in its descriptor store: no
-client is refused while a process, or all of them, restart. Descriptor 4 is the launcher's standard error, where every process
-writes its log. A record lock on `<runtime_dir>/lock` survives the exec and keeps a second daemon away from the socket.
+The socket stays at descriptor 3 of supervisord and of every child, and systemd stores a copy, so no client is refused
+while some or all processes restart. Descriptor 4 is the launcher's standard error, to which every process writes its
+log. A record lock on `<runtime_dir>/lock` survives the exec and keeps a second daemon from taking the socket.
 """
 
 import array
@@ -27,7 +27,7 @@ BACKLOG: Final = 4096
 _KEPT_FDS: Final = 16
 _STOP_SLACK_S: Final = 15
 _MALLOC: Final = {
-    # Page faults were a quarter of the cost: keep freed memory instead of giving it back at every frame.
+    # Page faults were a quarter of the cost: keep freed memory instead of returning it at every frame.
     "MALLOC_TRIM_THRESHOLD_": "268435456",
     "MALLOC_MMAP_THRESHOLD_": "67108864",
     "MALLOC_TOP_PAD_": "16777216",
@@ -36,12 +36,12 @@ _MALLOC: Final = {
 
 
 class LaunchError(Exception):
-    """Nothing was started; the text says why and what to do."""
+    """Nothing was started; the text gives the reason and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedBrokers:
-    """The brokers for trying things out that run beside the daemon."""
+    """Built-in brokers for trying out the daemon, which run beside it."""
 
     addresses: tuple[str, ...]
     topics: tuple[str, ...]
@@ -52,11 +52,11 @@ def launch(settings: Settings, *, brokers: EmbeddedBrokers | None = None) -> NoR
     """Become supervisord with everything in place.
 
     Raises:
-        LaunchError: another daemon holds the runtime directory, or a directory or the socket cannot be made.
+        LaunchError: another daemon holds the runtime directory, or a directory or the socket cannot be created.
     """
     require_assertions()
     os.umask(0o077)
-    # Low descriptors are promised to others: whatever is opened from here on must lie above them.
+    # The low descriptors are reserved: everything opened from here on must be above them.
     _occupy_low_descriptors()
     _make_directories(settings)
     _hold_lock(settings.runtime_dir / "lock")
@@ -92,7 +92,7 @@ def supervisor_configuration(
     )
     return template.format(
         runtime_dir=_escaped(settings.runtime_dir),
-        # Said explicitly, or supervisord reports it as critical at every start.
+        # Without an explicit user, supervisord logs a critical message at every start.
         user="user=root" if os.geteuid() == 0 else "",
         settings=_escaped(settings_file),
         python=_escaped(sys.executable),
@@ -126,7 +126,7 @@ def _broker_programs(brokers: EmbeddedBrokers | None, output: str) -> str:
 
 
 def _occupy_low_descriptors() -> None:
-    """Make sure that 3 and 4 are open, so that no file opened here lands there. A socket systemd handed over stays."""
+    """Occupy the low descriptors, so that no file opened later gets 3 or 4. A socket from systemd stays."""
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) < _KEPT_FDS:
         pass
     os.close(descriptor)
@@ -156,7 +156,7 @@ def _make_directories(settings: Settings) -> None:
 
 
 def _hold_lock(path: Path) -> None:
-    """A POSIX record lock: kept across exec, not inherited by children, gone with the process."""
+    """Take a POSIX record lock: kept across exec, not inherited by children, released when the process ends."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -171,7 +171,7 @@ def _hold_lock(path: Path) -> None:
 
 
 def _listen(settings: Settings) -> None:
-    """Put the listening socket at descriptor 3: the one systemd kept, if it is still the right one, else a new one."""
+    """Put the listening socket at descriptor 3: the one that systemd stored, if it still matches, else a new one."""
     path = settings.socket_path
     if _stored_socket_is(path):
         os.set_inheritable(LISTENER_FD, True)
@@ -198,7 +198,7 @@ def _stored_socket_is(path: Path) -> bool:
         listening = stored.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
     if listening and name == str(path) and path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         return True
-    # The setting or the file changed: systemd must forget the old one.
+    # The setting or the file changed: systemd must drop the old socket.
     _notify_systemd(os.environ, b"FDSTOREREMOVE=1\nFDNAME=penstock", [])
     return False
 

@@ -1,4 +1,4 @@
-"""Makes the router's parts that take many settings; the router wires the rest."""
+"""Builds the router components that take many settings; the router wires the rest."""
 
 import random
 from functools import partial
@@ -15,7 +15,7 @@ from .startup import StartedRouter
 
 
 def new_counts(started: StartedRouter) -> RouterCounters:
-    """What recovery found is counted as received."""
+    """Counters that start with the recovered records, as received."""
     recovered = started.recovered
     by_number = recovered.ledger.by_number
     own = {number for number, state in by_number.items() if state.topic == started.audit_topic}
@@ -38,6 +38,6 @@ def new_routing(settings: Settings, started: StartedRouter, store: SpoolFrameSto
 
 
 def new_audit(settings: Settings, started: StartedRouter, rooms: AuditPorts) -> AuditSession | None:
-    """None: no books are kept."""
+    """The audit session, or None if audit is off."""
     books = started.recovered.ledger.audit_counts
     return None if books is None else AuditSession(settings.audit, books, rooms, starts=started.identity.starts)

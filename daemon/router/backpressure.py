@@ -1,4 +1,4 @@
-"""When frames that found no room in the spool are worth offering again; removes the segments that nothing needs any more."""
+"""Decides when to retry frames that did not fit into the spool, and removes unneeded segments."""
 
 from typing import Final
 
@@ -7,13 +7,13 @@ from ..spool.frame_store import SpoolFrameStore
 
 SLICES_MAX: Final = 1_000_000
 SLICES_AGAIN: Final = 900_000
-"""Slices that are not at their end, each of which costs memory, which small frames fill long before the spool. At the first
-number frames wait as for a full spool, until the second is reached."""
+"""Limits of unresolved slices. Each costs memory, which small frames fill long before the spool. At the first number
+frames wait as for a full spool, until the second is reached."""
 _LOOK_EVERY_S: Final = 0.1
 
 
 class SpoolBackpressure:
-    """Owner of `intake.spool_full`, but for the moment at which the spool says no."""
+    """Owner of `intake.spool_full`; only intake itself sets it too, when the spool refuses a frame."""
 
     def __init__(self, store: SpoolFrameStore, intake: FrameIntake) -> None:
         self._store = store
@@ -23,7 +23,7 @@ class SpoolBackpressure:
         self._look_at = 0.0
 
     def space_freed(self) -> None:
-        """A sync has ended, or segments are gone."""
+        """A sync ended, or segments were removed."""
         self._space_freed = True
 
     def may_have_space(self, now: float) -> bool:
@@ -35,7 +35,7 @@ class SpoolBackpressure:
         return found
 
     def check(self, now: float) -> None:
-        """Every now and then: clean the spool, and count what waits.
+        """Clean the spool and check the slice limits, at most every 0.1 s.
 
         Raises:
             SpoolBrokenError: the spool's directory cannot be changed.

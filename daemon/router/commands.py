@@ -1,4 +1,4 @@
-"""What `control.sock` understands: `stats`, `ready`, `drain`, `reload`, `resend`, `log_level`."""
+"""The commands of `control.sock`: `stats`, `ready`, `drain`, `reload`, `resend`, `log_level`."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,7 @@ LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 class ControlCommands:
-    """Each verb reads or changes the router between two of its events."""
+    """Each command reads or changes the router between two of its events."""
 
     def __init__(self, router: "Router") -> None:
         self._router = router
@@ -39,11 +39,11 @@ class ControlCommands:
         }
 
     def stats(self, _arguments: Mapping[str, object]) -> object:
-        """Everything there is to show."""
+        """Return all statistics."""
         return stats(self._router, monotonic())
 
     def ready(self, _arguments: Mapping[str, object]) -> object:
-        """Whether frames are taken, and what to know about it."""
+        """Return whether frames are accepted, and the facts behind it."""
         router = self._router
         return {
             "ready": router.lifecycle.phase is RouterPhase.RUNNING,
@@ -55,12 +55,13 @@ class ControlCommands:
         }
 
     def drain(self, _arguments: Mapping[str, object]) -> object:
-        """Stop in an orderly way; the supervisor decides whether it comes back."""
+        """Start an orderly shutdown; the supervisor decides whether the router restarts."""
         self._router.stop(drain=True)
         return {"pending": self._router.pending_records}
 
     def resend(self, arguments: Mapping[str, object]) -> object:
-        """`topic`, `partition`: a blocked partition goes on under a new producer id; what is on its way may be doubled."""
+        """Resend the blocked partition `topic`, `partition` under a new producer id; records in flight may be
+        duplicated."""
         topic, partition = arguments.get("topic"), arguments.get("partition")
         if not isinstance(topic, str) or type(partition) is not int:
             raise ControlError("resend needs topic, a text, and partition, a number")
@@ -77,9 +78,9 @@ class ControlCommands:
         return {"level": level}
 
     def reload(self, arguments: Mapping[str, object]) -> object:
-        """Take what may change live from `path`, or from the settings the router was started with; say what may not.
+        """Apply the reloadable settings of `path`, or of the router's settings file, and list the others.
 
-        What takes effect is written back to the settings file, so that a restarted shard or router has the same.
+        Applied settings are written back to the settings file, so that a restarted shard or router has them too.
         """
         router = self._router
         path = router.settings_path
@@ -98,7 +99,7 @@ class ControlCommands:
 
 
 def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: str = "") -> set[str]:
-    """Dotted names of everything that differs; a map of topics counts as one."""
+    """Dotted names of all settings that differ; the map of topics counts as one."""
     found: set[str] = set()
     for name in old.keys() | new.keys():
         before, after = old.get(name), new.get(name)
@@ -110,12 +111,12 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: s
 
 
 def _is_live(name: str) -> bool:
-    # The largest frame is fixed by the segments' size and the readers' buffers.
+    # The segment size and the read buffers fix the largest frame.
     return name != "limits.frame_bytes_max" and (name in RELOADABLE or name.partition(".")[0] in RELOADABLE)
 
 
 def _with(settings: Settings, wanted: Settings, names: list[str]) -> Settings:
-    """`settings`, but for these names."""
+    """`settings` with these names taken from `wanted`."""
     result = settings
     for name in names:
         section, _, field = name.partition(".")

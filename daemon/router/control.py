@@ -1,7 +1,7 @@
-"""`control.sock`: what operators, exporter and command line ask of the router.
+"""`control.sock`: requests of operators, exporter and command line to the router.
 
 Framing as in the local protocol; a request is the msgpack array `[verb, arguments]`, its answer `[true, result]` or
-`[false, text]`. Only the daemon's own user and root can open the socket (mode 0600). Not a place for many or slow clients.
+`[false, text]`. Only the daemon's user and root can open the socket (mode 0600). Not meant for many or slow clients.
 """
 
 import os
@@ -23,7 +23,7 @@ CLIENTS_MAX: Final = 32
 REQUEST_BYTES_MAX: Final = 64 << 10
 
 ControlCommand = Callable[[Mapping[str, object]], object]
-"""Given the arguments; its result must be made of what msgpack has. Raises ControlError to refuse."""
+"""Takes the arguments; its result must consist of msgpack types. Raises ControlError to refuse."""
 
 
 class ControlServer:
@@ -35,7 +35,7 @@ class ControlServer:
         self._verbs = verbs
         self._clients: dict[int, _ControlClient] = {}
         self._log = logs.get()
-        # One that an earlier router left. Anything else at this place is not ours to remove.
+        # Remove the socket of an earlier router. Any other file type at this path is not ours to remove.
         if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
             path.unlink()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -84,7 +84,7 @@ class ControlServer:
         return found(cast("dict[str, object]", arguments))
 
     def close(self) -> None:
-        """Answer nobody any more. The file goes too: who asks then is told at once that no router is there."""
+        """Stop answering. The file is removed too, so that later requests fail at once instead of timing out."""
         for client in list(self._clients.values()):
             client.close()
         self._loop.remove(self._socket.fileno())
@@ -93,7 +93,7 @@ class ControlServer:
 
 
 class _ControlClient:
-    """One connection: a request, its answer, and again."""
+    """One connection: requests and answers, one at a time."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Brings what Kafka refuses for good into the dead letters. Until a letter is on disk its partition stands still."""
+"""Writes permanently refused records to the dead letters; a partition stays blocked until they are on disk."""
 
 from collections import Counter
 from typing import Final
@@ -12,7 +12,7 @@ from ..leases.refused_batches import DeadLetterRequest
 from .startup import StartedRouter
 
 AGAIN_S = 1.0
-"""A letter that could not be written is tried again after so long: the disk may have room by then."""
+"""Backoff after a failed write: the disk may have space by then."""
 
 
 class DeadLetterWriter:
@@ -30,11 +30,11 @@ class DeadLetterWriter:
         self._log = logs.get()
 
     def lookup(self, client_id: str, seq: int) -> tuple[RefusedRecords, ...]:
-        """Which records of a frame were parked."""
+        """Which records of a frame were dead-lettered."""
         return self._letters.lookup(client_id, seq)
 
     def write_pending(self, now: float) -> None:
-        """Write what was asked for; the leases are told of what is on disk."""
+        """Write the requested dead letters, and report each one on disk to the leases."""
         self._waiting += self._leases.dead_letter_requests
         self._leases.dead_letter_requests.clear()
         if now < self._again_at:

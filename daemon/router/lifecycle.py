@@ -1,7 +1,7 @@
-"""The phases of the router's life, as one table, and when each is over.
+"""The phases of the router, as one table, and the deadline of each.
 
-A stop drains first: shards may finish what they were handed, for at most `drain_ms`. Then every lease is called back, so that
-the next start knows all cuts for certain, and the clean mark says so. What is not delivered stays in the spool.
+A shutdown drains first: shards may finish their slices, for at most `drain_ms`. Then every lease is revoked, so that
+the next start knows all batch bounds for certain, as the clean mark records. Undelivered records stay in the spool.
 """
 
 from enum import Enum
@@ -9,15 +9,15 @@ from typing import Final
 
 
 class RouterPhase(Enum):
-    """Where the router is."""
+    """Phase of the router."""
 
     RECOVERING = "recovering"
-    """The spool is read, journals of dead shards too; nobody is served."""
+    """The spool and the journals of dead shards are read; no client is served."""
     RUNNING = "running"
     DRAINING = "draining"
-    """No new frames; what there is goes out."""
+    """No new frames are accepted; pending records are delivered."""
     REVOKING = "revoking"
-    """Every lease is called back; shards are told to stop."""
+    """Every lease is revoked; shards are stopped."""
     ENDED = "ended"
 
 
@@ -30,11 +30,11 @@ PHASE_TRANSITIONS: Final[dict[RouterPhase, frozenset[RouterPhase]]] = {
 }
 
 REVOKE_S: Final = 3.0
-"""Shards answer a call-back at once, whatever brokers do; one that does not is left to end with the router."""
+"""Shards answer a REVOKE at once, whatever brokers do. A shard that does not answer ends with the router."""
 
 
 class Lifecycle:
-    """`drain_s` from the settings. `now` is CLOCK_MONOTONIC seconds."""
+    """Moves the router through its phases. `drain_s` comes from the settings. `now` is CLOCK_MONOTONIC seconds."""
 
     def __init__(self, drain_s: float) -> None:
         self._drain_s = drain_s
@@ -46,14 +46,14 @@ class Lifecycle:
         self.phase = phase
 
     def set_drain_timeout(self, drain_s: float) -> None:
-        """Another limit, for the next stop."""
+        """Apply another drain limit, for the next shutdown."""
         self._drain_s = drain_s
 
     def recovered(self) -> None:
         self.move(RouterPhase.RUNNING)
 
     def stop(self, *, now: float, drain: bool) -> bool:
-        """A stop was asked for. False when one is under way already; then an impatient one ends the drain."""
+        """Start a shutdown. Returns False when one is already running; then `drain=False` ends its drain."""
         if self.phase is RouterPhase.RUNNING:
             self.move(RouterPhase.DRAINING)
             self._until = now + (self._drain_s if drain else 0.0)
@@ -63,7 +63,7 @@ class Lifecycle:
         return False
 
     def step(self, *, now: float, pending: int, held: int) -> RouterPhase:
-        """Look at what is left (records; shards and what they hold) and go on to the next phase where that is due."""
+        """Check what is left (`pending` records; `held` shards and leases) and move to the next phase when due."""
         if self.phase is RouterPhase.DRAINING and (pending == 0 or self.is_over(now)):
             self.move(RouterPhase.REVOKING)
             self._until = now + REVOKE_S
@@ -76,5 +76,5 @@ class Lifecycle:
         return self._until
 
     def is_over(self, now: float) -> bool:
-        """Whether the time of the phase is used up."""
+        """Whether the phase has reached its deadline."""
         return self._until is not None and now >= self._until

@@ -1,4 +1,4 @@
-"""The settings as the limits that the router's parts declare, in the units they use."""
+"""Translates the settings into the limits that the router's components declare, in their units."""
 
 from collections.abc import Callable
 
@@ -57,18 +57,18 @@ def bus_settings(settings: Settings, identity: SpoolIdentity, expiration_ms: int
 
 
 def keyless_choice(kafka: KafkaSettings, draw: Callable[[], int]) -> Callable[[], KeylessPartitioner]:
-    """What makes the choice of partitions for each topic. `draw` gives random numbers of 31 bits."""
+    """Factory for the keyless partitioner of each topic. `draw` returns random numbers of 31 bits."""
     if kafka.partitioner_class is not None:
         return RoundRobinPartitioner
     return lambda: StickyPartitioner(kafka.batch_size, draw)
 
 
 def has_record_ids(settings: Settings, topic: str) -> bool:
-    """Whether the records of a topic carry the id header. Those of the audit topic never do."""
+    """Whether the records of a topic carry the id header. Records of the audit topic never do."""
     audit = settings.audit
     return audit.enabled and topic != audit.topic and handover.topic_settings(settings, topic).audit
 
 
 def preferred_rack(kafka: KafkaSettings) -> str:
-    """The rack whose leaders are preferred; "" none: round robin, as in Java, looks at no racks."""
+    """The rack whose leaders are preferred, or "". Round robin, as in Java, ignores racks."""
     return kafka.client_rack if kafka.partitioner_rack_aware and kafka.partitioner_class is None else ""

@@ -1,7 +1,7 @@
-"""The router process: `python -I -m penstock.daemon.router.main --settings PATH`. Makes all parts and runs the round.
+"""The router process: `python -I -m penstock.daemon.router.main --settings PATH`. Builds all parts, runs the round.
 
-The order inside a round is the promise (`docs/design/internals.md`): apply, write, sync, hand out, send. Nothing is answered or
-said to a shard before the entries it follows from are written; nothing is handed out before it is synced.
+The order in a round carries the guarantees (`docs/design/internals.md`): apply, write, sync, hand out, send. Acks and
+shard messages follow the write of the entries they are based on; slices are handed out only after a sync.
 """
 
 import argparse
@@ -56,19 +56,18 @@ from .shutdown import RouterShutdown
 from .startup import StartedRouter, start
 
 COALESCE_S: Final = 0.001
-"""Syncs and hand-outs begin at least so far apart: at rest nothing waits for it, under load each carries more."""
+"""Minimum interval of syncs and of hand-outs. It never delays an idle router; under load each covers more."""
 COALESCE_BUSY_S: Final = 0.003
-"""The same for syncs while much is moved: a sync costs the same whatever it covers."""
+"""The same minimum for syncs while the loop is busy: a sync costs the same however much it covers."""
 SLOW_S: Final = 0.005
-"""What no frame waits for (questions to brokers, silent shards, time limits) is looked at so often at most, and once more after
-the last round that passed it over."""
+"""Minimum interval of upkeep no frame waits for (brokers, silent shards, time limits). A skipped run is made up."""
 _SECOND: Final = 1.0
 _COLLECT_EVERY: Final = (50_000, 20, 20)
 _EXPIRE_EVERY_S: Final = 60.0
 
 
 class Router:
-    """All parts, and the round."""
+    """Owns all components and runs the round."""
 
     def __init__(self, settings: Settings, settings_path: Path, started: StartedRouter, listener_fd_limit: int) -> None:
         self.settings = settings
@@ -140,23 +139,22 @@ class Router:
         )
 
     def run(self) -> ExitCode:
-        """Serve until stopped. The exit code says why."""
+        """Serve until stopped. The exit code gives the reason."""
         self.loop.on_signals(self._signalled, signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
         self.loop.add_upkeep(self.round)
         self.lifecycle.recovered()
         self.listener.set_accepting(wanted=True)
         self.notifier.ready("serving")
         self._log.info("router_ready", socket=str(self.settings.socket_path), start=self.identity.start)
-        # What was made so far lives as long as the process: the collector need not look at it again. Frames and slices make no
-        # cycles, so it need not look at every few hundred of them either.
+        # Objects so far live until exit, and frames and slices form no cycles: the collector rarely needs to run.
         _ = gc.collect()
         gc.freeze()
         gc.set_threshold(*_COLLECT_EVERY)
         try:
             self.loop.run()
         except AssertionError as error:
-            # Nothing more is answered, written or said: what was, was right.
-            self._log.critical("router_invariant_violated", reason=str(error), exc_info=True)
+            # Stop acking, writing and sending at once. Everything before the failed assertion was correct.
+            self._log.critical("router_broken", what=str(error), exc_info=True)
             return ExitCode.INVARIANT_VIOLATED
         except (SpoolBrokenError, SpoolError) as error:
             self._log.critical("spool_failed", reason=str(error))
@@ -166,18 +164,18 @@ class Router:
 
     @property
     def pending_records(self) -> int:
-        """Records of clients that are not at their end."""
+        """Client records that are neither delivered nor dead-lettered."""
         return self.leases.pending_records - self.counts.own_pending
 
     def stop(self, *, drain: bool) -> None:
-        """Begin an orderly stop: no new connections or frames, then everything is delivered, called back, synced."""
+        """Start an orderly shutdown: accept no connections or frames, then deliver, call back and sync everything."""
         if self.shutdown.begin(monotonic(), drain=drain):
             self.notifier.stopping("draining")
             self.listener.set_accepting(wanted=False)
             self.intake.draining = True
 
     def apply_settings(self, settings: Settings) -> None:
-        """What may change while we run has changed. Shards that start from now on must have been given the same."""
+        """Apply the settings that may change at run time. Shards that start from now on must have the same ones."""
         self.settings = settings
         handover.write(settings, self.settings_path)
         self.digest = handover.digest(settings)
@@ -194,14 +192,14 @@ class Router:
         if number == signal.SIGUSR2:
             self._sync_and_exit("signal")
         elif has_lost_parent():
-            # Nobody will start what is missing, and a new launcher wants the spool.
+            # No supervisor is left to restart missing processes, and a new launcher needs the spool.
             self._exit = ExitCode.PARENT_GONE
             self._sync_and_exit("the launcher has gone")
         else:
             self.stop(drain=True)
 
     def _sync_and_exit(self, reason: str) -> None:
-        """End at once, with everything taken on disk; leases end with the process."""
+        """Stop at once, with everything accepted on disk. The leases end with the process."""
         self.store.write()
         while self.spool.syncing or self.spool.start_sync():
             _ = self.store.finish_sync()
@@ -214,7 +212,7 @@ class Router:
     def _mark_synced(self, through: Lsn) -> None:
         self.backpressure.space_freed()
         self.answers.synced(SyncProof(through), now_ms=int(monotonic() * 1_000))
-        # The leases ask whether an entry lies at or below a mark; the spool's mark is the first place that is not covered.
+        # The leases compare with the last entry synced; the spool's mark is the first position not synced.
         self.leases.synced(Lsn(through - 1))
 
     def _relocated(self, moved: Mapping[Lsn, Lsn]) -> None:
@@ -222,7 +220,7 @@ class Router:
         self.leases.relocate(moved, self.spool.segments)
 
     def _publish_closing_audit(self, now: float) -> bool:
-        """Everything of clients is delivered: have the audit say so. True while that is worth waiting for."""
+        """Publish the closing audit records after all client records. Returns whether that is worth waiting for."""
         return self.audit is not None and self.audit.publish_closing(now, wall_ms(), self.metadata.reachable_since)
 
     def _producer_id(self, producer_id: int, _epoch: int) -> None:
@@ -234,7 +232,7 @@ class Router:
     # --- the round ---------------------------------------------------------------------------------------------------
 
     def round(self, now: float) -> float | None:
-        """Everything behind the events, in the order that the promise needs."""
+        """Run everything after the events, in the order that the guarantees require."""
         now_ms = int(now * 1_000)
         self._apply(now, now_ms)
         self.store.write()
@@ -252,7 +250,7 @@ class Router:
         return self._next_deadline(now)
 
     def _apply(self, now: float, now_ms: int) -> None:
-        """What follows from the events, and from time, up to what has to be written."""
+        """Apply the consequences of events and of time, up to the entries that this round writes."""
         if now >= self._slow_at or now >= self._slow_ran_at + SLOW_S:
             self._slow_ran_at = now
             self.metadata.tick(now)
@@ -278,7 +276,7 @@ class Router:
             self._acknowledge_ended(now_ms)
 
     def _acknowledge_ended(self, now_ms: int) -> None:
-        """Slices that are at their end, by an entry that this round writes."""
+        """Pass on slices ended by this round's entries: ack their frames and complete their sequences."""
         by_number, routing = self.ledger.by_number, self.routing
         for ended in self.leases.ended:
             state = by_number[ended.slice.partition]
@@ -288,7 +286,7 @@ class Router:
                 self.sessions.complete(ended.slice.frame)
 
     def _release_segments(self, _now_ms: int) -> None:
-        """After the write: the segments of ended slices hold less."""
+        """After the write: subtract ended slices from their segments."""
         ended = self.leases.ended
         if ended:
             by = Lsn(self.spool.written_through - 1)
@@ -370,7 +368,7 @@ class Router:
         return min(at for at in due if at is not None)
 
     def _slow_deadline(self, now: float) -> float:
-        """When something is due that no frame waits for."""
+        """When the upkeep that no frame waits for is next due."""
         due = [
             self.metadata.next_deadline(),
             self.bus.next_deadline(),
@@ -383,10 +381,8 @@ class Router:
         ]
         return min(at for at in due if at is not None)
 
-    # --- the end -----------------------------------------------------------------------------------------------------
-
     def _close(self) -> None:
-        """Let go of everything; the spool last, with the clean mark when the stop was orderly."""
+        """Release everything, the spool last. The spool gets the clean mark when the shutdown was orderly."""
         clean = self.lifecycle.phase is RouterPhase.ENDED and self.leases.all_returned and self._exit is ExitCode.OK
         self.listener.close()
         self.control.close()
@@ -404,7 +400,7 @@ class Router:
 
 
 def serve(settings: Settings, settings_path: Path) -> ExitCode:
-    """Recover and run. Every expected failure is one clear log line and its exit code."""
+    """Recover and run. Every expected failure becomes one log line and its exit code."""
     log = logs.get()
     try:
         self_check(thread_seconds)
@@ -430,7 +426,6 @@ def serve(settings: Settings, settings_path: Path) -> ExitCode:
 
 
 def main() -> None:
-    """The process."""
     parser = argparse.ArgumentParser(prog="penstock.daemon.router.main")
     parser.add_argument("--settings", type=Path, required=True, help="settings.json as the launcher wrote it")
     arguments = parser.parse_args()

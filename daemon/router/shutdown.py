@@ -1,4 +1,4 @@
-"""An orderly stop: no new frames, what there is goes out, every lease is called back, the shards end, then the router."""
+"""Orderly shutdown: refuse new frames, deliver pending records, revoke leases, stop the shards, then the router."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,7 +12,7 @@ _SHARD_STOP_MS: Final = 2_000
 
 
 class RouterShutdown:
-    """Takes the lifecycle through its phases once a stop has begun."""
+    """Moves the lifecycle through its phases once a shutdown has started."""
 
     def __init__(
         self,
@@ -22,8 +22,8 @@ class RouterShutdown:
         pending: Callable[[], int],
         tell_closing: Callable[[float], bool],
     ) -> None:
-        """`pending`: records of clients that are left. `tell_closing`: asked when there are none, again and again; True while
-        what it says of them should go out, too."""
+        """`pending`: number of client records left. `tell_closing`: called repeatedly once there are none; True while
+        closing audit records are still to be delivered."""
         self._lifecycle = lifecycle
         self._leases = leases
         self._bus = bus
@@ -32,7 +32,7 @@ class RouterShutdown:
         self._stopping_pids: set[int] = set()
 
     def begin(self, now: float, *, drain: bool) -> bool:
-        """A stop was asked for. False when one is under way."""
+        """Start a shutdown. Returns False when one is already running."""
         if not self._lifecycle.stop(now=now, drain=drain):
             return False
         logs.get().info("router_stopping", pending=self._pending())
@@ -40,11 +40,11 @@ class RouterShutdown:
         return True
 
     def step(self, now: float) -> bool:
-        """Behind every round. True when the router may end."""
+        """Call it after every round. Returns True when the router may exit."""
         before = self._lifecycle.phase
         if before is RouterPhase.RUNNING:
             return False
-        # Shards that were told to stop end by themselves, once they know that what they gave back is written.
+        # Stopped shards exit once they know that the leases they returned are written.
         held = len(self._stopping_pids.intersection(self._bus.pids().values())) + (not self._leases.all_returned)
         pending = self._pending()
         if before is RouterPhase.DRAINING and not pending and not self._lifecycle.is_over(now):

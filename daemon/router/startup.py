@@ -1,7 +1,7 @@
-"""What a router does before it serves anybody: lock and recover the spool, end the shards of the one before, fill the tables.
+"""Router start before it serves clients: lock and recover the spool, end the previous router's shards, fill the tables.
 
-Order: the lock first, then the end of every shard of an earlier router (LSE-7), then the log, then what journals say goes into
-the log, and only when that is written are the journals removed (JRN-7).
+Order: take the lock, end every shard of an earlier router (LSE-7), read the log, append the facts from the journals to
+the log. Only when that is written are the journals removed (JRN-7).
 """
 
 from collections.abc import Callable
@@ -27,27 +27,27 @@ from ..spool.recovery import Recovered
 _OWNERS_END_S: Final = 10.0
 _RECALL_MS: Final = 10_000
 _SEGMENT_BYTES_PER_RANGE: Final = 320
-"""A range takes 20 to 50 bytes of a checkpoint: about an eighth of a segment at most."""
+"""A range takes 20 to 50 bytes of a checkpoint, so ranges take about an eighth of a segment at most."""
 _BLOCKED_RETRY_MS: Final = 1_000
 _BLOCKED_RETRY_MAX_MS: Final = 60_000
 
 
 class StartedRouter(NamedTuple):
-    """The durable side of a router that has recovered."""
+    """The durable state of a recovered router."""
 
     identity: SpoolIdentity
     spool: Spool
     recovered: Recovered
     leases: Leases
     audit_topic: str | None = None
-    """Where the router tells of the others' records."""
+    """The topic to which the router publishes audit records; None: audit is off."""
 
 
 def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> StartedRouter:
-    """Recover everything. `alive` is called again and again while that takes.
+    """Recover everything. `alive` is called repeatedly while that takes.
 
     Raises:
-        SpoolError: the spool cannot be had; the text says what to do.
+        SpoolError: the spool cannot be opened; the text includes the remedy.
         JournalError: a shard of an earlier router does not end.
     """
     log = logs.get()
@@ -82,7 +82,7 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
     _begin_incarnation(identity, spool, recovered)
     alive()
     leases = _leases(settings, spool, recovered)
-    # A boot that differs without a power cut means an orderly stop: its cuts are in the log as facts (JRN-8).
+    # Another boot without a power cut means an orderly shutdown: its batch bounds are in the log as facts (JRN-8).
     facts = not identity.power_cut and all(
         journal.is_complete or (journal.header is not None and journal.header.boot_id != boot) for journal in dead
     )
@@ -105,13 +105,13 @@ def start(settings: Settings, alive: Callable[[], None] = lambda: None) -> Start
 
 
 def new_audit_counts(settings: AuditSettings, limits: SpoolLimits) -> AuditCounts | None:
-    """Empty ones. They lie at the head of every segment, and must leave it to the records."""
+    """Empty audit counts. A checkpoint of them starts every segment and must leave most of it to records."""
     weight_max = min(settings.ranges_max, limits.segment_bytes_effective // _SEGMENT_BYTES_PER_RANGE)
     return AuditCounts(settings.topic, weight_max=weight_max) if settings.enabled else None
 
 
 def _begin_incarnation(identity: SpoolIdentity, spool: Spool, recovered: Recovered) -> None:
-    """Number from here on under the identity's incarnation. It begins before anything is granted, so every GRANT has it (RID-2)."""
+    """Continue under the identity's incarnation. Its entry precedes every grant, so every GRANT has it (RID-2)."""
     if recovered.ledger.incarnation != identity.incarnation:
         entry = IncarnationEntry(identity.incarnation)
         _ = spool.append(entry)

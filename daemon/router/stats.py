@@ -1,9 +1,10 @@
-"""What `/stats` and `penstock status` show, as plain maps and lists.
+"""The content of `/stats` and `penstock status`, as plain maps and lists.
 
-Top level: `router` (pid, start, phase, uptime_s), `records` (the sums of `daemon/ledger/counters.py`; `received` = `refused` + `pending` +
-`delivered` + `parked` + `expired` + `quarantined`), `acks`, `sessions`, `spool`, `topics` (backlog by partition), `leases`
-(counters, and every partition's state), `alarms`, `nodes`, `shards`, `exited_shards` (totals of those that ended), `metadata`, `processes` (name, pid, cpu_us, memory_bytes,
-descriptors). Times that are waits are in ms, `since` in s ago.
+Top level: `router` (pid, start, phase, uptime_s), `records` (the sums of `daemon/ledger/counters.py`; `received` =
+`refused` + `pending` + `delivered` + `parked` + `expired` + `quarantined`), `acks`, `sessions`, `spool`, `topics`
+(backlog by partition), `leases` (counters, states of partitions), `alarms`, `nodes`, `shards`, `exited_shards` (totals of
+exited shards), `metadata`, `processes` (name, pid, cpu_us, memory_bytes, descriptors). Waits are in ms, `since` in s
+ago.
 """
 
 import os
@@ -25,7 +26,7 @@ _LEVELS: Final = ("accepted", "spooled", "delivered")
 _TICK_US: Final = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _NOW: Final = {"rss_max_bytes", "descriptors", "segments_open", "buffer_bytes", "journal_slots_free"}
-"""What shards tell that is no total."""
+"""Shard counters that are gauges, not totals."""
 _SESSIONS_SHOWN: Final = 1_000
 _READY: Final = "ready"
 
@@ -33,7 +34,7 @@ StatsMap = dict[str, object]
 
 
 def stats(router: "Router", now: float) -> StatsMap:
-    """Everything, as of now."""
+    """All statistics, as of now."""
     views = router.leases.views()
     return {
         "router": {
@@ -81,7 +82,7 @@ def stats(router: "Router", now: float) -> StatsMap:
 
 
 def _audit(router: "Router", now: float) -> StatsMap:
-    """How the telling goes. `records` are the router's own, which the sums of `records` above leave out."""
+    """State of the audit publication. `records` are the router's own, which the sums of `records` above leave out."""
     audit, counts = router.audit, router.counts
     if audit is None:
         return {"enabled": False, "state": "off", "last_error": None}
@@ -114,7 +115,7 @@ def _audit(router: "Router", now: float) -> StatsMap:
 
 
 def _security(router: "Router") -> StatsMap:
-    """What connections to brokers are, and what was switched off that protects them. No names of users, no paths."""
+    """Security of the broker connections, and disabled protections. It contains no user names and no paths."""
     kafka = router.settings.kafka
     return {
         "protocol": kafka.security_protocol,
@@ -124,7 +125,7 @@ def _security(router: "Router") -> StatsMap:
 
 
 def records(router: "Router") -> StatsMap:
-    """Where every record is. `pending` is the lease table's count, the rest is counted where frames are answered."""
+    """Where every record is. `pending` is the lease table's count; the others are counted where frames are answered."""
     counts = router.counts
     return {
         "received": counts.received,
@@ -246,11 +247,11 @@ def _lease(view: LeaseView, now: float) -> StatsMap:
 
 
 def _nodes(router: "Router") -> list[StatsMap]:
-    """The brokers, with what the shards that serve them say."""
+    """The brokers, with the loads that their shards report."""
     said: dict[int, StatsMap] = {}
     for seat, load in router.leases.loads.items():
         for node in load.nodes:
-            # Where lanes divide a broker, a shard with nothing to send has no connection: one that is connected counts.
+            # Where lanes divide a broker, a shard with nothing to send has no connection: prefer a connected one.
             if said.get(node.node, {}).get("state") != _READY:
                 said[node.node] = {"shard": seat, **node._asdict()}
     return [
@@ -280,7 +281,7 @@ def _processes(router: "Router") -> list[StatsMap]:
 
 
 def own_process() -> StatsMap:
-    """The router's own use of the machine."""
+    """The router's own resource usage."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "name": "router",
@@ -292,11 +293,11 @@ def own_process() -> StatsMap:
 
 
 def _shard_process(seat: int, pid: int, load: ShardLoad | None) -> StatsMap:
-    """By the kernel's word where it gives it, else by the shard's own, which is up to a second old."""
+    """Resource usage from the kernel if available, else from the shard's report, which is up to a second old."""
     told = {} if load is None else load.counters
     cpu_us, memory_bytes = told.get("cpu_us", 0), told.get("rss_max_bytes", 0)
     try:
-        # The name in parentheses may hold anything.
+        # The name in parentheses may contain any characters.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         cpu_us = (int(fields[11]) + int(fields[12])) * _TICK_US
         memory_bytes = int(fields[21]) * _PAGE_BYTES

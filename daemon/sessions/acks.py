@@ -1,7 +1,7 @@
-"""When a frame is answered, and with what. An ack at a level can only be made from the value that proves it.
+"""Decides when a frame is acked, and with which content. An ack at a level requires the value that proves it.
 
-`accepted` needs a write that took the frame's entry, `spooled` a sync that covers it, `delivered` the brokers' word for all of
-its slices. Answers are gathered per session and round; the listener sends what `sessions_to_write` names.
+`accepted` requires a write that included the frame's entry, `spooled` a sync that covers it, `delivered` the brokers'
+responses for all of its slices. Responses are collected per session and round; `sessions_to_write` lists the sessions.
 """
 
 from array import array
@@ -21,19 +21,19 @@ TEXT_CHARS_MAX: Final = 500
 
 
 class WriteProof(NamedTuple):
-    """`write` returned: everything staged before it is in the page cache."""
+    """`write` returned: everything staged before `through` is in the page cache."""
 
     through: Lsn
 
 
 class SyncProof(NamedTuple):
-    """A sync ended well: everything before this place is on disk."""
+    """A sync succeeded: everything before `through` is on disk."""
 
     through: Lsn
 
 
 class BrokerProof(NamedTuple):
-    """Every ordinal of the frame is resolved, by brokers under acks=all or by a refusal for good."""
+    """Every ordinal of the frame is resolved, by brokers under acks=all or by a permanent refusal."""
 
     frame: PendingFrame
 
@@ -42,7 +42,7 @@ Proof = WriteProof | SyncProof | BrokerProof
 
 
 def acknowledge(frame: PendingFrame, proof: Proof, detail: Detail) -> Ack:
-    """The answer that `proof` allows for `frame`."""
+    """The ack that `proof` allows for `frame`."""
     match proof:
         case WriteProof(through):
             assert frame.lsn < through, "the frame is not written"
@@ -59,8 +59,8 @@ def acknowledge(frame: PendingFrame, proof: Proof, detail: Detail) -> Ack:
 
 
 class SessionResponses:
-    """Owed answers of all sessions. `sessions_to_write`: sessions with something to send; `sessions_to_resume`: those whose credit is there
-    again; `ended`: frames that need no answer any more because all of their slices are at their end."""
+    """The pending responses of all sessions. `sessions_to_write`: sessions with something to send;
+    `sessions_to_resume`: sessions whose credit is available again."""
 
     def __init__(self, counts: RouterCounters) -> None:
         self._counts = counts
@@ -73,11 +73,11 @@ class SessionResponses:
 
     @property
     def wants_sync(self) -> bool:
-        """A frame at `spooled` waits."""
+        """Whether a frame at level `spooled` waits for a sync."""
         return bool(self._unsynced)
 
     def track(self, session: RouterSession, frame: PendingFrame, *, now_ms: int) -> None:
-        """The frame was taken now, or is attached to the connection that sent it again."""
+        """Track a frame that was accepted now, or attach a pending frame to the connection that resent it."""
         frame.session = session
         session.add_unanswered(frame.seq)
         session.credit.take(frame.nbytes, frame.count)
@@ -96,7 +96,7 @@ class SessionResponses:
                 pass  # `slice_ended` answers
 
     def written(self, proof: WriteProof, *, now_ms: int) -> None:
-        """The round's write is made."""
+        """The round's write is done."""
         self._written = proof
         if self._unwritten:
             frames, self._unwritten = self._unwritten, []
@@ -104,14 +104,14 @@ class SessionResponses:
                 self._ack(frame, proof, now_ms)
 
     def synced(self, proof: SyncProof, *, now_ms: int) -> None:
-        """A sync ended well."""
+        """A sync succeeded."""
         self._synced = proof
         unsynced = self._unsynced
         while unsynced and unsynced[0].lsn < proof.through:
             self._ack(unsynced.popleft(), proof, now_ms)
 
     def slice_ended(self, ended: SliceEnded, index: int, *, weak: bool, now_ms: int) -> bool:
-        """One slice is at its end; `index` is its partition's in the topic. True when its frame is too."""
+        """One slice ended; `index` is its partition in the topic. Returns True when its frame ended with it."""
         frame = ended.slice.frame
         assert frame.slices_left > 0, "a slice ended twice"
         frame.slices_left -= 1
@@ -136,18 +136,18 @@ class SessionResponses:
         return True
 
     def ack_completed(self, session: RouterSession, ack: Ack) -> None:
-        """A frame that came again and is at its end."""
+        """Ack a resent frame that has already ended."""
         session.acks.append(ack)
         self.sessions_to_write[session] = None
 
     def refuse(self, session: RouterSession, seq: int, code: str, text: str, *, records: int = 0) -> None:
-        """Nothing of the frame was taken and nothing will be. `records`: how many it held, 0 where that cannot be told."""
+        """Refuse a frame: none of it was accepted or will be. `records`: how many it contained, 0 if unknown."""
         self._counts.refused[code] += records
         self._counts.refused_frames[code] += 1
         self.queue_message(session, refused(seq, Code(code), text[:TEXT_CHARS_MAX], _retry_ms(code)))
 
     def flush(self, session: RouterSession, seq: int) -> bool:
-        """Answer `seq` when all that is open now is answered. False when too many of these wait already."""
+        """Answer `seq` once all frames open now are answered. False: too many FLUSH messages are already pending."""
         if not session.unanswered:
             self.queue_message(session, done(seq))
             return True
@@ -157,18 +157,18 @@ class SessionResponses:
         return True
 
     def queue_message(self, session: RouterSession, message: bytes) -> None:
-        """Any other message."""
+        """Queue any other message."""
         session.messages.append(message)
         session.messages_bytes += len(message)
         self.sessions_to_write[session] = None
 
     def queue_welcome(self, session: RouterSession, message: bytes) -> None:
-        """The first message of a session."""
+        """Queue the first message of a session."""
         session.welcome = message
         self.sessions_to_write[session] = None
 
     def connection_closed(self, session: RouterSession) -> None:
-        """The connection ended: nothing is owed on it any more."""
+        """The connection ended: drop its pending responses."""
         session.unanswered.clear()
         session.flushes.clear()
         session.acks.clear()
@@ -198,7 +198,7 @@ class SessionResponses:
 
 
 def _count_down(session: RouterSession, place: int) -> None:
-    """A frame was answered: FLUSHes behind it wait for one less."""
+    """A frame was answered: decrement the FLUSH messages that wait for it."""
     flushes = session.flushes
     for flush in flushes:
         flush.remaining -= place < flush.position
@@ -208,7 +208,7 @@ def _count_down(session: RouterSession, place: int) -> None:
 
 def _delivered(frame: PendingFrame, detail: Detail) -> Ack:
     refused = _deduplicated(frame.refused)
-    # An offset proves that something arrived, whatever a dead letter says.
+    # An offset proves that records arrived, whatever a dead letter claims.
     nothing = sum(entry.count for entry in refused) == frame.count and all(run.offset < 0 for run in frame.runs)
     runs = _merged(frame.runs) if detail is not Detail.NONE else None
     if runs and refused:
@@ -224,8 +224,8 @@ def _delivered(frame: PendingFrame, detail: Detail) -> Ack:
 
 
 def _deduplicated(entries: list[RefusedRecords]) -> list[RefusedRecords]:
-    """Each record once, in order. A frame recovered with records in the dead letters hears of them twice: the letter's words,
-    which come first, are the better ones."""
+    """Each record once, in order. A frame recovered with dead-lettered records has them twice: the texts of the dead
+    letters come first and are the more precise ones."""
     ordered = sorted(entries)
     if all(left.first + left.count <= right.first for left, right in pairwise(ordered)):
         return ordered
@@ -244,8 +244,9 @@ def _deduplicated(entries: list[RefusedRecords]) -> list[RefusedRecords]:
 
 
 def _consistent_runs(frame: PendingFrame, runs: list[Run], refused: list[RefusedRecords]) -> list[Run]:
-    """Runs count a partition's records without the refused ones. After a restart what lies below an ack mark may be of either
-    kind; where the counts show that, the partition's offsets would go to the wrong records, and none is told."""
+    """Check the runs, which count a partition's records without refused ones. After a restart, ordinals below an ack
+    mark may be of either kind. Where counts differ, offsets would go to the wrong records, so the partition gets
+    none."""
     if frame.partitions is None:
         records = Counter({runs[0].partition: frame.count - sum(entry.count for entry in refused)})
     else:
@@ -262,7 +263,7 @@ def _consistent_runs(frame: PendingFrame, runs: list[Run], refused: list[Refused
 
 
 def _merged(runs: list[Run]) -> list[Run]:
-    """Runs by partition, each in record order, neighbours that touch as one."""
+    """Runs by partition, each in record order, with adjacent runs merged."""
     if len(runs) < 2:
         return runs
     merged: list[Run] = []
@@ -286,21 +287,21 @@ def _adjacent(left: Run, right: Run) -> bool:
 
 
 def _partitions(frame: PendingFrame) -> list[int]:
-    """Each record's partition. A frame with one slice does not keep them."""
+    """The partition of each record. A frame with one slice does not store them."""
     if frame.partitions is not None:
         return partition_indexes(frame.partitions)
     return [frame.runs[0].partition] * frame.count if frame.runs else []
 
 
 def partition_indexes(partitions: bytes) -> list[int]:
-    """What a frame entry keeps of each record's partition, as numbers."""
+    """The stored partition of each record of a frame entry, as numbers."""
     numbers = array("i", partitions)
     assert numbers.itemsize == 4, "a C int is not 32 bits here"
     return numbers.tolist()
 
 
 def _refused_records(frame: PendingFrame, index: int, parked: Iterable[tuple[int, int, str]]) -> list[RefusedRecords]:
-    """From places in the slice to places in the frame, as ranges."""
+    """Convert ranges in the slice to ranges in the frame."""
     if frame.partitions is None:
         return [RefusedRecords(first, count, Code.PARKED, text) for first, count, text in parked]
     places = [place for place, partition in enumerate(partition_indexes(frame.partitions)) if partition == index]
@@ -316,5 +317,5 @@ def _refused_records(frame: PendingFrame, index: int, parked: Iterable[tuple[int
 
 
 def _retry_ms(code: str) -> int | None:
-    """When it may be worth trying again: only for what passes by itself."""
+    """After how many ms a retry may succeed; None for refusals that are not temporary."""
     return {Code.BUSY: 1_000, Code.NO_SPACE: 5_000, Code.DRAINING: 1_000}.get(Code(code))

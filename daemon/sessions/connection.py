@@ -1,7 +1,7 @@
-"""One client's socket and its bytes: what came and is not taken yet, what is owed and not written yet.
+"""One client's socket and its buffers: input received and not yet processed, output queued and not yet written.
 
-Buffers for reading come from a pool and go back when nothing is left in them; a rest that is small is kept by itself, so that
-many slow clients cost what they sent and no more.
+Read buffers come from a pool and return to it when they are empty. A small remainder is copied out, so that many slow
+clients use only as much memory as they sent.
 """
 
 import socket
@@ -18,7 +18,7 @@ _POOL_MAX: Final = 16
 
 
 class ReadBufferPool:
-    """Buffers of two sizes: for usual reads, and for one message of the largest size."""
+    """Buffers of two sizes: for normal reads, and for one message of the largest size."""
 
     def __init__(self, message_bytes_max: int) -> None:
         self._large_bytes = max(message_bytes_max, READ_BYTES)
@@ -38,7 +38,7 @@ class ReadBufferPool:
 
 
 class ClientConnection:
-    """One accepted socket. It is read unless it is held, its answers pile up, or its input has ended."""
+    """One accepted socket. It is read unless it is paused, its output is too long, or its input has ended."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ClientConnection:
     # --- input -------------------------------------------------------------------------------------------------------
 
     def read(self, now: float) -> int:
-        """Read once, as much as there is room for; how many bytes came. Sets `input_ended` at the end."""
+        """Read once, as much as fits, and return the number of bytes. Sets `input_ended` at end of file."""
         buffer = self._buffer_with_room()
         with memoryview(buffer) as view:
             try:
@@ -91,7 +91,7 @@ class ClientConnection:
             except BlockingIOError:
                 return 0
             except OSError:
-                # A reset: the client closed with answers unread.
+                # A reset: the client closed the socket with unread output.
                 self.peer_gone = True
                 count = 0
         if not count:
@@ -104,7 +104,7 @@ class ClientConnection:
         return count
 
     def _buffer_with_room(self) -> bytearray:
-        """The buffer, with room behind `end` for the rest of the message that begins at `start`."""
+        """The buffer, with space after `end` for the rest of the message that starts at `start`."""
         self.restore_buffer()
         buffer = self.buffer
         if buffer is None:
@@ -128,7 +128,7 @@ class ClientConnection:
         return buffer
 
     def restore_buffer(self) -> None:
-        """Put a rest that was kept by itself back into a buffer."""
+        """Copy a remainder that was stored separately back into a buffer."""
         if self._partial:
             self.buffer = self._pool.take(max(READ_BYTES, len(self._partial)))
             self.start, self.end = 0, len(self._partial)
@@ -136,7 +136,7 @@ class ClientConnection:
             self._partial = b""
 
     def advance(self, after: int, now: float) -> None:
-        """Everything before `after` is taken."""
+        """Everything before `after` is processed."""
         if after != self.start:
             self.partial_since = now
         self.start = after
@@ -154,19 +154,19 @@ class ClientConnection:
             self.start = self.end = 0
 
     def pause_at(self, at: int, now: float) -> None:
-        """Keep the message that begins at `at` and stop reading until `resume`."""
+        """Keep the message that starts at `at` and stop reading until `resume`."""
         self.start = at
         self.paused = True
         self._note_paused(now)
 
     def resume(self, now: float) -> None:
-        """Read on. The clock of the message that is underway stood still."""
+        """Read again. The pause does not count towards the time limit of a partial message."""
         self.paused = False
         self.restore_buffer()
         self._note_resumed(now)
 
     def pause_for_output(self, now: float) -> None:
-        """Read no more before the client reads."""
+        """Stop reading until the client reads its output."""
         if not self.paused_for_output:
             self.paused_for_output = True
             self._note_paused(now)
@@ -189,7 +189,7 @@ class ClientConnection:
         self._set_interest()
 
     def end_input(self) -> None:
-        """Read nothing more, ever; what was read and not taken is dropped."""
+        """Stop reading permanently, and drop input that was read and not processed."""
         self.input_ended = True
         self.paused = False
         self.partial_since = None
@@ -206,7 +206,7 @@ class ClientConnection:
         self.unsent_bytes += len(message)
 
     def write(self, now: float) -> bool:
-        """Write what the socket takes. False when there is nobody to write to."""
+        """Write as much as the socket accepts. Returns False when the peer is gone."""
         if not self._out:
             return True
         pending = self._out[0] if len(self._out) == 1 else b"".join(self._out)
@@ -237,15 +237,15 @@ class ClientConnection:
         self._interest = wanted
 
     def peer_closed(self) -> None:
-        """The other end is gone while a frame is held: watch no more (the kernel would report the end without pause), and
-        read what is left when the frame was taken."""
+        """The peer closed while a frame is held: stop watching the socket, because the kernel would report the hang-up
+        continuously, and read the remaining input once the frame is accepted."""
         self.peer_gone = True
         if self._watched:
             self._loop.remove(self._sock.fileno())
             self._watched = False
 
     def close(self) -> None:
-        """Let go of the socket and the buffers."""
+        """Close the socket and release the buffers."""
         if self._watched:
             self._loop.remove(self._sock.fileno())
             self._watched = False

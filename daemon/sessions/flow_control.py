@@ -1,6 +1,6 @@
-"""What one session may have unanswered, in bytes and records. At the limit it is not read; at three quarters it is again.
+"""Limits what one session may have unanswered, in bytes and records: reading stops there and resumes at three quarters.
 
-The gap between the two keeps a session at its limit from being stopped and started with every answer.
+The gap between the two keeps a session at its limit from being paused and resumed with every answer.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class SessionCredit:
-    """One session's budget. A frame is taken whole, so the last one before the stop may lie over the limit."""
+    """One session's credit. A frame is accepted whole, so the last one before the pause may exceed the limit."""
 
     bytes_max: int
     records_max: int
@@ -17,13 +17,13 @@ class SessionCredit:
     exhausted: bool = False
 
     def take(self, nbytes: int, records: int) -> None:
-        """A frame is owed an answer from now on."""
+        """A frame was accepted and is unanswered."""
         self.nbytes += nbytes
         self.records += records
         self.exhausted = self.exhausted or self.nbytes >= self.bytes_max or self.records >= self.records_max
 
     def give(self, nbytes: int, records: int) -> bool:
-        """A frame was answered. True when the session may be read again because of it."""
+        """A frame was answered. Returns True when the session may be read again because of it."""
         self.nbytes -= nbytes
         self.records -= records
         assert self.nbytes >= 0, "more bytes were answered than taken"

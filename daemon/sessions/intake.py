@@ -1,7 +1,7 @@
-"""A session's messages: HELLO opens it, a SEND becomes slices with ordinals and one frame entry, or a refusal.
+"""Processes session messages: HELLO opens a session; a SEND becomes slices and one frame entry, or a refusal.
 
-A frame is taken whole or not at all. What cannot be decided yet (an unknown topic, a full spool, too much unanswered) is held:
-`message` answers False, the session is not read past it, and the same bytes are offered again.
+A frame is accepted whole or not at all. It is held while no decision is possible (unknown topic, full spool, no
+credit): `message` returns False, the session is not read past it, and the same bytes are offered again.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ from .staging import FrameStaging
 DAEMON: Final = "penstock"
 _OWN: Final = FrameIdentity(None, -1, OWN_SEQ, -1, Level.ACCEPTED)
 _RESERVED_HEADERS: Final = (record_ids.HEADER.encode(),)
-"""Refused on every topic, whatever its settings: an id never comes from anywhere but the daemon (RID-4)."""
+"""Reserved on every topic, whatever its settings: only the daemon may assign a record id (RID-4)."""
 
 
 class FrameIntake:
-    """All sessions' messages. `counts` is shared with the answers."""
+    """Processes the messages of all sessions. `counts` is shared with `SessionResponses`."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class FrameIntake:
         self.accept_clock = self._staging.accept_clock
         self.draining = False
         self.spool_full = False
-        """The spool took no frame lately: it is not asked again for each, but when the router clears this."""
+        """The spool refused a frame: later frames do not try it until the router clears this."""
         self.held: dict[RouterSession, None] = {}
         self._by_client: dict[str, RouterSession] = {}
 
     # --- what the listener says --------------------------------------------------------------------------------------
 
     def message(self, session: RouterSession, buffer: bytearray, start: int, end: int, now: float) -> bool:
-        """Apply one whole message. False: read no further, for now (`session.hold`) or for good (its state)."""
+        """Apply one complete message. False: read no further, for now (see `session.hold`) or ever (see its state)."""
         try:
             kind = kernel.message_type(buffer, start, end)
             if kind == Type.SEND and session.state is RouterSessionState.OPEN:
@@ -84,22 +84,22 @@ class FrameIntake:
         return self._apply(session, message, now)
 
     def set_clock(self, now: float, wall_ms: int) -> None:
-        """Before every event: both clocks, as frames taken from now on carry them."""
+        """Set both clocks, which frames accepted from now on record. Call it before every event."""
         self.clock = ClockReading(wall_ms, int(now * 1_000))
 
     def set_limits(self, limits: IntakeLimits) -> None:
-        """Other limits, for frames from now on."""
+        """Apply other limits to frames from now on."""
         self._limits = limits
 
     def input_ended(self, session: RouterSession) -> None:
-        """Nothing more will come; what is open is answered."""
+        """The input has ended. Open frames are still acked."""
         if session.state is RouterSessionState.OPEN:
             session.transition_to(RouterSessionState.LEAVING)
         elif session.state is RouterSessionState.GREETING:
             session.transition_to(RouterSessionState.CLOSED)
 
     def end_session(self, session: RouterSession, code: Code, text: str) -> None:
-        """Close the session with a reason."""
+        """Close the session and send the client the reason."""
         if session.state is RouterSessionState.CLOSED:
             return
         session.end_code = code
@@ -116,7 +116,7 @@ class FrameIntake:
             session.transition_to(RouterSessionState.CLOSED)
 
     def resumable_sessions(self, now: float, *, topics_changed: bool, room: bool) -> list[RouterSession]:
-        """Held sessions whose frames are worth offering again."""
+        """Held sessions whose frames should be offered again."""
         wait_s = self._limits.max_block_s
         return [
             session
@@ -129,7 +129,7 @@ class FrameIntake:
         ]
 
     def next_deadline(self) -> float | None:
-        """When a held frame has waited long enough for its topic."""
+        """When a held frame reaches `max_block_s` for its topic."""
         holds = [session.hold for session in self.held]
         due = [
             hold.since + self._limits.max_block_s
@@ -139,14 +139,15 @@ class FrameIntake:
         return min(due, default=None)
 
     def own_route(self, topic: str) -> Route | None:
-        """The route of a topic to which the router itself writes; None while nothing is known of it, or it is gone."""
+        """The route of a topic that the router itself writes to; None while the topic is unknown or missing."""
         self._topics.want(topic)
         route = self._route(topic)
         return None if route is None or route.missing_error is not None else route
 
     def append_own(self, route: Route, message: bytearray, *, flush: bool) -> bool:
-        """A SEND of the router's own, whose records name their partition. It waits for nothing, and nobody is told. `flush`: no
-        linger for it. False: there is no room for it, nothing was taken. Asserts that the message is one that a client might send."""
+        """Append a SEND of the router itself, whose records name their partition; it is never held or acked. `flush`:
+        skip linger. Returns False if the spool has no space; then nothing was accepted. Asserts that a client could
+        have sent it."""
         ends: dict[int, int] = {}
         try:
             head = kernel.read_head(message, 0, len(message))
@@ -276,13 +277,13 @@ class FrameIntake:
     def _spool_full_response(
         self, session: RouterSession, head: SendHead, buffer: bytearray, end: int, now: float
     ) -> bool:
-        """The spool is at its limit: by the policy, wait or say so."""
+        """The spool is at its limit: hold the frame or refuse it, as `spool.when_full` configures."""
         if self._limits.refuse_when_full:
             return self._refuse(session, head, buffer, end, Code.BUSY, "the spool is full")
         return self._hold(session, HoldReason.SPOOL, head.topic, now)
 
     def _topic_refusal(self, topic: str) -> tuple[Code, str] | None:
-        """Live brokers have said that nothing can go there."""
+        """The refusal for a topic that live brokers rejected, or None."""
         invalid = self._topics.invalid(topic)
         if invalid is not None:
             return Code.BAD_TOPIC, invalid
@@ -296,7 +297,7 @@ class FrameIntake:
             if facts is not None:
                 route = self._routing.update_topic(facts)
         elif route.idle:
-            # Nobody asks for its leaders any more; the frame need not wait for them.
+            # The leaders of an idle topic are no longer refreshed; the frame need not wait for them.
             self._topics.want(topic)
             route.idle = False
         return route
@@ -320,7 +321,7 @@ class FrameIntake:
     def _accept_frame(
         self, session: RouterSession, route: Route, head: SendHead, scattered: ScatteredFrame, nbytes: int
     ) -> None:
-        """Stage the frame of a client, and tell everyone concerned."""
+        """Stage a client's frame, then update the client state, the counters and the responses."""
         client = session.client
         if client is None:
             sender = FrameIdentity(None, session.peer.uid, head.seq, -1, head.level)
@@ -334,11 +335,11 @@ class FrameIntake:
         self.counts.accepted_bytes += scattered.record_bytes
         self._responses.track(session, frame, now_ms=self.clock.mono_ms)
         if scattered.keyless:
-            # Of a mixed frame in proportion: what went by key does not count (BIP-6).
+            # For a mixed frame, estimate in proportion: bytes of keyed records do not count (BIP-6).
             route.count_keyless(scattered.record_bytes * scattered.keyless // scattered.count)
 
     def _answer_resend(self, session: RouterSession, head: SendHead, verdict: SequenceCheck, records: int) -> bool:
-        """A sequence that was seen before is answered from what is known, never taken twice (SES-3)."""
+        """Answer a known sequence from recorded state; never accept it twice (SES-3)."""
         match verdict.state:
             case SequenceState.PENDING:
                 assert verdict.frame is not None, "a pending sequence has a frame"
@@ -371,7 +372,7 @@ class FrameIntake:
     # --- holding and refusing ----------------------------------------------------------------------------------------
 
     def _await_topic(self, session: RouterSession, seq: int, topic: str, records: int, now: float) -> bool:
-        """Hold until brokers say something of the topic, but not for ever."""
+        """Hold the message until brokers answer for the topic, for `max_block_s` at most."""
         self._topics.want(topic)
         hold = session.hold
         if hold is not None and hold.reason is HoldReason.TOPIC and now >= hold.since + self._limits.max_block_s:
@@ -406,7 +407,7 @@ class FrameIntake:
         return True
 
     def _detach(self, session: RouterSession) -> None:
-        """The session has no client id any more, and holds nothing."""
+        """Unlink the session from its client id and release its held message."""
         self._release(session)
         client = session.client
         if client is not None and self._by_client.get(client.client_id) is session:

@@ -1,8 +1,8 @@
-"""The sockets of applications: accept, read, write, time limits, peer credentials. What messages mean is `daemon/sessions/intake.py`'s.
+"""Client sockets: accept, read, write, time limits, peer credentials. `daemon/sessions/intake.py` interprets messages.
 
-The listening socket outlives this process: it comes as descriptor 3 and is never closed or unlinked here. Reads are large and
-many messages are looked for at once; a message that is not whole is kept, one that may not be taken yet is offered again when
-its session is resumed. Nothing here is done per record.
+The listening socket outlives this process: it is inherited as descriptor 3 and never closed or unlinked by the router.
+Reads are large and yield many messages. A partial message is kept; a message that cannot be accepted yet is offered
+again when its session resumes. No code in this module runs per record.
 """
 
 import os
@@ -37,15 +37,15 @@ _ACCEPTS_PER_ROUND: Final = 64
 _ACCEPT_AGAIN_S: Final = 0.25
 _LOOK_EVERY_S: Final = 0.2
 _LAST_WORD_S: Final = 1.0
-"""A client that was told that its session is over has so long to hear it."""
+"""How long a client has to read the REFUSED that ended its session."""
 
 
 class ListenError(Exception):
-    """Descriptor 3 is not what it must be. The text says what was found."""
+    """Descriptor 3 is not the expected socket. The text gives what was found."""
 
 
 class ListenerLimits(NamedTuple):
-    """What `config.Limits` says about sessions, in the units used here."""
+    """The session limits of `config.Limits`, in the units of this module."""
 
     frame_bytes_max: int
     sessions_max: int
@@ -58,7 +58,7 @@ class ListenerLimits(NamedTuple):
 
 
 def inherited_socket(path: Path, fd: int = LISTENING_FD) -> socket.socket:
-    """The listening socket that the launcher put at `fd`.
+    """Return the listening socket that the launcher put at `fd`.
 
     Raises:
         ListenError: it is not a listening Unix stream socket bound to `path`.
@@ -80,7 +80,7 @@ def inherited_socket(path: Path, fd: int = LISTENING_FD) -> socket.socket:
 
 
 def raise_descriptor_limit() -> int:
-    """The limit of descriptors, after it was raised as far as allowed."""
+    """Raise the descriptor limit to the hard limit and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
@@ -114,7 +114,7 @@ class SessionListener:
         self._accept_at: float | None = None
         self._check_at = 0.0
         self._to_resume: dict[ClientConnection, bool] = {}
-        """Whose rest of the buffer is to be offered in the next round; True: also what is held."""
+        """Clients whose remaining buffer is offered in the next round. True: the held message is offered too."""
         self._read_budget = _ROUND_BYTES
         self._log = logs.get()
 
@@ -123,23 +123,23 @@ class SessionListener:
         return self._clients.keys()
 
     def set_limits(self, limits: ListenerLimits) -> None:
-        """Other limits; credit and buffers of open sessions stay as they are."""
+        """Apply other limits. Credit and buffers of open sessions do not change."""
         self._limits = limits._replace(frame_bytes_max=self._limits.frame_bytes_max)
 
     def set_accepting(self, wanted: bool) -> None:
-        """Begin or end to take connections. Those that come meanwhile wait in the kernel's queue."""
+        """Start or stop accepting connections. Until accepted, connections wait in the kernel's queue."""
         self._accept_wanted = wanted
         self._watch(wanted)
 
     def resume(self, sessions: Iterable[RouterSession]) -> None:
-        """Read on: these sessions may have been held."""
+        """Resume these sessions in the next round, if they are paused."""
         for session in sessions:
             client = self._clients.get(session)
             if client is not None and client.paused:
                 self._to_resume[client] = True
 
     def resume_reading(self, now: float) -> None:
-        """Offer messages again that had to wait; called once a round, before the write."""
+        """Offer held and remaining messages again. Call it once a round, before the write."""
         if not self._to_resume:
             return
         self._intake.set_clock(now, wall_ms())
@@ -154,11 +154,11 @@ class SessionListener:
 
     @property
     def has_more(self) -> bool:
-        """Another round is wanted at once."""
+        """Whether another round is needed at once."""
         return bool(self._to_resume)
 
     def check_time_limits(self, now: float) -> float | None:
-        """Time limits, and accepting again after descriptors ran short. Returns when to be called next."""
+        """Apply time limits, and accept again after a descriptor shortage. Returns when to call it again."""
         if self._accept_at is not None and now >= self._accept_at:
             self._accept_at = None
             self._watch(self._accept_wanted)
@@ -172,7 +172,7 @@ class SessionListener:
         return min(due, default=None)
 
     def send(self, now: float) -> None:
-        """Hand out what the round's answers are, as far as the sockets take it."""
+        """Queue the round's responses and write as much as the sockets accept."""
         self._read_budget = _ROUND_BYTES
         touched, self._responses.sessions_to_write = self._responses.sessions_to_write, {}
         for session in touched:
@@ -192,7 +192,7 @@ class SessionListener:
             self._write(client, now)
 
     def close(self) -> None:
-        """Close every session; the listening socket stays as it is."""
+        """Close every session. The listening socket stays open."""
         self.set_accepting(wanted=False)
         for client in list(self._clients.values()):
             self._drop(client, "stopped")
@@ -215,7 +215,8 @@ class SessionListener:
             except BlockingIOError:
                 return
             except OSError as error:
-                # ECONNABORTED and the like concern one connection, EMFILE and ENFILE all of them: wait in either case.
+                # ECONNABORTED and similar errors affect one connection, EMFILE and ENFILE all of them: pause in either
+                # case.
                 self._log.warning("accept_failed", error=str(error))
                 self._pause_accepting(now)
                 return
@@ -282,14 +283,14 @@ class SessionListener:
             if client.input_ended and is_hung_up(events):
                 client.peer_gone = True
             self._feed(client, now)
-            # A sender that outruns us has filled the socket again by now: more in one round costs less for each. With many
-            # such senders each is read once.
+            # A fast sender has filled the socket again by now, and reading more in one round is cheaper per byte. Many
+            # such senders share the round's budget, so each is read once.
             more = taken >= _READ_ON_FROM and self._read_budget > 0
             if not more or not client.reading or client.session not in self._clients:
                 return
 
     def _feed(self, client: ClientConnection, now: float) -> None:
-        """Offer the whole messages of the buffer, in order, until one is held or the session ends."""
+        """Offer the complete messages of the buffer, in order, until one is held or the session ends."""
         client.restore_buffer()
         buffer, session = client.buffer, client.session
         error: FrameError | None = None
@@ -300,7 +301,7 @@ class SessionListener:
                 found, after, error = self._messages_before_error(client), client.end, raised
             for start, end in found:
                 if session.messages_bytes > self._limits.unread_answers_bytes_max:
-                    # Short questions can have long answers: these first.
+                    # Short requests can have long responses: write those first.
                     client.advance(start - frames.LENGTH.size, now)
                     client.pause_for_output(now)
                     return
@@ -315,7 +316,7 @@ class SessionListener:
         self._after_feed(client)
 
     def _messages_before_error(self, client: ClientConnection) -> list[tuple[int, int]]:
-        """The whole messages before a length that is wrong: they count."""
+        """Return the complete messages before an invalid length: they are still processed."""
         assert client.buffer is not None, "a length was read"
         found: list[tuple[int, int]] = []
         place = client.start
@@ -328,7 +329,7 @@ class SessionListener:
             place = start + size
 
     def _after_feed(self, client: ClientConnection) -> None:
-        """The session may have ended in one way or another."""
+        """Act on a session that may have ended."""
         session = client.session
         if session.state is RouterSessionState.CLOSED:
             client.end_input()
@@ -342,7 +343,7 @@ class SessionListener:
             self._responses.sessions_to_write[session] = None
 
     def _connection_lost(self, client: ClientConnection) -> None:
-        """Both directions are closed. A frame that is held is still taken when its time comes, and what follows it."""
+        """Both directions are closed. A held frame, and the messages after it, are still accepted later."""
         if client.session.hold is not None:
             client.peer_closed()
         else:
@@ -368,7 +369,7 @@ class SessionListener:
             _ = self._to_resume.setdefault(client, False)
 
     def _check_connection(self, client: ClientConnection, now: float) -> None:
-        """Time limits of one connection."""
+        """Apply the time limits of one connection."""
         session, limits = client.session, self._limits
         silent_s = now - client.last_write if client.unsent_bytes else 0.0
         if session.state is RouterSessionState.CLOSED and silent_s > _LAST_WORD_S:
@@ -403,7 +404,7 @@ class SessionListener:
 
 
 def encode_acks(acks: list[frames.Ack], frame_bytes_max: int) -> bytes:
-    """All acks in as few messages as their limit allows. One that is too long for any message loses its details."""
+    """Encode acks in as few messages as the size limit allows. An ack too long for any message loses its details."""
     whole = frames.acks(acks)
     if len(whole) <= frame_bytes_max + frames.LENGTH.size:
         return whole

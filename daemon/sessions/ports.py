@@ -1,4 +1,4 @@
-"""What intake needs of the world around it, and how it counts the records of a frame it refuses."""
+"""The interfaces that intake requires, and the record count of a refused frame."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
@@ -11,14 +11,14 @@ from .routing import TopicFacts
 _ARRAY_16: Final = 0xDC
 _ARRAY_32: Final = 0xDD
 _SCALAR_BYTES: Final = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9}
-"""Sizes of msgpack's numbers that take more than a byte."""
+"""Sizes of msgpack numbers that take more than one byte."""
 
 
 class FrameStore(Protocol):
     """Where frames are written."""
 
     def append_frame(self, entry: FrameEntry, payloads: Sequence[bytearray], *, created_ms: int) -> FrameLocation:
-        """Stage one frame, taken at `created_ms` (CLOCK_MONOTONIC). The payloads are the store's from now on.
+        """Stage one frame, accepted at `created_ms` (CLOCK_MONOTONIC). The store owns the payloads from now on.
 
         Raises:
             NoSpaceError: the disk is full.
@@ -28,41 +28,41 @@ class FrameStore(Protocol):
 
 
 class Topics(Protocol):
-    """What brokers said of topics."""
+    """Broker metadata of topics."""
 
     def want(self, topic: str) -> None:
-        """Ask about the topic; cheap when that is known or under way."""
+        """Request metadata of the topic; cheap when it is known or already requested."""
         ...
 
     def facts(self, topic: str) -> TopicFacts | None: ...
 
     def error(self, topic: str) -> str | None:
-        """What a live broker said when it did not know the topic."""
+        """The error of a live broker that does not know the topic."""
         ...
 
     def invalid(self, topic: str) -> str | None:
-        """What a live broker said when no topic may have this name."""
+        """The error of a live broker that rejects the name as invalid."""
         ...
 
     def problem(self, topic: str) -> str | None:
-        """What stands in the way of knowing the topic, in words."""
+        """Why the topic's metadata is missing, as text."""
         ...
 
     def partitions(self, topic: str) -> list[PartitionInfo] | None: ...
 
 
 class Delivery(Protocol):
-    """Who gets slices delivered."""
+    """Delivers slices."""
 
     def push(self, piece: PendingSlice) -> None: ...
 
     def flush(self, through: list[tuple[int, int]]) -> None:
-        """No linger for these partitions up to these ordinals, these included."""
+        """Skip linger for these partitions up to and including these ordinals."""
         ...
 
 
 class IntakeLimits(NamedTuple):
-    """What the settings say, in the units used here."""
+    """The settings of intake, in the units it uses."""
 
     announced: dict[str, int]
     header_count_max: int
@@ -70,11 +70,11 @@ class IntakeLimits(NamedTuple):
     ignore_keys: bool
     refuse_when_full: bool
     own_topic: str | None = None
-    """Where the router tells of the others' records: clients may not write there."""
+    """The router's own audit topic: clients may not write to it."""
 
 
 class FrameIdentity(NamedTuple):
-    """Whose frame it is, as its entry says."""
+    """The sender of a frame, as its log entry records it."""
 
     client_id: str | None
     uid: int
@@ -91,8 +91,8 @@ class ClockReading(NamedTuple):
 
 
 def frame_records(buffer: bytearray, at: int, end: int) -> int:
-    """How many records a SEND holds whose columns begin at `at`: the length of its first column that is an array. 0 where that
-    cannot be told; only for counting what is refused."""
+    """How many records a SEND contains whose columns start at `at`: the length of its first column that is an array. 0
+    if unknown. Used only to count refused records."""
     for _ in ("partitions", "keys", "values"):
         if at >= end:
             return 0
@@ -103,6 +103,6 @@ def frame_records(buffer: bytearray, at: int, end: int) -> int:
             return int.from_bytes(buffer[at + 1 : at + 3], "big")
         if tag == _ARRAY_32 and end - at >= 5:
             return min(int.from_bytes(buffer[at + 1 : at + 5], "big"), end - at)
-        # nil, or one small number for all: nothing else is one of these without being an array.
+        # nil, or one small number for all records: any other type must be an array.
         at += _SCALAR_BYTES.get(tag, 1)
     return 0

@@ -1,7 +1,7 @@
-"""What is known of the topics that frames go to: how many partitions, how large a record may be, which partition is sticky.
+"""Routes by topic: partition count, maximum record size and sticky partition of each topic that frames go to.
 
-Partitions are numbered in the ledger, all of a topic at once, when its first frame comes: so a restarted router knows the
-count and takes frames for it while Kafka is unreachable.
+The ledger numbers all partitions of a topic when its first frame arrives. A restarted router therefore knows the
+partition count and accepts frames for the topic while Kafka is unreachable.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,12 +21,12 @@ from ..ledger.partition_state import Ledger, LedgerPartition
 from ..ledger.slices import EntryLog
 
 KEYLESS_LOOKS: Final = 30
-"""A topic without keyless frames is looked at so often before its loads are let go of: with thousands of partitions a look costs
-milliseconds."""
+"""After this many load updates without a keyless frame, a topic's loads are dropped: with thousands of partitions one
+update costs milliseconds."""
 
 
 class TopicFacts(NamedTuple):
-    """What brokers said of a topic. None: not known. `leaders`: of the partitions that have one."""
+    """Broker metadata of a topic. None: unknown. `leaders`: of the partitions that have a leader."""
 
     topic: str
     topic_id: bytes
@@ -38,8 +38,8 @@ class TopicFacts(NamedTuple):
 
 
 class PartitionQueueStats(NamedTuple):
-    """What waits for a partition that has a leader. `node_unavailable`: its node could not be sent to for longer than
-    `partitioner.availability.timeout.ms`; `full`: its shard said lately that no open batch has room (BIP-9)."""
+    """The queue of a partition that has a leader. `node_unavailable`: its node could not be sent to for longer than
+    `partitioner.availability.timeout.ms`; `full`: its shard reported lately that no open batch has room (BIP-9)."""
 
     partition: int
     batches: int
@@ -49,8 +49,8 @@ class PartitionQueueStats(NamedTuple):
 
 @dataclass(slots=True)
 class Route:
-    """One topic. `states` and `checksums` (of each partition's prefix) by partition index. `sticky`: where records without a key
-    go; `rack`: where leaders are preferred, "" anywhere."""
+    """One topic. `states` and `checksums` (of each partition's prefix) are indexed by partition. `sticky`: chooses the
+    partition of records without a key; `rack`: the rack whose leaders are preferred, "" for any."""
 
     topic: str
     states: list[LedgerPartition]
@@ -61,40 +61,40 @@ class Route:
     leaders: tuple[LedPartition, ...] = ()
     full: frozenset[int] = frozenset()
     load_updates_left: int = 0
-    """So many more times its loads are worth looking at; every keyless frame renews it."""
+    """How many more load updates to run; every keyless frame resets it."""
     single_replica: bool = True
     missing_error: str | None = None
-    """What a live broker said when it did not know the topic any more."""
+    """The error of a live broker that no longer knows the topic."""
     ids: bool = False
-    """Its records carry the id header: sizes leave room for it."""
+    """Its records carry the id header, so size limits reserve space for it."""
     idle: bool = False
-    """Brokers are not asked for it any more, because nothing came for so long."""
+    """Its metadata is no longer refreshed, because no frame has arrived for too long."""
 
     @property
     def partition_count(self) -> int:
         return len(self.states)
 
     def count_keyless(self, nbytes: int) -> None:
-        """So many record bytes of one frame went to the sticky partition."""
+        """Count the bytes of one frame's keyless records, which went to the sticky partition."""
         self.load_updates_left = KEYLESS_LOOKS
         sticky = self.sticky
         size = nbytes + BATCH_HEADER_BYTES if sticky.just_switched else nbytes
         sticky.appended(size, all_batches_full=sticky.partition in self.full)
 
     def set_leaders(self, leaders: tuple[LedPartition, ...]) -> None:
-        """Who leads what; loads are told anew after it."""
+        """Set the partition leaders. Loads must be set again after it."""
         self.leaders = leaders
         self.sticky.update(choices_of(self.partition_count, leaders, rack=self.rack))
 
     def update_load(self, waiting: Callable[[], Sequence[PartitionQueueStats]], *, adaptive: bool) -> None:
-        """See what waits, if keyless frames came of late; the last look takes everything back."""
+        """Apply the current queues, if keyless frames arrived lately; the last update removes all loads."""
         if self.load_updates_left:
             self.load_updates_left -= 1
             self.set_load(waiting() if self.load_updates_left else (), adaptive=adaptive)
 
     def set_load(self, waiting: Sequence[PartitionQueueStats], *, adaptive: bool) -> None:
-        """What waits, as far as it is known. It weighs the choice once every partition has been written to (ADP-1); a node that
-        takes nothing is left out before that, too."""
+        """Apply the known queues. They influence the choice once every partition has been written to (ADP-1). An
+        unavailable node is excluded even before that."""
         self.full = frozenset(each.partition for each in waiting if each.full)
         queues: list[QueueSize] | None = None
         weighs = all(state.next_ordinal for state in self.states) or any(each.node_unavailable for each in waiting)
@@ -117,7 +117,7 @@ class Routing:
         ids_of: Callable[[str], bool],
         rack: str = "",
     ) -> None:
-        """`count_keyless` makes what chooses partitions for one topic; `ids_of` tells whether a topic's records carry the id header."""
+        """`keyless` creates one topic's partitioner; `ids_of`: whether a topic's records carry the id header."""
         self._ledger = ledger
         self._log = log
         self._checksum = checksum
@@ -129,11 +129,11 @@ class Routing:
         self._recover()
 
     def find(self, topic: str) -> Route | None:
-        """None: nothing is known of the topic."""
+        """The route of a topic, or None if the topic is unknown."""
         return self._routes.get(topic)
 
     def update_topic(self, facts: TopicFacts) -> Route:
-        """Brokers answered. A topic never shrinks here: partitions that are numbered keep their records."""
+        """Apply broker metadata. A topic never shrinks: numbered partitions keep their records."""
         route = self._routes.get(facts.topic)
         if route is None:
             route = self._routes[facts.topic] = self._new(facts.topic)
@@ -156,7 +156,7 @@ class Routing:
         return self._routes.values()
 
     def _recover(self) -> None:
-        """Routes of the topics that the spool knows."""
+        """Create the routes of the topics that the spool knows."""
         places = sorted(self._ledger.by_topic_partition)
         for topic, index in places:
             route = self._routes.get(topic)
@@ -181,7 +181,7 @@ class Routing:
 
     @staticmethod
     def _record_bytes_max_of(record_bytes_max: int, *, ids: bool) -> int:
-        """What a client may send: what is accepted can be sent with the header, too."""
+        """The record size a client may send, so that an accepted record also fits with the id header."""
         return max(record_bytes_max - ADDED_BYTES_MAX, 0) if ids else record_bytes_max
 
     def _add(self, route: Route, state: LedgerPartition) -> None:

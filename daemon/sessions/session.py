@@ -1,6 +1,6 @@
-"""A session as the router's cores see it: one connection of one client, from greeting to close. Its bytes are the listener's.
+"""A session as the router's cores see it: one connection of one client. The listener owns its bytes.
 
-What outlives the connection (which sequences were taken) is in `daemon/ledger/client_sequences.py`.
+State that outlives the connection (which sequences were accepted) is in `daemon/ledger/client_sequences.py`.
 """
 
 from collections import deque
@@ -14,16 +14,16 @@ from .flow_control import SessionCredit
 
 
 class RouterSessionState(Enum):
-    """How far a session is."""
+    """State of a session."""
 
     GREETING = auto()
-    """Nothing but HELLO may come."""
+    """Only HELLO is allowed."""
     OPEN = auto()
-    """Frames are taken."""
+    """Frames are accepted."""
     LEAVING = auto()
-    """The client said it is done; what is open is answered still."""
+    """The client finished sending; open frames are still acked."""
     CLOSED = auto()
-    """Nothing is read, and nothing but a last REFUSED is written."""
+    """Nothing is read, and only a final REFUSED is written."""
 
 
 TRANSITIONS: Final[dict[RouterSessionState, frozenset[RouterSessionState]]] = {
@@ -38,7 +38,7 @@ FLUSHES_MAX: Final = 1_024
 
 
 class PeerCredentials(NamedTuple):
-    """Who is on the other end, as the kernel says. The pid is for logs only."""
+    """The peer's credentials from the kernel. The pid is for logs only."""
 
     pid: int
     uid: int
@@ -49,7 +49,7 @@ class HoldReason(Enum):
     """Why a session is not read past its next frame."""
 
     TOPIC = auto()
-    """Nothing is known of the frame's topic yet."""
+    """The frame's topic is still unknown."""
     SPOOL = auto()
     """The spool is at its limit."""
     CREDIT = auto()
@@ -58,7 +58,7 @@ class HoldReason(Enum):
 
 @dataclass(slots=True)
 class HeldMessage:
-    """A frame that was read and is not taken yet. It stays in the listener's buffer and is offered again."""
+    """A frame that was read and is not accepted yet. It stays in the listener's buffer and is offered again."""
 
     reason: HoldReason
     since: float
@@ -67,7 +67,7 @@ class HeldMessage:
 
 @dataclass(slots=True)
 class OpenFlush:
-    """A FLUSH: `remaining` of the frames numbered below `place` are not answered yet."""
+    """A FLUSH: `remaining` of the frames before `position` are not answered yet."""
 
     seq: int
     position: int
@@ -76,8 +76,8 @@ class OpenFlush:
 
 @dataclass(slots=True, eq=False)
 class RouterSession:
-    """One connection. `unanswered` gives each open sequence its place in the order of this connection, which is what FLUSH
-    counts by; `unflushed` holds the ordinal behind the last record for each partition written since the last FLUSH."""
+    """One connection. `unanswered` maps each open sequence to its position in the order of this connection, by which
+    FLUSH counts. `unflushed` maps each partition written since the last FLUSH to one past its last ordinal."""
 
     number: int
     peer: PeerCredentials
@@ -91,24 +91,24 @@ class RouterSession:
     flushes: deque[OpenFlush] = field(default_factory=deque[OpenFlush])
     unflushed: dict[int, int] = field(default_factory=dict[int, int])
     welcome: bytes = b""
-    """Goes out before everything else; acks go before the other messages, so that a FLUSH is answered behind them."""
+    """Sent before everything else. Acks are sent before the other messages, so that a FLUSH is answered after them."""
     acks: list[Ack] = field(default_factory=list[Ack])
     messages: list[bytes] = field(default_factory=list[bytes])
     messages_bytes: int = 0
-    """Of `messages`, so that one round's questions cannot pile up answers without a limit."""
+    """Bytes of `messages`, which limits the responses that one round's requests can queue."""
     end_code: Code | None = None
 
     def transition_to(self, state: RouterSessionState) -> None:
-        """Go on to `state`; anything the table does not have is a fault of ours."""
+        """Change to `state`. A transition that the table does not allow is a bug."""
         assert state in TRANSITIONS[self.state], f"{self.state} does not lead to {state}"
         self.state = state
 
     def add_unanswered(self, seq: int) -> None:
-        """`seq` is owed an answer on this connection."""
+        """`seq` awaits an answer on this connection."""
         self.last_position += 1
         self.unanswered[seq] = self.last_position
 
     @property
     def all_answered(self) -> bool:
-        """All that came was answered, and the answers were handed to the listener."""
+        """Everything received is answered, and the listener has taken the answers."""
         return not (self.unanswered or self.flushes or self.welcome or self.acks or self.messages)

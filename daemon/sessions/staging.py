@@ -1,4 +1,4 @@
-"""A frame that fits becomes ordinals, sealed slices, one entry of the log, and slices that wait for delivery."""
+"""Turns an accepted frame into ordinals, sealed slices, one log entry, and slices that wait for delivery."""
 
 import struct
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _CRC: Final = struct.Struct("<I")
 
 
 class FrameStaging:
-    """Owner of the accept clock. Whether a frame is to be taken is `daemon/sessions/intake.py`'s."""
+    """Owner of the accept clock. `daemon/sessions/intake.py` decides whether a frame is accepted."""
 
     def __init__(
         self,
@@ -44,16 +44,16 @@ class FrameStaging:
         unflushed: dict[int, int],
         clock: ClockReading,
     ) -> PendingFrame:
-        """Number the records, seal the slices, stage the entry, and have its slices delivered. `nbytes`: of the message;
-        `unflushed`: the ordinal behind the last one of each partition goes there.
+        """Assign ordinals, seal the slices, stage the entry, and push its slices for delivery. `nbytes`: size of the
+        message; `unflushed`: receives one past the last ordinal of each partition.
 
         Raises:
-            NoSpaceError: the disk is full. Nothing was taken.
-            SpoolFullError: the spool is at its limit. Nothing was taken.
+            NoSpaceError: the disk is full. Nothing was accepted.
+            SpoolFullError: the spool is at its limit. Nothing was accepted.
         """
         accept_ms = self.accept_clock.read(clock.wall_ms)
         entries = self._seal(route, scattered.slices, accept_ms)
-        # One slice says for itself where all records went.
+        # With one slice, the slice itself names the partition of all records.
         partitions = scattered.partitions if len(entries) > 1 else None
         entry = FrameEntry(
             *sender,
@@ -82,7 +82,7 @@ class FrameStaging:
         return frame
 
     def _seal(self, route: Route, slices_rows: list[SliceRows], accept_ms: int) -> list[SliceEntry]:
-        """Fill the slices' headers; a checksum comes last, as it covers the rest."""
+        """Fill in the slice headers. The checksum comes last, because it covers the rest."""
         states, prefixes, checksum = route.states, route.checksums, self._checksum
         ids = slices.RECORD_IDS if route.ids and self._ledger.incarnation else 0
         pack_header, pack_crc, header_bytes = slices.HEADER.pack_into, _CRC.pack_into, slices.HEADER_BYTES
