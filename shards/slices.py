@@ -1,7 +1,6 @@
 """Reads slices from the spool's segments, with plain reads into one reused buffer (MEM-1).
 
-A segment is opened once, read-only, and stays readable after the router has unlinked it; the most recent ones stay
-open.
+A segment is opened once, read-only, and stays readable after the router unlinks it; the most recent stay open.
 """
 
 import os

@@ -1,8 +1,7 @@
 """The shard process: `python -I -m penstock.shards.worker --settings PATH --seat N`.
 
-It connects to the router, creates its journal after WELCOME, then sends what it is granted until it or the router
-exits. Order at the start: WELCOME, the router's pidfd, the journal (JRN-1: before any broker socket), HELLO with the
-journal.
+It connects to the router, creates its journal after WELCOME, then sends what it is granted until either exits. Start
+order: WELCOME, the router's pidfd, the journal (JRN-1: before any broker socket), a HELLO that names the journal.
 """
 
 import argparse

@@ -100,8 +100,7 @@ class AuditSession:
         return self._audit_counts
 
     def unsettled_s(self) -> int:
-        """Seconds of accept time from the oldest minute with pending records to the current minute; 0: none is
-        pending."""
+        """Seconds of accept time from the oldest minute with pending records to the current one; 0: none pending."""
         books = self._audit_counts
         pending = [key.minute for key, minute in books.minutes.items() if minute not in books.settled]
         return max(books.minute - min(pending, default=books.minute), 0) * MINUTE_MS // 1_000
@@ -135,8 +134,7 @@ class AuditSession:
 
     def publish_closing(self, now: float, wall_ms: int, reachable_since: Callable[[float], bool | None]) -> bool:
         """During shutdown, publish the closing records once all client records are delivered. Returns True while that
-        is worth waiting for. `reachable_since`: whether brokers have responded since a given time; None: not known
-        yet."""
+        is worth waiting for. `reachable_since`: whether brokers have responded since a given time; None: unknown."""
         if self._closing is _Closing.NOT_YET:
             self._set_clock(now, wall_ms)
             self._closing = _Closing.WAITING_FOR_BROKER
@@ -186,8 +184,7 @@ class AuditSession:
             self.last_published_at = now
 
     def _spool_draft(self, draft: Draft, route: Route) -> bool:
-        """Append a draft: first the refusals, which no other entry records, then its records. False: the spool has no
-        space."""
+        """Append a draft: first refusals, which no other entry records, then its records. False: the spool is full."""
         pairs = [pair for record in draft.records if (pair := self._encoded(record, route)) is not None]
         if not pairs:
             return True

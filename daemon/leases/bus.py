@@ -82,7 +82,7 @@ class ShardPeerState(Enum):
     DYING = "dying"
     """Killed, and not reaped yet."""
     JOURNAL_LOCKED = "locked"
-    """Reaped, but its journal is still locked: a fault; none of its leases is granted again."""
+    """Reaped, but its journal is still locked: a fault; its leases are not granted meanwhile."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,16 +96,16 @@ class ShardPeer:
     pidfd: int
     last_received_at: float
     state: ShardPeerState = ShardPeerState.CONNECTED
-    router_start: int = 0
-    processed: int = -1
-    acked: int = -1
-    next_seq: int = 0
+    router_start: int = 0  # in its last message; 0 until it has received WELCOME
+    processed: int = -1  # sequence of its last message that was applied
+    acked: int = -1  # our last sequence that it acked
+    next_seq: int = 0  # sequence of our next message
     last_sent_at: float = 0.0
-    journal: Path | None = None
-    kill_at: float | None = None
+    journal: Path | None = None  # set by its second HELLO
+    kill_at: float | None = None  # when to kill it, if it has not exited by then
     told_to_stop: bool = False
     """A STOP was sent: failing to reach this shard afterwards is not a fault."""
-    queue: list[RouterMessage] = field(default_factory=list)
+    queue: list[RouterMessage] = field(default_factory=list)  # WELCOME or STOP, for the next `Bus.flush`
 
 
 class Bus:
@@ -232,7 +232,7 @@ class Bus:
         try:
             self._socket.send_multipart([pair.identity, encode(envelope, message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
-            # The peer is unreachable or its queue is full: kill it.
+            # Unreachable, or its queue is full: a shard that cannot receive messages must end.
             if pair.told_to_stop:
                 pair.kill_at = now + REFUSED_S if pair.kill_at is None else pair.kill_at
             elif pair.state is not ShardPeerState.REFUSED:
@@ -249,7 +249,7 @@ class Bus:
         except ProcessLookupError:
             return  # its pidfd is readable, or will be at once
 
-    # --- what shards say ---------------------------------------------------------------------------------------------
+    # --- messages from shards ----------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         now = monotonic()
@@ -372,7 +372,7 @@ class Bus:
         pair.queue.append(word)
         pair.kill_at = now + REFUSED_S
 
-    # --- their deaths ------------------------------------------------------------------------------------------------
+    # --- shard exits -------------------------------------------------------------------------------------------------
 
     def _ended(self, pair: ShardPeer, _events: int) -> None:
         self._drain_and_reap(pair, monotonic())

@@ -36,7 +36,7 @@ class Grants:
         self._sent_nodes: dict[int, list[Node]] = {}
         self._topics: dict[str, TopicLeaders] = {}
 
-    # --- where leaders and nodes are ---------------------------------------------------------------------------------
+    # --- leaders and nodes -------------------------------------------------------------------------------------------
 
     def set_nodes(self, nodes: Iterable[Node]) -> None:
         """Replace the list of cluster nodes."""
@@ -44,8 +44,7 @@ class Grants:
         self.assign_nodes()
 
     def assign_nodes(self) -> None:
-        """Reassign nodes to shard slots, revoke leases that now belong to another shard, and send shards their
-        nodes."""
+        """Reassign nodes to shard slots, revoke leases that moved to other shards, and send shards their nodes."""
         if self.placement.assign(self.nodes, self._table.shard_slots.present()):
             for lease in self._table.leases.values():
                 if lease.state is LeaseState.HELD:
@@ -99,8 +98,7 @@ class Grants:
         self._apply_leader(topic, lease.durable.index)
 
     def topic_gone(self, topic: str) -> None:
-        """Metadata no longer contains the topic: keep leases, grant nothing new, raise an alarm for unresolved
-        records."""
+        """Metadata no longer contains the topic: grant nothing new, keep leases, alarm for unresolved records."""
         for lease in self._table.leases.values():
             if lease.durable.topic == topic and lease.backlog.unresolved:
                 text = "Kafka knows no such topic"
@@ -224,7 +222,7 @@ class Grants:
 
     def _ensure_batch_bounds(self, lease: Lease) -> bool:
         """Make sure that the next batch is safe: bounds are known; or nothing was ever acked, so only the record at the
-        mark can be in the log (11.4); or the broker certainly has our producer state, so trials can find the log end
+        mark can be in the log (11.4); or the broker surely has our producer state, so trials can find the log end
         (LOC-4)."""
         table, durable = self._table, lease.durable
         if not lease.bounds_uncertain:

@@ -129,7 +129,7 @@ def _opened(path: Path) -> Generator[int | None, None, None]:
 
 
 def _take(descriptor: int) -> bool:
-    """Take the lock if it is free. It is released when the descriptor closes."""
+    """Take the lock. Returns False if it is held. It is released when the descriptor closes."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -146,8 +146,7 @@ def _end_owner(path: Path, until: float, clock: Callable[[], float]) -> None:
             pidfd = _pidfd(header.pid) if header is not None else None
             if pidfd is not None:
                 try:
-                    # The file is still locked after its descriptor was opened, so the pid belongs to the owner, not to
-                    # a later process.
+                    # Still locked after the descriptor was opened: the lock is the owner's, not a later process's.
                     if not _take(descriptor):
                         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     _await_end(pidfd, path, until, clock)

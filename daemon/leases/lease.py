@@ -46,18 +46,18 @@ class Lease:
     durable: LedgerPartition
     backlog: Backlog
     state: LeaseState = LeaseState.UNASSIGNED
-    shard_id: int = -1
-    node: int = -1
+    shard_id: int = -1  # the holder; -1: none
+    node: int = -1  # the node the holder sends to; -1: no holder
     leader_epoch: int = -1
     """The epoch of the GRANT or MOVE in force."""
     leader: LeaderAndEpoch = _UNKNOWN
     """The newest leader known."""
-    revoke_reason: RevokeReason | None = None
-    step: SettlingStep | None = None
-    block: Block | None = None
-    revoke_deadline: float = 0.0
-    retry_at: float | None = None
-    tries: int = 0
+    revoke_reason: RevokeReason | None = None  # set by `LeaseTable.revoke` and `Leases.stop`, cleared on return
+    step: SettlingStep | None = None  # only in SETTLING; `LeaseTable.unassign` clears it
+    block: Block | None = None  # set by `LeaseTable.block`, cleared by `unassign`
+    revoke_deadline: float = 0.0  # in REVOKING: when the holder is killed
+    retry_at: float | None = None  # in BLOCKED: when to retry; None: no retry by time
+    tries: int = 0  # backoff exponent; `LeaseTable.clear_alarm` resets it
     handed_end: int = 0
     """One past the last ordinal handed out under this generation."""
     search: LogEndSearch | None = None
@@ -75,8 +75,8 @@ class Lease:
     """Ordinals below it may be in batches with old timestamps."""
     uncertain_grant_end: int = 0
     """Batches below it were granted while it was uncertain whether the broker still had their state (11.6)."""
-    flush_through: int = 0
-    flush_sent_end: int = 0
+    flush_through: int = 0  # no linger up to this ordinal
+    flush_sent_end: int = 0  # one past the last ordinal of the FLUSH sent to the holder
 
     @property
     def number(self) -> int:
@@ -104,8 +104,7 @@ class Lease:
         return max(self.durable.mark, self.handed_end, self.inherited_end)
 
     def open_batches(self) -> list[BatchBounds]:
-        """The recorded bounds of unresolved batches. A batch that a later stamp row splits was settled before that
-        row."""
+        """The recorded bounds of unresolved batches. A later stamp row that splits a batch proves it settled."""
         rows = self.durable.rows
         found: list[BatchBounds] = []
         for cut in self.durable.batch_bounds:
@@ -131,8 +130,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """One row of `/stats`. `shard_id`, `node` -1: no holder. `oldest_ms`: CLOCK_MONOTONIC of the oldest record, -1:
-    none."""
+    """One row of `/stats`. `shard_id`, `node` -1: no holder. `oldest_ms`: CLOCK_MONOTONIC of its oldest record, or
+    -1."""
 
     topic: str
     index: int

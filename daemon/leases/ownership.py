@@ -82,7 +82,7 @@ class Leases:
         self.loads: Mapping[int, ShardLoad] = table.loads
         self.exited_shard_counters: Mapping[str, int] = table.exited_shard_counters
 
-    # --- at the start of the router ----------------------------------------------------------------------------------
+    # --- recovery ----------------------------------------------------------------------------------------------------
 
     def recover(self, slots: Iterable[JournalSlot], *, facts: bool, lost: Iterable[int] = ()) -> None:
         """Apply the journals of an earlier router's shards, before anything is pushed. `facts` False: after a power
@@ -209,7 +209,7 @@ class Leases:
                 table.revoke(lease, Relocate())
 
     def nodes(self, nodes: Iterable[Node], now: float) -> None:
-        """Replace the list of nodes. Call it before `leaders` of the same metadata. Also sets budgets."""
+        """Replace the list of nodes. Call it before `leaders` of the same metadata. `budget_bytes` is ignored."""
         self._table.now = now
         self._grants.set_nodes(nodes)
 
@@ -321,7 +321,7 @@ class Leases:
         assert lease.step is SettlingStep.DEAD_LETTER, (lease.number, lease.step)
         self._sequence_epochs.write_dead_lettered(lease, request, letter)
 
-    # --- time and end ------------------------------------------------------------------------------------------------
+    # --- timers and shutdown -----------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
         """Run due timers and grant leases. Call it every round before the log is written."""
@@ -405,7 +405,7 @@ class Leases:
         leases = self._table.leases.values()
         return {lease.durable.topic for lease in leases if lease.state in POSSIBLY_HELD or lease.backlog.unresolved}
 
-    # --- to look at --------------------------------------------------------------------------------------------------
+    # --- statistics --------------------------------------------------------------------------------------------------
 
     @property
     def pending_records(self) -> int:

@@ -1,8 +1,7 @@
 """Assigns broker nodes to shards.
 
 Every node is assigned to one shard slot or, when there are more slots than nodes, to several (lanes); then the
-partition's name decides between them. Loads differ by one at most, and a change of nodes or slots moves as little as
-possible.
+partition's name decides between them. Loads differ by one at most, and a change of nodes or slots moves the minimum.
 """
 
 import zlib

@@ -78,8 +78,8 @@ class SequenceEpochs:
                 self.write_stamp_rows(lease, producer_id, "new_identity")
 
     def repair_lost_ranges(self, lost: Collection[int]) -> None:
-        """At the start, close holes without a stamp row after them, left by disk damage or by a power cut while
-        dead-lettering: by a new epoch, or, if records after them may have been sent, by a new producer id, counted as
+        """At the start, close holes without a stamp row after them (disk damage, or a power cut while dead-lettering):
+        by a new epoch, or, if later records may have been sent, by a new producer id, counted as possible
         duplicates."""
         table = self._table
         for number, state in table.ledger.by_number.items():
@@ -98,8 +98,7 @@ class SequenceEpochs:
             table.counters["producer_epoch_bumps"] += 1
 
     def write_stamp_rows(self, lease: Lease, new_id: int, reason: str) -> None:
-        """Use another producer id from the mark on. Rows come first: the batches that they split are known to be
-        settled."""
+        """Use another producer id from the mark on. Rows come first: they settle the batches that they split."""
         table = self._table
         bump, behind = stamp_rows_for(lease.durable, [], new_id, 0)
         for row in [bump, *behind]:
@@ -144,8 +143,8 @@ class SequenceEpochs:
         table.await_sync(lease.stamp_row_lsn)
 
     def ensure_synced_rows(self, lease: Lease) -> bool:
-        """Make sure that stamp rows exist and cover every hole, and that none uses a producer id that was given up
-        (IDN-9). Returns False while a producer id or the sync of the rows (HO-11) is missing."""
+        """Make sure that stamp rows exist, cover every hole, and use no producer id that was given up (IDN-9). Returns
+        False while a producer id or the sync of the rows (HO-11) is missing."""
         table, durable = self._table, lease.durable
         if self.producer_id is None and (self.new_id_reason is not None or not durable.rows):
             return False

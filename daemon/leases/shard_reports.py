@@ -215,7 +215,7 @@ class ShardReports:
         elif not refused.ambiguous:
             self._call_back(lease, DeadLetterBatch(refused, may_be_written=False))
         elif content and lease.pace == FIRST:
-            # No later batch can show whether the records were written (BRK-4): report them as ambiguous.
+            # No later batch can show whether the records were written (BRK-4): dead-letter them as `may_be_written`.
             self._call_back(lease, DeadLetterBatch(refused, may_be_written=True))
         else:
             self._block(lease, BlockReason.AMBIGUOUS, text, refused.first, end, retry=True)
@@ -233,8 +233,7 @@ class ShardReports:
             self._table.stale_topics.add(lease.durable.topic)
             self._block(lease, BlockReason.GAP, text, lease.durable.mark, lease.possibly_sent_end, retry=True)
         elif lease.search is None or lease.search.next_trial(lease.backlog.end):
-            # The log does not end at this trial, or no longer does: the broker may have recognised an earlier batch as
-            # a duplicate instead of appending it (LOC-3).
+            # Not the log end, or no longer: the broker may have recognised an earlier batch, not appended it (LOC-3).
             self._call_back(lease, ContinueLogEndSearch())
         else:
             self._table.stale_topics.add(lease.durable.topic)
@@ -275,7 +274,7 @@ class ShardReports:
         elif isinstance(lease.revoke_reason, ShutDown) and isinstance(errand, DeadLetterBatch):
             lease.revoke_reason = errand
 
-    # --- given back --------------------------------------------------------------------------------------------------
+    # --- returned leases ---------------------------------------------------------------------------------------------
 
     def leader_hint(self, seat: int, hint: NewLeaderHint) -> None:
         """A newer leader, or a sign that metadata is stale."""

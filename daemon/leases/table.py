@@ -61,27 +61,27 @@ class LeaseTable:
         self.log = log
         self.limits = limits
         self.wall_offset_ms = wall_offset_ms
-        self.expiration_ms = 24 * 3_600_000
+        self.expiration_ms = 24 * 3_600_000  # E; `Leases.expiration_known` sets it
         self.shard_slots = ShardSlots(limits.shards, limits.shard_return_ms / 1000, now)
         self.dispatcher = SliceDispatcher(self.send, self.send_pace)
-        self.leases: dict[int, Lease] = {}
-        self.grant_candidates: dict[int, Lease] = {}
-        self.awaiting_row_sync: list[Lease] = []
-        self.paces_awaiting_sync: list[tuple[Lsn, int, Lease]] = []
-        self.synced = Lsn(0)
-        self.sync_wanted = Lsn(0)
-        self.timed: dict[int, Lease] = {}
-        self.now = now
-        self.pushed = 0
-        self.stopping = False
-        self.outbox: list[tuple[int, RouterMessage]] = []
-        self.ended: list[SliceEnded] = []
-        self.dead_letter_requests: list[DeadLetterRequest] = []
-        self.shards_to_kill: list[tuple[int, str]] = []
-        self.alarms: dict[int, LeaseAlarm] = {}
-        self.notices: list[LeaseNotice] = []
-        self.stale_topics: set[str] = set()
-        self.loads: dict[int, ShardLoad] = {}
+        self.leases: dict[int, Lease] = {}  # by partition number; `lease_of` adds them, none is removed
+        self.grant_candidates: dict[int, Lease] = {}  # unassigned; `Grants.grant_pending` empties it
+        self.awaiting_row_sync: list[Lease] = []  # their stamp rows wait for a sync; `Leases.synced` empties it
+        self.paces_awaiting_sync: list[tuple[Lsn, int, Lease]] = []  # (ack, generation, lease), for `ShardReports`
+        self.synced = Lsn(0)  # last entry on disk; `Leases.synced` sets it
+        self.sync_wanted = Lsn(0)  # last entry that a hand-out, a grant or a pace waits for
+        self.timed: dict[int, Lease] = {}  # with a revoke deadline or a retry time; `Leases.tick` removes them
+        self.now = now  # set by the methods of `Leases` that take `now`
+        self.pushed = 0  # records, counted by `Leases.push`
+        self.stopping = False  # set once, by `Leases.stop`
+        self.outbox: list[tuple[int, RouterMessage]] = []  # (shard id, message); `Bus.flush` empties it
+        self.ended: list[SliceEnded] = []  # the router empties it after the write
+        self.dead_letter_requests: list[DeadLetterRequest] = []  # `DeadLetterWriter` empties it
+        self.shards_to_kill: list[tuple[int, str]] = []  # (shard id, reason); the router empties it
+        self.alarms: dict[int, LeaseAlarm] = {}  # by partition number; only `alarm` and `clear_alarm` write it
+        self.notices: list[LeaseNotice] = []  # the router logs and empties them
+        self.stale_topics: set[str] = set()  # the router refreshes metadata and empties it
+        self.loads: dict[int, ShardLoad] = {}  # the last LOAD by shard id; `Leases` writes it
         self.exited_shard_counters: Counter[str] = Counter()
         """The last counters that exited shards reported."""
         self.counters: Counter[str] = Counter()
@@ -119,7 +119,7 @@ class LeaseTable:
         durable = lease.durable
         self.send(lease.shard_id, Pace(lease.number, lease.generation, pace, durable.anchor, durable.log_start))
 
-    # --- moves of one lease ------------------------------------------------------------------------------------------
+    # --- transitions of one lease ------------------------------------------------------------------------------------
 
     def revoke(self, lease: Lease, errand: RevokeReason) -> None:
         """Revoke a held lease. If it is already being revoked, only the reason changes."""

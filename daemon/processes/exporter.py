@@ -1,7 +1,7 @@
-"""The exporter: `python -I -m penstock.daemon.processes.exporter --settings PATH`. Metrics and health on loopback.
+"""The exporter: `python -I -m penstock.daemon.processes.exporter --settings PATH`. Metrics, health and readiness.
 
-It requests every page from the router and keeps no state. Its standard output is supervisord's clock: an empty line
-every 100 ms makes supervisord check its processes at once instead of once a second.
+It serves loopback only, requests every page from the router and keeps no state. Its standard output is supervisord's
+clock: an empty line every 100 ms makes supervisord check its processes at once instead of once a second.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """The launcher: binds the listening socket, writes the files that the processes read, and becomes supervisord.
 
-The socket stays at descriptor 3 of supervisord and of every child, and systemd stores a copy, so no client is refused
-while some or all processes restart. Descriptor 4 is the launcher's standard error, to which every process writes its
-log. A record lock on `<runtime_dir>/lock` survives the exec and keeps a second daemon from taking the socket.
+The socket stays at descriptor 3 of supervisord and of every child, and systemd's descriptor store has a copy: no client
+is refused while processes restart, some or all. Descriptor 4 is the launcher's standard error, where every process
+writes its log. A record lock on `<runtime_dir>/lock` survives the exec and blocks a second daemon.
 """
 
 import array

@@ -60,8 +60,7 @@ class ControlCommands:
         return {"pending": self._router.pending_records}
 
     def resend(self, arguments: Mapping[str, object]) -> object:
-        """Resend the blocked partition `topic`, `partition` under a new producer id; records in flight may be
-        duplicated."""
+        """Resend blocked `topic`, `partition` under a new producer id; records in flight may be duplicated."""
         topic, partition = arguments.get("topic"), arguments.get("partition")
         if not isinstance(topic, str) or type(partition) is not int:
             raise ControlError("resend needs topic, a text, and partition, a number")

@@ -84,7 +84,7 @@ class ControlServer:
         return found(cast("dict[str, object]", arguments))
 
     def close(self) -> None:
-        """Stop answering. The file is removed too, so that later requests fail at once instead of timing out."""
+        """Stop answering. The socket file is removed too, so that later requests fail at once."""
         for client in list(self._clients.values()):
             client.close()
         self._loop.remove(self._socket.fileno())

@@ -1,7 +1,7 @@
 """The phases of the router, as one table, and the deadline of each.
 
-A shutdown drains first: shards may finish their slices, for at most `drain_ms`. Then every lease is revoked, so that
-the next start knows all batch bounds for certain, as the clean mark records. Undelivered records stay in the spool.
+A shutdown drains first: shards may finish their slices, for at most `drain_ms`. Then every lease is revoked, so the
+next start knows all batch bounds for certain, as the clean mark records. Undelivered records stay in the spool.
 """
 
 from enum import Enum

@@ -60,7 +60,8 @@ COALESCE_S: Final = 0.001
 COALESCE_BUSY_S: Final = 0.003
 """The same minimum for syncs while the loop is busy: a sync costs the same however much it covers."""
 SLOW_S: Final = 0.005
-"""Minimum interval of upkeep no frame waits for (brokers, silent shards, time limits). A skipped run is made up."""
+"""Minimum interval of the upkeep that no frame waits for (broker requests, silent shards, time limits). It runs once
+more after the last round that skipped it."""
 _SECOND: Final = 1.0
 _COLLECT_EVERY: Final = (50_000, 20, 20)
 _EXPIRE_EVERY_S: Final = 60.0

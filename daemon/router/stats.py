@@ -2,7 +2,7 @@
 
 Top level: `router` (pid, start, phase, uptime_s), `records` (the sums of `daemon/ledger/counters.py`; `received` =
 `refused` + `pending` + `delivered` + `parked` + `expired` + `quarantined`), `acks`, `sessions`, `spool`, `topics`
-(backlog by partition), `leases` (counters, states of partitions), `alarms`, `nodes`, `shards`, `exited_shards` (totals of
+(backlog by partition), `leases` (counters, partition states), `alarms`, `nodes`, `shards`, `exited_shards` (totals of
 exited shards), `metadata`, `processes` (name, pid, cpu_us, memory_bytes, descriptors). Waits are in ms, `since` in s
 ago.
 """

@@ -1,7 +1,7 @@
 """Decides when a frame is acked, and with which content. An ack at a level requires the value that proves it.
 
 `accepted` requires a write that included the frame's entry, `spooled` a sync that covers it, `delivered` the brokers'
-responses for all of its slices. Responses are collected per session and round; `sessions_to_write` lists the sessions.
+responses for all its slices. Responses are gathered per session and round; the listener sends `sessions_to_write`.
 """
 
 from array import array
@@ -245,8 +245,7 @@ def _deduplicated(entries: list[RefusedRecords]) -> list[RefusedRecords]:
 
 def _consistent_runs(frame: PendingFrame, runs: list[Run], refused: list[RefusedRecords]) -> list[Run]:
     """Check the runs, which count a partition's records without refused ones. After a restart, ordinals below an ack
-    mark may be of either kind. Where counts differ, offsets would go to the wrong records, so the partition gets
-    none."""
+    mark may be of either kind. Where counts differ, the offsets would go to wrong records and are left out."""
     if frame.partitions is None:
         records = Counter({runs[0].partition: frame.count - sum(entry.count for entry in refused)})
     else:

@@ -52,24 +52,24 @@ class ClientConnection:
     ) -> None:
         self.session = session
         self.opened_at = now
-        self.buffer: bytearray | None = None
-        self.start = 0
+        self.buffer: bytearray | None = None  # from the pool, only while in use
+        self.start = 0  # unprocessed input is `buffer[start:end]`
         self.end = 0
-        self.partial_since: float | None = None
-        self.paused = False
-        self.paused_for_output = False
-        self.input_ended = False
-        self.peer_gone = False
-        self.last_write = now
-        self.unsent_bytes = 0
+        self.partial_since: float | None = None  # start of a partial message's time limit; None: no input is left
+        self.paused = False  # a message is held, until `resume`
+        self.paused_for_output = False  # until the client has read enough output
+        self.input_ended = False  # never cleared
+        self.peer_gone = False  # both directions are closed
+        self.last_write = now  # last progress of the output
+        self.unsent_bytes = 0  # bytes in `_out`
         self._loop = loop
         self._sock = sock
         self._pool = pool
-        self._partial = b""
+        self._partial = b""  # a small remainder, while `buffer` is None
         self._out: list[bytes | memoryview] = []
-        self._paused_at: float | None = None
+        self._paused_at: float | None = None  # start of a pause, which time limits exclude
         self._on_event = on_event
-        self._interest = READ
+        self._interest = READ  # events the loop watches for
         self._watched = True
         loop.add(sock.fileno(), READ, self._event)
 

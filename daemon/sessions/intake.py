@@ -1,4 +1,4 @@
-"""Processes session messages: HELLO opens a session; a SEND becomes slices and one frame entry, or a refusal.
+"""Processes messages: HELLO opens a session; a SEND becomes slices with ordinals and one frame entry, or a refusal.
 
 A frame is accepted whole or not at all. It is held while no decision is possible (unknown topic, full spool, no
 credit): `message` returns False, the session is not read past it, and the same bytes are offered again.
@@ -63,7 +63,7 @@ class FrameIntake:
         self.held: dict[RouterSession, None] = {}
         self._by_client: dict[str, RouterSession] = {}
 
-    # --- what the listener says --------------------------------------------------------------------------------------
+    # --- calls of the listener ---------------------------------------------------------------------------------------
 
     def message(self, session: RouterSession, buffer: bytearray, start: int, end: int, now: float) -> bool:
         """Apply one complete message. False: read no further, for now (see `session.hold`) or ever (see its state)."""
@@ -146,8 +146,7 @@ class FrameIntake:
 
     def append_own(self, route: Route, message: bytearray, *, flush: bool) -> bool:
         """Append a SEND of the router itself, whose records name their partition; it is never held or acked. `flush`:
-        skip linger. Returns False if the spool has no space; then nothing was accepted. Asserts that a client could
-        have sent it."""
+        skip linger. False: the spool has no space; nothing was accepted. Asserts that a client could have sent it."""
         ends: dict[int, int] = {}
         try:
             head = kernel.read_head(message, 0, len(message))

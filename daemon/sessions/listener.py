@@ -45,7 +45,7 @@ class ListenError(Exception):
 
 
 class ListenerLimits(NamedTuple):
-    """The session limits of `config.Limits`, in the units of this module."""
+    """The session limits of `config.model.LimitSettings`, in the units of this module."""
 
     frame_bytes_max: int
     sessions_max: int
@@ -215,8 +215,7 @@ class SessionListener:
             except BlockingIOError:
                 return
             except OSError as error:
-                # ECONNABORTED and similar errors affect one connection, EMFILE and ENFILE all of them: pause in either
-                # case.
+                # ECONNABORTED and the like affect one connection, EMFILE and ENFILE all of them: pause in either case.
                 self._log.warning("accept_failed", error=str(error))
                 self._pause_accepting(now)
                 return

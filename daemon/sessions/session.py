@@ -1,4 +1,4 @@
-"""A session as the router's cores see it: one connection of one client. The listener owns its bytes.
+"""A session as the router's cores see it: one client connection, from HELLO to close. The listener owns its bytes.
 
 State that outlives the connection (which sequences were accepted) is in `daemon/ledger/client_sequences.py`.
 """
@@ -83,20 +83,20 @@ class RouterSession:
     peer: PeerCredentials
     credit: SessionCredit
     state: RouterSessionState = RouterSessionState.GREETING
-    client: ClientState | None = None
+    client: ClientState | None = None  # None: HELLO had no client id
     detail: Detail = Detail.SLICES
-    hold: HeldMessage | None = None
-    last_position: int = 0
+    hold: HeldMessage | None = None  # set and cleared by `FrameIntake`
+    last_position: int = 0  # position of the last frame in `unanswered`
     unanswered: dict[int, int] = field(default_factory=dict[int, int])
-    flushes: deque[OpenFlush] = field(default_factory=deque[OpenFlush])
+    flushes: deque[OpenFlush] = field(default_factory=deque[OpenFlush])  # oldest first
     unflushed: dict[int, int] = field(default_factory=dict[int, int])
     welcome: bytes = b""
     """Sent before everything else. Acks are sent before the other messages, so that a FLUSH is answered after them."""
-    acks: list[Ack] = field(default_factory=list[Ack])
-    messages: list[bytes] = field(default_factory=list[bytes])
+    acks: list[Ack] = field(default_factory=list[Ack])  # the listener empties it
+    messages: list[bytes] = field(default_factory=list[bytes])  # the listener empties it
     messages_bytes: int = 0
     """Bytes of `messages`, which limits the responses that one round's requests can queue."""
-    end_code: Code | None = None
+    end_code: Code | None = None  # why the daemon closed the session
 
     def transition_to(self, state: RouterSessionState) -> None:
         """Change to `state`. A transition that the table does not allow is a bug."""
