@@ -83,7 +83,7 @@ class LeaseTable:
         self.stale_topics: set[str] = set()  # the router refreshes metadata and empties it
         self.loads: dict[int, ShardLoad] = {}  # the last LOAD by shard id; `Leases` writes it
         self.exited_shard_counters: Counter[str] = Counter()
-        """The last counters that exited shards reported."""
+        """The sum of the last counters of each exited shard."""
         self.counters: Counter[str] = Counter()
 
     def record(self, entry: ControlEntry) -> Lsn:
