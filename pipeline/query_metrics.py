@@ -1,4 +1,4 @@
-"""The metrics of running queries: declared once, kept for Prometheus, sent to StatsD."""
+"""The metrics of running queries: declared once, stored for Prometheus, sent to StatsD."""
 
 import contextlib
 import socket
@@ -57,16 +57,16 @@ METRICS: Final[tuple[DaemonMetric, ...]] = (
         "penstock_pipeline_events_dropped", "counter", (), "Events that came while the listener's queue was full."
     ),
 )
-"""What `/metrics` of `land` has."""
+"""The metrics at `land`'s `/metrics`."""
 
 _DECLARED: Final = {metric.name: metric for metric in METRICS}
 
 
 class QueryMetrics:
-    """The values. One thread writes, any may read them by the registry."""
+    """The metric values. One thread writes them; any thread may read them through the registry."""
 
     def __init__(self) -> None:
-        # When a counter was made is nobody's question.
+        # Leave out the creation times of counters.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry: Final = CollectorRegistry()
         self._instruments: Final[Mapping[str, Counter | Gauge]] = {
@@ -77,20 +77,20 @@ class QueryMetrics:
         }
 
     def add(self, name: str, amount: float, **labels: str) -> None:
-        """Count up."""
+        """Increase a counter."""
         assert _DECLARED[name].kind == "counter"
         kept = self._instruments[name]
         (kept.labels(**labels) if labels else kept).inc(amount)
 
     def put(self, name: str, value: float, **labels: str) -> None:
-        """Say how it stands."""
+        """Set a gauge."""
         kept = self._instruments[name]
         assert isinstance(kept, Gauge)
         (kept.labels(**labels) if labels else kept).set(value)
 
 
 class PrometheusSink:
-    """Keeps the metrics, and answers at `/metrics` where an address is given."""
+    """Updates the metrics, and serves them at `/metrics` if `listen` is given."""
 
     def __init__(self, book: QueryMetrics, *, now: Callable[[], float], listen: str = "") -> None:
         self._metrics = book
@@ -104,7 +104,7 @@ class PrometheusSink:
 
     @property
     def port(self) -> int:
-        """Where `/metrics` is; 0: nowhere."""
+        """Port of `/metrics`; 0: there is none."""
         return 0 if self._server is None else self._server.server_port
 
     def on_event(self, event: QueryEvent) -> None:
@@ -155,8 +155,8 @@ class PrometheusSink:
 
 
 class StatsdSink:
-    """Sends the same to a StatsD server: a datagram an event, and nobody asks whether it came. Labels become parts of the name, which
-    Graphite's StatsD understands."""
+    """Sends the same metrics to a StatsD server, one datagram per event, without acknowledgement. Labels become parts
+    of the name, as Graphite's StatsD expects."""
 
     def __init__(self, address: str) -> None:
         [self._to] = parse_bootstrap(address)
@@ -185,7 +185,7 @@ class StatsdSink:
 
     def _send(self, query: str, lines: list[str]) -> None:
         text = "\n".join(f"penstock.pipeline.{_statsd_name(query)}.{line}" for line in lines)
-        # Nobody there, or no room: metrics are not worth waiting for.
+        # No server, or a full buffer: metrics are not worth waiting for.
         with contextlib.suppress(OSError):
             _ = self._socket.send(text.encode())
 
@@ -199,12 +199,12 @@ class StatsdSink:
 
 
 def _statsd_name(text: str) -> str:
-    """One part of a name for StatsD, in which dots, colons, bars and blanks mean something."""
+    """One part of a StatsD name, in which dots, colons, bars and blanks have a meaning."""
     return "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in text)
 
 
 class LagGroupSink:
-    """Commits where queries are."""
+    """Commits the offsets of queries to the lag group."""
 
     def __init__(self, group: LagGroup, book: QueryMetrics) -> None:
         self._group = group
@@ -217,7 +217,7 @@ class LagGroupSink:
         outcome, reason = self._group.commit(event.next_offsets)
         self._metrics.add("penstock_pipeline_lag_commits", 1, outcome=outcome)
         if outcome != self._last:
-            # Once, and not for every batch.
+            # Log only changes, not every batch.
             log = logs.get()
             if outcome == "committed":
                 _ = log.info("lag_commit_recovered", group=self._group.group)
@@ -226,7 +226,7 @@ class LagGroupSink:
         self._last = outcome
 
     def on_dropped(self, events: int) -> None:
-        """The next batch's offsets say it all."""
+        """Nothing to do: the next batch's offsets are complete."""
 
     def close(self) -> None:
         self._group.close()

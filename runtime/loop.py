@@ -1,7 +1,8 @@
-"""One loop per process: waits for descriptors and deadlines, calls back, knows nothing of what they mean.
+"""The event loop of a process. It waits for descriptors and deadlines and runs callbacks, without knowing their
+meaning.
 
-Callbacks run one after the other on the loop's thread. After every round the registered upkeep runs once, whatever woke the
-loop; its answer is the next moment (CLOCK_MONOTONIC seconds) at which it wants to run again, or None.
+Callbacks run one after another on the loop's thread. After every round each registered upkeep runs once, whatever woke
+the loop. It returns the time (CLOCK_MONOTONIC seconds) at which it next wants to run, or None.
 """
 
 import os
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from .clock import monotonic
 
 if TYPE_CHECKING:
-    # An application's process has a loop without ZeroMQ.
+    # An application's process runs the loop without ZeroMQ.
     import zmq
 
 READ: Final = select.EPOLLIN
@@ -22,19 +23,19 @@ WRITE: Final = select.EPOLLOUT
 HANGUP: Final = select.EPOLLHUP | select.EPOLLERR
 _WAIT_MAX_S: Final = 1.0
 _EVENTS_MAX: Final = 256
-# ZeroMQ's, as plain numbers: pyzmq's flags are enumerations, whose arithmetic costs more than the question.
+# ZeroMQ's constants as plain numbers: pyzmq's flags are enums, whose arithmetic costs more than the query itself.
 _POLLIN: Final = 1
 _FD: Final = 14
 _EVENTS: Final = 15
 
 GAP_S: Final = 0.003
-"""While much is moved, rounds begin at least so far apart: each handles more, and neighbours are woken less often."""
+"""Minimum time between rounds while busy. Each round then handles more, and peers are woken less often."""
 BUSY_BYTES: Final = 256 << 10
 _MUCH_S: Final = 0.01
-"""Moving `BUSY_BYTES` within this time is much, and counts as much for as long."""
+"""Moving `BUSY_BYTES` within this time makes the loop busy for as long again."""
 
 Callback = Callable[[int], None]
-"""Given the events (READ, WRITE, GONE as bits)."""
+"""Receives the events (READ, WRITE, HANGUP as bits)."""
 
 
 class Upkeep(Protocol):
@@ -46,8 +47,8 @@ class Upkeep(Protocol):
 class Loop:
     """An epoll loop.
 
-    A ZeroMQ socket's descriptor is edge-triggered and says little: register it with `add_zmq`, whose callback is called in
-    every round in which the socket has messages, however it came to have them.
+    A ZeroMQ socket's descriptor is edge-triggered and unreliable as a signal: register the socket with `add_zmq`, whose
+    callback runs in every round in which the socket has messages.
     """
 
     def __init__(self) -> None:
@@ -71,12 +72,12 @@ class Loop:
         self._epoll.modify(fd, events)
 
     def remove(self, fd: int) -> None:
-        """Stop watching. Events of this round that were not yet told are dropped."""
+        """Stop watching. Events of this round that were not yet delivered are dropped."""
         if self._callbacks.pop(fd, None) is not None and not self._epoll.closed:
             self._epoll.unregister(fd)
 
     def add_zmq(self, socket: "zmq.Socket[bytes]", callback: Callable[[], None]) -> None:
-        """Watch a ZeroMQ socket for messages; the callback reads until EAGAIN or some bound of its own."""
+        """Watch a ZeroMQ socket for messages. The callback reads until EAGAIN or its own limit."""
         fd = socket.getsockopt(_FD)
         assert isinstance(fd, int)
         self._zmq[socket] = callback
@@ -91,7 +92,7 @@ class Loop:
         self.remove(fd)
 
     def add_upkeep(self, upkeep: Upkeep) -> None:
-        """Run after every round, in the order added."""
+        """Run it after every round, in the order added."""
         self._upkeep.append(upkeep)
 
     def on_signals(self, callback: Callable[[int], None], *numbers: int) -> None:
@@ -113,22 +114,24 @@ class Loop:
         self._stopping = True
 
     def run(self) -> None:
-        """Go round until `stop`."""
+        """Run rounds until `stop`."""
         deadline: float | None = monotonic()
         while not self._stopping:
             deadline = self.run_once(deadline)
 
     def add_moved_bytes(self, nbytes: int) -> None:
-        """So many bytes of records went through this process. Whoever handles a few at a time is never kept waiting."""
+        """Add the bytes of records that passed through this process. A process that handles only few at a time is never
+        delayed."""
         self._moved_bytes += nbytes
 
     @property
     def is_busy(self) -> bool:
-        """Lately, in this process."""
+        """Whether this process moved many bytes recently."""
         return self._round_began < self._much_until
 
     def run_once(self, deadline: float | None) -> float | None:
-        """One round: wait until something happens or the deadline, call back, do the upkeep. Returns the next deadline."""
+        """Run one round: wait until an event or the deadline, run callbacks, then the upkeep. Return the next
+        deadline."""
         found, readable = self._wait(deadline)
         callbacks = self._callbacks
         for fd, events in found:
@@ -145,14 +148,14 @@ class Loop:
         return min(wanted, default=None)
 
     def _wait(self, deadline: float | None) -> tuple[list[tuple[int, int]], "list[zmq.Socket[bytes]]"]:
-        """Events of descriptors, and the ZeroMQ sockets that have messages."""
+        """Wait; return the events of descriptors, and the ZeroMQ sockets that have messages."""
         now = monotonic()
         rest_s = self._round_began + GAP_S - now
         if rest_s > 0.0 and self.is_busy:
             time.sleep(rest_s)
             now = monotonic()
         timeout = _WAIT_MAX_S if deadline is None else min(_WAIT_MAX_S, max(0.0, deadline - now))
-        # A send may have swallowed the edge: look at the socket itself before sleeping.
+        # A send may have consumed the edge: check the socket itself before sleeping.
         readable = [socket for socket in self._zmq if _has_messages(socket)]
         found = self._epoll.poll(0.0 if readable else timeout, _EVENTS_MAX)
         for fd, _ in found:
@@ -171,7 +174,7 @@ class Loop:
         self._moved_since = now
 
     def close_after_fork(self) -> None:
-        """In a forked child: what is registered stays so, because the parent waits with the same epoll object."""
+        """Close the loop in a forked child. Registrations stay, because the parent waits on the same epoll object."""
         self._callbacks.clear()
         self._epoll.close()
 
@@ -188,8 +191,8 @@ def _has_messages(socket: "zmq.Socket[bytes]") -> bool:
 
 
 def _nothing(_events: int) -> None:
-    """ZeroMQ's own state is asked instead."""
+    """Do nothing: the loop queries ZeroMQ's own state instead."""
 
 
 def _only_wake(_number: int, _frame: object) -> None:
-    """The wake-up descriptor carries the number to the loop."""
+    """Do nothing: the wake-up descriptor carries the signal number to the loop."""

@@ -1,10 +1,10 @@
-"""The records of the audit topic: what a daemon says of the records it took, for whoever checks that all of them arrived.
+"""The records of the audit topic: a daemon's account of the records it accepted, for checking that all of them arrived.
 
-Key, UTF-8: `<incarnation, 12 hex>|<shard>|<topic>|<minute>`, and behind it `|<era>` where that is not 0. Value, UTF-8: one JSON
-object. `minute` counts minutes since 1970 (UTC) of the accept times of the records spoken of; `era` counts how often the
-daemon's clock was set back by so much that minutes come again, or its books were not kept for a while. Shard -1 is the router.
-Every record is a total: of one key the one with the highest `version` counts, and reading one twice, late, or not at all but
-its successor, changes nothing.
+Key, UTF-8: `<incarnation, 12 hex>|<shard>|<topic>|<minute>`, followed by `|<era>` where that is not 0. Value, UTF-8:
+one JSON object. `minute` counts minutes since 1970 (UTC), by the accept time of the records. `era` counts how often
+minutes could repeat because the daemon's clock was set back far enough, or how often its audit counts were not kept for
+a while. Shard -1 is the router. Every record is a total: for one key only the record with the highest `version` counts.
+Reading a record twice or late, or skipping it and reading its successor, makes no difference.
 
 Fields of every kind: `v` (1), `kind`, `incarnation`, `host`, `shard`, `version`, `sent_at` (ms since 1970), `era`.
 """
@@ -18,7 +18,7 @@ from .errors import FrameError
 
 VERSION: Final = 1
 ROUTER: Final = -1
-"""The shard of what the router says of itself."""
+"""Shard number in the router's own records."""
 MINUTE_MS: Final = 60_000
 RUNNING: Final = "running"
 CLOSED: Final = "closed"
@@ -30,12 +30,12 @@ HOLE_REASONS: Final = (PARKED, EXPIRED, ABORTED, QUARANTINED)
 _HEX_DIGITS: Final = frozenset("0123456789abcdef")
 _INCARNATION_DIGITS: Final = 12
 _Raw = bytes
-"""Where a field is called `bytes`."""
+"""`bytes`, for classes with a field of that name."""
 
 
 class AuditRange(NamedTuple):
-    """Ordinals [first, end) of one origin were given out in this minute; those below `settled_end` are delivered, or holes.
-    `offset_end`: Kafka has acknowledged nothing of the range at or above this offset; -1: not known."""
+    """Ordinals [first, end) of one origin that were assigned in this minute; those below `settled_end` are delivered,
+    or holes. `offset_end`: Kafka has acknowledged nothing of the range at or above this offset; -1: not known."""
 
     origin: int
     first: int
@@ -45,7 +45,7 @@ class AuditRange(NamedTuple):
 
 
 class AuditHole(NamedTuple):
-    """Ordinals [first, end) of one origin that are never sent, and why: one of `HOLE_REASONS`."""
+    """Ordinals [first, end) of one origin that are never sent. `reason` is one of `HOLE_REASONS`."""
 
     origin: int
     first: int
@@ -55,9 +55,9 @@ class AuditHole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditIntake:
-    """What the router took for a topic in a minute. `accepted` counts records, holes included; `bytes` their rows in the spool.
-    `refused`: records by the reason for which clients were refused them. `ids` False: records of the topic carry no id (all or
-    some of them), so they can be counted only."""
+    """Records that the router accepted for a topic in a minute. `accepted` counts records, holes included; `bytes` is
+    the size of their rows in the spool. `refused`: refused records by reason. `ids` False: all or some records of the
+    topic carry no id, so they can only be counted."""
 
     kind: ClassVar[str] = "intake"
     shard: ClassVar[int] = ROUTER
@@ -78,7 +78,7 @@ class AuditIntake:
 
     @property
     def settled(self) -> bool:
-        """Nothing of it is pending."""
+        """Whether nothing is pending."""
         return all(part.settled_end == part.end for part in self.ranges)
 
     def key(self) -> _Raw:
@@ -102,7 +102,7 @@ class AuditIntake:
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
-    """What one shard reported of a topic's records of a minute. `batches`: counted in the minute of their last record;
+    """Results of one shard for a topic's records of a minute. `batches`: counted in the minute of their last record;
     `resent`: attempts of those batches beyond each one's first."""
 
     kind: ClassVar[str] = "outcome"
@@ -139,9 +139,10 @@ class AuditOutcome:
 
 @dataclass(frozen=True, slots=True)
 class AuditHeartbeat:
-    """How far the router is, ms since 1970: no record is taken any more with an accept time below `closed_before`, and of those
-    below `settled_before` all are delivered, or holes, and were told for the last time. `state`: `running`, or `closed` where
-    nothing is pending and nothing will come before the daemon starts again. `interval_s`: a heartbeat comes so often."""
+    """The router's progress, in ms since 1970. It accepts no more records with an accept time below `closed_before`.
+    All records below `settled_before` are delivered, or holes, and their final totals were published. `state`:
+    `running`, or `closed` when nothing is pending and nothing will come before the daemon starts again. `interval_s`:
+    time between heartbeats."""
 
     kind: ClassVar[str] = "heartbeat"
     shard: ClassVar[int] = ROUTER
@@ -157,7 +158,7 @@ class AuditHeartbeat:
     interval_s: float
 
     def key(self) -> _Raw:
-        """The Kafka key: one for an incarnation, whatever its era."""
+        """The Kafka key: one per incarnation, whatever its era."""
         return f"{self.incarnation}|{ROUTER}||".encode()
 
     def encode(self) -> _Raw:
@@ -175,10 +176,10 @@ AuditRecord = AuditIntake | AuditOutcome | AuditHeartbeat
 
 
 def decode(key: bytes | None, value: bytes | None) -> AuditRecord:
-    """The audit record in a Kafka record.
+    """Decode the audit record in a Kafka record.
 
     Raises:
-        FrameError: it is none, its key is not the one that its value asks for, or it is of a newer version.
+        FrameError: not an audit record, a key that does not match its value, or a newer version.
     """
     if value is None:
         raise FrameError("an audit record has no value")

@@ -1,8 +1,8 @@
-"""The local protocol: what applications and the daemon say to each other on the Unix socket.
+"""The local protocol: messages between applications and the daemon on the Unix socket.
 
-A message is a 32-bit big-endian length n, 1 ≤ n ≤ `frame_bytes_max`, then n bytes holding exactly one msgpack array whose
-first element is the message's type. `docs/reference/protocol.md` has every field. SEND is walked in place by the compiled
-kernel; everything else is small and unpacked here under limits.
+A message is a 32-bit big-endian length n, 1 ≤ n ≤ `frame_bytes_max`, then n bytes holding exactly one msgpack array
+whose first element is the message's type. `docs/reference/protocol.md` describes every field. The compiled kernel
+parses SEND in place; all other messages are small and unpacked in this module under limits.
 """
 
 import struct
@@ -46,7 +46,7 @@ class Type(IntEnum):
 
 
 class Level(IntEnum):
-    """What the client waits for."""
+    """The acknowledgement level that a client waits for."""
 
     ACCEPTED = 0
     SPOOLED = 1
@@ -54,7 +54,7 @@ class Level(IntEnum):
 
 
 class Detail(StrEnum):
-    """What acks at `delivered` tell."""
+    """Detail of acks at `delivered`."""
 
     NONE = "none"
     SLICES = "slices"
@@ -92,7 +92,7 @@ class Code(StrEnum):
 
 
 FLAG_SINGLE_REPLICA: Final = 1
-"""Ack flag: one broker's word only."""
+"""Ack flag: only one broker confirmed the records."""
 
 
 class Hello(NamedTuple):
@@ -123,7 +123,7 @@ ClientMessage = Hello | Flush | Partitions | Txn | Bye
 
 
 class Run(NamedTuple):
-    """A contiguous run of offsets of one partition, in record order. `offset` -1: in the log, not known where."""
+    """A contiguous run of offsets of one partition, in record order. `offset` -1: written, at an unknown offset."""
 
     partition: int
     offset: int
@@ -132,7 +132,7 @@ class Run(NamedTuple):
 
 
 class RefusedRecords(NamedTuple):
-    """Records of a frame that did not share its outcome: indexes `first` … `first + count - 1`."""
+    """Records of a frame whose outcome differs from the frame's: indexes `first` … `first + count - 1`."""
 
     first: int
     count: int  # type: ignore[assignment]
@@ -141,7 +141,7 @@ class RefusedRecords(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """One frame's answer. `level` None: no record reached it."""
+    """Response to one frame. `level` None: no record reached it."""
 
     seq: int
     level: int | None
@@ -163,7 +163,7 @@ class Acks(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """`seq` None: the session as a whole."""
+    """Refusal of a frame. `seq` None: of the whole session."""
 
     seq: int | None
     code: str
@@ -172,7 +172,7 @@ class Refused(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """One row of the answer to PARTITIONS; node ids, -1 for no leader."""
+    """One row of the response to PARTITIONS; node ids, -1 for no leader."""
 
     partition: int
     leader: int
@@ -191,7 +191,7 @@ DaemonMessage = Welcome | Acks | Refused | Done
 
 
 def pack(message: Sequence[object]) -> bytes:
-    """Length prefix and msgpack of one message."""
+    """Encode one message: length prefix and msgpack."""
     body = cast("bytes", msgpack.packb(message, use_bin_type=True))
     return LENGTH.pack(len(body)) + body
 
@@ -224,7 +224,7 @@ def valid_client_id(text: str) -> bool:
 
 
 def decode_client(body: bytes | bytearray | memoryview) -> ClientMessage:
-    """Decode any message of a client but SEND.
+    """Decode any client message except SEND.
 
     Raises:
         FrameError: not one msgpack array, an unknown type, or a wrong shape.

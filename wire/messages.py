@@ -1,9 +1,10 @@
-"""What router and shards say to each other over ZeroMQ. References travel, never payload.
+"""The messages between the router and the shards over ZeroMQ. They carry references to slices, never payload.
 
-Every message is one msgpack array: the envelope (protocol version, router start number, shard start number, hop sequence,
-hop acknowledgement, type), then the fields of its NamedTuple below, in order. Hop sequences run from 0 without gaps in each
-direction of each pair; the acknowledgement is the highest sequence of the other side that was *processed* (-1: none), and for
-DONE and REVOKED that means: the router's own entry is written to the spool. A shard's first HELLO has router start number 0.
+Every message is one msgpack array: the envelope (protocol version, router start number, shard start number, hop
+sequence, hop acknowledgement, type), then the fields of its NamedTuple below, in order. Hop sequences run from 0
+without gaps in each direction of each pair. The acknowledgement is the other side's highest *processed* sequence (-1:
+none); DONE and REVOKED are processed once the router's own entry is in the spool. A shard's first HELLO has router
+start number 0.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ EVERY_PARTITION: Final = -1
 
 
 class BatchBounds(NamedTuple):
-    """A batch that may have been sent and is not resolved."""
+    """A batch that may have been sent and is unresolved."""
 
     first: int
     count: int  # type: ignore[assignment]
@@ -36,8 +37,8 @@ class BatchBounds(NamedTuple):
 
 
 class StampRow(NamedTuple):
-    """A stamp row: from ordinal `start` on, base sequence = (first ordinal - base) mod 2^31 under this id and epoch. Where two
-    rows of one id and epoch follow each other there is a hole right before the later one (`holes_between`)."""
+    """From ordinal `start` on, base sequence = (first ordinal - base) mod 2^31 under this producer id and epoch. Two
+    consecutive rows with the same id and epoch have a hole right before the later one (`holes_between`)."""
 
     producer_id: int
     epoch: int
@@ -46,8 +47,8 @@ class StampRow(NamedTuple):
 
 
 def holes_between(rows: list[StampRow]) -> list[tuple[int, int]]:
-    """Ordinals [first, end) that are never sent, ascending: a later base stands higher by as many as are left out, so that
-    sequences go on without a gap. A hole may begin and end inside a slice."""
+    """Return the ordinal ranges [first, end) that are never sent, ascending. A later row's base is higher by the number
+    of ordinals left out, so sequences continue without a gap. A hole may begin and end inside a slice."""
     found: list[tuple[int, int]] = []
     for before, after in pairwise(rows):
         left_out = after.base - before.base
@@ -57,8 +58,8 @@ def holes_between(rows: list[StampRow]) -> list[tuple[int, int]]:
 
 
 class Anchor(NamedTuple):
-    """The last acknowledged batch under the producer id in force. `time_ms` is its largest record timestamp (or log-append
-    time), `acked_wall_ms` the wall time of its acknowledgement, both ms since 1970."""
+    """The last acknowledged batch under the current producer id. `time_ms` is its largest record timestamp (or
+    log-append time), `acked_wall_ms` the wall time of its acknowledgement, both in ms since 1970."""
 
     base_offset: int
     time_ms: int
@@ -78,7 +79,7 @@ class Node(NamedTuple):
 
 
 class ShardWelcome(NamedTuple):
-    """Answers HELLO. The shard opens a pidfd of the router and creates its journal before anything else."""
+    """Response to HELLO. Before anything else, the shard opens a pidfd of the router and creates its journal."""
 
     router_pid: int
     shard_id: int
@@ -88,16 +89,16 @@ class ShardWelcome(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """The nodes this shard serves; connections to others are closed."""
+    """The nodes this shard serves. The shard closes its connections to all other nodes."""
 
     nodes: list[Node]
 
 
 class Grant(NamedTuple):
-    """A lease. `cuts` are inherited, oldest first; SLICE references follow from `next_ordinal` (= first cut's first, or
-    the ack mark) on. `log_start` -1: not known. `expiration_ms`: how long brokers remember a producer, as known by now; 0: as
-    told in WELCOME. `id_rows`: the incarnations of its ordinals, those to come included, ascending; constant, as a new
-    incarnation is only made before anything is granted."""
+    """A lease. `cuts` are the inherited batches, oldest first. SLICE references follow from `next_ordinal` on (the
+    first cut's `first`, or the ack mark). `log_start` -1: not known. `expiration_ms`: how long brokers remember a
+    producer, as currently known; 0: the value from WELCOME. `id_rows`: the incarnations of its ordinals, future ones
+    included, ascending. They are constant: a new incarnation is only made before anything is granted."""
 
     partition: int
     topic: str
@@ -117,7 +118,7 @@ class Grant(NamedTuple):
 
 
 class SliceRef(NamedTuple):
-    """Where a slice lies. `created_ms` is the router's CLOCK_MONOTONIC when the frame was taken."""
+    """Location of a slice in the spool. `created_ms` is the router's CLOCK_MONOTONIC when it accepted the frame."""
 
     partition: int
     generation: int
@@ -135,7 +136,7 @@ class Slices(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """With the anchor that allows it."""
+    """The partition's new pace, with the anchor that allows it."""
 
     partition: int
     generation: int
@@ -157,13 +158,13 @@ class Revoke(NamedTuple):
 
 
 class FlushPartitions(NamedTuple):
-    """No linger for what was handed out up to now; (partition, through ordinal) pairs."""
+    """Do not linger for what was handed out so far; `through` holds (partition, last ordinal) pairs."""
 
     through: list[tuple[int, int]]
 
 
 class Stop(NamedTuple):
-    """Send nothing new, give everything back within `deadline_ms` (a duration), exit."""
+    """Send nothing new, return all leases within `deadline_ms` (a duration), and exit."""
 
     deadline_ms: int
 
@@ -176,7 +177,8 @@ class Ping(NamedTuple):
 
 
 class ShardHello(NamedTuple):
-    """First with `journal` "" (before WELCOME), again with the journal's file name once it is created and locked."""
+    """Sent first with `journal` "" (before WELCOME), again with the journal's file name once that is created and
+    locked."""
 
     shard_id: int
     pid: int
@@ -185,14 +187,14 @@ class ShardHello(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """Running total of payload bytes the shard will accept references to, for one node, since its HELLO."""
+    """Running total, since HELLO, of payload bytes the shard accepts references to, for one node."""
 
     node: int
     total_bytes: int
 
 
 class DoneBatch(NamedTuple):
-    """acks=all success; covers everything older of the partition. -1 where not known."""
+    """Success of a batch under acks=all; covers all older batches of the partition. -1 where a value is not known."""
 
     partition: int
     generation: int
@@ -211,15 +213,15 @@ class BatchesDone(NamedTuple):
 
 
 class RecordError(NamedTuple):
-    """One record that made a broker refuse its batch: the index in the batch, and the broker's words."""
+    """One record that made a broker refuse its batch: its index in the batch, and the broker's message."""
 
     place: int
     text: str
 
 
 class BatchRefused(NamedTuple):
-    """The oldest unresolved batch was refused. `code` is Kafka's error code; `record_errors` name the records at fault;
-    `ambiguous`: an earlier attempt of the same cut ended without a verdict."""
+    """The broker refused the oldest unresolved batch. `code` is Kafka's error code; `record_errors` name the records at
+    fault; `ambiguous`: an earlier attempt of the same cut ended without a known outcome."""
 
     partition: int
     generation: int
@@ -233,7 +235,7 @@ class BatchRefused(NamedTuple):
 
 
 class NewLeaderHint(NamedTuple):
-    """A newer leader, from an answer (KIP-951). `leader` -1: only that metadata is stale."""
+    """A newer leader, from a response (KIP-951). `leader` -1: only that the metadata is stale."""
 
     partition: int
     generation: int
@@ -242,7 +244,7 @@ class NewLeaderHint(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """Lease returned. `cuts`: all that may have been sent and is unresolved, oldest first."""
+    """The lease is returned. `cuts`: all batches that may have been sent and are unresolved, oldest first."""
 
     partition: int
     generation: int
@@ -250,7 +252,7 @@ class Revoked(NamedTuple):
 
 
 class ProbeRefused(NamedTuple):
-    """A whole backward probe was refused."""
+    """The broker refused a whole backward probe."""
 
     partition: int
     generation: int
@@ -259,7 +261,7 @@ class ProbeRefused(NamedTuple):
 
 
 class PartitionHalted(NamedTuple):
-    """Cannot go on; waits. `code` Kafka's error code or -1."""
+    """The partition cannot continue and waits. `code`: Kafka's error code, or -1."""
 
     partition: int
     generation: int
@@ -268,8 +270,8 @@ class PartitionHalted(NamedTuple):
 
 
 class NodeLoad(NamedTuple):
-    """State of one connection. `state` is a word of `producer.core.connections`; `send_blocked_ms`: for how long something has
-    been ready for the node and could not be sent; 0: it goes out when it comes, or there is nothing."""
+    """State of one broker connection. `state`: name of a `ConnectionState`, in lower case. `send_blocked_ms`: how long
+    something has been ready for the node without being sent; 0: records go out as they arrive, or there are none."""
 
     node: int
     state: str
@@ -291,8 +293,8 @@ class PartitionLoad(NamedTuple):
 
 
 class ShardLoad(NamedTuple):
-    """For adaptive partitioning, `/stats` and metrics; at most once a second; carries no duty. `counters` are running totals
-    by name since the shard's start."""
+    """Input for adaptive partitioning, `/stats` and metrics, sent at most once a second; nothing depends on its
+    arrival. `counters` are running totals by name since the shard's start."""
 
     nodes: list[NodeLoad]
     partitions: list[PartitionLoad]
@@ -300,7 +302,7 @@ class ShardLoad(NamedTuple):
 
 
 class SliceUnreadable(NamedTuple):
-    """Read error or wrong checksum of a slice; the partition stops there."""
+    """A slice had a read error or a wrong checksum. The partition stops there."""
 
     partition: int
     generation: int
@@ -312,7 +314,7 @@ class SliceUnreadable(NamedTuple):
 
 
 class ShardFailed(NamedTuple):
-    """Last message before exit."""
+    """Last message before the shard exits."""
 
     what: str
 
@@ -389,11 +391,11 @@ _CHECKED: Final[dict[type[Any], list[tuple[int, type[Any]]]]] = {
         *(nested for (kind, _), nested in _NESTED.items() if _NUMBERS[kind] > _FROM_SHARDS),
     )
 }
-"""What a shard says is checked field by field: whatever it is made to say, it must not take the router with it."""
+"""The router checks every field of a shard's message: no message, however malformed, may crash the router."""
 
 
 class Envelope(NamedTuple):
-    """The hop's own numbers."""
+    """Sequence and acknowledgement of this hop, with the start numbers of both sides."""
 
     router_start: int
     shard_start: int
@@ -402,13 +404,13 @@ class Envelope(NamedTuple):
 
 
 def encode(envelope: Envelope, message: RouterMessage | ShardMessage) -> bytes:
-    """One message as bytes for one ZeroMQ frame."""
+    """Encode one message as the bytes of one ZeroMQ frame."""
     packed = msgpack.packb((VERSION, *envelope, _NUMBERS[type(message)], *message), use_bin_type=True)
     return cast("bytes", packed)
 
 
 def decode(data: bytes | memoryview) -> tuple[Envelope, RouterMessage | ShardMessage]:
-    """The envelope and the message.
+    """Decode the envelope and the message.
 
     Raises:
         FrameError: not a message of this version, too large, or of a wrong shape.

@@ -1,7 +1,8 @@
-"""`audit`: compares what daemons say they took with what is in the tables, and names what is missing or there twice.
+"""`audit`: compares what the daemons accepted with what is in the tables, and lists the ids that are missing or
+duplicated.
 
-How the parts prove it together: docs/design/pipeline.md. A run keeps nothing for the next one: it reads the audit topic and the
-unsealed hours anew.
+docs/design/pipeline.md explains how the parts prove it together. A run keeps no state for the next one: each run reads
+the audit topic and the unsealed hours again.
 """
 
 import time
@@ -35,13 +36,14 @@ from .source import AuditSource, KafkaAuditSource
 from .totals import AuditTotals, fold
 
 NEARBY_HOURS: Final = 48
-"""So many hours before and after those asked for are looked through for ids that would be lost otherwise."""
+"""Hours to search before and after the audited ones, for ids that would otherwise count as lost."""
 
 FOLD_RATIO_MAX: Final = 64
-"""So many records or rows may come to one: of so many times the few the driver tries to take what is left."""
+"""Maximum expected ratio of records or rows to aggregated rows. Up to `few` times this many, the driver tries to take
+the aggregate."""
 
 _Classify = Callable[[DataFrame], DataFrame]
-"""From judged buckets to missing ids with their classes."""
+"""Turns compared buckets into missing ids with their classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class AuditResult:
     run_id: str
     exit_code: int
     data: ReportData
-    """What the report shows; its lists of names may be cut, the tables have all."""
+    """Contents of the report. Its lists of names may be cut; the tables have all of them."""
     report: Path
 
 
@@ -65,9 +67,8 @@ def run(
     source: AuditSource | None = None,
     few: int = DRIVER_ROWS_MAX,
 ) -> AuditResult:
-    """Audit all topics of the settings, the hours asked for or else all that are not sealed; write tables, report and metrics.
-
-    Frames of up to `are_on_driver` rows are worked on at the driver.
+    """Audit all topics of the settings, and write tables, report and metrics. `hours` None: all hours that are not
+    sealed. The driver processes frames of up to `few` rows itself.
 
     Raises:
         AuditVersionError: the audit topic is of a newer version.
@@ -83,19 +84,19 @@ def run(
 
 
 class _Comparison(NamedTuple):
-    """Books against landed ids."""
+    """Audit ranges compared with landed ids."""
 
     rows: DataFrame
     words: DataFrame
-    """`audit_landed.merge_words`."""
+    """From `audit_landed.merge_words`."""
     judged: DataFrame
-    """`audit_judge.JUDGED`."""
+    """Columns `comparison.JUDGED`."""
     missing: DataFrame
-    """With classes."""
+    """Missing ids with their classes."""
 
 
 class _AuditRun:
-    """What one run keeps at hand: frames that several steps read, until it ends."""
+    """State of one run, with the frames that several steps read; they are released when the run ends."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class _AuditRun:
         self._frames = FrameCache(spark, few)
         self._folded_max = FOLD_RATIO_MAX * few
         self._on_driver = False
-        """Whether the driver has all that was folded: then it takes what follows from it, too."""
+        """Whether the driver holds the whole folded audit topic. If so, it also takes what is derived from it."""
         self._began = time.monotonic()
         self._run_id = f"{hour_of_ms(now_ms)}-{uuid.uuid4().hex[:8]}"
 
@@ -126,11 +127,11 @@ class _AuditRun:
         self._frames.__exit__()
 
     def _keep(self, frame: DataFrame) -> DataFrame:
-        """Computed once."""
+        """Cache a frame, so that it is computed once."""
         return self._frames.keep(frame, small=self._on_driver)
 
     def judge(self, asked: HourRange | None) -> ReportData:
-        """All steps, in the order that the proof needs (see `audit_source`)."""
+        """Run all steps, in the order that the proof needs (see the module `source`)."""
         audit, topics = self._settings.audit, list(self._settings.topics)
         read_to, log_starts = self._source.landed_offsets(), self._source.log_starts()
         landed = LandedTables(self._tables, topics)
@@ -167,7 +168,7 @@ class _AuditRun:
         return self._data(hours, shown)
 
     def _fold(self) -> AuditTotals:
-        """The audit topic, once."""
+        """Read and fold the audit topic once."""
         most = self._source.records_max()
         self._on_driver = most is not None and most <= self._folded_max
         with self._frames.uncompiled_plans(little=most is not None and most <= UNCOMPILED_ROWS_MAX):
@@ -178,7 +179,7 @@ class _AuditRun:
         return books
 
     def _words(self, rows: DataFrame, most: int) -> DataFrame:
-        """What landed, once."""
+        """Read the ids of the landed rows once."""
         with self._frames.uncompiled_plans(little=most <= UNCOMPILED_ROWS_MAX):
             return self._frames.keep(audit_landed.id_words(rows), small=most <= self._folded_max)
 
@@ -195,7 +196,7 @@ class _AuditRun:
     def _search_nearby_hours(
         self, compared: _Comparison, landed: LandedTables, hours: Scope, cut: DataFrame, classified: _Classify
     ) -> _Comparison:
-        """Before ids are called lost: do rows with them lie in hours that were not asked for?"""
+        """Before ids count as lost, search nearby hours outside the audited ones for rows with them."""
         around = {topic: _nearby_hours(landed.hours[topic], wanted) for topic, wanted in hours.hours.items()}
         lost = compared.missing.where(F.col("class") == str(MissingClass.LOST))
         if not any(around.values()) or self._frames.is_empty(compared.missing) or lost.isEmpty():
@@ -215,7 +216,7 @@ class _AuditRun:
     def _audit_frames(
         self, rows: DataFrame, words: DataFrame, compared: _Comparison, books: AuditTotals, ranges: DataFrame
     ) -> AuditFrames:
-        """Name what is doubled, and what no book knows."""
+        """Find the duplicated ids, and the landed ids in no range."""
         doubled = self._keep(audit_landed.words_with_duplicates(compared.words))
         stray = self._keep(compared.judged.where(F.col("kind") == comparison.STRAY))
         census = self._keep(audit_landed.latency_counts(words))
@@ -226,7 +227,7 @@ class _AuditRun:
         if self._frames.is_empty(stray):
             strays = self._frames.empty_frame(audit_names.STRAYS)
         else:
-            # Of the hours asked for only: what lies in others is not this run's business.
+            # Only in the hours asked for; other hours do not concern this run.
             strays = self._keep(audit_names.strays(rows, stray, books.heartbeats))
         return AuditFrames(
             totals=books,
@@ -240,7 +241,8 @@ class _AuditRun:
         )
 
     def _write(self, result: AuditOutput, shown: CollectedReport) -> None:
-        """All tables; those of a run one after the other, the report last: who sees its rows finds the others."""
+        """Write all tables. The tables of a run are written in order, the report last: a reader who sees the report's
+        rows finds the others."""
         books = result.found.totals
         run = F.lit(self._run_id).alias("run")
         missing = result.missing.withColumn("run", run)
@@ -262,7 +264,8 @@ class _AuditRun:
                 self._put(self._tables.table(name, schema), frame, whole=False)
 
     def _put(self, table: Table, frame: DataFrame, *, whole: bool) -> None:
-        """Add the rows to a table, or put them in the place of all; few ones without tasks."""
+        """Append the rows to a table, or replace all its rows if `whole`. The driver writes few rows itself, without
+        tasks."""
         chosen = frame.select(*table.schema.names)
         few = self._frames.collect_if_few(chosen) if self._on_driver else None
         if few is not None:
@@ -286,19 +289,19 @@ class _AuditRun:
 
 
 def _wanted(ranges: DataFrame, wanted: DataFrame) -> DataFrame:
-    """With `wanted`: those of the hours asked for, whose records have ids."""
+    """Add the column `wanted`: whether the range is in the hours asked for and its records have ids."""
     marked = F.broadcast(wanted.withColumn("asked", F.lit(True)))
     asked = F.coalesce("asked", F.lit(False)) & F.col("ids")
     return ranges.join(marked, ["topic", "hour"], "left").withColumn("wanted", asked).drop("asked")
 
 
 def _uncached(frame: DataFrame) -> DataFrame:
-    """Not kept: what it is made from is."""
+    """Return the frame uncached, because the frame it is made from is cached."""
     return frame
 
 
 def _nearby_hours(there: Iterable[str], wanted: Sequence[str]) -> list[str]:
-    """Hours with rows that were not asked for and are near those that were."""
+    """Hours with rows that were not asked for but are near those that were."""
     if not wanted:
         return []
     low = start_ms(wanted[0]) - NEARBY_HOURS * HOUR_MS

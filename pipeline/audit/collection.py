@@ -1,4 +1,4 @@
-"""Brings what a run has found to the driver, as much of it as a report shows: the worst first, what is left out is counted."""
+"""Collects the results of a run at the driver, as much as a report shows: worst first, with a count of the rest."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,16 +27,17 @@ from .result_rows import INTERVALS_MISSED, AuditFrames, StalenessThreshold
 from .scope import Scope
 
 ROWS_MAX: Final = 100_000
-"""Rows of `audit_report`, and incarnations, that the driver takes; the tables have all."""
+"""Maximum rows of `audit_report`, and incarnations, that the driver takes; the tables have all."""
 POINTS_MAX: Final = 50_000
-"""Points over time that the driver takes, of topics and of hosts; where there would be more, a point is of several minutes."""
+"""Maximum points over time that the driver takes, for topics and for hosts. Beyond that, a point covers several
+minutes."""
 STEPS: Final = (1, 5, 15, 60)
 _COUNTS: Final = ("expected", "distinct", "pending", "late", "lost", "duplicated")
 
 
 @dataclass(frozen=True, slots=True)
 class CollectedReport:
-    """Fields of `ReportData` of the same names."""
+    """The fields of `ReportData` with the same names."""
 
     exit_code: int
     rows: tuple[HourRow, ...]
@@ -51,18 +52,18 @@ class CollectedReport:
 
 
 class AuditOutput(NamedTuple):
-    """Frames that are written, too."""
+    """Frames that are also written to tables."""
 
     rows: DataFrame
     missing: DataFrame
-    """Runs."""
+    """Merged runs of ids."""
     found: AuditFrames
 
 
 def collect_report(
     result: AuditOutput, scope: Scope, wanted: DataFrame, at: StalenessThreshold, named_max: int
 ) -> CollectedReport:
-    """Everything the report shows of the frames."""
+    """Collect everything that the report shows from the frames."""
     left: list[LeftOut] = []
     severity = _rank("status", [str(status) for status in Status])
     rows = _first(
@@ -103,7 +104,7 @@ def _rank(column: str, order: list[str]) -> Column:
 
 
 def _first(frame: DataFrame, most: int, what: str, left: list[LeftOut]) -> list[Any]:
-    """The first rows; whether there are more is noted in `left`."""
+    """Return the first rows. If there are more, add that to `left`."""
     found = frame.limit(most + 1).collect()
     if len(found) > most:
         left.append(LeftOut(what, most, frame.count()))
@@ -144,7 +145,7 @@ def _hole(row: Any, hosts: Mapping[str, str]) -> HoleRange:  # noqa: ANN401 - as
 
 
 def _step(scope: Scope, hosts: int) -> int:
-    """Minutes of a point, so that neither topics nor hosts have too many."""
+    """Minutes per point, so that neither topics nor hosts get too many points."""
     by_topic = sum(len(hours) for hours in scope.hours.values())
     hours = max(by_topic, hosts * len(scope.all_hours()))
     return next((step for step in STEPS if hours * (MINUTES // step) <= POINTS_MAX), STEPS[-1])
@@ -154,7 +155,7 @@ _Series = dict[str, list[MinutePoint]]
 
 
 def _points(found: AuditFrames, step: int, hosts: DataFrame) -> tuple[_Series, _Series]:
-    """Points of each topic and of each host, sorted by time."""
+    """Return the points of each topic and of each host, sorted by time."""
     at = (F.floor(F.col("minute") / step) * step).alias("at")
     span = F.col("end") - F.col("first")
     key = ("topic", "incarnation", at)

@@ -1,6 +1,7 @@
-"""The report's pictures as SVG paths: completeness by topic, hosts by minute, latency by topic. Geometry only, no colours.
+"""The charts of the report as SVG paths: completeness by topic, hosts by minute, latency by topic. Geometry only, no
+colours.
 
-Classes of paths are drawn by `report.css`. Many columns share one path for each class, so that a picture of thousands of cells
+`report.css` draws the classes of the paths. Many columns share one path per class, so a chart of thousands of cells
 stays a few lines of markup.
 """
 
@@ -19,7 +20,7 @@ COLUMN: Final = 10
 STRIP_HEIGHT: Final = 60
 BAR_HEIGHT: Final = 48
 MARK_BAND: Final = (52, 7)
-"""Top and height of the lane below the bars in which trouble is marked."""
+"""Top and height of the lane below the bars that marks problems."""
 HEAT_ROW: Final = 20
 LEVELS: Final = 4
 TICK_MINUTES: Final = (5, 10, 15, 30, 60, 120, 180, 360, 720, 1_440, 2_880, 10_080, 20_160, 43_200, 129_600, 525_600)
@@ -31,7 +32,7 @@ TICKS_S: Final = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0, 3
 
 @dataclass(frozen=True, slots=True)
 class SvgPath:
-    """What is drawn in one manner."""
+    """All shapes of one class, as one path."""
 
     css_class: str
     d: str
@@ -39,7 +40,7 @@ class SvgPath:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A label of the time axis, at a place in percent of its width."""
+    """A label of the time axis. `place` is in percent of the axis' width."""
 
     text: str
     place: float
@@ -55,17 +56,18 @@ def _box(x: float, y: float, width: float, height: float) -> str:
 
 
 def _gap(columns: int) -> float:
-    """Space between bars; many columns have none to spare."""
+    """Space between bars, smaller for many columns."""
     return 2 if columns <= 60 else 1.2 if columns <= 120 else 0.6
 
 
 def breaks(axis: Axis, height: float) -> SvgPath:
-    """The columns that stand for a time left out."""
+    """The columns that represent a time left out."""
     return SvgPath("break", "".join(_box(place * COLUMN + 3, 0, 4, height) for place in sorted(axis.breaks)))
 
 
 def strip(cells: CountsByColumn, axis: Axis) -> tuple[SvgPath, ...]:
-    """Bars of what was expected, in the class of what became of it; trouble is marked again below, at full width."""
+    """Draw a bar of expected records per column, in the class of the column's status. A full-width mark below repeats
+    problems."""
     parts: dict[str, list[str]] = defaultdict(list)
     peak = max((cell.expected for cell in cells.values()), default=0)
     width = COLUMN - _gap(len(axis.starts))
@@ -82,7 +84,8 @@ def strip(cells: CountsByColumn, axis: Axis) -> tuple[SvgPath, ...]:
 
 
 def heat(rows: Sequence[CountsByColumn], axis: Axis) -> tuple[SvgPath, ...]:
-    """One row of cells for each host: what is whole is darker the more came in, trouble has its own class."""
+    """Draw one row of cells per host. Complete cells get darker with more records; cells with problems have their own
+    class."""
     parts: dict[str, list[str]] = defaultdict(list)
     peak = max((cell.expected for cells in rows for cell in cells.values()), default=0)
     width = COLUMN - _gap(len(axis.starts))
@@ -95,14 +98,14 @@ def heat(rows: Sequence[CountsByColumn], axis: Axis) -> tuple[SvgPath, ...]:
 
 
 def level(count: int, peak: int) -> int:
-    """1 to `LEVELS` by the logarithm: a host with a hundredth of the load of another is still seen."""
+    """Return 1 to `LEVELS` on a logarithmic scale, so that a host with a hundredth of another's load stays visible."""
     if count <= 0 or peak <= 1:
         return LEVELS if count > 0 else 1
     return max(1, min(LEVELS, math.ceil(LEVELS * math.log1p(count) / math.log1p(peak))))
 
 
 def ticks(axis: Axis, most: int = 7) -> tuple[Tick, ...]:
-    """Labels under the columns, at round times; the date where it changes."""
+    """Return the labels below the columns, at round times. A label includes the date where it changes."""
     columns = len(axis.starts)
     if not columns:
         return ()
@@ -121,7 +124,7 @@ def ticks(axis: Axis, most: int = 7) -> tuple[Tick, ...]:
     made: list[Tick] = []
     day = ""
     texts = {column: minute_text(axis.starts[column]) for column in shown or [0]}
-    # Narrow screens have no room for a year that is the same everywhere.
+    # On narrow screens a year that never changes would waste space.
     year = len({text[:4] for text in texts.values()}) > 1
     for column, text in texts.items():
         date, _, of_day = (text if year else text[5:]).partition(" ")
@@ -133,7 +136,7 @@ def ticks(axis: Axis, most: int = 7) -> tuple[Tick, ...]:
 
 
 class AxisSeries(NamedTuple):
-    """A topic or a host with its columns, and their sum."""
+    """The columns of a topic or host, and their sum."""
 
     name: str
     cells: CountsByColumn
@@ -141,7 +144,7 @@ class AxisSeries(NamedTuple):
 
 
 def topic_series(topics: Iterable[TopicMinutes], axis: Axis) -> list[AxisSeries]:
-    """Each topic with its columns and their sum, the worst first, then the largest."""
+    """Return each topic with its columns and their sum, worst first, then largest first."""
     laid = [
         AxisSeries(topic.topic, cells, total(cells))
         for topic in topics
@@ -151,7 +154,7 @@ def topic_series(topics: Iterable[TopicMinutes], axis: Axis) -> list[AxisSeries]
 
 
 def host_series(hosts: Iterable[HostMinutes], axis: Axis, most: int) -> list[AxisSeries]:
-    """Each host with its columns, the worst first, then by name; beyond `most` all others together in one row."""
+    """Return each host with its columns, worst first, then by name. Hosts beyond `most` are summed into one row."""
     laid = [
         AxisSeries(host.host or UNKNOWN_HOST, cells, total(cells))
         for host in hosts
@@ -170,7 +173,8 @@ def host_series(hosts: Iterable[HostMinutes], axis: Axis, most: int) -> list[Axi
 
 @dataclass(frozen=True, slots=True)
 class LatencyHour:
-    """Latency of a topic in one hour, or in several hours together: then p50 is their mean by rows, p99 the worst of them."""
+    """Latency of a topic in one hour, or in several merged hours: then p50 is their mean weighted by rows, p99 their
+    maximum."""
 
     first: str
     last: str
@@ -180,7 +184,7 @@ class LatencyHour:
 
 
 def latency_hours(rows: Iterable[HourRow], most: int) -> dict[str, tuple[LatencyHour, ...]]:
-    """By topic, sorted by hour; several hours are put together where there are more than `most`."""
+    """Return hours by topic, sorted. Hours are merged where a topic has more than `most`."""
     found: dict[str, dict[str, list[HourRow]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row.latency_p50_s is not None and row.latency_p99_s is not None:
@@ -203,7 +207,7 @@ def _together(hours: Sequence[str], rows: Sequence[HourRow]) -> LatencyHour:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Text in a picture."""
+    """Text in a chart."""
 
     x: float
     y: float
@@ -222,7 +226,7 @@ class LatencyPicture:
 
 
 def latency(hours: Sequence[LatencyHour]) -> LatencyPicture:
-    """The picture of one topic; `hours` is not empty."""
+    """Draw the chart of one topic. `hours` must not be empty."""
     left, top, width, height = LATENCY_PLOT
     low, high = _scale(min(hour.p50_s for hour in hours), max(hour.p99_s for hour in hours))
 
@@ -256,7 +260,7 @@ def latency(hours: Sequence[LatencyHour]) -> LatencyPicture:
 
 
 def _scale(low: float, high: float) -> tuple[float, float]:
-    """The ticks around the values, at least two apart."""
+    """The nearest ticks around the values, at least two apart."""
     lower = max((tick for tick in TICKS_S if tick <= low), default=TICKS_S[0])
     upper = min((tick for tick in TICKS_S if tick >= high), default=TICKS_S[-1])
     if lower >= upper:

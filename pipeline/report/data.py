@@ -1,10 +1,11 @@
-"""What one run of `audit` found, as plain data: filled by the audit, shown by `pipeline/report/page.py`, counted by `pipeline/audit/metrics.py`.
+"""Results of one `audit` run as plain data. The audit fills it; `pipeline/report/page.py` shows it and
+`pipeline/audit/metrics.py` counts it.
 
-Nothing here is computed from anything else but what the properties say. Texts (topics, hosts, reasons) may hold whatever came
-from outside. Minutes are whole minutes since 1970 (UTC), hours are `YYYY-MM-DD-HH` (UTC), times end in `_ms` or `_s`.
+Nothing in this module is computed except by the properties. Texts (topics, hosts, reasons) may contain any outside
+input. Minutes are whole minutes since 1970 (UTC), hours are `YYYY-MM-DD-HH` (UTC), times end in `_ms` or `_s`.
 
-The lists of names may be cut by whoever fills them, the worst first; each cut is told in `ReportData.left_out`. The counters in
-`rows` are never cut: what the page says in words comes from them.
+The audit may cut the lists of names, worst first; `ReportData.left_out` records each cut. The counters in `rows` are
+never cut, so the page's sentences are based on them.
 """
 
 from collections.abc import Iterable
@@ -16,11 +17,11 @@ from ..exits import PipelineExit
 
 
 class Status(StrEnum):
-    """Verdict about an hour of a topic and an incarnation, the best first."""
+    """Verdict on one hour of a topic and incarnation, best first."""
 
     COMPLETE = "complete"
     COUNTED = "counted"
-    """Records without ids: they can be counted, not compared."""
+    """Records without ids: they can only be counted, not compared."""
     LATE = "late"
     UNKNOWN = "unknown"
     DUPLICATED = "duplicated"
@@ -28,28 +29,28 @@ class Status(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the best; the highest wins."""
+        """0 for the best; the highest rank wins."""
         return list(Status).index(self)
 
     @property
     def exit_code(self) -> int:
-        """What the audit ends with when this is the worst verdict."""
+        """Exit code of the audit when this is the worst verdict."""
         return int(PipelineExit.OK if self in {Status.COMPLETE, Status.COUNTED} else PipelineExit[self.name])
 
 
 class MissingClass(StrEnum):
-    """Why an id has not landed, the mildest first."""
+    """Why an id has not landed, mildest first."""
 
     PENDING = "pending"
     """Still in a spool."""
     LATE = "late"
-    """Settled, and `land` has not read that far."""
+    """Settled, but `land` has not read that far."""
     LOST = "lost"
-    """Settled, and `land` has read past it, or the log ends before it."""
+    """Settled, but `land` has read past it, or the log ends before it."""
 
 
 def worst(statuses: Iterable[Status]) -> Status:
-    """The verdict that wins; COMPLETE when there is none."""
+    """The worst status; COMPLETE when there is none."""
     return max(statuses, key=lambda status: status.rank, default=Status.COMPLETE)
 
 
@@ -62,32 +63,33 @@ class HourRow:
     incarnation: str
     """12 hex digits; empty for a row that only counts foreign records."""
     host: str
-    """Of the incarnation's newest audit record; empty when none is known."""
+    """Host in the incarnation's newest audit record; empty when none is known."""
     status: Status
     accepted: int
-    """Records the daemon took in this hour."""
+    """Records the daemon accepted in this hour."""
     holes: int
-    """Of these, ordinals that will never be sent."""
+    """Ordinals among them that will never be sent."""
     expected: int
     """`accepted - holes`."""
     landed: int
-    """Rows with an id of this incarnation and hour, quarantine included, doubled ones as often as they are there."""
+    """Rows with an id of this incarnation and hour, quarantine included, every duplicate counted."""
     distinct: int
     """Expected ids that have landed."""
     pending: int
     late: int
     lost: int
     duplicated: int
-    """Rows beyond the first of an id."""
+    """Rows after the first of each id."""
     recovered: int
-    """Landed ids that lie in a hole."""
+    """Landed ids that are in a hole."""
     foreign: int
-    """Rows without an id. Counted once for a topic and hour: in one of its rows."""
+    """Rows without an id. Counted once per topic and hour, in one of its rows."""
     latency_p50_s: float | None = None
     """From accept to landed; None when nothing landed."""
     latency_p99_s: float | None = None
     doubts: tuple[str, ...] = ()
-    """Why the status is `unknown`, a sentence each: "no heartbeat since 12:03", "origin 3: ordinals 120 to 180 are in no range"."""
+    """Why the status is `unknown`, one sentence each: "no heartbeat since 12:03", "origin 3: ordinals 120 to 180 are in
+    no range"."""
 
     @property
     def missing(self) -> int:
@@ -97,7 +99,7 @@ class HourRow:
 
 @dataclass(frozen=True, slots=True)
 class MissingRange:
-    """Ordinals `first` to `end - 1` of one origin have not landed: a row of `audit_missing`."""
+    """Ordinals `first` to `end - 1` of one origin that have not landed: a row of `audit_missing`."""
 
     topic: str
     hour: str
@@ -108,16 +110,16 @@ class MissingRange:
     end: int
     missing_class: MissingClass
     evidence: str = ""
-    """What the class rests on: "partition 3 was read to 8,120, the range ends at 7,440"."""
+    """The reason for the class: "partition 3 was read to 8,120, the range ends at 7,440"."""
 
     @property
     def count(self) -> int:
-        """Ids in the range."""
+        """Number of ids in the range."""
         return self.end - self.first
 
 
 class KafkaPosition(NamedTuple):
-    """Where a row lay in Kafka."""
+    """Position of a row in Kafka."""
 
     partition: int
     offset: int
@@ -125,7 +127,7 @@ class KafkaPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DuplicateId:
-    """One id that has landed more than once: a row of `audit_duplicates`."""
+    """An id that has landed more than once: a row of `audit_duplicates`."""
 
     topic: str
     hour: str
@@ -134,12 +136,12 @@ class DuplicateId:
     origin: int
     ordinal: int
     places: tuple[KafkaPosition, ...]
-    """Sorted; the first is the one that `seal` keeps."""
+    """Sorted; `seal` keeps the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoleRange:
-    """Ordinals `first` to `end - 1` will never be sent: a row of `audit_holes`."""
+    """Ordinals `first` to `end - 1` that will never be sent: a row of `audit_holes`."""
 
     topic: str
     hour: str
@@ -153,13 +155,13 @@ class HoleRange:
 
     @property
     def count(self) -> int:
-        """Ids in the range."""
+        """Number of ids in the range."""
         return self.end - self.first
 
 
 @dataclass(frozen=True, slots=True)
 class MinutePoint:
-    """What became of the records that were accepted in one minute, or in the `ReportData.step_minutes` from it on."""
+    """Counts of the records accepted in one minute, or in the `ReportData.step_minutes` from it on."""
 
     minute: int
     expected: int
@@ -172,7 +174,7 @@ class MinutePoint:
 
 @dataclass(frozen=True, slots=True)
 class TopicMinutes:
-    """Completeness of one topic over time. Minutes without intake are left out; sorted by minute."""
+    """Completeness of one topic over time, sorted by minute. Minutes without intake are left out."""
 
     topic: str
     points: tuple[MinutePoint, ...]
@@ -180,7 +182,7 @@ class TopicMinutes:
 
 @dataclass(frozen=True, slots=True)
 class HostMinutes:
-    """The same of one host, over all topics."""
+    """Completeness of one host over time, summed over all topics."""
 
     host: str
     points: tuple[MinutePoint, ...]
@@ -188,12 +190,12 @@ class HostMinutes:
 
 @dataclass(frozen=True, slots=True)
 class IncarnationState:
-    """What the newest heartbeat of an incarnation says."""
+    """State of an incarnation according to its newest heartbeat."""
 
     incarnation: str
     host: str
     state: str
-    """`running`, `closed`, or `silent`: no heartbeat at all, or one that is too old."""
+    """`running`, `closed`, or `silent`: no heartbeat at all, or the newest one is too old."""
     heartbeat_ms: int | None = None
     """`sent_at` of the newest heartbeat."""
     settled_before_ms: int | None = None
@@ -204,7 +206,7 @@ class LeftOut:
     """A list that was cut."""
 
     what: str
-    """Plural, as it goes on after a number: "ranges of lost ids of topic clicks"."""
+    """Plural, to follow a number: "ranges of lost ids of topic clicks"."""
     shown: int
     total: int
 
@@ -215,22 +217,22 @@ class ReportData:
 
     run_id: str
     ran_at_ms: int
-    """Wall time of the run: what "now" was when `pending` and `late` were told apart."""
+    """Wall time of the run, which separates `pending` from `late`."""
     took_s: float
     exit_code: int
     hours: tuple[str, ...]
-    """The hours that were looked at, sorted; those without any row, too."""
+    """The hours that the audit looked at, sorted, including those without rows."""
     hours_sealed: int = 0
-    """Hours of topics in the range that are sealed and were not looked at again."""
+    """Hours of topics in the range that were skipped because they are sealed."""
     tables: str = ""
-    """Where the tables are."""
+    """Location of the tables."""
     audit_topic: str = "penstock.audit"
     rows: tuple[HourRow, ...] = ()
     missing: tuple[MissingRange, ...] = ()
     duplicates: tuple[DuplicateId, ...] = ()
     holes: tuple[HoleRange, ...] = ()
     step_minutes: int = 1
-    """Minutes of a point in `topics` and `hosts`."""
+    """Minutes per point in `topics` and `hosts`."""
     topics: tuple[TopicMinutes, ...] = ()
     hosts: tuple[HostMinutes, ...] = ()
     incarnations: tuple[IncarnationState, ...] = ()

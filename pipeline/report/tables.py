@@ -1,4 +1,5 @@
-"""The tables of the report: rows as text with what they are sorted and filtered by. Long ones are cut, the worst first, and say so."""
+"""The tables of the report: rows of text with their sort and filter values. Long tables are cut after the worst rows
+and state how much is missing."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,13 +14,13 @@ CLASS_STATUS: Final = {
     MissingClass.LOST: Status.LOST,
 }
 PLACES_MAX: Final = 8
-"""Places of one id that are written out."""
+"""Places of one id that are spelled out."""
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class ReportColumn:
-    """A column: `numeric` stands to the right and sorts as a number."""
+    """A column. If `numeric`, it is right-aligned and sorted as a number."""
 
     label: str
     numeric: bool = False
@@ -28,7 +29,7 @@ class ReportColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReportCell:
-    """`sort` is compared in place of the text where there is one; `kind` says how it is drawn."""
+    """One cell. `sort`, if set, is compared instead of the text; `kind` selects how it is drawn."""
 
     text: str
     sort: int | float | str | None = None
@@ -38,7 +39,7 @@ class ReportCell:
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
-    """`topic`, `hour` and `status` are what the filters look at; an empty one is not filtered by."""
+    """One row. The filters use `topic`, `hour` and `status`; an empty value never matches a filter."""
 
     topic: str
     hour: str
@@ -58,11 +59,11 @@ class ReportTable:
     empty: str
     left_out: tuple[str, ...] = ()
     count: int = 0
-    """Of what the table names: ids, hours, hosts; shown beside the title."""
+    """Number of things the table lists (ids, hours or hosts), shown beside the title."""
 
 
 def tables(data: ReportData, rows_max: int) -> tuple[ReportTable, ...]:
-    """All of them, in the order of the page."""
+    """Build all tables, in the order of the page."""
     return (
         _missing(data, rows_max),
         _duplicates(data, rows_max),
@@ -368,7 +369,7 @@ def _count_by(rows: Iterable[HourRow], key: Callable[[HourRow], str]) -> dict[st
 
 
 def hours_note(data: ReportData) -> str:
-    """How many hours were looked at, and which."""
+    """Describe which hours the audit looked at, and how many."""
     if not data.hours:
         return "No hour was open."
     first, last = hour_text(data.hours[0]), hour_text(data.hours[-1])

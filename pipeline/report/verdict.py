@@ -1,4 +1,4 @@
-"""The verdict in words: what is complete, what is missing, by name, and what to do next."""
+"""The verdict in words: what is complete, which records are missing, and what to do next."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from .data import DuplicateId, HourRow, MissingClass, MissingRange, ReportData, 
 from .wording import UNKNOWN_HOST, count_text, distinct, hour_text, join_names, number, record_ids, share
 
 NAMED_MAX: Final = 5
-"""Ids or hours that a finding names itself; the tables have the others."""
+"""Ids or hours listed in a finding; the tables list the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportTotals:
-    """Everything counted together."""
+    """Sums over all rows."""
 
     accepted: int = 0
     holes: int = 0
@@ -27,7 +27,7 @@ class ReportTotals:
     recovered: int = 0
     foreign: int = 0
     counted: int = 0
-    """Accepted without ids. They are in none of the other figures but `foreign`, as which they land."""
+    """Accepted without ids. No other figure includes them except `foreign`, because they land as foreign rows."""
 
 
 _SUMMED: Final = tuple(name for name in ReportTotals.__slots__ if name != "counted")
@@ -47,7 +47,7 @@ def report_totals(rows: Iterable[HourRow]) -> ReportTotals:
 
 
 class NamedItem(NamedTuple):
-    """An id or an hour by name."""
+    """An id or an hour, with its location."""
 
     where: str
     what: str
@@ -55,25 +55,24 @@ class NamedItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportFinding:
-    """One thing to know, with what to do about it."""
+    """One finding of the audit, with the steps to take."""
 
     status: Status
     title: str
     sentences: tuple[str, ...]
-    """Sentences."""
     names: tuple[NamedItem, ...] = ()
-    """Ids or hours, by name, the first of them."""
+    """The first ids or hours, by name."""
     more: int = 0
-    """Names that are only in the tables."""
+    """Number of names that only the tables list."""
     steps: tuple[str, ...] = ()
-    """What to do next, in order. Commands stand between backticks."""
+    """The steps to take, in order. Commands are in backticks."""
     anchor: str = ""
-    """Id of the table with all of it."""
+    """Id of the table with the full list."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """What stands at the top."""
+    """The top of the page."""
 
     status: Status
     headline: str
@@ -82,7 +81,7 @@ class AuditVerdict:
 
 
 def judge(data: ReportData) -> AuditVerdict:
-    """The verdict about a run."""
+    """Judge a run."""
     sums = report_totals(data.rows)
     findings = [
         finding
@@ -149,7 +148,7 @@ def _summary(data: ReportData, sums: ReportTotals) -> str:
 
 
 def _hours(rows: Iterable[HourRow], status: Status | None = None) -> set[tuple[str, str]]:
-    """Hours of topics of which a row has this status."""
+    """Hours of topics with at least one row of this status; None: of any status."""
     return {(row.topic, row.hour) for row in rows if status is None or row.status is status}
 
 
@@ -297,7 +296,7 @@ def _counted(sums: ReportTotals, data: ReportData) -> ReportFinding | None:
 
 
 def _nothing(data: ReportData) -> ReportFinding | None:
-    """An audit that saw nothing has proven nothing: it may have looked in the wrong place."""
+    """An audit that found no rows proves nothing: it may have looked in the wrong place."""
     if data.rows:
         return None
     return ReportFinding(

@@ -1,4 +1,4 @@
-"""Everything the page shows, worked out and cut to size: the template only lays it out."""
+"""Computes everything the page shows and cuts it to size. The template only lays it out."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from .wording import count_text, hour_text, number, seconds, share, visible
 
 BAR_WIDTH: Final = 1000
 SEGMENT_MIN: Final = 6
-"""A single record among millions is still seen in the bar of the books."""
+"""Keeps a single record among millions visible in the bar."""
 CHOICES_MAX: Final = 2_000
-"""Topics or hours that can be chosen from."""
+"""Maximum number of topics or hours in a filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportLimits:
-    """How much of each kind the page holds; what is beyond is added up or counted, and the page says so."""
+    """How much of each kind the page shows. The rest is summed or counted, and the page states how much that is."""
 
     columns: int = 240
     topics: int = 60
@@ -40,7 +40,7 @@ class Strip:
     share: str
     note: str
     description: str
-    """The picture in words."""
+    """Text description of the chart."""
     paths: tuple[charts.SvgPath, ...]
 
 
@@ -64,7 +64,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class BarSegment:
-    """A part of the bar of the books."""
+    """One part of the bar that splits the expected records."""
 
     css_class: str
     label: str
@@ -75,7 +75,7 @@ class BarSegment:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The page's content, in its order."""
+    """The page's content, in page order."""
 
     verdict: AuditVerdict
     totals: ReportTotals
@@ -93,14 +93,14 @@ class View:
     tables: tuple[ReportTable, ...]
     topic_choices: tuple[str, ...]
     hour_choices: tuple[tuple[str, str], ...]
-    """What is compared, and what is shown."""
+    """Filter value and displayed text."""
     left_out: tuple[str, ...]
     payload: dict[str, object]
-    """What the page's script needs to tell about single columns."""
+    """Data of single columns for the page's script."""
 
 
 def view(data: ReportData, limits: ReportLimits) -> View:
-    """The page about this run."""
+    """Build the page's content for this run."""
     minutes = [point.minute for topic in data.topics for point in topic.points]
     minutes += [point.minute for host in data.hosts for point in host.points]
     axis = make_axis(minutes, columns_max=limits.columns, step_minutes=data.step_minutes)
@@ -136,13 +136,13 @@ def view(data: ReportData, limits: ReportLimits) -> View:
 
 
 def problem_counts(cell: ColumnCounts) -> str:
-    """`7 lost, 11 twice`; empty where all is well."""
+    """Text such as `7 lost, 11 twice`; empty without problems."""
     parts = ((cell.lost, "lost"), (cell.duplicated, "twice"), (cell.late, "late"), (cell.pending, "pending"))
     return ", ".join(f"{number(count)} {word}" for count, word in parts if count)
 
 
 def segments(sums: ReportTotals) -> tuple[BarSegment, ...]:
-    """The bar of the books: what was expected, split by what became of it. Every part that is not empty can be seen."""
+    """Split the expected records by status, as segments of a bar. Every segment that is not empty stays visible."""
     parts = [
         ("complete", "arrived", sums.distinct),
         ("pending", "pending", sums.pending),
@@ -224,7 +224,7 @@ def _payload(axis: Axis, topics: Sequence[charts.AxisSeries], hosts: Sequence[ch
 
 
 def _numbers(cells: CountsByColumn) -> list[list[int]]:
-    """Per column: its place and the six counts; zeros at the end are cut off."""
+    """Return, per column, its index and the six counts; trailing zeros are cut off."""
     made: list[list[int]] = []
     for column, cell in cells.items():
         counts = [column, cell.expected, cell.distinct, cell.lost, cell.duplicated, cell.late, cell.pending]

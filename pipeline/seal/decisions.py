@@ -1,14 +1,14 @@
-"""Which hours may be sealed, and as what: decided from the rows of the audit, the heartbeats, the seals so far, and what lies in the
-tables now. Pure: nothing is read or written here.
+"""Decides which hours to seal, and with which status, from the audit's rows, the heartbeats, the existing seals, and
+the tables' current row counts. Pure: this module reads and writes nothing.
 
-An hour is sealed when all three agree:
+An hour is sealed when all three conditions hold:
 
-* every daemon is past it: its newest heartbeat says so, or that it has closed (or was retired);
-* everything the daemons took in it is settled;
-* the audit found every record in the tables, and the tables have as many rows as then.
+* every daemon is past it: its newest heartbeat is past the hour, or it has closed (or was retired);
+* all records that the daemons accepted in it are settled;
+* the audit found every record in the tables, and the tables still have as many rows.
 
-Records that landed more than once do not stand against it: the spare rows are removed by the sealing. When the grace time is over an
-hour is sealed with the gaps it has.
+Records that landed more than once do not prevent sealing, which removes the extra rows. After the grace time an hour is
+sealed with its gaps.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,13 +34,13 @@ class SealStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """What sealing reads of a row of `audit_report`."""
+    """The columns of `audit_report` that sealing reads."""
 
     incarnation: str
     status: Status
     settled: bool
     doubted: bool
-    """The books have gaps, or do not balance, or rows are in none of them: a status that is worse may hide it."""
+    """The audit counts have gaps or do not balance, or some rows are in no range. A worse status may hide this."""
     accepted: int
     holes: int
     landed: int
@@ -54,7 +54,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class HourAudit:
-    """All rows of the newest run that looked at an hour of a topic."""
+    """All rows of the newest run that looked at this hour of a topic."""
 
     run: str
     rows: tuple[AuditRow, ...]
@@ -78,13 +78,13 @@ class HourAudit:
 
 @dataclass(frozen=True, slots=True)
 class SealHeartbeat:
-    """The newest of an incarnation."""
+    """The newest heartbeat of an incarnation."""
 
     incarnation: str
     closed: bool
-    """Nothing more will come of it, unless it starts again."""
+    """Nothing more will come from the incarnation unless it starts again."""
     closed_before: int
-    """Ms since 1970: it takes no record any more with an accept time below."""
+    """Ms since 1970: the incarnation accepts no more records with an earlier accept time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +94,24 @@ class HourSeal:
     generation: int
     status: SealStatus
     rows: int
-    """In bronze and quarantine, when it was sealed."""
+    """Rows in bronze and quarantine when the hour was sealed."""
 
 
 @dataclass(frozen=True, slots=True)
 class HourState:
-    """What is known of an hour of a topic."""
+    """Current state of an hour of a topic."""
 
     topic: str
     hour: str
     rows: int
-    """In bronze and quarantine now."""
+    """Rows in bronze and quarantine now."""
     audited: HourAudit | None = None
     seal: HourSeal | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReopenHour:
-    """Rows came, or went, after the hour was sealed."""
+    """Reopen the hour: its number of rows changed after it was sealed."""
 
     topic: str
     hour: str
@@ -131,7 +131,7 @@ class SealHour:
 
 @dataclass(frozen=True, slots=True)
 class WaitingHour:
-    """Not yet, and why."""
+    """The hour cannot be sealed yet, and the reason."""
 
     topic: str
     hour: str
@@ -140,7 +140,7 @@ class WaitingHour:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a run of `seal` is to do."""
+    """The actions for one run of `seal`."""
 
     reopen: list[ReopenHour] = field(default_factory=list[ReopenHour])
     seal: list[SealHour] = field(default_factory=list[SealHour])
@@ -150,7 +150,7 @@ class Decision:
 def decide(
     hours: Iterable[HourState], heartbeats: Sequence[SealHeartbeat], *, now_ms: int, grace_ms: int, hours_max: int
 ) -> Decision:
-    """What to do with each hour, the oldest first; at most `hours_max` are sealed, the others wait."""
+    """Decide for each hour, oldest first. At most `hours_max` are sealed; the others wait."""
     found = Decision()
     for hour in sorted(hours, key=lambda each: (each.hour, each.topic)):
         seal = hour.seal
@@ -172,7 +172,7 @@ def decide(
 def _seal_status(
     hour: HourState, heartbeats: Sequence[SealHeartbeat], *, now_ms: int, grace_ms: int
 ) -> tuple[SealStatus | None, str]:
-    """As what the hour can be sealed; or None, and why it cannot."""
+    """Return the status with which the hour can be sealed; or None, and the reason why it cannot."""
     try:
         end = start_ms(hour.hour) + HOUR_MS
     except ValueError:
@@ -193,7 +193,7 @@ def _seal_status(
 
 
 def _gaps(audited: HourAudit, heartbeats: Sequence[SealHeartbeat], end: int) -> str:
-    """What stands against a whole hour; empty when nothing does."""
+    """Return why the hour is not complete; empty when it is."""
     behind = sorted(beat.incarnation for beat in heartbeats if not beat.closed and beat.closed_before < end)
     if behind:
         return f"{len(behind)} daemons are not known to be past it ({', '.join(behind[:3])})"
@@ -210,7 +210,7 @@ def _gaps(audited: HourAudit, heartbeats: Sequence[SealHeartbeat], end: int) -> 
 
 
 def newest_seals(rows: Iterable[Mapping[str, object]]) -> dict[tuple[str, str], HourSeal]:
-    """The row of the highest generation for each topic and hour, of rows of `seals`."""
+    """Return the row with the highest generation for each topic and hour, from rows of `seals`."""
     found: dict[tuple[str, str], HourSeal] = {}
     for row in rows:
         key = (str(row["topic"]), str(row["hour"]))

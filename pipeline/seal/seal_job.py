@@ -1,8 +1,8 @@
-"""`seal`: hours that the audit found whole are declared so in `seals`, and their files are made few and large.
+"""`seal`: records in `seals` the hours that the audit found complete, and compacts their files.
 
-Two steps an hour. The first puts compacted files in the place of the hour's, in one commit that carries the row of the second; the
-second merges that row into `seals`. Whoever finds such a commit without its row adds the row: so a run may end anywhere, and two may
-work at once.
+An hour takes two steps. The first replaces the hour's files with compacted ones, in one commit whose metadata holds the
+row for the second step. The second merges that row into `seals`. A later run that finds such a commit without its row
+adds the row. So a run may stop anywhere, and two runs may work at once.
 """
 
 import datetime as dt
@@ -39,13 +39,13 @@ from .decisions import (
 from .rows import KEY, read_seals, seals_table
 
 NOTE: Final = "seal"
-"""Name of the commit's metadata with the row of `seals`."""
+"""Key in the commit's metadata that holds the row of `seals`."""
 ID: Final = ("incarnation", "origin", "ordinal")
 CLOSED: Final = "closed"
 _SUMMED: Final = ("accepted", "holes", "landed", "distinct", "foreign")
 _COUNTED: Final = (*_SUMMED, "pending", "late", "lost", "duplicated")
 _CAP: Final = 2
-"""A file may get so many times the target; a task that has more rows begins another."""
+"""Maximum file size as a multiple of the target; a task with more rows starts another file."""
 
 
 class HourKey(NamedTuple):
@@ -55,10 +55,10 @@ class HourKey(NamedTuple):
 
 @dataclass(slots=True)
 class SealResult:
-    """What one run did."""
+    """Results of one run."""
 
     sealed: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Rows of `seals` that it added."""
+    """Rows that the run added to `seals`."""
     reopened: list[ReopenHour] = field(default_factory=list[ReopenHour])
     waiting: list[WaitingHour] = field(default_factory=list[WaitingHour])
 
@@ -76,7 +76,7 @@ class SealResult:
 
 
 def run(spark: SparkSession, settings: PipelineSettings, tables: Tables, *, now_ms: int) -> SealResult:
-    """Reopen and seal what is to be, of the topics of the settings. Raise TableError."""
+    """Reopen and seal the hours that are due, for the topics of the settings. Raise TableError."""
     return _SealRun(spark, settings, tables, now_ms).run()
 
 
@@ -89,7 +89,7 @@ class _SealRun:
         self._seals = seals_table(tables)
         self._bronze = {topic: tables.existing(bronze_table(topic)) for topic in settings.topics}
         self._bronze_rows: dict[HourKey, int] = {}
-        """Rows in bronze when it was decided what to do."""
+        """Rows in bronze at the time of the decision."""
         self._result = SealResult()
 
     def run(self) -> SealResult:
@@ -112,7 +112,7 @@ class _SealRun:
         return self._result
 
     def _vacuum(self) -> None:
-        """Delete what tables and readers no longer need, if the settings say when that is."""
+        """Delete files that neither tables nor readers need any more, if the settings give an age for that."""
         after = self._settings.seal.vacuum_after
         for table in self._bronze.values():
             if after > 0 and table is not None:
@@ -120,14 +120,14 @@ class _SealRun:
                 _ = logs.get().info("table_vacuumed", table=table.name, files=len(gone))
 
     def _record_missing_seals(self, topic: str, table: Table | None) -> None:
-        """Add rows whose hours were compacted by a run that ended before it could."""
+        """Add the missing rows for hours that an interrupted run compacted."""
         if table is None:
             return
         noted = [
             (each.version, json.loads(each.metadata[NOTE])) for each in table.recent_commits() if NOTE in each.metadata
         ]
         known = read_seals(self._tables) if noted else {}
-        # The oldest first: an hour may have been sealed, reopened and sealed again.
+        # Oldest first: an hour may have been sealed, reopened and sealed again.
         for version, row in reversed(noted):
             seal = known.get((topic, row["hour"]))
             if not _is_recorded(seal, row["generation"]):
@@ -135,7 +135,7 @@ class _SealRun:
                 self._record_seal(row | {"table_version": version, **_sizes(files)})
 
     def _hours(self) -> list[HourState]:
-        """Every hour of these topics that an audit, a seal or a row speaks of."""
+        """Every hour of these topics that has an audit, a seal or rows."""
         seals = read_seals(self._tables)
         audited = self._audited()
         rows = self._rows()
@@ -143,7 +143,7 @@ class _SealRun:
         return [HourState(*key, rows=rows.get(key, 0), audited=audited.get(key), seal=seals.get(key)) for key in keys]
 
     def _audited(self) -> dict[HourKey, HourAudit]:
-        """The rows of the newest run that looked at each hour."""
+        """For each hour, the rows of the newest run that looked at it."""
         report = self._tables.table(REPORT_TABLE, REPORT).read().where(sf.col("topic").isin(*self._bronze))
         newest = Window.partitionBy("topic", "hour")
         rows = (
@@ -168,7 +168,7 @@ class _SealRun:
         return {key: HourAudit(run, tuple(listed)) for key, (run, listed) in found.items()}
 
     def _rows(self) -> dict[HourKey, int]:
-        """Rows of each hour now, in bronze and in quarantine."""
+        """Current number of rows of each hour, in bronze and in quarantine."""
         found: dict[HourKey, int] = {}
         for topic, table in self._bronze.items():
             for file in table.files() if table is not None else ():
@@ -186,7 +186,7 @@ class _SealRun:
         return [SealHeartbeat(row["incarnation"], row["state"] == CLOSED, row["closed_before"]) for row in rows]
 
     def _reopen(self, order: ReopenHour) -> None:
-        """A row of the next generation, with the books of the seal that it ends."""
+        """Add a row of the next generation, with the counts of the seal that it ends."""
         chosen = (sf.col("topic") == order.topic) & (sf.col("hour") == order.hour)
         before = self._seals.read().where(chosen & (sf.col("generation") == order.generation - 1)).collect()[0].asDict()
         row = before | {
@@ -198,12 +198,13 @@ class _SealRun:
         _ = logs.get().warning("hour_reopened", topic=order.topic, hour=order.hour, generation=order.generation)
 
     def _seal(self, order: SealHour) -> None:
-        """Both steps of one hour; another run, or a row that came just now, leaves it to the next."""
+        """Run both steps for one hour. If another run interferes or rows have just arrived, the hour waits for the next
+        run."""
         table = self._bronze[order.topic]
         version = None if table is None else table.version()
         files = [] if table is None or version is None else table.files([order.hour], version=version)
         if sum(file.rows for file in files) != self._bronze_rows.get(HourKey(order.topic, order.hour), 0):
-            # The books that would be written are not those of this version.
+            # The audited counts are not those of this version.
             self._result.waiting.append(WaitingHour(order.topic, order.hour, "rows came just now: audit again"))
             return
         row = self._row(order, files)
@@ -221,17 +222,18 @@ class _SealRun:
         self._record_seal(row | {"table_version": version if files else None, **_sizes(files)})
 
     def _target_file_count(self, files: list[FileInfo]) -> int:
-        """Files that so many bytes make."""
+        """Number of files of the target size that hold these files' bytes."""
         return max(1, ceil(sum(file.bytes for file in files) / int(self._settings.seal.target_file_bytes)))
 
     def _compact(
         self, table: Table, version: int, order: SealHour, files: list[FileInfo], row: Mapping[str, Any]
     ) -> tuple[int, dict[str, Any]]:
-        """The first step: the version it made, and the row. Raise TableConflictError."""
+        """First step: compact the hour; return the version it made and the row for `seals`. Raise
+        TableConflictError."""
         frame = table.read(hours=[order.hour], version=version)
         before = kept = frame.count()
         if order.audited.duplicated:
-            # Nothing but this makes another choice of rows.
+            # Only removing duplicates changes which rows are kept.
             chosen = _without_duplicates(frame).persist()
             kept = chosen.count()
             frame = chosen.repartition(self._target_file_count(files))
@@ -254,7 +256,7 @@ class _SealRun:
         return made, noted
 
     def _row(self, order: SealHour, files: list[FileInfo]) -> dict[str, Any]:
-        """The row of `seals`, as far as it is known before the hour is compacted."""
+        """The row of `seals`, with the values that are known before the hour is compacted."""
         rows = order.audited.rows
         return {
             "topic": order.topic,
@@ -271,7 +273,7 @@ class _SealRun:
         }
 
     def _record_seal(self, row: Mapping[str, Any]) -> None:
-        """The second step."""
+        """Second step: merge the row into `seals`."""
         full = dict(row) | {"sealed_at": dt.datetime.fromisoformat(row["sealed_at"])}
         self._seals.upsert([full], KEY)
         self._result.sealed.append(full)
@@ -294,14 +296,14 @@ def _sizes(files: list[FileInfo]) -> dict[str, int]:
 
 
 def _is_recorded(seal: HourSeal | None, generation: int) -> bool:
-    """Whether `seals` has the row of this sealing, or of a later one."""
+    """Whether `seals` has the row of this sealing, or a later one."""
     if seal is None or seal.generation < generation:
         return False
     return seal.generation > generation or seal.status is not SealStatus.REOPENED
 
 
 def _without_duplicates(frame: DataFrame) -> DataFrame:
-    """Of each record id the row with the lowest place in Kafka; rows without an id all of them."""
+    """Keep, for each record id, the row with the lowest position in Kafka, and all rows without an id."""
     place = Window.partitionBy(*ID).orderBy("partition", "offset")
     copy = sf.when(sf.col(ID[0]).isNull(), 1).otherwise(sf.row_number().over(place))
     return frame.withColumn("_copy", copy).where("_copy = 1").drop("_copy")

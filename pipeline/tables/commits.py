@@ -1,7 +1,7 @@
-"""Commits of delta-rs: one order, one commit, checked against what others did meanwhile.
+"""Commits of delta-rs. Each `CommitSpec` becomes one commit, checked against concurrent commits.
 
-The table's own conflict check is not relied on for more than this: two commits never get the same number. Whoever loses that race
-looks at the table again, and decides anew by the rules below.
+This module relies on the table's own conflict check only for this: two commits never get the same number. A writer that
+loses that race reads the table again and decides again by the rules below.
 """
 
 import json
@@ -23,38 +23,40 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 COMMIT_TIMEOUT_S: Final = 120.0
-"""How long a commit is tried while others keep being quicker."""
+"""How long a commit is retried while other writers win the race."""
 PAUSE_S: Final = (0.005, 0.25)
-"""Shortest and longest wait between two tries; drawn anew each time, so that two do not stay in step."""
+"""Shortest and longest pause between two attempts; random each time, so that two writers do not stay in step."""
 HISTORY: Final = (32, 1024, None)
-"""Commits looked through for one of ours: the newest are the likely ones, all of them the last resort."""
+"""Numbers of commits searched for one of ours: first the newest, as the most likely ones; all of them as a last
+resort."""
 
-# What of Delta's protocol is known here; reading goes by lists of files, so nobody else would notice what is not.
+# The supported part of Delta's protocol. Nothing else would detect an unsupported feature, because tables are read by
+# lists of files.
 READER_VERSIONS: Final = (1, 2, 3)
 WRITER_VERSIONS: Final = (1, 2, 3, 4, 5, 6, 7)
 READER_FEATURES: Final = frozenset({"timestampNtz", "vacuumProtocolCheck", "columnMapping", "deletionVectors"})
 SETTINGS_REFUSED: Final = {"delta.columnMapping.mode": ("", "none"), "delta.enableDeletionVectors": ("", "false")}
-"""Features that a table may know of and must not use."""
+"""Features that a table may list but must not use."""
 
 
 class CommitSpec(NamedTuple):
-    """What one commit is to do with the files that were written for it."""
+    """One commit for files that are already written."""
 
     table: str
-    """The folder."""
+    """The table's folder."""
     kind: str
     """`append`, `replace` or `overwrite`."""
     id: str
-    """Unique; by it a commit is found again whose answer was lost."""
+    """Unique. Finds the commit again when its result was lost."""
     app: str | None = None
     version: int | None = None
-    """Of the application."""
+    """Transaction version of the application."""
     where: dict[str, Value] | None = None
-    """`replace`: the partitions whose files go."""
+    """`replace`: the partitions whose files are removed."""
     read_version: int | None = None
-    """`replace`: those files are still the ones of this version."""
+    """`replace`: the version in which those partitions must have the same files."""
     rows: int | None = None
-    """The files have so many rows, or nothing is committed."""
+    """Number of rows the files must have; otherwise nothing is committed."""
     metadata: dict[str, str] | None = None
 
     def encode(self) -> str:
@@ -65,19 +67,19 @@ class CommitSpec(NamedTuple):
         return cls(**json.loads(encoded))
 
     def notes(self) -> str:
-        """What the commit says of itself, as `userMetadata`."""
+        """The commit's `userMetadata`."""
         return commit_notes(self.id, self.app, self.version, self.metadata or {})
 
 
 def commit_notes(commit: str, app: str | None, version: int | None, metadata: Mapping[str, str]) -> str:
-    """The JSON that every commit of ours carries, whichever engine makes it."""
+    """The JSON that every commit of ours carries, from either engine."""
     return json.dumps(
         {"v": 1, "id": commit, "app": app, "version": version, "metadata": dict(metadata)}, sort_keys=True
     )
 
 
 def read_notes(written: object) -> dict[str, Any]:
-    """The notes of a commit; empty for one that is not ours."""
+    """Parse the notes of a commit; empty for a commit that is not ours."""
     try:
         notes = json.loads(written) if isinstance(written, str) else None
     except ValueError:
@@ -86,7 +88,8 @@ def read_notes(written: object) -> dict[str, Any]:
 
 
 def open_table(path: str, *, version: int | None = None) -> "DeltaTable":
-    """The table at its newest or this version. Raise TableProtocolError when it uses something that is not known here."""
+    """Open the table at its newest version or at `version`. Raise TableProtocolError when it uses unsupported
+    features."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -101,7 +104,7 @@ def open_table(path: str, *, version: int | None = None) -> "DeltaTable":
 
 
 def check_protocol(table: "DeltaTable") -> None:
-    """Raise TableProtocolError for a table that a reader by lists of files would read wrongly."""
+    """Raise TableProtocolError for a table that a reader by lists of files would misread."""
     protocol = table.protocol()
     features = set(protocol.reader_features or ())
     settings = table.metadata().configuration
@@ -119,7 +122,8 @@ def check_protocol(table: "DeltaTable") -> None:
 
 
 def live_files(table: "DeltaTable", where: Mapping[str, Value] | None = None) -> list[dict[str, Any]]:
-    """Path (as the file system has it), size, rows and partition of the files of this version, in these partitions only if given."""
+    """List path (as in the file system), size, rows and partition of this version's files; with `where`, of these
+    partitions only."""
     actions = pa.table(cast(Any, table.get_add_actions(flatten=True)))
     wanted = ["path", "size_bytes", "num_records", *(n for n in actions.column_names if n.startswith("partition."))]
     rows = actions.select([name for name in wanted if name in actions.column_names]).to_pylist()
@@ -127,7 +131,7 @@ def live_files(table: "DeltaTable", where: Mapping[str, Value] | None = None) ->
     for row in rows:
         partition = {name.removeprefix("partition."): row[name] for name in row if name.startswith("partition.")}
         if all(partition_text(partition.get(name)) == value for name, value in (where or {}).items()):
-            # The log has paths as URIs.
+            # The log stores paths as URIs.
             found.append(
                 {
                     "path": unquote(row["path"]),
@@ -140,7 +144,7 @@ def live_files(table: "DeltaTable", where: Mapping[str, Value] | None = None) ->
 
 
 def find_commit(table: "DeltaTable", commit: str) -> int | None:
-    """Version of the commit with this id; None when none of the newer ones has it."""
+    """Return the version of the commit with this id; None when no recent commit has it."""
     for limit in HISTORY[:2]:
         for entry in table.history(limit):
             if read_notes(entry.get("userMetadata")).get("id") == commit:
@@ -149,7 +153,7 @@ def find_commit(table: "DeltaTable", commit: str) -> int | None:
 
 
 def find_transaction(table: "DeltaTable", app: str, version: int) -> dict[str, str]:
-    """Metadata of the commit that carries this transaction; empty when its entry in the log is gone."""
+    """Return the metadata of the commit that carries this transaction; empty when its entry in the log is gone."""
     for limit in HISTORY:
         entries = table.history(limit)
         for entry in entries:
@@ -162,13 +166,14 @@ def find_transaction(table: "DeltaTable", app: str, version: int) -> dict[str, s
 
 
 def commit(order: CommitSpec, files: Sequence[AddedFile], *, seen: "DeltaTable | None" = None) -> int:
-    """Make the commit, and say which version it is.
+    """Make the commit and return its version.
 
-    `seen`: the table as it was a moment ago; that spares opening it. If it has changed since, the number after it is taken, and it is
-    looked at anew.
+    `seen`: the table as it was a moment ago; saves opening it. If the table has changed since, the commit loses the
+    race for the next version and is tried again with the new table.
 
-    Raise TableError for rows that are not those of the order, TableConflictError when the transaction is there already, when what is to be replaced has changed, or when others were
-    quicker for two minutes on end.
+    Raise TableError when the rows do not match the spec. Raise TableConflictError when the transaction was already
+    committed, when the files to be replaced have changed, or when other writers win the race for two minutes
+    (`COMMIT_TIMEOUT_S`).
     """
     from deltalake.exceptions import DeltaError
 
@@ -188,7 +193,7 @@ def commit(order: CommitSpec, files: Sequence[AddedFile], *, seen: "DeltaTable |
         try:
             version = _write(order, table, files, removed)
         except DeltaError:
-            # The commit may have been made, and something after it gone wrong.
+            # The commit may have been made before something after it failed.
             made = find_commit(open_table(order.table), order.id)
             if made is not None:
                 return sync_commit(order.table, made)
@@ -202,7 +207,7 @@ def commit(order: CommitSpec, files: Sequence[AddedFile], *, seen: "DeltaTable |
 
 
 def sync_commit(table: str, version: int) -> int:
-    """Make the commit durable: whoever is told of it writes its own log, and must not know more than the table does."""
+    """Make the commit durable. The caller records the commit in its own log, which must not be ahead of the table."""
     entry = Path(table) / "_delta_log" / f"{version:020}.json"
     with entry.open("rb") as file:
         os.fsync(file.fileno())
@@ -274,5 +279,5 @@ def _write(
             custom_metadata={"userMetadata": order.notes()}, max_commit_retries=0, app_transactions=transactions
         ),
     )
-    # Without retries there is no other number it could have got.
+    # Without retries the commit can only have got this number.
     return looked_at + 1

@@ -1,4 +1,4 @@
-"""Parquet files of a Delta table, as tasks write them."""
+"""The Parquet files of a Delta table, as tasks write them."""
 
 import contextlib
 import datetime as dt
@@ -16,31 +16,31 @@ import pyarrow.parquet as pq
 from .partitions import Value, folder, split
 
 ROW_GROUP_BYTES: Final = 64 << 20
-"""Of Arrow's memory. A task holds that much of its rows; a file's row groups are as large."""
+"""Of Arrow's memory. A task buffers this much of its rows, and each row group of a file is as large."""
 FILE_BYTES: Final = 256 << 20
 OPEN_FILES_MAX: Final = 128
-"""A task that writes to more partitions at once ends files early."""
+"""A task that writes to more partitions at once closes files early."""
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 1
 TEXT_STATISTICS_CHARS: Final = 64
-"""Longer smallest and largest texts are left out of the log: cut ones would need care and save readers little."""
+"""Longer smallest and largest texts are left out of the log: truncating them takes care and saves readers little."""
 
 
 class AddedFile(NamedTuple):
-    """A file that is written and not yet in the log."""
+    """A file that is written but not yet in the log."""
 
     path: str
-    """Relative to the table's folder, as the file system has it."""
+    """Relative to the table's folder, as in the file system."""
     bytes: int
     rows: int
     partition: dict[str, Value]
     modified_ms: int
     statistics: str
-    """JSON, as Delta's log has it."""
+    """JSON, in the form of Delta's log."""
 
 
 class _File:
-    """One file that is being written."""
+    """A file being written."""
 
     def __init__(self, root: Path, partition: dict[str, Value], name: str, schema: pa.Schema) -> None:
         self.partition = partition
@@ -69,7 +69,7 @@ class _File:
     def end(self) -> AddedFile:
         self._writer.close()
         self._sink.flush()
-        # What a commit names outlives a power cut, as the commit does.
+        # A file that a commit names must survive a power failure, as the commit does.
         os.fsync(self._sink.fileno())
         self._sink.close()
         size = self.path.stat().st_size
@@ -84,7 +84,7 @@ class _File:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the file names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -93,20 +93,20 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_above(folder: Path, *, sync: Callable[[Path], None] = sync_folder) -> None:
-    """Make the name of a folder durable, and those of all above it on its file system. Whoever made one may have died before he
-    came to that, so it does not matter who it was."""
+    """Make the name of a folder durable, and those of its parents on the same file system. It does not matter who
+    created them: the creator may have died before syncing them."""
     for each in folder.parents:
         try:
             sync(each)
         except PermissionError:
-            # Not made by us, nor by anybody like us.
+            # The folder belongs to another user.
             return
         if each.is_mount():
             return
 
 
 class FileWriter:
-    """Spreads the rows of a task over files: at least one a partition, each ended when it is large enough."""
+    """Writes the rows of a task to files: at least one per partition, closing each when it is large enough."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class FileWriter:
         self._buffered_bytes = 0
 
     def write_all(self, batches: Iterable[pa.RecordBatch]) -> list[AddedFile]:
-        """Write the rows to files, and say what they are. What is written is removed again when something fails on the way."""
+        """Write the rows and return the files. On any failure, delete the files written so far."""
         try:
             for batch in batches:
                 self.add(batch)
@@ -141,14 +141,14 @@ class FileWriter:
             raise
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write these rows, now or with those to come."""
+        """Buffer these rows, and write the buffer when it is full."""
         self._buffered.append(batch)
         self._buffered_bytes += batch.nbytes
         if self._buffered_bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def end(self) -> list[AddedFile]:
-        """Write what is held, end all files, make them and their names durable, and say what they are."""
+        """Write the buffered rows, close all files, make them and their names durable, and return them."""
         self._flush()
         while self._open:
             self._end(next(iter(self._open)))
@@ -156,7 +156,7 @@ class FileWriter:
         return self._ended
 
     def discard(self) -> None:
-        """Remove all that was written."""
+        """Delete all files written so far."""
         for file in self._open.values():
             file.discard()
         for added in self._ended:
@@ -185,14 +185,15 @@ class FileWriter:
         self._ended.append(self._open.pop(key).end())
 
     def _sync_names(self) -> None:
-        """Of the files, and of their folders up to the table's: whoever made a folder may have died before it was durable."""
+        """Sync the names of the files and of their folders up to the table's. Another task may have created a folder
+        and died before syncing it."""
         inside = {folder for added in self._ended for folder in Path(added.path).parents}
         for each in sorted(inside, key=lambda path: len(path.parts), reverse=True):
             self._sync(self._root / each)
 
 
 def _statistics(found: pq.FileMetaData, rows: int) -> dict[str, Any]:
-    """Smallest, largest and number of nulls of the columns that are not nested (PROTOCOL.md, Per-file Statistics)."""
+    """Smallest, largest and null count of each column that is not nested (PROTOCOL.md, Per-file Statistics)."""
     smallest: dict[str, Any] = {}
     largest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -204,7 +205,7 @@ def _statistics(found: pq.FileMetaData, rows: int) -> dict[str, Any]:
         if any(part is None or part.null_count is None for part in parts):
             continue
         nulls[name] = sum(part.null_count for part in parts)
-        # Of values, nulls not counted.
+        # `num_values` does not count nulls.
         valued = [part for part in parts if part.num_values]
         if not valued or not all(part.has_min_max for part in valued):
             continue
@@ -215,14 +216,14 @@ def _statistics(found: pq.FileMetaData, rows: int) -> dict[str, Any]:
 
 
 def _for_log(value: object) -> object:
-    """The value as JSON has it in the log; None: nothing is said of such a column."""
+    """The value as JSON for the log. None: the log gets no minimum and maximum for the column."""
     match value:
         case bool() | int():
             return value
         case str() if len(value) <= TEXT_STATISTICS_CHARS:
             return value
         case dt.datetime():
-            # All in UTC; `strftime` would not fill up years to four digits.
+            # All times are in UTC. `strftime` would not pad years to four digits.
             return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
         case dt.date():
             return value.isoformat()
@@ -231,7 +232,7 @@ def _for_log(value: object) -> object:
 
 
 def delete_files(root: str, added: Iterable[AddedFile]) -> None:
-    """Delete files that no commit will name."""
+    """Delete files that no commit will name. Errors are ignored."""
     for file in added:
         with contextlib.suppress(OSError):
             Path(root, file.path).unlink()

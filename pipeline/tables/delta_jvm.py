@@ -1,4 +1,5 @@
-"""Tables that Delta's connector writes in the JVM: any file system that Spark has, and types that delta-rs lacks (variant)."""
+"""Tables written by Delta's connector in the JVM: for all file systems of Spark, and for types delta-rs lacks
+(variant)."""
 
 import time
 import uuid
@@ -32,7 +33,7 @@ from .partitions import partition_text
 from .types import as_nullable_columns, missing_columns
 
 JAVA_ERRORS: Final = (PySparkException, Py4JJavaError)
-"""What an exception of the JVM becomes: the first where pyspark knows it."""
+"""The classes in which pyspark raises an exception of the JVM: the first if pyspark recognises it."""
 EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 
 
@@ -118,7 +119,7 @@ class DeltaJvmTable:
                     raise
                 continue
             break
-        # The connector passes over a transaction that is there already, and says nothing.
+        # The connector silently skips a transaction that was already committed.
         if app is not None and log.find_commit(commit) is None:
             raise TableConflictError(f"{self._path}: version {version} of {app!r} was committed meanwhile")
         return True
@@ -178,7 +179,7 @@ class DeltaJvmTable:
         raise TableConflictError(f"{self.name}: it kept changing")
 
     def put(self, content: pa.Table, *, whole: bool = False) -> None:
-        # Spark takes columns by their places.
+        # Spark matches columns by position.
         frame = self._spark.createDataFrame(content.select(self.schema.names), as_nullable_columns(self.schema))
         if whole:
             self.overwrite(frame)
@@ -189,7 +190,7 @@ class DeltaJvmTable:
         if not rows:
             return
         _ = self._ensure_table()
-        # The last of equal keys counts.
+        # The last of equal keys wins.
         unique = {tuple(row[key] for key in keys): row for row in rows}
         names = self.schema.names
         new = self._spark.createDataFrame(
@@ -281,7 +282,7 @@ class DeltaJvmTable:
         return log
 
     def _ensure_table(self) -> JvmLog:
-        """The log, with the table made if need be, and all declared columns in it."""
+        """Return the log, creating the table if needed and adding missing declared columns."""
         declared = as_nullable_columns(self.schema)
         log = self._existing()
         lacking = declared if log is None else missing_columns(log.schema(), declared, self.name)
@@ -291,7 +292,7 @@ class DeltaJvmTable:
             try:
                 self._writer(empty, "append", notes).options(**PROPERTIES if log is None else {}).save(self._path)
             except JAVA_ERRORS as error:
-                # Two at once; it is there, or the next call finds what is missing.
+                # Another writer was faster: the table exists now, or the next call finds what is missing.
                 if not _is_conflict(error):
                     raise
         log = self._existing()
@@ -319,7 +320,8 @@ def _is_conflict(error: Exception) -> bool:
 
 
 def _conform(column: Column | None, have: DataType | None, want: DataType) -> Column:
-    """The column with the fields that are declared: those that the table lacks are null, those that it has beyond are left out."""
+    """Shape the column to the declared fields: fields that the table lacks become null, extra fields of the table are
+    dropped."""
     if column is None or have is None:
         return sf.lit(None).cast(want)
     if have == want or not (isinstance(have, StructType) and isinstance(want, StructType)):

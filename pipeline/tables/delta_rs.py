@@ -1,4 +1,4 @@
-"""Tables that delta-rs writes: no jar is needed, the place is a folder that the driver and every executor see."""
+"""Tables written by delta-rs. They need no jar; the folder must be visible to the driver and every executor."""
 
 import json
 import uuid
@@ -38,7 +38,7 @@ VACUUM_HOURS_MIN: Final = 24.0
 UPSERTS_MAX: Final = 50
 RECENT: Final = 1024
 PROPERTIES: Final = {
-    # Readers go by lists of files, which knows neither.
+    # Readers work from lists of files, which support neither feature.
     "delta.enableDeletionVectors": "false",
     "delta.columnMapping.mode": "none",
 }
@@ -48,7 +48,7 @@ class DeltaRsTables:
     """All tables below one folder."""
 
     def __init__(self, place: str, spark: SparkSession) -> None:
-        """`destination`: a path or a `file:` URI. Raise TableError for any other URI."""
+        """`place`: a path or a `file:` URI. Raise TableError for any other URI."""
         parsed = urlparse(place)
         if parsed.scheme not in ("", "file"):
             raise TableError(
@@ -59,7 +59,7 @@ class DeltaRsTables:
         self._spark = spark
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> "DeltaRsTable":
-        """Raise TableSchemaError for a column that cannot be written."""
+        """Raise TableSchemaError for a column that delta-rs cannot write."""
         return DeltaRsTable(self._spark, self._root / name, name, schema, partition_by)
 
     def parts(self, parts: Sequence[TablePart]) -> PartsWriter:
@@ -81,7 +81,7 @@ class DeltaRsTables:
 
 
 class DeltaRsTable:
-    """One table. Safe for several threads: it keeps nothing of the table's state."""
+    """One table. Thread-safe: it caches nothing of the table's state."""
 
     def __init__(
         self, spark: SparkSession, path: Path, name: str, schema: StructType, partition_by: tuple[str, ...]
@@ -115,7 +115,8 @@ class DeltaRsTable:
         return True
 
     def destination(self, found: StructType) -> PartDestination:
-        """Where tasks write rows of these columns, among others. Raise TableSchemaError when they are not the table's."""
+        """Return where and how tasks write the rows of this table. `found`: the columns of the rows, which may have
+        others too. Raise TableSchemaError when they do not fit the table's."""
         by_name = {field.name: field for field in found}
         ours = StructType([by_name[field.name] for field in self.schema if field.name in by_name])
         lacking = missing_columns(ours, self.schema, self.name)
@@ -124,7 +125,7 @@ class DeltaRsTable:
         return PartDestination(self._path, self._arrow, self.partition_by)
 
     def append_files(self, files: Sequence[AddedFile], *, app: str, version: int, metadata: Mapping[str, str]) -> bool:
-        """`append` of rows that tasks have written; the files are deleted when they do not get in."""
+        """Like `append`, for rows that tasks have already written. If the commit fails, the files are deleted."""
         try:
             table = self._ensure_table()
             there = table.transaction_version(app)
@@ -133,7 +134,7 @@ class DeltaRsTable:
                 return False
             _ = commit(self._commit_spec("append", metadata, app=app, version=version), files, seen=table)
         except TableError:
-            # Surely not committed.
+            # A TableError means that nothing was committed.
             delete_files(self._path, files)
             raise
         return True
@@ -203,12 +204,12 @@ class DeltaRsTable:
         table = self._existing(version)
         paths = [] if table is None else [file["path"] for file in self._live(table, hours)]
         if table is not None:
-            # Raises where a type differs; columns that the table lacks are read as null.
+            # Raises where a type differs. Columns that the table lacks are read as null.
             _ = missing_columns(_spark_schema(table), self.schema, self.name)
         if not paths:
             return self._spark.createDataFrame([], self.schema)
         frame = self._spark.read.schema(as_nullable_columns(self.schema)).option("basePath", self._path)
-        # The names have no patterns in them, whatever they look like.
+        # The paths are literal: do not expand glob characters in them.
         frame = frame.option("__globPaths__", "false")
         return frame.parquet(*(f"{self._path}/{path}" for path in paths)).select(*_quoted(self.schema))
 
@@ -255,11 +256,11 @@ class DeltaRsTable:
         try:
             return open_table(self._path, version=version)
         except TableNotFoundError:
-            # Somebody is just making it.
+            # Another writer is creating the table.
             return None
 
     def _ensure_table(self) -> "DeltaTable":
-        """The table, made if need be, with all declared columns. Raise TableSchemaError, TableProtocolError."""
+        """Open the table, or create it, with all declared columns. Raise TableSchemaError, TableProtocolError."""
         from deltalake import DeltaTable, Schema
         from deltalake.exceptions import DeltaError
 
@@ -276,7 +277,7 @@ class DeltaRsTable:
                     configuration=cast(Any, PROPERTIES),
                 )
             except DeltaError:
-                # Two made it at once; one of them is there.
+                # Another writer may have created it at the same time.
                 if self._existing() is None:
                     raise
             table = self._open_synced(-1)
@@ -294,14 +295,15 @@ class DeltaRsTable:
             try:
                 table.alter.add_columns(list(Schema.from_json(lacking.json()).fields))
             except DeltaError:
-                # Somebody else changed the table, perhaps by the same columns.
+                # Another writer changed the table, perhaps by adding the same columns.
                 if open_table(self._path).version() == before:
                     raise
             table = self._open_synced(before)
         raise TableConflictError(f"{self.name}: it kept changing while columns were to be added")
 
     def _open_synced(self, before: int) -> "DeltaTable":
-        """The table, with all commits after this version on disk: the library syncs none, and a commit of rows must not be there without them."""
+        """Open the table and sync all its commits after version `before`. delta-rs syncs none, and a commit of rows
+        must not become durable before them."""
         table = open_table(self._path)
         for version in range(before + 1, table.version() + 1):
             _ = sync_commit(self._path, version)
@@ -318,8 +320,8 @@ class DeltaRsTable:
         return [row for file in live_files(table) for row in self._content(file).to_pylist()]
 
     def _content(self, file: Mapping[str, Any]) -> pa.Table:
-        """The rows of a file, in the declared columns. Read by its path: delta-rs would hand Arrow a file system of Python's, and a
-        process that has used one may abort when it ends."""
+        """Read the rows of a file, in the declared columns. Read by path: delta-rs would pass Arrow a Python file
+        system, and a process that has used one may abort at exit."""
         with pq.ParquetFile(f"{self._path}/{file['path']}") as opened:
             content = opened.read()
         partition: Mapping[str, Any] = file["partition"]
@@ -332,7 +334,7 @@ class DeltaRsTable:
         return pa.table(columns, schema=self._arrow)
 
     def _write(self, df: DataFrame, order: CommitSpec, *, file_bytes: int | None = None) -> int:
-        """Run the write, and say which version it made. Raise TableConflictError."""
+        """Run the write and return the version it made. Raise TableConflictError."""
         lacking = missing_columns(as_nullable_columns(self.schema), df.schema, self.name)
         if lacking.fields:
             raise TableSchemaError(f"table {self.name} is not declared with {[field.name for field in lacking]}")
@@ -345,7 +347,7 @@ class DeltaRsTable:
         try:
             writer.save()
         except Exception as error:
-            # Spark has made text of what the committing process raised. Whether the commit was made, the table knows.
+            # Spark turns the committing process's exception into text. Look in the table whether the commit was made.
             made = find_commit(open_table(self._path), order.id)
             if made is not None:
                 return made
@@ -356,7 +358,7 @@ class DeltaRsTable:
             raise
         table = open_table(self._path)
         made = None if order.kind == "append" else find_commit(table, order.id)
-        # Of an append nobody asks.
+        # The version of an append is not used.
         return table.version() if made is None else made
 
 
@@ -369,7 +371,8 @@ def _quoted(schema: StructType) -> list[str]:
 
 
 def _exception_message(message: str, kind: str) -> str | None:
-    """What an exception of this class said, of the text of a Python error that went through the JVM; None when it was another."""
+    """Return the message of an exception of class `kind`, from the text of a Python error that passed through the JVM.
+    None: it was another class."""
     for line in reversed(message.splitlines()):
         _, found, said = line.partition(f".{kind}: ")
         if found:

@@ -1,7 +1,7 @@
-"""Delta's log in the JVM, through the classes of its connector.
+"""Delta's log in the JVM, through internal classes of its connector.
 
-Its public interface has no way to commit against a named version, nor to tell what a transaction's last version is. These are internal
-classes: everything that is used of them is here, and was tried with connector 4.4.0 under Spark 4.2.
+The public interface can neither commit against a given version nor return the last version of a transaction. This
+module contains every use of the internal classes, tested with connector 4.4.0 under Spark 4.2.
 """
 
 import json
@@ -25,7 +25,7 @@ CONFLICT_ERRORS: Final = (
     "io.delta.exceptions.MetadataChanged",
     "org.apache.spark.sql.delta.Concurrent",
 )
-"""Names of exceptions that say that another commit was quicker."""
+"""Names of exceptions that mean that another commit was faster."""
 
 
 class LogFile(NamedTuple):
@@ -36,7 +36,7 @@ class LogFile(NamedTuple):
     rows: int
     partition: dict[str, Value]
     action: Java
-    """The JVM's."""
+    """The action in the JVM."""
 
 
 class JvmLog:
@@ -50,7 +50,7 @@ class JvmLog:
         self._none: Java = getattr(self._jvm.scala.Option, "empty")()  # noqa: B009
 
     def version(self) -> int | None:
-        """The newest commit; None when there is no table."""
+        """Number of the newest commit; None when there is no table."""
         version = int(self._snapshot().version())
         return None if version < 0 else version
 
@@ -59,11 +59,11 @@ class JvmLog:
         return StructType.fromJson(json.loads(self._snapshot().schema().json()))
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Their names, in order."""
+        """Names of the partition columns, in order."""
         return tuple(self._java(self._snapshot().metadata().partitionColumns()))
 
     def check_protocol(self) -> None:
-        """Raise TableProtocolError for a table that uses what the other engine would read wrongly."""
+        """Raise TableProtocolError for a table that uses features which the other engine would misread."""
         snapshot = self._snapshot()
         protocol = snapshot.protocol()
         settings = snapshot.metadata().configuration()
@@ -99,11 +99,11 @@ class JvmLog:
         return [(row["version"], read_notes(row["userMetadata"])) for row in rows.collect()]
 
     def find_commit(self, commit: str) -> int | None:
-        """The version that the commit with this id made; None when none of the newer ones is it."""
+        """Return the version made by the commit with this id; None when no recent commit has it."""
         return next((version for version, notes in self.history(NEWEST) if notes.get("id") == commit), None)
 
     def files(self, where: Mapping[str, Value] | None = None, *, version: int | None = None) -> list[LogFile]:
-        """Files of this or the newest version, in these partitions only if given."""
+        """List the files of the newest version, or of `version`; with `where`, of these partitions only."""
         snapshot = (
             self._snapshot() if version is None else self._log.getSnapshotAt(version, self._none, self._none, False)
         )
