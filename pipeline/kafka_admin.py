@@ -1,7 +1,7 @@
-"""Questions to the brokers outside of Spark: are they there, are the topics, what has a group committed.
+"""Queries to the brokers without Spark: whether they and the topics exist, and the offsets of a group.
 
-kafka-python asks them, with the certificates and credentials of `[kafka]`. What `[kafka]` gives to Java alone it cannot use; then
-nothing is asked, and the reason is told.
+They use kafka-python with the certificates and credentials of `[kafka]`. kafka-python cannot use settings of `[kafka]`
+that only Java understands; then no query is sent, and the error gives the reason.
 """
 
 import contextlib
@@ -25,19 +25,19 @@ from ..producer.security.oauthbearer import TokenProvider
 
 CLIENT_ID: Final = "penstock-pipeline"
 Offsets = Mapping[str, Mapping[int, int]]
-"""By topic and partition."""
+"""Offsets by topic and partition."""
 
 
 class KafkaUnreachableError(Exception):
-    """No broker answered as was hoped; the text says which were asked."""
+    """No broker gave a usable response. The message names the brokers that were tried."""
 
 
 class JavaOnlyKafkaError(Exception):
-    """The settings say only Java how to connect."""
+    """Only Java can connect with these settings."""
 
 
 class Admin(Protocol):
-    """What is used of kafka-python's admin client."""
+    """The methods of kafka-python's admin client that are used."""
 
     def list_topics(self) -> list[str]: ...
 
@@ -57,7 +57,7 @@ class Admin(Protocol):
 
 
 class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed
-    """The producer's tokens, for kafka-python."""
+    """Adapts the producer's token provider to kafka-python."""
 
     def __init__(self, given: TokenProvider, extensions: Mapping[str, str]) -> None:
         self._token_source = given
@@ -71,10 +71,10 @@ class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pyth
 
 
 def python_settings(kafka: PipelineKafka) -> dict[str, Any]:
-    """`[kafka]` in kafka-python's words.
+    """Translate `[kafka]` to kafka-python's settings.
 
     Raises:
-        KafkaNotAskedError: only Java can connect with these settings, or a file they name cannot be used.
+        JavaOnlyKafkaError: only Java can connect with these settings, or a file they name cannot be used.
     """
     found: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap_servers.split(","),
@@ -106,17 +106,17 @@ def _sasl_config(kafka: PipelineKafka) -> dict[str, Any]:
     else:
         found["sasl_kerberos_service_name"] = kafka.sasl_kerberos_service_name
         if kafka.sasl_kerberos_keytab is not None:
-            # MIT's library has no other way to be told by kafka-python.
+            # kafka-python has no setting for the keytab; MIT's library takes it from the environment.
             _ = os.environ.setdefault("KRB5_CLIENT_KTNAME", str(kafka.sasl_kerberos_keytab))
     return found
 
 
 def connect(kafka: PipelineKafka, *, timeout_s: float) -> Admin:
-    """A client that has spoken with a broker. Each answer is waited for at most `timeout_s` seconds.
+    """Return a client that has connected to a broker. Each response may take at most `timeout_s` seconds.
 
     Raises:
-        KafkaUnreachableError: nobody answered in that time, or we were not believed.
-        KafkaNotAskedError: as of `python_settings`.
+        KafkaUnreachableError: no broker responded in that time, or authentication failed.
+        JavaOnlyKafkaError: as for `python_settings`.
     """
     settings = python_settings(kafka)
     milliseconds = max(int(timeout_s * 1_000), 1)
@@ -129,7 +129,7 @@ def connect(kafka: PipelineKafka, *, timeout_s: float) -> Admin:
 
 
 def unreachable(kafka: PipelineKafka, error: Exception) -> KafkaUnreachableError:
-    """One sentence about a failure to speak with the brokers."""
+    """Build the error for a failed connection to the brokers, with a one-sentence message."""
     reason = " ".join(str(error).split()) or type(error).__name__
     return KafkaUnreachableError(
         f"no broker of kafka.bootstrap.servers = {kafka.bootstrap_servers} can be used: {reason}"
@@ -138,10 +138,11 @@ def unreachable(kafka: PipelineKafka, error: Exception) -> KafkaUnreachableError
 
 @contextlib.contextmanager
 def admin_client(kafka: PipelineKafka, *, timeout_s: float) -> Generator[Admin]:
-    """A client for a few questions.
+    """Open a client for a few queries, and close it.
 
     Raises:
-        KafkaUnreachableError, KafkaNotAskedError: as of `connect`; the former also from inside, for what Kafka answers.
+        KafkaUnreachableError, JavaOnlyKafkaError: as for `connect`; the former also for Kafka errors raised inside the
+        block.
     """
     client = connect(kafka, timeout_s=timeout_s)
     try:
@@ -153,10 +154,10 @@ def admin_client(kafka: PipelineKafka, *, timeout_s: float) -> Generator[Admin]:
 
 
 def missing_topics(kafka: PipelineKafka, wanted: Iterable[str], *, timeout_s: float) -> list[str]:
-    """Which of these topics Kafka does not have, or does not show to us.
+    """Return those of the topics that do not exist in Kafka, or that this user may not see.
 
     Raises:
-        KafkaUnreachableError, KafkaNotAskedError: as of `connect`.
+        KafkaUnreachableError, JavaOnlyKafkaError: as for `connect`.
     """
     with admin_client(kafka, timeout_s=timeout_s) as client:
         there = set(client.list_topics())

@@ -1,7 +1,7 @@
-"""Told by Spark how queries fare, and tells others: metrics, and the lag group.
+"""Receives Spark's events about queries, and passes them to sinks: metrics, and the lag group.
 
-Spark waits for each callback, so a callback only puts the event on a bounded queue; one thread does the work. What comes when the
-queue is full pushes out the oldest.
+Spark waits for each callback, so a callback only puts the event on a bounded queue. One thread handles the events. A
+full queue drops its oldest event.
 """
 
 import contextlib
@@ -23,23 +23,24 @@ from .query_progress import QueryEvent, QueryIdle, QueryStarted, QueryTerminated
 
 
 class QueryEventSink(Protocol):
-    """Wants to know. Called by the listener's thread only, and may block it."""
+    """Receives query events. Only the listener's thread calls it, and it may block that thread."""
 
     def on_event(self, event: QueryEvent) -> None:
-        """Something happened."""
+        """Handle one event."""
         ...
 
     def on_dropped(self, events: int) -> None:
-        """So many events were pushed out of the queue, all told."""
+        """Report the total number of events dropped from the queue."""
         ...
 
     def close(self) -> None:
-        """Nothing comes any more."""
+        """Release resources; no more events follow."""
         ...
 
 
 class EventQueue:
-    """Between Spark's callbacks and the thread: at most `limit` events, the oldest make room."""
+    """Passes events from Spark's callbacks to the thread. It holds at most `limit` events; when full, the oldest is
+    dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -50,7 +51,7 @@ class EventQueue:
         self.dropped = 0
 
     def put(self, event: QueryEvent) -> None:
-        """Never waits for the thread's work."""
+        """Add an event. Never waits for the thread's work."""
         with self._changed:
             if len(self._events) == self._limit:
                 _ = self._events.popleft()
@@ -59,7 +60,7 @@ class EventQueue:
             self._changed.notify_all()
 
     def events(self) -> Iterator[QueryEvent]:
-        """One by one, until it is closed and empty."""
+        """Yield events one by one, until the queue is closed and empty."""
         while True:
             with self._changed:
                 self._working = False
@@ -73,7 +74,7 @@ class EventQueue:
             yield event
 
     def close(self, *, seconds: float) -> None:
-        """Take no more after what is there, and wait for it so long; what remains then is dropped."""
+        """Close the queue: wait at most this long for it to drain, then drop the remaining events."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -83,7 +84,7 @@ class EventQueue:
 
 
 class PipelineQueryListener(StreamingQueryListener):
-    """To be given to `spark.streams.addListener`."""
+    """Query listener for `spark.streams.addListener`."""
 
     def __init__(self, followers: Sequence[QueryEventSink], *, queue_max: int) -> None:
         super().__init__()
@@ -96,7 +97,7 @@ class PipelineQueryListener(StreamingQueryListener):
         self._thread.start()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """A query was started; Spark waits in `start` for this to return."""
+        """A query started. Spark blocks in `start` until this returns."""
         run = str(event.runId)
         with self._ended:
             self._running.add(run)
@@ -112,7 +113,7 @@ class PipelineQueryListener(StreamingQueryListener):
         self._queue.put(QueryIdle(self._names.get(str(event.id), str(event.id))))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A query has ended, well or not."""
+        """A query ended, with or without an error."""
         error = event.errorClassOnException or (_class_of(event.exception) if event.exception else "")
         self._queue.put(QueryTerminated(self._names.get(str(event.id), str(event.id)), error))
         with self._ended:
@@ -120,12 +121,12 @@ class PipelineQueryListener(StreamingQueryListener):
             self._ended.notify_all()
 
     def close(self, *, seconds: float) -> None:
-        """Wait at most so long, in seconds, until every query that was started is told to have ended and all events are worked
-        off; then end the thread and the followers."""
+        """Wait at most this many seconds each until the end of every started query was reported and until all events
+        are handled; then end the thread and the sinks."""
         with self._ended:
             _ = self._ended.wait_for(lambda: not self._running, timeout=seconds)
         self._queue.close(seconds=seconds)
-        # A follower that blocks keeps its thread, which ends with the process.
+        # A sink that blocks keeps its thread, which ends with the process.
         self._thread.join(timeout=seconds)
 
     def _dispatch_events(self) -> None:

@@ -1,7 +1,8 @@
-"""`retire`: say for a daemon that is gone for good that it will send nothing more.
+"""`retire`: declares that a permanently lost daemon will send nothing more.
 
-It writes the heartbeat that an orderly end would have written. What was pending then is lost, by name, and hours can be sealed. A
-daemon that is alive after all speaks with a higher version later, and counts again.
+It writes the heartbeat that a clean shutdown would have written. Records that were pending then count as lost, listed
+by id, and hours can be sealed. If the daemon is alive after all, its later records have a higher version and take
+precedence again.
 """
 
 from collections.abc import Mapping
@@ -23,35 +24,35 @@ from .kafka_admin import admin_client, python_settings, unreachable
 
 _POLL_MS: Final = 1_000
 _INTERVALS: Final = 3
-"""So many heartbeats missed, and no fewer, make a daemon that may be gone."""
+"""A daemon may only be gone after missing this many heartbeats."""
 
 
 @dataclass(slots=True)
 class KnownIncarnation:
-    """What the audit topic has of an incarnation."""
+    """The audit topic's information about an incarnation."""
 
     newest: AuditRecord
     partition: int
     version_max: int
-    """Of all its records."""
+    """Highest version of all its records."""
     heartbeat: AuditHeartbeat | None = None
-    """The newest one."""
+    """The newest heartbeat."""
 
 
 class Retired(NamedTuple):
-    """What was done."""
+    """Result of `retire`."""
 
     heartbeat: AuditHeartbeat
     written: bool
-    """False: it was closed already."""
+    """False: the incarnation was already closed."""
 
 
 def retire(settings: PipelineSettings, incarnation: str, *, now_ms: int, force: bool, timeout_s: float) -> Retired:
     """Write the closing heartbeat of an incarnation (12 hex digits).
 
     Raises:
-        RefusedError: it is not known, or its daemon may be alive and `force` is not given.
-        KafkaUnreachableError, KafkaNotAskedError: Kafka cannot be spoken with.
+        JobRefusedError: it is unknown, or its daemon may be alive and `force` is not set.
+        KafkaUnreachableError, JavaOnlyKafkaError: Kafka cannot be reached.
     """
     known = find_incarnation(settings, incarnation, timeout_s=timeout_s)
     if known is None:
@@ -75,7 +76,7 @@ def retire(settings: PipelineSettings, incarnation: str, *, now_ms: int, force: 
         version=known.version_max + 1,
         sent_at=now_ms,
         era=newest.era,
-        # Nothing will be taken any more. What was settled stays what the daemon said of it.
+        # No more records will be accepted. `settled_before` keeps the daemon's last value.
         closed_before=now_ms,
         settled_before=0 if heartbeat is None else heartbeat.settled_before,
         state=CLOSED,
@@ -86,11 +87,11 @@ def retire(settings: PipelineSettings, incarnation: str, *, now_ms: int, force: 
 
 
 def find_incarnation(settings: PipelineSettings, incarnation: str, *, timeout_s: float) -> KnownIncarnation | None:
-    """What is known of an incarnation; None: nothing. Reads the whole audit topic, as far as it goes now.
+    """Return the known facts about an incarnation, or None. Reads the whole audit topic up to its current end.
 
     Raises:
-        RefusedError: the audit topic is not there.
-        KafkaUnreachableError, KafkaNotAskedError: Kafka cannot be spoken with.
+        JobRefusedError: the audit topic does not exist.
+        KafkaUnreachableError, JavaOnlyKafkaError: Kafka cannot be reached.
     """
     topic = settings.audit.topic
     with admin_client(settings.kafka, timeout_s=timeout_s) as admin:
@@ -119,13 +120,13 @@ def find_incarnation(settings: PipelineSettings, incarnation: str, *, timeout_s:
 
 
 def _newer(known: KnownIncarnation | None, record: Any, incarnation: str) -> KnownIncarnation | None:  # noqa: ANN401 - kafka-python's
-    """What is known with this record too."""
+    """Return the known facts, updated by this record."""
     if not (record.key or b"").startswith(f"{incarnation}|".encode()):
         return known
     try:
         said = decode(record.key, record.value)
     except FrameError:
-        # A tombstone, or none of ours; what is wrong with a record the audit tells.
+        # A tombstone, or not one of our records. The audit reports invalid records.
         return known
     if known is None:
         known = KnownIncarnation(said, record.partition, said.version)
@@ -137,7 +138,7 @@ def _newer(known: KnownIncarnation | None, record: Any, incarnation: str) -> Kno
 
 
 def _records(consumer: Any, topic: str) -> Any:  # noqa: ANN401 - kafka-python is not typed
-    """What lies in a topic now, all partitions."""
+    """Yield all records that the topic holds now, from all partitions."""
     parts = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
     consumer.assign(parts)
     consumer.seek_to_beginning(*parts)

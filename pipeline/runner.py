@@ -1,4 +1,5 @@
-"""Runs a job: looks whether it can, starts Spark, ends it in order. Raises what is to be told; `cli` tells it."""
+"""Runs a job: checks its requirements, starts Spark, and stops it in order. Errors are raised to `cli`, which reports
+them."""
 
 import signal
 import threading
@@ -33,7 +34,7 @@ _LISTENER_S: Final = 15.0
 
 
 def with_topics(settings: PipelineSettings, topics: Iterable[str]) -> PipelineSettings:
-    """The settings with these topics only; all of them where none is named.
+    """Return the settings with only these topics; with all topics if `topics` is empty.
 
     Raises:
         ConfigError: one of them is not in the settings.
@@ -49,7 +50,7 @@ def with_topics(settings: PipelineSettings, topics: Iterable[str]) -> PipelineSe
 
 
 def with_log(settings: PipelineSettings, *, debug: bool) -> PipelineSettings:
-    """The settings with the JVM's log as JSON lines without stack traces; with `debug` as Spark has it."""
+    """Return the settings with the JVM's log as JSON lines without stack traces; with `debug`, Spark's default log."""
     given = settings.spark.get(_JVM_OPTIONS, "")
     in_cluster = settings.spark.get("spark.submit.deployMode") == "cluster"
     if debug or in_cluster or "log4j2.configurationFile" in given:
@@ -59,11 +60,11 @@ def with_log(settings: PipelineSettings, *, debug: bool) -> PipelineSettings:
 
 
 def require_topics(settings: PipelineSettings, wanted: Iterable[str]) -> None:
-    """Ask Kafka before a JVM is started: half a second, in place of a minute and a stack trace.
+    """Check the topics in Kafka before a JVM starts: half a second instead of a minute and a stack trace.
 
     Raises:
         KafkaUnreachableError: no broker can be used.
-        RefusedError: topics are not there.
+        JobRefusedError: topics do not exist.
     """
     try:
         missing = missing_topics(settings.kafka, wanted, timeout_s=settings.kafka_timeout)
@@ -75,7 +76,7 @@ def require_topics(settings: PipelineSettings, wanted: Iterable[str]) -> None:
 
 
 class JobStopSignal:
-    """Whether the job was asked to end, by SIGTERM or SIGINT. Only the main thread makes one."""
+    """Whether SIGTERM or SIGINT has requested the end of the job. Must be created in the main thread."""
 
     def __init__(self) -> None:
         self._received = threading.Event()
@@ -91,12 +92,12 @@ class JobStopSignal:
 
 
 def land(settings: PipelineSettings, *, master: str | None, once: bool, new_query: bool) -> None:
-    """Land until it is asked to end, or once. Raises what `LandJob` raises."""
+    """Land until a signal arrives, or once. Raises the errors of `LandJob`."""
     from .land.land_job import LandJob
 
     require_topics(settings, settings.topics)
     spark = session.start(settings, "penstock-pipeline land", master=master)
-    # Not before: a session puts its own in place.
+    # After the session, which installs its own handlers.
     ending = JobStopSignal()
     listener = _listener(settings)
     try:
@@ -116,7 +117,7 @@ def land(settings: PipelineSettings, *, master: str | None, once: bool, new_quer
 
 
 def _listener(settings: PipelineSettings) -> PipelineQueryListener:
-    """Whoever wants to know of the queries. Raise RefusedError: the address of the metrics is taken."""
+    """Create the listener with the configured sinks. Raise JobRefusedError: an address is taken or cannot be used."""
     told = settings.listener
     book = QueryMetrics()
     try:
@@ -134,7 +135,7 @@ def _listener(settings: PipelineSettings) -> PipelineQueryListener:
 
 
 def audit(settings: PipelineSettings, *, master: str | None, hours: "HourRange | None") -> "AuditResult":
-    """One audit."""
+    """Run one audit."""
     from .audit import audit_job as job
 
     require_topics(settings, [settings.audit.topic])
@@ -146,7 +147,7 @@ def audit(settings: PipelineSettings, *, master: str | None, hours: "HourRange |
 
 
 def seal(settings: PipelineSettings, *, master: str | None) -> "SealResult":
-    """Seal what can be sealed."""
+    """Seal the hours that can be sealed."""
     from .seal import seal_job as job
 
     spark, tables = _open(settings, "seal", master)

@@ -1,4 +1,4 @@
-"""What landed, quarantine included: rows, their numbers by hour, and their ids as bits."""
+"""The landed rows, quarantine included: the rows, their counts by hour, and their ids as bitmaps."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -26,31 +26,31 @@ COLUMNS: Final = StructType(
     ]
 )
 LATENCY_STEP: Final = 1.02
-"""Latencies are counted in steps of 2 %: a quantile is off by 1 % at most."""
+"""Latencies are counted in steps of 2 %, so a quantile is off by at most 1 %."""
 _HOUR_FOLDER: Final = re.compile(r"/hour=([^/]+)/")
 
 
 class LandedTables:
-    """The tables of these topics at the versions that they have now."""
+    """The tables of these topics at their versions at creation time."""
 
     def __init__(self, tables: Tables, topics: Iterable[str]) -> None:
         self._bronze = {topic: _at_version(tables, bronze_table(topic)) for topic in topics}
-        # After bronze: who reads a batch's good rows must not miss its bad ones.
+        # Read after bronze: a reader of a batch's good rows must not miss its bad ones.
         self._quarantine = _at_version(tables, QUARANTINE)
         self._counts = {topic: rows_by_hour(*bronze) for topic, bronze in self._bronze.items()}
         self._counts_bad = rows_by_hour(*self._quarantine)
         self.hours: Mapping[str, frozenset[str]] = {
             topic: frozenset(found) | frozenset(self._counts_bad) for topic, found in self._counts.items()
         }
-        """By topic, hours in which it may have rows."""
+        """By topic, the hours in which it may have rows."""
 
     def rows_max(self, hours: Mapping[str, Iterable[str]]) -> int:
-        """How many rows these hours of each topic have at most, as the tables' logs say."""
+        """Upper limit of the number of rows in these hours of each topic, from the tables' logs."""
         good = sum(self._counts[topic].get(hour, 0) for topic, some in hours.items() for hour in some)
         return good + sum(self._counts_bad.get(hour, 0) for hour in {each for some in hours.values() for each in some})
 
     def rows(self, hours: Mapping[str, Iterable[str]]) -> DataFrame:
-        """`COLUMNS` of the rows of these hours of each topic."""
+        """The columns `COLUMNS` of the rows in these hours of each topic."""
         frames: list[DataFrame] = []
         bad: dict[str, list[str]] = {}
         for topic, (table, version) in self._bronze.items():
@@ -58,7 +58,7 @@ class LandedTables:
             if not wanted:
                 continue
             if version is not None:
-                # A table is of one topic, whatever its rows say.
+                # A bronze table holds one topic, whatever the column contains.
                 frames.append(table.read(hours=wanted, version=version).withColumn("topic", F.lit(topic)))
             for hour in wanted:
                 bad.setdefault(hour, []).append(topic)
@@ -71,12 +71,12 @@ class LandedTables:
 
 
 def rows_by_hour(table: Table, version: int | None) -> dict[str, int]:
-    """The hours that a table has files of, with their rows."""
+    """The hours in which a table has files, with their numbers of rows."""
     counts: dict[str, int] = {}
     for file in table.files(version=version) if version is not None else ():
         match = _HOUR_FOLDER.search(file.path)
         if match is not None:
-            # Where the log does not say how many, it may be many.
+            # The log does not give the number of rows: assume many.
             counts[match[1]] = counts.get(match[1], 0) + (file.rows or UNCOMPILED_ROWS_MAX)
     return counts
 
@@ -87,7 +87,7 @@ def _at_version(tables: Tables, name: str) -> tuple[Table, int | None]:
 
 
 def _topic_hour_filter(topics_by_hour: Mapping[str, list[str]]) -> Column:
-    """Rows whose topic is asked for in their hour."""
+    """Condition for rows whose topic is wanted in their hour."""
     by_topics: dict[tuple[str, ...], list[str]] = {}
     for hour, topics in topics_by_hour.items():
         by_topics.setdefault(tuple(topics), []).append(hour)
@@ -98,29 +98,30 @@ def _topic_hour_filter(topics_by_hour: Mapping[str, list[str]]) -> Column:
 
 
 def id_words(rows: DataFrame) -> DataFrame:
-    """All that the audit takes from rows, in one pass: how many lie in a topic, hour, incarnation (null: foreign) and `latency` (a
-    step of the ladder from accept to landed), by words of 64 ordinals, and in `bits` which of these.
+    """Aggregate everything the audit needs from rows, in one pass. Count rows by topic, hour, incarnation (null:
+    foreign), `latency` (step on the ladder from accept to landed) and word of 64 ordinals; `bits` marks the ordinals in
+    the word.
 
-    Rows of a word were mostly accepted and landed together, so there are about 64 times fewer of these.
+    Most rows of a word were accepted and landed together, so the result has about 64 times fewer rows.
     """
     waited = F.unix_millis("landed_at") - F.unix_millis("accept_ts")
     step = F.floor(F.log(waited) / F.log(F.lit(LATENCY_STEP))).cast("int")
-    # Clocks differ: what landed before it was accepted landed at once.
+    # Clocks differ: a row that landed before it was accepted counts as landed at once.
     latency = F.when(waited >= 1, step).when(waited < 1, F.lit(-1))
-    # Spark's own bitmaps cannot be hashed together: they have all rows sorted first.
+    # Spark's own bitmap functions do not allow hash aggregation: they sort all rows first.
     bit = F.expr(f"shiftleft(1L, cast(ordinal & {WORD - 1} as int))")
     key = ("topic", "hour", "incarnation", "origin", word_of(F.col("ordinal")).alias("word"), latency.alias("latency"))
     return rows.groupBy(*key).agg(F.count("*").alias("rows"), F.bit_or(bit).alias("bits"))
 
 
 def latency_counts(found: DataFrame) -> DataFrame:
-    """Of words: rows by topic, hour, incarnation and latency."""
+    """From words: number of rows by topic, hour, incarnation and latency."""
     return found.groupBy("topic", "hour", "incarnation", "latency").agg(F.sum("rows").alias("rows"))
 
 
 def latencies(counted: DataFrame) -> DataFrame:
-    """Of a census: median and 99th percentile in seconds, by topic, hour and incarnation."""
-    # Of one row a step, so the number of rows does not matter.
+    """From latency counts: median and 99th percentile in seconds, by topic, hour and incarnation."""
+    # There is one row per step, so the number of landed rows does not matter.
     ladder = F.percentile("latency", F.array(F.lit(0.5), F.lit(0.99)), F.col("rows"))
 
     def seconds(place: int) -> Column:
@@ -136,7 +137,7 @@ def latencies(counted: DataFrame) -> DataFrame:
 
 
 def merge_words(found: DataFrame) -> DataFrame:
-    """Of words, whatever hours they lie in: one row an id's word, with the bits of all."""
+    """Merge words across hours: one row per id word, with the union of the bits."""
     return (
         found.where(F.col("incarnation").isNotNull())
         .groupBy(*ID, "word")
@@ -145,8 +146,8 @@ def merge_words(found: DataFrame) -> DataFrame:
 
 
 def buckets(found: DataFrame) -> DataFrame:
-    """Of merged words: buckets with `ids`, the number of bits set, and the words of those that are not full: nothing is decoded in
-    the others."""
+    """Group merged words into buckets, with `ids`, the number of bits set. Full buckets get no words, so they need no
+    decoding."""
     word = F.struct(F.col("word").bitwiseAND(WORDS - 1).alias("place"), "bits")
     return (
         found.groupBy(*ID, bucket_of_word(F.col("word")).alias("bucket"))
@@ -156,12 +157,12 @@ def buckets(found: DataFrame) -> DataFrame:
 
 
 def words_with_duplicates(found: DataFrame) -> DataFrame:
-    """Of merged words: keys of those with more rows than ids."""
+    """From merged words: keys of the words with more rows than ids."""
     return found.where(F.col("rows") > F.bit_count("bits")).select(*ID, "word")
 
 
 def rows_in(rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Rows whose word or bucket, whichever column it has, is one of these; with that column."""
+    """Return the rows whose word or bucket (the column that `wanted` has) is in `wanted`, with that column added."""
     name, of = ("word", word_of) if "word" in wanted.columns else ("bucket", bucket_of)
     keyed = rows.where(F.col("incarnation").isNotNull()).withColumn(name, of(F.col("ordinal")))
     return keyed.join(wanted, [*ID, name], "left_semi")

@@ -1,4 +1,4 @@
-"""The rows of `audit_report`: one a topic, hour and incarnation, with its verdict."""
+"""The rows of `audit_report`: one per topic, hour and incarnation, with its verdict."""
 
 from functools import reduce
 from typing import Final, NamedTuple
@@ -13,9 +13,9 @@ from .columns import HOURLY, hour_end_ms, hour_of_minute, moment_text, number
 from .totals import AuditTotals
 
 DOUBTS_MAX: Final = 20
-"""Sentences that one row keeps."""
+"""Maximum number of sentences per row."""
 INTERVALS_MISSED: Final = 3
-"""A heartbeat is not old before so many should have come."""
+"""A heartbeat is stale only after this many of its intervals."""
 _SUMS: Final = (
     *("accepted", "holes", "expected", "landed", "distinct", "pending", "late", "lost"),
     *("duplicated", "recovered", "foreign", "unknown", "ahead", "unsettled", "with_ids", "without_ids"),
@@ -23,11 +23,11 @@ _SUMS: Final = (
 
 
 class AuditFrames(NamedTuple):
-    """What the steps before have found, of the wanted hours."""
+    """Results of the earlier steps for the wanted hours."""
 
     totals: AuditTotals
     judged: DataFrame
-    """`audit_judge.JUDGED`, rows of ranges."""
+    """`comparison.JUDGED`, rows of ranges."""
     missing: DataFrame
     duplicates: DataFrame
     strays: DataFrame
@@ -37,14 +37,15 @@ class AuditFrames(NamedTuple):
 
 
 class StalenessThreshold(NamedTuple):
-    """When, and how old a heartbeat may be."""
+    """The current time, and the maximum age of a heartbeat."""
 
     now_ms: int
     heartbeat_stale_ms: int
 
 
 def rows(found: AuditFrames, wanted: DataFrame, at: StalenessThreshold) -> DataFrame:
-    """All columns of `schemas.REPORT` but `run` and `run_at`. `wanted`: topic and hour of those asked for."""
+    """Return all columns of `schemas.REPORT` except `run` and `run_at`. `wanted`: topic and hour of the audited
+    hours."""
     facts = _all_counts(found, wanted).groupBy(*HOURLY)
     summed = facts.agg(
         *(F.coalesce(F.sum(name), F.lit(0)).cast("bigint").alias(name) for name in _SUMS),
@@ -59,7 +60,7 @@ def rows(found: AuditFrames, wanted: DataFrame, at: StalenessThreshold) -> DataF
     )
     over = F.coalesce(F.col("state") == audit_records.CLOSED, F.lit(False))
     closed = over | F.coalesce(F.col("closed_before") >= hour_end_ms(F.col("hour")), F.lit(False))
-    # Of a daemon that is gone nothing waits any more, whatever its books had open: what has not landed is lost.
+    # A closed daemon has nothing pending, even if its counts had open ordinals: records that have not landed are lost.
     said = known.withColumns({"closed": closed, "settled": (F.col("unsettled") == 0) | over})
     doubted = said.withColumn(
         "doubts", F.slice(F.concat(F.array_compact(F.array(*_doubts(at))), F.col("doubts")), 1, DOUBTS_MAX)
@@ -78,7 +79,7 @@ def _column(name: str) -> Column:
 
 
 def _doubts(at: StalenessThreshold) -> list[Column]:
-    """What the heartbeat and the landed rows say against a verdict."""
+    """Doubts from the heartbeat and from the landed rows."""
     stale = F.greatest(F.lit(at.heartbeat_stale_ms), F.col("interval_s") * INTERVALS_MISSED * 1_000)
     silent = ~F.col("closed") & (F.lit(at.now_ms) - F.col("sent_at") > stale)
     own = F.col("incarnation") != ""
@@ -92,7 +93,7 @@ def _doubts(at: StalenessThreshold) -> list[Column]:
 
 
 def _status() -> Column:
-    """The worst that is true of the row."""
+    """The worst status that applies to the row."""
     waits = (F.col("pending") + F.col("late") + F.col("ahead") > 0) | ~F.col("closed") | ~F.col("settled")
     only_counted = (F.col("incarnation") == "") | ((F.col("without_ids") > 0) & (F.col("with_ids") == 0))
     return (
@@ -106,7 +107,7 @@ def _status() -> Column:
 
 
 def _all_counts(found: AuditFrames, wanted: DataFrame) -> DataFrame:
-    """Counts from everywhere, each row with some of the columns."""
+    """Combine the counts of all frames; each row has some of the columns."""
     hour = hour_of_minute(F.col("minute")).alias("hour")
     asked = F.broadcast(wanted)
     judged = found.judged.groupBy("topic", hour, "incarnation").agg(
@@ -129,7 +130,7 @@ def _all_counts(found: AuditFrames, wanted: DataFrame) -> DataFrame:
         doubled,
         found.strays,
         rows,
-        # So many at most: a wild set of books has one for each of its records.
+        # Limit the number of doubts: badly damaged audit counts have one for each record.
         doubts.agg(F.slice(F.array_sort(F.collect_set("doubt")), 1, DOUBTS_MAX).alias("doubts")),
     ]
     united = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
@@ -137,7 +138,8 @@ def _all_counts(found: AuditFrames, wanted: DataFrame) -> DataFrame:
 
 
 def _intake_counts(books: AuditTotals, asked: DataFrame) -> DataFrame:
-    """What the router's book says; of records without ids also what is expected and pending, which nothing else can say."""
+    """Counts from the router's intake. For records without ids, also the expected and pending counts, which have no
+    other source."""
     key = ["incarnation", "topic", "minute", "era"]
     delivered = books.outcomes.groupBy(*key).agg(F.sum("delivered").alias("sent"))
     both = books.intakes.join(asked, ["topic", "hour"], "left_semi").join(delivered, key, "left")

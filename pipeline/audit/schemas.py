@@ -1,7 +1,7 @@
 """Columns and names of the tables that `audit` writes.
 
-`audit_counts`, `audit_ranges`, `audit_holes` and `audit_heartbeats` are the audit topic folded, each run in the place of the one
-before. The others have the rows of every run, told apart by `run`.
+`audit_counts`, `audit_ranges`, `audit_holes` and `audit_heartbeats` hold the folded audit topic; each run replaces
+them. The other tables hold the rows of every run, with the column `run`.
 """
 
 from typing import Final
@@ -51,7 +51,8 @@ COUNTS: Final = _columns(
     resent=LongType(),
     settled=BooleanType(),
 )
-"""Shard -1: what the router took (`ids` to `refused`); others: what a shard reported (`delivered` to `resent`, and `bytes`)."""
+"""Shard -1: records that the router accepted (`ids` to `refused`). Others: results of a shard (`delivered` to `resent`,
+and `bytes`)."""
 
 RANGES: Final = _columns(
     incarnation=StringType(),
@@ -85,17 +86,17 @@ HEARTBEATS: Final = _columns(
     settled_before=LongType(),
     interval_s=DoubleType(),
 )
-"""The newest of each incarnation; times in ms since 1970."""
+"""The newest heartbeat of each incarnation; times in ms since 1970."""
 
 REPORT: Final = _columns(
     topic=StringType(),
     hour=StringType(),
-    # 12 hex digits; empty in the row that counts what has no id.
+    # 12 hex digits; empty in the row that counts records without an id.
     incarnation=StringType(),
     run=StringType(),
     run_at=TimestampType(),
     host=StringType(),
-    # One of `core.report_data.Status`.
+    # One of `report.data.Status`.
     status=StringType(),
     accepted=LongType(),
     holes=LongType(),
@@ -106,19 +107,19 @@ REPORT: Final = _columns(
     pending=LongType(),
     late=LongType(),
     lost=LongType(),
-    # Rows beyond the first of their id.
+    # Rows after the first of each id.
     duplicated=LongType(),
     recovered=LongType(),
     foreign=LongType(),
-    # Rows whose id no range has, though their minute is closed.
+    # Rows whose id is in no range although their minute is closed.
     unknown=LongType(),
     latency_p50_s=DoubleType(),
     latency_p99_s=DoubleType(),
-    # The heartbeat is past the hour's end, or says `closed`.
+    # The heartbeat is past the hour's end, or its state is `closed`.
     closed=BooleanType(),
-    # Every ordinal that was given out in the hour is delivered, or a hole.
+    # Every ordinal assigned in the hour is delivered, or a hole.
     settled=BooleanType(),
-    # Why the status is `unknown`, a sentence each.
+    # Why the status is `unknown`, one sentence each.
     doubts=ArrayType(StringType()),
 )
 
@@ -129,7 +130,7 @@ MISSING: Final = _columns(
     origin=IntegerType(),
     first=LongType(),
     end=LongType(),
-    # One of `core.report_data.MissingClass`.
+    # One of `report.data.MissingClass`.
     class_=StringType(),
     evidence=StringType(),
     run=StringType(),
@@ -143,9 +144,9 @@ DUPLICATES: Final = _columns(
     incarnation=StringType(),
     origin=IntegerType(),
     ordinal=LongType(),
-    # Rows of this id.
+    # Number of rows with this id.
     copies=LongType(),
-    # Sorted; of very many the first ones.
+    # Sorted; only the first ones if there are very many.
     places=PLACES,
     run=StringType(),
 )

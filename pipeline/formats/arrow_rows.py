@@ -1,4 +1,5 @@
-"""Python's objects into Arrow's columns, strictly: Arrow alone would cut 1.5 to 1 for an integer field and say nothing."""
+"""Converts Python objects to Arrow columns, strictly. Arrow alone would silently truncate 1.5 to 1 for an integer
+field."""
 
 import datetime as dt
 import decimal
@@ -49,11 +50,11 @@ _ALLOWED: Final[tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...
 )
 _NONE: Final = type(None)
 ARROW_ERRORS: Final = (ArithmeticError, TypeError, ValueError)
-"""What Arrow raises when an object does not fit; all its errors are one of these."""
+"""The errors that Arrow raises when an object does not fit."""
 
 
 class MisfitError(ValueError):
-    """An object that its field does not take."""
+    """An object that does not fit its field."""
 
 
 _SCALARS: Final[dict[type[DataType], pa.DataType]] = {
@@ -73,7 +74,8 @@ _SCALARS: Final[dict[type[DataType], pa.DataType]] = {
 
 
 def arrow_struct(schema: StructType) -> pa.StructType:
-    """A struct of columns as Arrow has it. Raise KeyError: a type that Python's objects are not read into."""
+    """Return the Arrow struct of these columns. Raise KeyError for a type that Python objects cannot be converted
+    to."""
     return pa.struct([pa.field(field.name, _arrow_type(field.dataType)) for field in schema.fields])
 
 
@@ -92,15 +94,15 @@ def _arrow_type(kind: DataType) -> pa.DataType:
 
 
 def is_column_type(kind: DataType) -> bool:
-    """Whether Python's objects are read into columns of this type: one that holds no others."""
+    """Whether Python objects can be converted to columns of this type, which must not be nested."""
     return isinstance(kind, DecimalType) or type(kind) in _SCALARS
 
 
 def check(values: Objects, kind: pa.DataType, name: str) -> None:
-    """See that Arrow may convert these without changing them. `name` is the field's, for the error.
+    """Check that Arrow can convert these values without changing them. `name` is the field's, for the error.
 
     Raises:
-        MisfitError: with the field and what it got.
+        MisfitError: names the field and the types it got.
     """
     types = set(map(type, values))
     types.discard(_NONE)
@@ -133,9 +135,10 @@ def _wanted(kind: pa.DataType) -> str:
 
 
 def columns(rows: list[Any], kind: pa.StructType, errors: list[str | None]) -> pa.Array:
-    """The rows (dicts, or None) as one struct array. A row that does not fit becomes null, and `errors` gets its sentence.
+    """Convert the rows (dicts, or None) to one struct array. A row that does not fit becomes null, and its message goes
+    into `errors`.
 
-    Whoever is wrong is found by halving, so one bad row among thousands costs little.
+    Bad rows are found by bisection, so one bad row among thousands costs little.
     """
     try:
         return _struct(rows, kind)
@@ -167,7 +170,7 @@ def _struct(rows: list[Any], kind: pa.StructType) -> pa.Array:
 
 
 def _sentence(row: object, kind: pa.StructType, error: BaseException) -> str:
-    """Which field it was, if Arrow did not say."""
+    """Return the error message, with the field's name if Arrow did not give it."""
     if isinstance(error, MisfitError) or not isinstance(row, dict):
         return str(error)
     for field in kind.fields:

@@ -1,4 +1,4 @@
-"""Avro's schemas as Spark's types (Avro 1.12 specification, sections on complex and logical types)."""
+"""Converts Avro schemas to Spark types (Avro 1.12 specification, sections on complex and logical types)."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 Schema = Any
-"""As JSON gives it: a name, an object, or a list (a union)."""
+"""A schema parsed from JSON: a name, an object, or a list (a union)."""
 
 _PRIMITIVE: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
@@ -46,18 +46,18 @@ _LOGICAL: Final[dict[tuple[str, str], DataType]] = {
 }
 _PRECISION_MAX: Final = 38
 _WIDER: Final = (({"int", "long"}, "long"), ({"float", "double"}, "double"))
-"""Unions that are one type for Spark."""
+"""Unions that Spark reads as one wider type."""
 
 
 class AvroSchemaError(ValueError):
-    """A schema that cannot be a table's. The text says where, and why."""
+    """A schema that a table cannot have. The message names the place and the reason."""
 
 
 def spark_type(text: str) -> StructType:
-    """The type of a record's values, nullable where the schema has a union with null.
+    """Return the type of a record's values, nullable where the schema has a union with null.
 
     Raises:
-        AvroSchemaError: not a schema of one record, or one with what tables cannot hold.
+        AvroSchemaError: not a schema of one record, or one with types that tables cannot hold.
     """
     found = _AvroSchemaReader().read(_loaded(text), "the schema")
     if not isinstance(found, StructType):
@@ -66,7 +66,7 @@ def spark_type(text: str) -> StructType:
 
 
 def readable_schema(text: str) -> Schema:
-    """The schema without the logical types that are landed as the type below them (times of day, UUIDs)."""
+    """Return the schema without the logical types that land as their underlying type (times of day, UUIDs)."""
     return _stripped(_loaded(text))
 
 
@@ -93,7 +93,7 @@ def _stripped(schema: Schema) -> Schema:
 
 
 class _AvroSchemaReader:
-    """Follows names: a type that was defined may be named after that."""
+    """Reads a schema and resolves names: a type may be referred to by name after its definition."""
 
     def __init__(self) -> None:
         self._named: dict[str, DataType | None] = {}
@@ -121,7 +121,7 @@ class _AvroSchemaReader:
         return found
 
     def _of_union(self, branches: list[Schema], place: str, namespace: str) -> tuple[DataType, bool]:
-        """The type, and whether null is one of the branches."""
+        """Return the type, and whether null is one of the branches."""
         there = [each for each in branches if each != "null"]
         nullable = len(there) < len(branches)
         names = {each for each in there if isinstance(each, str)}

@@ -1,4 +1,4 @@
-"""Formats that Python decodes, in one Arrow UDF: msgpack maps, and Avro as Kafka's serializers frame it."""
+"""Formats decoded in Python by one Arrow UDF: msgpack maps, and Avro as framed by Kafka's serializers."""
 
 import json
 import struct
@@ -25,22 +25,22 @@ Decode = Callable[[bytes], Any]
 _PARSED: Final = "_parsed"
 _RETURNED: Final = ["value", "error_class", "error"]
 _AVRO_PREFIX: Final = 5
-"""Magic byte 0 and four bytes of schema id."""
+"""Magic byte 0 and a schema id of four bytes."""
 _DECODE_ERRORS: Final = (
     ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, TypeError, ValueError, struct.error,
 )  # fmt: skip
-"""What decoders raise at bytes that are not theirs."""
+"""The errors that decoders raise for invalid bytes."""
 
 
 def _decoded(values: pa.Array, decode: Decode, kind: pa.StructType) -> pa.Array:
-    """One batch: (value, error_class, error) for each, all null for null."""
+    """Decode one batch: (value, error_class, error) for each value, all null for null."""
     given = values.to_pylist()
     errors: list[str | None] = [None] * len(given)
     classes: list[str | None] = [None] * len(given)
     try:
         rows = [None if each is None else decode(each) for each in given]
     except _DECODE_ERRORS:
-        # Rare: one by one.
+        # Rare: decode one by one.
         rows = _one_by_one(given, decode, errors, classes)
     value = columns(rows, kind, errors)
     wrong = any(errors)
@@ -80,7 +80,7 @@ def _unpack(value: bytes) -> Any:  # noqa: ANN401 - whatever it holds
 
 
 class _ArrowUdfFormat:
-    """What both formats share: one UDF over Arrow's arrays, then the fields that must not be null."""
+    """Base of both formats: one Arrow UDF, then a check of the fields that must not be null."""
 
     def __init__(self, schema: StructType, decode: Decode) -> None:
         self._schema = schema
@@ -91,7 +91,8 @@ class _ArrowUdfFormat:
         kind = arrow_struct(self._schema)
         decode = self._decode
 
-        # Its kind follows from the annotations; the declared overloads want it said as well, which it warns of.
+        # The annotations determine its kind. The declared overloads require the kind as an argument too, which causes a
+        # warning at run time.
         udf: Any = arrow_udf
 
         def parsed(values: pa.Array) -> pa.Array:
@@ -118,7 +119,7 @@ class _ArrowUdfFormat:
 
 
 class MsgpackFormat(_ArrowUdfFormat):
-    """One msgpack map a record, into the fields of a schema, as JSON's objects are."""
+    """One msgpack map per record, read into the fields of a schema like a JSON object."""
 
     def __init__(self, schema: StructType) -> None:
         super().__init__(schema, _unpack)
@@ -126,10 +127,10 @@ class MsgpackFormat(_ArrowUdfFormat):
 
 
 class AvroFormat(_ArrowUdfFormat):
-    """One Avro record, written with the declared schema, behind the five bytes that Kafka's serializers put before it."""
+    """One Avro record, written with the declared schema, after the five-byte prefix of Kafka's serializers."""
 
     def __init__(self, text: str) -> None:
-        """Raise ConfigError: the schema cannot be read, or has what no table can hold."""
+        """Raise ConfigError when the schema cannot be read, or has types that no table can hold."""
         try:
             schema = spark_type(text)
             readable = readable_schema(text)
@@ -141,7 +142,7 @@ class AvroFormat(_ArrowUdfFormat):
 
 
 class _AvroDecode:
-    """Decodes with a schema that is parsed once in each process: what parsing makes cannot be sent there."""
+    """Decodes with a schema that each process parses once, because the parsed form cannot be pickled."""
 
     def __init__(self, schema: Any) -> None:  # noqa: ANN401 - as JSON gives it
         self._schema = schema

@@ -1,13 +1,13 @@
-"""One micro-batch of `land`: good rows in one commit, bad rows in another, and what must hold before either.
+"""One micro-batch of `land`: good rows in one commit, bad rows in another, with checks before each.
 
-What a crash leaves at each step, and what the next run does with it:
+After a crash, the next run continues according to the step reached:
 
-* before the first commit: nothing; the batch is written;
-* between the two: the good rows; their commit is recognised by its transaction and not repeated, the bad rows are written;
-* after both, before Spark's own log: the same, twice recognised.
+* before the first commit: nothing is written; it writes the batch;
+* between the commits: it recognises the good rows' commit by its transaction, skips it, and writes the bad rows;
+* after both, before Spark's own log: it recognises both commits and skips them.
 
-That holds as long as the batch is read by the same rules and of the same records as before, which is why both are kept with each
-commit and compared before the first batch of a run.
+This requires that the batch is read by the same rules and from the same records as before. Therefore each commit stores
+both, and the first batch of a run compares them.
 """
 
 import datetime as dt
@@ -26,39 +26,40 @@ from .checkpoint import Checkpoint
 from .topic import LandTopic
 
 RULES: Final = "penstock.parse"
-"""In a commit's metadata: digest of the rules by which its batch was read."""
+"""Key in a commit's metadata: digest of the rules by which its batch was read."""
 OFFSETS: Final = "penstock.offsets"
-"""In a commit's metadata: the end of its batch in each partition, as in Spark's offset log."""
+"""Key in a commit's metadata: the end of its batch in each partition, as in Spark's offset log."""
 
 
 _GOOD, _BAD = range(2)
 
 
 class LandError(Exception):
-    """`land` stopped, or does not start. The text says why, and what to do."""
+    """`land` stopped, or does not start. The message gives the reason and the remedy."""
 
 
 class LandStoppingError(Exception):
-    """A batch is not begun because the job ends; the next run begins it."""
+    """A batch is not started because the job is stopping; the next run starts it."""
 
 
 class BatchObserver(Protocol):
-    """Told how far a batch has come; what it raises stops the query there. Tests end the driver in it."""
+    """Called after each step of a batch. An exception it raises stops the query at that step. Tests use this to kill
+    the driver."""
 
     def reached(self, step: str, topic: str, batch: int) -> None:
-        """`step` is one of `started`, `good` (those are committed) and `bad` (those too)."""
+        """`step`: `started`, `good` (the good rows are committed) or `bad` (the bad rows too)."""
         ...
 
 
 class NullBatchObserver:
-    """Nobody wants to know."""
+    """Ignores all steps."""
 
     def reached(self, step: str, topic: str, batch: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class MicroBatchWriter:
-    """Writes the micro-batches of one query, in the order of their ids; Spark calls it from a thread of its own."""
+    """Writes the micro-batches of one query, in order of their ids. Spark calls it from its own thread."""
 
     def __init__(self, topic: LandTopic, tables: Tables, checkpoint: Checkpoint, steps: BatchObserver) -> None:
         self._topic = topic
@@ -76,14 +77,14 @@ class MicroBatchWriter:
         )
         self._closed = threading.Event()
         self.failure: LandError | None = None
-        """Why the query was stopped from here, if it was."""
+        """The error with which this writer stopped the query, if it did."""
 
     def close(self) -> None:
-        """Begin no batch from now on. From any thread."""
+        """Start no more batches. Callable from any thread."""
         self._closed.set()
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Write a batch, or what of it is not written yet. Raise LandError, ClosedError."""
+        """Write a batch, or its missing commits. Raise LandError, LandStoppingError."""
         if self._closed.is_set():
             raise LandStoppingError(f"{self._topic.name}: batch {batch} is not begun, the job ends")
         try:
@@ -106,7 +107,7 @@ class MicroBatchWriter:
             self._tables_checked = True
         self._observer.reached("started", self._topic.name, batch)
         with self._parts.write(frame, self._constants(batch)) as parts:
-            # A commit even without rows: it tells later runs how this batch was read.
+            # Commit even without rows: the commit tells later runs how this batch was read.
             if not parts.append(_GOOD, app=good_app, version=batch, metadata=metadata):
                 self._check_commit(self._bronze.transaction(good_app), batch, offsets)
             self._observer.reached("good", self._topic.name, batch)
@@ -128,12 +129,13 @@ class MicroBatchWriter:
             "format": self._topic.rules.format,
             "schema_version": self._topic.rules.schema_version,
             "batch": batch,
-            # Of the moment of writing: what a stream calls the present is when the batch was planned.
+            # The time of writing: `current_timestamp` in a stream is the time at which the batch was planned.
             "landed_at": dt.datetime.now(tz=dt.UTC),
         }
 
     def _check_table(self, app: str, table: Table, batch: int, offsets: str, *, follows: bool) -> None:
-        """Before the first batch of a run: is the table where the checkpoint says? `follows`: every batch has a commit there."""
+        """Before the first batch of a run, check that the table matches the checkpoint. `follows`: every batch has a
+        commit in this table."""
         found = table.transaction(app)
         newest = -1 if found is None else found.version
         if newest > batch:
@@ -150,9 +152,9 @@ class MicroBatchWriter:
         self._check_commit(found, batch, offsets)
 
     def _check_commit(self, found: TableTransaction | None, batch: int, offsets: str) -> None:
-        """Before leaving out a commit that is there: it must be of the same rules and the same records."""
+        """Check that a commit which is about to be skipped has the same rules and the same records."""
         if found is not None and found.version > batch:
-            # What the commit of this batch was of is hidden by the newer one.
+            # The newer commit hides the records of this batch's commit.
             raise LandError(
                 f"{self._topic.name}: this driver is at batch {batch}, and batch {found.version} is in the table already: another "
                 "driver lands the topic with a copy of this checkpoint. End one of them"
@@ -171,5 +173,5 @@ class MicroBatchWriter:
 
 
 def transaction_apps(query: str) -> tuple[str, str]:
-    """Names of a query's transactions: in its topic's table, and in quarantine."""
+    """Transaction names of a query: for its topic's table, and for quarantine."""
     return f"{query}/good", f"{query}/bad"

@@ -1,7 +1,7 @@
-"""Splitting off the record id header (`wire.record_ids`), in column expressions: no Python for a record.
+"""Splits off the record id header (`wire.record_ids`) with column expressions, without Python code per record.
 
-A header of version 1 is read; none makes a record foreign. What is neither is named in `header_error`. A version that a later
-Penstock may have given out is no fault of the record's: see `NewerIds`.
+A header of version 1 is read; a record without a header is foreign. `header_error` describes any other header. A
+version that a later Penstock may have written is not the record's fault: see `NewerIds`.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from ..schemas import HEADERS, HOUR_FORMAT
 from .parse_rules import NewerIds
 
 NEWER_VERSIONS_MAX: Final = 15
-"""Versions above this are taken for noise of somebody else's header: Penstock's come one by one."""
+"""Penstock's versions increase one by one, so higher versions are noise from a foreign header."""
 _YEAR_10000_MS: Final = 253_402_300_800_000
 _YEAR_10000_LABEL: Final = "9999-12-31-23"
 _EPOCH_LABEL: Final = "1970-01-01-00"
@@ -28,23 +28,24 @@ NEWER: Final = f"is newer than version {VERSION}, which this program reads: upgr
 
 
 def split(frame: DataFrame, *, newer_ids: NewerIds) -> DataFrame:
-    """Add `incarnation`, `origin`, `ordinal`, `accept_ts`, `hour` and `header_error`; take the id out of `headers`.
+    """Add `incarnation`, `origin`, `ordinal`, `accept_ts`, `hour` and `header_error`; remove the id from `headers`.
 
-    The frame has `headers` and `timestamp` of Spark's Kafka connector. `headers` keeps a header that is at fault, for whoever looks
-    at the record in quarantine.
+    The frame has `headers` and `timestamp` of Spark's Kafka connector. A bad header stays in `headers`, for the
+    inspection of the record in quarantine.
     """
     columns = [name for name in frame.columns if name not in ("headers", "timestamp")]
     frame = frame.select(
         *columns,
-        # Tables and Python know no later time; producers may send any.
+        # Tables and Python have no later time, but producers may send any.
         F.least(F.col("timestamp"), F.timestamp_millis(F.lit(_YEAR_10000_MS - 1))).alias("timestamp"),
         F.col("headers").cast(HEADERS).alias("headers"),
-        # From 1; 0 for none, null without headers. No expression here takes a function: Spark would not compile what has one.
+        # Position from 1; 0 without the header, null without headers. No expression here uses a lambda: Spark does not
+        # compile expressions with one.
         F.array_position(_keys(), HEADER).cast(IntegerType()).alias("_at"),
     )
     frame = frame.select("*", F.when(F.col("_at") > 0, _header().getField("value")).alias("_id"))
     frame = frame.select("*", _is_good().alias("_good"))
-    # Sixteen bytes behind the incarnation, as two numbers: turning bytes into a number is what costs most.
+    # The sixteen bytes after the incarnation, as two numbers: converting bytes to numbers is the most expensive step.
     frame = frame.select(
         "*",
         F.when(F.col("_good"), _number(7, 8)).alias("_front"),
@@ -65,7 +66,8 @@ def split(frame: DataFrame, *, newer_ids: NewerIds) -> DataFrame:
 
 
 def hour_of(moment: Column) -> Column:
-    """The partition of a moment. Producers may send any time at all: what lies outside 1970 to 9999 is in the first or last hour."""
+    """Return the partition of a time. Producers may send any time: those outside 1970 to 9999 go to the first or last
+    hour."""
     text = F.date_format(moment, HOUR_FORMAT)
     return (
         F.when(moment < F.timestamp_millis(F.lit(0)), F.lit(_EPOCH_LABEL))
@@ -83,13 +85,14 @@ def _header() -> Column:
 
 
 def _is_only_id_header() -> Column:
-    """Whether no other id header follows the first. The daemon writes it last, and then there is nothing to look through."""
+    """Whether no other id header follows the first. The daemon writes it last; then there are none to search."""
     size = F.size(F.col("headers"))
     return (F.col("_at") == size) | ~F.array_contains(F.slice(_keys(), F.col("_at") + 1, size), HEADER)
 
 
 def _is_good() -> Column:
-    """Whether there is one id header, and it is right: by comparing bytes, which is cheap, and is all that most records need."""
+    """Whether there is exactly one id header and it is valid. Comparing bytes is cheap, and most records need no
+    more."""
     value = F.col("_id")
     good = (
         (F.col("_at") > 0)
@@ -103,7 +106,8 @@ def _is_good() -> Column:
 
 
 def _other_headers() -> Column:
-    """The headers without the id; null where nothing else was there, as the connector has it for a record without headers."""
+    """Return the headers without the id; null if there are no others, like the connector's value for a record without
+    headers."""
     headers, at, size = F.col("headers"), F.col("_at"), F.size(F.col("headers"))
     before = F.slice(headers, F.lit(1), at - 1)
     rest = F.when(at == size, before).otherwise(F.concat(before, F.slice(headers, at + 1, size)))
@@ -116,12 +120,12 @@ def _ordinal() -> Column:
 
 
 def _number(start: int, length: int) -> Column:
-    """Bytes of the id as a big-endian number, eight of them with a sign; `start` counts from 0."""
+    """Bytes of the id as a big-endian number, signed if eight bytes; `start` counts from 0."""
     return F.conv(F.hex(F.substring(F.col("_id"), start + 1, length)), 16, -10).cast(LongType())
 
 
 def _error(newer_ids: NewerIds) -> Column:
-    """What is wrong with a header that is not good; null if there is none."""
+    """Describe the problem of a header that is not good; null without a header."""
     value = F.col("_id")
     size = F.octet_length(value)
     version = _number(0, 1).cast(IntegerType())
@@ -143,5 +147,5 @@ def _error(newer_ids: NewerIds) -> Column:
 
 
 def _wrong_size(size: Column) -> Column:
-    """Too short and too long in one sentence."""
+    """Error message for an id header that is too short or too long."""
     return F.concat(F.lit("an id header of "), size.cast(StringType()), F.lit(f" bytes, not {BYTES}"))

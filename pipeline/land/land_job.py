@@ -1,6 +1,6 @@
-"""`land`: topics into tables, each record in exactly one row of `bronze_<topic>` or `quarantine`.
+"""`land`: writes topics to tables, each record to exactly one row of `bronze_<topic>` or `quarantine`.
 
-One query a topic, each with a checkpoint of its own, all of them in one driver.
+Each topic has one query with its own checkpoint. One driver runs all of them.
 """
 
 import math
@@ -24,13 +24,13 @@ from .checkpoint import Checkpoint
 from .topic import LandTopic, topics_of
 
 StreamSource = Callable[[SparkSession, str], DataFrame]
-"""Makes the stream of a topic, with the columns of Spark's Kafka connector, `headers` among them."""
+"""Returns the stream of a topic, with the columns of Spark's Kafka connector, including `headers`."""
 
 _POLL_S: Final = 0.1
 
 
 class LandJob:
-    """The queries of all topics of the settings. Used from one thread."""
+    """The queries of all topics of the settings. For one thread."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class LandJob:
         steps: BatchObserver | None = None,
         new_query: bool = False,
     ) -> None:
-        """`new_query`: rows that another query wrote (its checkpoint is gone) are no reason not to start; they stay, and what
-        is still in Kafka lands a second time."""
+        """`new_query`: start even if the tables have rows of another query, whose checkpoint is lost. Those rows stay,
+        and all records that are still in Kafka land a second time."""
         self._spark = spark
         self._settings = settings
         self._tables = tables
@@ -55,14 +55,14 @@ class LandJob:
 
     @property
     def queries(self) -> tuple[StreamingQuery, ...]:
-        """Those that were started, one a topic, in the order of the settings."""
+        """The started queries, one per topic, in the order of the settings."""
         return tuple(query for _, _, query in self._running)
 
     def start(self, *, once: bool | None = None) -> tuple[StreamingQuery, ...]:
-        """Start the queries. `once`: land what is in the topics now and end; None: as the settings say.
+        """Start the queries. `once`: land the records that the topics hold now, then end; None: as in the settings.
 
         Raises:
-            ConfigError: with what is wrong; nothing was started.
+            ConfigError: lists the problems; nothing was started.
             LandError: a table has rows of another query; nothing was started.
         """
         topics = topics_of(self._settings)
@@ -87,15 +87,15 @@ class LandJob:
         return self.queries
 
     def run_once(self) -> None:
-        """Land what is in the topics now, and end. Raise ConfigError, LandError."""
+        """Land the records that the topics hold now, then end. Raise ConfigError, LandError."""
         _ = self.start(once=True)
         _ = self.wait()
 
     def wait(self, *, seconds: float | None = None) -> bool:
-        """Until all queries have ended (True) or time is over (False).
+        """Wait until all queries have ended (True) or the timeout expires (False).
 
         Raises:
-            LandError: a query failed; the others have finished the batch they were at and have ended.
+            LandError: a query failed; the others have finished their current batch and ended.
         """
         until = math.inf if seconds is None else time.monotonic() + seconds
         pause = threading.Event()
@@ -109,7 +109,8 @@ class LandJob:
         return True
 
     def stop(self, *, seconds: float = 60.0) -> None:
-        """Let every query finish the batch it is at, for so long at most, then stop it. A batch that was cut off is replayed."""
+        """Let every query finish its current batch, for at most this long, then stop it. An interrupted batch is
+        replayed."""
         self._stopping = True
         until = time.monotonic() + seconds
         for _, batches, _ in self._running:
@@ -130,7 +131,8 @@ class LandJob:
             raise batches.failure or LandError(f"{topic.name}: {failure_message(error)}")
 
     def _refuse_foreign_tables(self, topic: LandTopic) -> None:
-        """A deleted checkpoint makes a new query, and all that Kafka still has would land again."""
+        """Refuse a table with rows of another query. After a deleted checkpoint a new query would land all records that
+        Kafka still has again."""
         if self._new_query:
             return
         query = Checkpoint(self._spark, topic.checkpoint).query_id()
@@ -151,7 +153,8 @@ class LandJob:
 
 
 def kafka_source(settings: PipelineSettings, *, once: bool) -> StreamSource:
-    """Spark's Kafka connector with the options of the settings. Raise ConfigError: a file of secrets cannot be used."""
+    """Return streams from Spark's Kafka connector with the options of the settings. Raise ConfigError when a secrets
+    file cannot be used."""
     land = settings.land
     options = connector_options(settings.kafka) | {
         "kafka.isolation.level": land.isolation,

@@ -119,16 +119,17 @@ class JvmLog:
         notes: str,
         patience: Callable[[], bool],
     ) -> int:
-        """Put the rows in the place of these partitions' files, in one commit; its version.
+        """Replace the files of these partitions by the rows, in one commit; return its version.
 
-        Raise TableConflictError when those are not what they were at `read_version`, or when `patience` has ended.
+        Raise TableConflictError when those files have changed since `read_version`, or when conflicts continue until
+        `patience` returns False.
         """
         then = {file.path for file in self.files(where, version=read_version)}
         added: Java = None
         frame: Java = df
         while True:
             transaction = self._log.startTransaction(self._none, self._jvm.scala.Option.apply(self._snapshot()))
-            # Whatever is committed meanwhile makes the commit fail; then it is looked at again here.
+            # Any concurrent commit makes this commit fail; the loop then checks the files again.
             transaction.readWholeTable()
             now = self._files(transaction.snapshot(), where)
             if {file.path for file in now} != then:

@@ -1,8 +1,9 @@
-"""Parts of a frame, by delta-rs: one job writes the files of all tables, and the driver makes a commit for each.
+"""Writes the parts of a frame with delta-rs: one job writes the files of all tables, and the driver makes one commit
+per table.
 
-That a task runs twice does no harm, as with `delta_source`: its files are named by what it returns, and Spark takes the answer of one
-attempt. Nothing is kept of the rows, no second job asks how many there are, and no process is started to plan or to commit: what a
-small batch costs is mostly that.
+As in `delta_source`, a task may run twice: only the files that it returns count, and Spark takes the result of one
+attempt. No rows are cached, no second job counts them, and no process is started to plan or to commit. These would be
+most of the cost of a small batch.
 """
 
 import json
@@ -22,13 +23,13 @@ from .interface import NO_CONSTANTS, NOTHING, Constant, Parts
 
 _PART: Final = "_part"
 _pc: Any = pyarrow.compute
-"""Its functions are made when it is imported, and no type checker finds them."""
+"""Its functions are created at import, so type checkers do not see them."""
 _RETURNED: Final = pa.schema([("part", pa.int32()), ("file", pa.string())])
 _RETURNED_COLUMNS: Final = StructType([StructField("part", IntegerType()), StructField("file", StringType())])
 
 
 class PartDestination(NamedTuple):
-    """Where a task writes the rows of a part."""
+    """Where and how a task writes the rows of a part."""
 
     folder: str
     schema: pa.Schema
@@ -36,7 +37,7 @@ class PartDestination(NamedTuple):
 
 
 class PartTable(Protocol):
-    """A table of delta-rs, as far as it is needed here."""
+    """The part of a delta-rs table that this module needs."""
 
     schema: StructType
 
@@ -48,15 +49,15 @@ class PartTable(Protocol):
 
 
 class _WritePlan(NamedTuple):
-    """What is the same for all frames of a writer."""
+    """Values that are the same for all frames of a writer."""
 
     destinations: tuple[PartDestination, ...]
     columns: tuple[Column, ...]
-    """What of a frame goes to the tasks: columns of the tables, and `_PART`."""
+    """The columns of a frame that go to the tasks: those of the tables, and `_PART`."""
 
 
 class DeltaRsPartsWriter:
-    """`PartsWriter` of delta-rs. The tasks make the columns of constants."""
+    """`PartsWriter` of delta-rs. The tasks add the columns of constants."""
 
     def __init__(self, parts: Sequence[tuple[PartTable, Column]]) -> None:
         self._parts = parts
@@ -84,7 +85,8 @@ class DeltaRsPartsWriter:
         which = sf.lit(None).cast("int")
         for index, (_, where) in reversed([*enumerate(self._parts)]):
             which = sf.when(where, sf.lit(index)).otherwise(which)
-        # Made once: every call to the JVM has its price, and so many are as much as the rows of a small batch.
+        # Built once per writer: building it for every frame takes so many calls to the JVM that it costs as much as the
+        # rows of a small batch.
         return _WritePlan(places, (*(sf.col(f"`{name}`") for name in names), which.alias(_PART)))
 
 
@@ -114,7 +116,7 @@ def _writer(
 def write_parts(
     batches: Iterator[pa.RecordBatch], places: Sequence[PartDestination], constants: Mapping[str, Constant]
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: all rows into files; (index of the part, `AddedFile` as JSON) of each file."""
+    """In a task: write all rows to files, and yield (index of the part, `AddedFile` as JSON) for each file."""
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
     writers = [FileWriter(*place, task=task) for place in places]
@@ -135,7 +137,7 @@ def write_parts(
 
 
 def _with_constants(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, Constant]) -> pa.RecordBatch:
-    """The rows with all columns of their table."""
+    """Return the rows with all columns of their table."""
     columns = [
         pa.repeat(pa.scalar(constants[field.name], field.type), rows.num_rows)
         if field.name in constants
@@ -146,7 +148,7 @@ def _with_constants(rows: pa.RecordBatch, schema: pa.Schema, constants: Mapping[
 
 
 def _split_by_part(batch: pa.RecordBatch, parts: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each part. Raise ValueError for a row that is in none."""
+    """Yield the rows of each part. Raise ValueError for a row that is in no part."""
     which = batch.column(_PART)
     if which.null_count:
         raise ValueError(f"{which.null_count} rows belong to no table")
