@@ -1,4 +1,4 @@
-"""Failures that are to be expected, told in one sentence: what Spark, the JVM and Kafka throw, in words that say what to do."""
+"""Expected failures of Spark, the JVM and Kafka, as one sentence that names the remedy."""
 
 import re
 from typing import Final
@@ -57,24 +57,25 @@ _KNOWN: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         "Spark has no Kafka connector: name its jars in `jars`",
     ),
 )
-"""What is recognised in the text of an error."""
+"""Known patterns in the text of an error, with their meanings."""
 
 
 class JobRefusedError(Exception):
-    """What was asked for is not done, and the text says why."""
+    """The job refuses the request. The message gives the reason."""
 
 
 def is_expected(error: Exception) -> bool:
-    """It happened outside of this program, or was refused by it: one sentence is enough."""
-    # The jobs' own errors, by the names that they end in: importing the jobs for that would load all of them.
+    """Whether one sentence is enough: the failure came from outside this program, or the program refused the
+    request."""
+    # Recognise the jobs' own errors by the ends of their names: importing the jobs for this would load all of them.
     own = type(error).__module__.startswith("penstock.") and type(error).__name__.endswith("Error")
-    # PySpark's own classes for mistakes in Python are Python's, too.
+    # PySpark's own classes for programming errors derive from Python's.
     mistake = isinstance(error, TypeError | LookupError | AttributeError | AssertionError)
     return own or (isinstance(error, PySparkException | Py4JError | KafkaError | OSError) and not mistake)
 
 
 def failure_message(error: BaseException) -> str:
-    """One line for people: what it means where that is known, and what was said."""
+    """Return one line for people: the meaning, if known, and the original message."""
     said = _first(str(error)) or type(error).__name__
     for pattern, meaning in _KNOWN:
         if pattern.search(_whole(error)):
@@ -83,7 +84,7 @@ def failure_message(error: BaseException) -> str:
 
 
 def _whole(error: BaseException) -> str:
-    """The texts of an error and of what caused it."""
+    """The texts of an error and its causes."""
     texts: list[str] = []
     found: BaseException | None = error
     while found is not None and len(texts) < 10:
@@ -93,7 +94,8 @@ def _whole(error: BaseException) -> str:
 
 
 def _first(text: str) -> str:
-    """The first lines of a text, before a stack trace and a plan, in one; what a Python worker raised is the end of its trace."""
+    """Join the lines of a text before any stack trace or plan. For an error of a Python worker, take the last error
+    line of its trace."""
     kept: list[str] = []
     lines = text.splitlines()
     for number, line in enumerate(lines):

@@ -143,5 +143,5 @@ class PipelineQueryListener(StreamingQueryListener):
 
 
 def _class_of(text: str) -> str:
-    """The first word of an exception's text is its class."""
+    """Return the class: the first word of an exception's text."""
     return text.split(":", 1)[0].split(maxsplit=1)[0].rsplit(".", 1)[-1] if text.strip() else "unknown"

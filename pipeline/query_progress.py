@@ -1,4 +1,4 @@
-"""What Spark tells about a query, out of its JSON."""
+"""Spark's progress events about a query, parsed from their JSON."""
 
 import json
 from collections.abc import Mapping
@@ -8,39 +8,39 @@ _BEHIND: Final = {"minOffsetsBehindLatest": "min", "avgOffsetsBehindLatest": "av
 
 
 class QueryStarted(NamedTuple):
-    """A query began."""
+    """A query started."""
 
     query: str
 
 
 class QueryProgressed(NamedTuple):
-    """A query ended a batch, or looked and found nothing to do."""
+    """A query finished a batch, or a trigger without new data."""
 
     query: str
     batch: int
     executed: bool
-    """A batch was run: `next_offsets` is done."""
+    """Whether a batch was run; if so, everything below `next_offsets` is done."""
     input_rows: int
     input_rows_per_second: float
     processed_rows_per_second: float
     durations_ms: Mapping[str, int]
-    """By step of the trigger, as Spark names them."""
+    """By step of the trigger, with Spark's names."""
     offsets_behind: Mapping[str, float]
-    """Offsets behind the latest ones: min, avg and max of the partitions."""
+    """Offsets behind the latest ones: min, avg and max over the partitions."""
     observed: Mapping[str, int]
-    """What `observe` counted in the batch: `<name>.<column>`."""
+    """Counts that `observe` made in the batch: `<name>.<column>`."""
     next_offsets: Mapping[str, Mapping[int, int]]
     """By topic and partition, the offset to read next."""
 
 
 class QueryIdle(NamedTuple):
-    """A query has had nothing to do."""
+    """A trigger of a query found nothing to do."""
 
     query: str
 
 
 class QueryTerminated(NamedTuple):
-    """A query ended. `error` is the class of the exception that ended it, or empty."""
+    """A query ended. `error` is the class of the exception that ended it; empty without one."""
 
     query: str
     error: str
@@ -50,10 +50,10 @@ QueryEvent = QueryStarted | QueryProgressed | QueryIdle | QueryTerminated
 
 
 def parse_progress(text: str) -> QueryProgressed:
-    """Read `StreamingQueryProgress.json`. What a source other than Kafka lacks is left empty.
+    """Parse `StreamingQueryProgress.json`. Fields that sources other than Kafka lack are left empty.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: the text is not a JSON object.
     """
     found = json.loads(text)
     if not isinstance(found, dict):
@@ -76,7 +76,7 @@ def parse_progress(text: str) -> QueryProgressed:
 
 
 def _rate(value: object) -> float:
-    """Spark leaves out a rate that it cannot tell, or writes it as a text (`NaN`)."""
+    """Spark omits an unknown rate, or writes it as a text (`NaN`)."""
     return float(value) if isinstance(value, int | float) else 0.0
 
 

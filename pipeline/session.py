@@ -1,4 +1,4 @@
-"""The Spark session of every job: jars, time zone, interpreter, redaction; all of it known before the JVM starts."""
+"""The Spark session of every job: jars, time zone, interpreter and redaction, all set before the JVM starts."""
 
 import atexit
 import contextlib
@@ -25,20 +25,20 @@ _PYTHON: Final = "spark.pyspark.python"
 _PLACES_OF_JARS: Final = ("spark.jars", "spark.jars.packages")
 _LOCAL_IP: Final = "SPARK_LOCAL_IP"
 _DEFAULTS: Final = {
-    # A frame that is kept gets as many partitions as its rows fill, and not as many as a shuffle may have: an audit of few rows
-    # would run two hundred tasks in place of one, at every step.
+    # A cached frame gets as many partitions as its rows fill, not as many as a shuffle may have. Otherwise an audit of
+    # few rows would run two hundred tasks instead of one at every step.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    # Tasks do not wait for the kernel's clock.
+    # Tasks do not wait for delayed TCP acknowledgements.
     "spark.python.daemon.module": "penstock.pipeline.worker_daemon",
-    # Standard error has lines of JSON, and no bars between them.
+    # Standard error has only JSON lines, no progress bars.
     "spark.ui.showConsoleProgress": "false",
 }
-"""Unless the settings say otherwise."""
+"""Defaults that the settings may override."""
 
 ALWAYS: Final = {
-    # Hours are UTC's, and delta-rs takes no other name of it.
+    # Hours are in UTC, and delta-rs accepts no other name for it.
     "spark.sql.session.timeZone": "UTC",
-    # Right with it as well, but every copy of a task would write its files.
+    # Results would be correct with speculation, but every copy of a task would write its files.
     "spark.speculation": "false",
     "spark.redaction.regex": REDACTED,
     "spark.sql.redaction.options.regex": REDACTED,
@@ -47,21 +47,21 @@ ALWAYS: Final = {
 
 
 def start(settings: PipelineSettings, app_name: str, *, master: str | None = "local[*]") -> SparkSession:
-    """The session of this process, started if there is none.
+    """Return the session of this process; start it if needed.
 
-    `master` is None under spark-submit, which has said where to run.
+    `master` is None under spark-submit, which sets the master.
 
     Raises:
-        ConfigError: the jars are not there.
+        ConfigError: jars are missing.
     """
     chosen = conf(settings, submitted=master is None)
-    # Spark asks the PATH for an interpreter, and would find one without our packages.
+    # By default Spark takes an interpreter from the PATH, which may lack our packages.
     if _PYTHON in chosen:
         os.environ["PYSPARK_PYTHON"] = chosen[_PYTHON]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master is not None and master.startswith("local"):
-        # Everything is in this process: Spark's ports, its web page among them, ask nobody who they are.
+        # Everything runs in this process, and Spark's ports, including its web page, have no authentication.
         os.environ.setdefault(_LOCAL_IP, "127.0.0.1")
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
@@ -74,8 +74,8 @@ def start(settings: PipelineSettings, app_name: str, *, master: str | None = "lo
 
 @contextlib.contextmanager
 def _relative_interpreter_folder(python: str) -> Generator[None]:
-    """Executors unpack their Python where they run, and its path is relative; the driver plans data sources by the same path. So
-    its JVM is started in a folder where this interpreter is found by it."""
+    """Executors unpack their Python into their working folder, so its path is relative. The driver plans data sources
+    with the same path, so its JVM starts in a folder where that path leads to this interpreter."""
     path = Path(python)
     if path.is_absolute() or len(path.parts) == 1 or path.exists():
         yield
@@ -92,10 +92,11 @@ def _relative_interpreter_folder(python: str) -> Generator[None]:
 
 
 def conf(settings: PipelineSettings, *, submitted: bool = False) -> dict[str, str]:
-    """Settings of Spark for these settings. Under spark-submit the jars are on its line, and the JVM has them by now.
+    """Return Spark's settings. Under spark-submit the jars are on its command line, and the JVM has loaded them
+    already.
 
     Raises:
-        ConfigError: the jars are not there.
+        ConfigError: jars are missing.
     """
     found = dict(_DEFAULTS)
     if settings.writer == "delta-jvm":
@@ -109,10 +110,10 @@ def conf(settings: PipelineSettings, *, submitted: bool = False) -> dict[str, st
 
 
 def jars_of(settings: PipelineSettings) -> list[Path]:
-    """The jars that the settings need; none where they name Spark's own settings of jars.
+    """Return the jars that the settings need; none if they use Spark's own jar settings.
 
     Raises:
-        ConfigError: a folder of them is not there or empty, with how to fill it.
+        ConfigError: a folder of jars is missing or empty; the message explains how to fill it.
     """
     if any(name in settings.spark for name in _PLACES_OF_JARS):
         return []

@@ -1,7 +1,7 @@
-"""Logs: one JSON line an event, past tense, with fields, on standard error.
+"""Logs: one JSON line per event on standard error, named in the past tense, with fields.
 
-In an application that uses the library nobody calls `configure`: there events go to the standard library's logger
-`penstock.producer`, and what becomes of them is the application's choice.
+An application that uses the library does not call `configure`: events then go to the standard library's logger
+`penstock.producer`, and the application decides what happens to them.
 """
 
 import logging
@@ -13,7 +13,7 @@ _configured = False
 
 
 class EventLogger(Protocol):
-    """Takes events. Use fields, not text."""
+    """Logs events. Pass data in fields, not in the event's text."""
 
     def debug(self, event: str, **fields: Any) -> object: ...  # noqa: ANN401 - whatever has a text
     def info(self, event: str, **fields: Any) -> object: ...  # noqa: ANN401
@@ -24,7 +24,7 @@ class EventLogger(Protocol):
 
 
 class _LibraryLog:
-    """Events as texts for the standard library's logging."""
+    """Logs events as text through the standard library's logging."""
 
     def debug(self, event: str, **fields: object) -> None:
         _log(logging.DEBUG, event, fields)
@@ -56,9 +56,10 @@ _library_log: Final = _LibraryLog()
 
 
 def configure(process: str, *, level: str = "INFO") -> None:
-    """Once per process, before the first line. kafka-python is kept at INFO: at DEBUG it writes records out."""
+    """Set up logging, once per process, before the first event. kafka-python stays at INFO, because at DEBUG it logs
+    records."""
     global _configured  # noqa: PLW0603 - a process has one log
-    # Only processes of the daemon have it; an application need not.
+    # Only the daemon's processes require structlog.
     import structlog  # noqa: PLC0415
 
     structlog.configure(
@@ -80,7 +81,7 @@ def configure(process: str, *, level: str = "INFO") -> None:
 
 
 def get() -> EventLogger:
-    """The log of this process, or the application's."""
+    """Return the logger of this process: JSON lines if configured, otherwise the application's."""
     if not _configured:
         return _library_log
     import structlog  # noqa: PLC0415 - as above

@@ -1,6 +1,6 @@
-"""Tells systemd how the service is, where there is a systemd: ready, stopping, status, and the watchdog's food.
+"""Notifies systemd, if present, of the service's state: ready, stopping, status, and watchdog pings.
 
-Only `NOTIFY_SOCKET` is looked at; `WATCHDOG_PID` names the unit's main process, which is supervisord, and is ignored.
+Only `NOTIFY_SOCKET` is read. `WATCHDOG_PID` names the unit's main process, which is supervisord, and is ignored.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Final, Self
 STATUS_CHARS_MAX: Final = 200
 _WORKING_EVERY_S: Final = 1.0
 _EXTEND_S: Final = 60
-"""How much longer a start may take after each sign of life."""
+"""Extra start time granted by each sign of life."""
 
 
 class Notifier:
@@ -25,12 +25,12 @@ class Notifier:
         self.watchdog_s = watchdog_s
         if address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-            # An address that begins with @ lies in the abstract name space.
+            # An address that starts with @ is in the abstract namespace.
             self._address = "\0" + address[1:] if address.startswith("@") else address
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
-        """As systemd set it for the unit, and supervisord handed it on."""
+        """Use the environment that systemd set for the unit and supervisord passed on."""
         micros = environ.get("WATCHDOG_USEC", "")
         watchdog_s = int(micros) / 1e6 if micros.isdigit() and int(micros) > 0 else None
         return cls(environ.get("NOTIFY_SOCKET"), watchdog_s)
@@ -43,14 +43,14 @@ class Notifier:
         self._send(f"STOPPING=1\nSTATUS={status[:STATUS_CHARS_MAX]}")
 
     def status(self, text: str) -> None:
-        """Shown by `systemctl status`; told only when it changed."""
+        """Set the text shown by `systemctl status`; sent only when it changed."""
         text = text[:STATUS_CHARS_MAX]
         if text != self._status:
             self._status = text
             self._send(f"STATUS={text}")
 
     def ping_watchdog(self, now: float) -> float | None:
-        """Feed the watchdog at half of its time. Returns when to be called next."""
+        """Ping the watchdog at half its interval. Returns when to call this next."""
         if self.watchdog_s is None or self._socket is None:
             return None
         every = self.watchdog_s / 2
@@ -60,7 +60,8 @@ class Notifier:
         return self._fed_at + every
 
     def extend_start_timeout(self, now: float, status: str) -> None:
-        """A sign of life while something long runs before the first round, at a start or a restart; told once a second."""
+        """Send a sign of life, at most once a second, during long work before the first round (at a start or
+        restart)."""
         if self._socket is None or (self._fed_at is not None and now < self._fed_at + _WORKING_EVERY_S):
             return
         self._fed_at = now
@@ -72,7 +73,7 @@ class Notifier:
         try:
             self._socket.sendto(text.encode(), self._address)
         except OSError:
-            # The manager is busy or gone; it will judge by the watchdog.
+            # The manager is busy or gone; the watchdog decides.
             return
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The record id header: which record of which daemon this is, on every record that a daemon sends.
+"""The record id header, which identifies a record of a daemon. Every record that a daemon sends has one.
 
 One Kafka header, key `penstock`, its value 23 bytes, big-endian::
 
@@ -6,10 +6,11 @@ One Kafka header, key `penstock`, its value 23 bytes, big-endian::
     1    u48  incarnation     random, never 0; of the identity under which the record was numbered
     7    u24  origin          index of the partition for which it was numbered
     10   u56  ordinal         its number in that partition
-    17   u48  accept time     milliseconds since 1970 (UTC) at which the daemon took its frame
+    17   u48  accept time     milliseconds since 1970 (UTC) at which the daemon accepted its frame
 
-A shard writes it as the last header while it encodes a slice (RID-1). Incarnation, origin and ordinal are unique within the topic to which a record was first sent: whoever meets them twice has met
-the same record twice. The accept time says into which minute the record is counted, nothing else.
+A shard writes it as the last header while it encodes a slice (RID-1). Incarnation, origin and ordinal are unique within
+the topic to which a record was first sent: two records with the same values are the same record. The accept time only
+determines the minute in which the record is counted.
 """
 
 from collections.abc import Sequence
@@ -25,19 +26,19 @@ ORIGIN_MAX: Final = (1 << 24) - 1
 ORDINAL_MAX: Final = (1 << 56) - 1
 ACCEPT_MS_MAX: Final = (1 << 48) - 1
 FIXED_BYTES: Final = 2 + len(HEADER) + BYTES
-"""What the header adds to a record, the varints of its two sizes included; a record of 63 headers takes one byte more for their
-number, and its own length may take one more."""
+"""Bytes that the header adds to a record, including the varints of its two sizes. A record with 63 other headers needs
+one more byte for their number, and its own length may need one more."""
 ADDED_BYTES_MAX: Final = FIXED_BYTES + 2
-"""What a record grows by at most."""
+"""Maximum number of bytes that the header adds to a record."""
 
 
 _HEAD: Final = bytes((2 * len(HEADER), *HEADER.encode(), 2 * BYTES))
 ORDINAL_AT: Final = len(_HEAD) + 10
-"""Where the ordinal lies in a whole header."""
+"""Offset of the ordinal in a whole header."""
 
 
 class RecordId(NamedTuple):
-    """One record's id, and when the daemon took it. `accept_ms`: milliseconds since 1970."""
+    """One record's id, and the time when the daemon accepted it. `accept_ms`: milliseconds since 1970."""
 
     incarnation: int
     origin: int
@@ -46,14 +47,14 @@ class RecordId(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The id as people write it: incarnation, origin, ordinal."""
+        """The text form of the id: incarnation, origin, ordinal."""
         return f"{incarnation_text(self.incarnation)}-{self.origin}-{self.ordinal}"
 
     def pack(self) -> bytes:
-        """The header's value.
+        """Return the header's value.
 
         Raises:
-            OverflowError: a number that its field cannot hold.
+            OverflowError: a number does not fit its field.
         """
         return b"".join(
             (
@@ -66,7 +67,7 @@ class RecordId(NamedTuple):
         )
 
     def header(self) -> bytes:
-        """The whole header as a record has it: both sizes as varints, key, value.
+        """Return the whole header as encoded in a record: both sizes as varints, key, value.
 
         Raises:
             OverflowError: as for `pack`.
@@ -75,10 +76,10 @@ class RecordId(NamedTuple):
 
     @classmethod
     def unpack(cls, value: bytes) -> "RecordId":
-        """The id in a header's value.
+        """Parse the id from a header's value.
 
         Raises:
-            FrameError: it is of another version, or has another length.
+            FrameError: another version, or another length.
         """
         if value and value[0] != VERSION:
             raise FrameError(f"a record id of version {value[0]}; this program knows version {VERSION}")
@@ -96,7 +97,7 @@ class IdRow(NamedTuple):
 
 
 def incarnation_at(rows: Sequence[IdRow], ordinal: int) -> int | None:
-    """The incarnation under which an ordinal was given out; None: it was before there were any."""
+    """Return the incarnation of an ordinal; None: the ordinal is older than all incarnations."""
     found: int | None = None
     for row in rows:
         if row.start > ordinal:
@@ -106,5 +107,5 @@ def incarnation_at(rows: Sequence[IdRow], ordinal: int) -> int | None:
 
 
 def incarnation_text(incarnation: int) -> str:
-    """An incarnation as people write it: 12 hexadecimal digits."""
+    """The text form of an incarnation: 12 hexadecimal digits."""
     return f"{incarnation:012x}"

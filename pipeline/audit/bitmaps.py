@@ -1,7 +1,7 @@
-"""What one bucket of 32,768 ordinals says: bits that landed on one side, ranges and holes of the books on the other.
+"""Compares the bits of landed ordinals in one bucket of 32,768 with the audit's ranges and holes.
 
-A bucket's bits come as words of 64: ordinal `base + n` is bit `n % 64` of word `n // 64`, and words without bits are left out. The work
-is linear in the bits, whatever the number of ranges; a full bucket is not looked at bit by bit.
+A bucket's bits come as words of 64: ordinal `base + n` is bit `n % 64` of word `n // 64`; words without bits are left
+out. The work is linear in the bits, whatever the number of ranges. A full bucket is not examined bit by bit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,21 +28,21 @@ class BitmapSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RangeCounts:
-    """One range, as far as it lies in the bucket."""
+    """Counts for the part of one range that is in the bucket."""
 
     expected: int
     """Ordinals of the range that are in no hole."""
     distinct: int
-    """Of these, landed."""
+    """Expected ordinals that have landed."""
     recovered: int
-    """Landed ordinals that lie in a hole."""
+    """Landed ordinals that are in a hole."""
     missing: tuple[BitmapSpan, ...]
     """Expected ordinals that have not landed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketComparison:
-    """A bucket."""
+    """Result for one bucket."""
 
     ranges: tuple[RangeCounts, ...]
     strays: tuple[BitmapSpan, ...]
@@ -50,12 +50,13 @@ class BucketComparison:
 
 
 def first_ordinal(bucket: int) -> int:
-    """The first ordinal of a bucket as `bitmap_bucket_number(ordinal + 1)` counts them."""
+    """The first ordinal of a bucket, by the numbering of `bitmap_bucket_number(ordinal + 1)`."""
     return (bucket - 1) * BITS
 
 
 def landed_bits(places: npt.NDArray[np.int64], words: npt.NDArray[np.int64], count: int) -> Bits:
-    """The bits of words at these places of a bucket with `count` bits set. No words will do for one that is full, or empty."""
+    """Return the bits of a bucket with `count` bits set, from its words at these positions. A full or empty bucket
+    needs no words."""
     if not len(words):
         assert count in {0, BITS}, "words are only left out of buckets that are full or empty"
         return _FULL if count else _EMPTY
@@ -67,7 +68,8 @@ def landed_bits(places: npt.NDArray[np.int64], words: npt.NDArray[np.int64], cou
 def compare_bucket(
     bits: Bits, base: int, ranges: Sequence[BitmapSpan], holes: Sequence[BitmapSpan]
 ) -> BucketComparison:
-    """Compare. `base`: the bucket's first ordinal. Of ranges and holes only what lies in the bucket counts; both may overlap."""
+    """Compare a bucket with ranges and holes. `base`: the bucket's first ordinal. Only the parts of ranges and holes in
+    the bucket count; both may overlap."""
     end = base + BITS
     parts = [_clipped(part, base, end) for part in ranges]
     gaps = [part for part in (_clipped(hole, base, end) for hole in holes) if part.first < part.end]
@@ -83,7 +85,7 @@ def compare_bucket(
 
 
 def _clipped(span: BitmapSpan, base: int, end: int) -> BitmapSpan:
-    """Relative to the bucket; empty when it lies elsewhere."""
+    """Return the span relative to the bucket; empty when it is outside."""
     first = min(max(span.first, base), end) - base
     return BitmapSpan(first, max(min(span.end, end) - base, first))
 
@@ -94,7 +96,7 @@ def _full_range_counts(part: BitmapSpan) -> RangeCounts:
 
 
 def _outside(parts: Sequence[BitmapSpan], base: int) -> Iterator[BitmapSpan]:
-    """What no part covers of the whole bucket."""
+    """Yield the spans of the bucket that no part covers."""
     reached = 0
     for first, end in sorted(parts):
         if first > reached:
@@ -105,7 +107,7 @@ def _outside(parts: Sequence[BitmapSpan], base: int) -> Iterator[BitmapSpan]:
 
 
 def _covered(parts: Sequence[BitmapSpan]) -> Bits:
-    """Which positions at least one part covers."""
+    """Mark the positions that at least one part covers."""
     steps = np.zeros(BITS + 1, dtype=np.int32)
     if parts:
         np.add.at(steps, [part.first for part in parts], 1)
@@ -114,7 +116,7 @@ def _covered(parts: Sequence[BitmapSpan]) -> Bits:
 
 
 def _sums(bits: Bits) -> npt.NDArray[np.int64]:
-    """Entry n: bits set below position n."""
+    """Prefix sums. Entry n: number of bits set below position n."""
     sums = np.zeros(BITS + 1, dtype=np.int64)
     _ = np.cumsum(bits, out=sums[1:])
     return sums
@@ -127,7 +129,7 @@ def _range_counts(part: BitmapSpan, sums: Sequence[npt.NDArray[np.int64]], missi
 
 
 def _runs(bits: Bits, base: int) -> Iterator[BitmapSpan]:
-    """Runs of set bits."""
+    """Yield the runs of set bits."""
     padded = np.zeros(len(bits) + 2, dtype=np.int8)
     padded[1:-1] = bits
     edges = np.flatnonzero(np.diff(padded))

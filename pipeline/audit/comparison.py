@@ -1,4 +1,5 @@
-"""Compares books with landed ids, bucket by bucket: which of a range's ids are there, which are not, which are in no range."""
+"""Compares the audit's ranges with landed ids, bucket by bucket: finds the landed ids of a range, the missing ones, and
+ids in no range."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
@@ -21,12 +22,13 @@ _PIECE: Final = ("piece", "first", "end", "minute", "settled_end", "offset_end",
 JUDGED: Final = """kind string, topic string, incarnation string, origin int, bucket bigint, minute bigint,
     first bigint, end bigint, expected bigint, distinct bigint, recovered bigint,
     settled_end bigint, offset_end bigint, sent_at bigint"""
-"""`range`: a range, as far as it lies in one bucket, with its counts. `missing`: expected ids that have not landed. `stray`: landed
-ids in no range. `first` and `end` are theirs, the last three columns the range's."""
+"""`range`: the part of a range in one bucket, with its counts. `missing`: expected ids that have not landed. `stray`:
+landed ids in no range. `first` and `end` are those of the row; the last three columns are the range's."""
 
 
 def pieces(ranges: DataFrame, holes: DataFrame) -> DataFrame:
-    """Ranges and holes, cut by buckets. `ranges` has `wanted`: those to be judged; the others only say which ids are known."""
+    """Split ranges and holes by bucket. `ranges` has the column `wanted`: only these ranges are judged; the others just
+    make their ids known."""
     kept = [*ID, "bucket", *_PIECE]
     whole = by_bucket(ranges).withColumn("piece", F.lit(RANGE))
     lacking = {name: F.lit(None).cast("bigint") for name in ("settled_end", "offset_end")}
@@ -35,7 +37,7 @@ def pieces(ranges: DataFrame, holes: DataFrame) -> DataFrame:
 
 
 def buckets_to_compare(cut: DataFrame, landed: DataFrame) -> DataFrame:
-    """What there is to be judged, of `pieces` and buckets of landed ids."""
+    """Join `pieces` with buckets of landed ids, and keep what must be judged."""
     books = cut.groupBy(*ID, "bucket").agg(
         F.collect_list(F.struct(*_PIECE)).alias("pieces"), F.max("wanted").alias("wanted")
     )
@@ -44,7 +46,7 @@ def buckets_to_compare(cut: DataFrame, landed: DataFrame) -> DataFrame:
 
 
 def compare_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Buckets in, `JUDGED` out."""
+    """Turn batches of buckets into batches of `JUDGED`."""
     for batch in batches:
         found = _ComparisonRows()
         columns = [batch.column(name).to_pylist() for name in (*ID, "bucket", "ids")]
@@ -56,7 +58,7 @@ def compare_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 class _Piece(NamedTuple):
-    """A range or a hole; the fields are those of `_PIECE`."""
+    """A range or a hole, with the fields of `_PIECE`."""
 
     piece: int
     first: int
@@ -72,7 +74,7 @@ _Words = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 def _words_of(column: "pa.ListArray[Any]") -> Iterator[_Words]:
-    """The words of each row: their places, and their bits."""
+    """Yield the words of each row: their positions, and their bits."""
     flat = column.flatten()
     places, bits = (flat.field(place).to_numpy(zero_copy_only=False) for place in (0, 1))
     start = 0
@@ -83,7 +85,7 @@ def _words_of(column: "pa.ListArray[Any]") -> Iterator[_Words]:
 
 
 def _pieces_of(column: "pa.ListArray[Any]") -> Iterator[list[_Piece]]:
-    """The pieces of each row. Field by field: structs one by one cost four times as much."""
+    """Yield the pieces of each row. Converting by field is four times cheaper than converting structs one by one."""
     flat = column.flatten()
     fields = [flat.field(place).to_pylist() for place in range(len(_PIECE))]
     start = 0
@@ -94,13 +96,13 @@ def _pieces_of(column: "pa.ListArray[Any]") -> Iterator[list[_Piece]]:
 
 
 class _ComparisonRows:
-    """The rows that a batch gives."""
+    """Collects the result rows of a batch."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
 
     def add_bucket(self, place: tuple[str, str, int, int], bits: Bits, found: list[_Piece]) -> None:
-        """One bucket."""
+        """Compare one bucket and add its rows."""
         ranges = [piece for piece in found if piece.piece == RANGE]
         answer = compare_bucket(
             bits,
@@ -120,7 +122,7 @@ class _ComparisonRows:
             self._rows.append((STRAY, *place, None, first, end, None, None, None, None, None, None))
 
     def batch(self) -> pa.RecordBatch:
-        """All of them."""
+        """Return all collected rows."""
         columns = list(zip(*self._rows, strict=True)) or [()] * len(ARROW)
         return pa.RecordBatch.from_arrays(
             [pa.array(values, kind) for values, kind in zip(columns, ARROW.types, strict=True)], schema=ARROW

@@ -1,6 +1,7 @@
-"""What in the books cannot be true: ranges that do not tile, totals that do not agree. Each with the hours that it makes unknown.
+"""Contradictions in the audit records: ranges that do not tile, totals that do not agree, each with the hours that it
+makes unknown.
 
-A row is a topic, hour, incarnation, and a sentence in `doubt`.
+A row has a topic, hour, incarnation, and a sentence in `doubt`.
 """
 
 from typing import Final
@@ -14,16 +15,16 @@ from .columns import HOURLY, ID, hour_of_number, minute_text, number
 from .totals import AuditTotals
 
 GAP_HOURS_MAX: Final = 24 * 100
-"""Longer gaps than the audit topic is kept are said of the hours at their ends only."""
+"""A gap longer than the audit topic's retention is reported only for the hours at its ends."""
 
 
 def doubts(books: AuditTotals) -> DataFrame:
-    """All of them, of all hours."""
+    """Find all contradictions, in all hours."""
     return tiling(books.ranges).unionByName(balance(books))
 
 
 def tiling(ranges: DataFrame) -> DataFrame:
-    """Of each origin, the ordinals that no range has and those that two have: an audit record is missing, or wrong."""
+    """Find ordinals of an origin that are in no range or in two ranges: an audit record is missing or wrong."""
     order = Window.partitionBy("incarnation", "topic", "origin").orderBy("first", "end")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     seen = ranges.select(
@@ -55,13 +56,13 @@ def _ordinals(first: str, end: Column, what: str) -> Column:
 
 
 def balance(books: AuditTotals) -> DataFrame:
-    """Minutes in which the router's book and the shards' do not agree, or the router's not with itself."""
+    """Find minutes in which the router's counts disagree with the shards' or with each other."""
     keys = ["incarnation", "topic", "minute", "era"]
     delivered = books.outcomes.groupBy(*keys).agg(F.sum("delivered").alias("delivered"))
     taken = books.intakes.select(*keys, "ids", "accepted", "given", "holed", "unsettled")
     beats = books.heartbeats.select("incarnation", "closed_before", "settled_before", "state")
     both = taken.join(delivered, keys, "full_outer").join(beats, "incarnation", "left").fillna(0, ["delivered"])
-    # Shards' totals are read up to the same moment as the router's where a heartbeat that follows both speaks of the minute.
+    # If a later heartbeat covers the minute, the shards' totals are read up to the same time as the router's.
     over = F.col("state") == audit_records.CLOSED
     closed = over | (F.col("closed_before") >= (F.col("minute") + 1) * MINUTE_MS)
     settled = F.col("settled_before") >= (F.col("minute") + 1) * MINUTE_MS
@@ -93,6 +94,6 @@ def balance(books: AuditTotals) -> DataFrame:
 
 
 def _minute_sentence(*parts: str) -> Column:
-    """Names of counts and words between them, by turns, behind the minute."""
+    """Join the minute, and by turns names of counts and texts, into a sentence."""
     words = [number(F.col(part)) if place % 2 == 0 else F.lit(part) for place, part in enumerate(parts)]
     return F.concat(F.lit("minute "), minute_text(F.col("minute")), F.lit(": "), *words)

@@ -1,7 +1,7 @@
-"""Frames that several steps of a run read: computed once, and short of history.
+"""Frames that several steps of a run read. They are computed once, and cached without their lineage.
 
-Most runs look at little. What they find is brought to the driver as soon as it is small, and further plans begin there: with one
-partition nothing is shuffled, and nothing is planned or compiled that takes longer than it saves.
+Most runs process little data. Small results are brought to the driver early, and further plans start from there: with
+one partition there are no shuffles, and no planning or compiling that takes longer than it saves.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
 DRIVER_ROWS_MAX: Final = 50_000
-"""Rows that the driver takes of a frame."""
+"""Maximum rows of a frame that the driver takes."""
 UNCOMPILED_ROWS_MAX: Final = 200_000
-"""Rows that are read faster by plans that are not compiled."""
+"""Up to this many rows, plans run faster without compilation."""
 _UNCOMPILED: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -27,10 +27,10 @@ _UNCOMPILED: Final = {
 
 
 class FrameCache:
-    """Of one run, until it is closed."""
+    """The cached frames of one run; released on exit."""
 
     def __init__(self, spark: SparkSession, few: int = DRIVER_ROWS_MAX) -> None:
-        """`are_on_driver`: of so many rows the driver takes a frame."""
+        """`few`: maximum rows of a frame that the driver takes."""
         self._spark = spark
         self._driver_rows_max = few
         self._kept = contextlib.ExitStack()
@@ -45,7 +45,7 @@ class FrameCache:
 
     @contextlib.contextmanager
     def uncompiled_plans(self, *, little: bool) -> Generator[None]:
-        """While it lasts, plans are run as they are, if there is `little` for them to do."""
+        """Run plans without compilation inside the block, if there is `little` data."""
         if not little:
             yield
             return
@@ -60,7 +60,8 @@ class FrameCache:
                     self._spark.conf.set(name, given)
 
     def keep(self, frame: DataFrame, *, small: bool = True) -> DataFrame:
-        """The same rows, computed once: at the driver where they are few, or else where they are. `small`: whether they may be."""
+        """Cache the rows: at the driver if they are few, otherwise in the executors. `small`: whether they may be
+        few."""
         found = self.collect_if_few(frame) if small else None
         if found is not None:
             return self.local(found, frame.schema)
@@ -69,24 +70,25 @@ class FrameCache:
         return kept
 
     def local(self, content: pa.Table, schema: StructType | str) -> DataFrame:
-        """A frame of what the driver has."""
+        """Make a frame from data of the driver."""
         made = self._spark.createDataFrame(content, schema)
         if content.num_rows:
-            # One partition: whatever is grouped or joined lies together already. Plans leave out what has no rows at all.
+            # With one partition, rows to group or join are together already. Empty tables are left alone, because plans
+            # skip them.
             made = made.coalesce(1)
         self._small[id(made)] = content
-        # Its id is its own as long as it is held.
+        # The reference keeps the frame's id unique.
         self._driver_frames.append(made)
         return made
 
     def empty_frame(self, schema: StructType | str) -> DataFrame:
-        """No rows."""
+        """Return a frame without rows."""
         kinds = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
         assert isinstance(kinds, StructType), "a schema is of columns"
         return self.local(to_arrow_schema(kinds).empty_table(), kinds)
 
     def collect_if_few(self, frame: DataFrame) -> pa.Table | None:
-        """All rows, if they are few."""
+        """Return all rows if they are few, otherwise None."""
         known = self._small.get(id(frame))
         if known is not None:
             return known
@@ -94,10 +96,10 @@ class FrameCache:
         return found if found.num_rows <= self._driver_rows_max else None
 
     def are_on_driver(self, *frames: DataFrame) -> bool:
-        """Whether the driver has all of them."""
+        """Whether the driver has all these frames."""
         return all(id(frame) in self._small for frame in frames)
 
     def is_empty(self, frame: DataFrame) -> bool:
-        """Whether it has no rows."""
+        """Whether the frame has no rows."""
         known = self._small.get(id(frame))
         return frame.isEmpty() if known is None else known.num_rows == 0

@@ -1,6 +1,6 @@
-"""What the last audit found, as a Prometheus text file for the node exporter's textfile collector.
+"""Results of the last audit, as a Prometheus text file for the node exporter's textfile collector.
 
-Gauges all: an audit looks again at every hour that is not sealed, so that figures fall when what was late arrives.
+All are gauges: every audit checks all unsealed hours again, so values fall when late records arrive.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from ..report.wording import hour_minute
 
 TOPICS_MAX: Final = 1_000
 OTHERS: Final = "(others)"
-"""Label of all topics together that are beyond `TOPICS_MAX`; no topic can be called so."""
+"""Label of the sum over all topics beyond `TOPICS_MAX`; not a valid topic name."""
 
 _RECORDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("accepted", "accepted", "Records that daemons accepted in the hours looked at."),
@@ -31,7 +31,7 @@ _RECORDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("foreign", "foreign", "Rows without a record id, from other producers."),
     ("without_ids", "counted", "Records accepted without ids (`audit = false`); in none of the others but `foreign`."),
 )
-"""Last part of the metric's name, the counter it is taken from, the text."""
+"""Last part of the metric's name, the counter it comes from, and the help text."""
 
 METRICS: Final[tuple[DaemonMetric, ...]] = (
     *(DaemonMetric(f"penstock_audit_records_{name}", "gauge", ("topic",), text) for name, _, text in _RECORDS),
@@ -60,11 +60,11 @@ METRICS: Final[tuple[DaemonMetric, ...]] = (
     DaemonMetric("penstock_audit_last_run_timestamp_seconds", "gauge", (), "When the audit ran. Alert when it is old."),
     DaemonMetric("penstock_audit_last_run_duration_seconds", "gauge", (), "How long it took."),
 )
-"""What the file has."""
+"""The metrics of the file."""
 
 
 def text(data: ReportData) -> str:
-    """The file's content."""
+    """Render the file's content."""
     registry = CollectorRegistry()
     gauges = {metric.name: Gauge(metric.name, metric.text, metric.labels, registry=registry) for metric in METRICS}
     for topic, rows in _by_topic(data.rows).items():
@@ -109,7 +109,8 @@ def _latency(rows: Iterable[HourRow]) -> dict[str, float]:
 
 
 def _by_topic(rows: Iterable[HourRow]) -> dict[str, list[HourRow]]:
-    """Rows by topic; beyond `TOPICS_MAX` topics the least troubled, and of these the smallest, go together."""
+    """Group rows by topic. Beyond `TOPICS_MAX`, the topics with the fewest problems, and among them the smallest, are
+    grouped together."""
     found: dict[str, list[HourRow]] = defaultdict(list)
     for row in rows:
         found[row.topic].append(row)

@@ -1,4 +1,4 @@
-"""Why ids have not landed: still in a spool, on their way, or lost; and by what that is known."""
+"""Classifies ids that have not landed (still in a spool, on their way, or lost), with the evidence."""
 
 from typing import Final, NamedTuple
 
@@ -18,14 +18,14 @@ CLASSIFIED: Final = """topic string, hour string, incarnation string, origin int
 
 
 class LatenessThreshold(NamedTuple):
-    """What decides where no offset does."""
+    """The times that decide where no offset is known."""
 
     now_ms: int
     late_after_ms: int
 
 
 def partition_offsets(spark: SparkSession, read_to: Offsets, log_starts: Offsets, log_ends: Offsets) -> DataFrame:
-    """One row a partition that anything is known of."""
+    """One row per partition with any known offset."""
     known = sorted(
         {(topic, part) for each in (read_to, log_starts, log_ends) for topic in each for part in each[topic]}
     )
@@ -37,9 +37,9 @@ def partition_offsets(spark: SparkSession, read_to: Offsets, log_starts: Offsets
 
 
 def classify(missing: DataFrame, heartbeats: DataFrame, where: DataFrame, clock: LatenessThreshold) -> DataFrame:
-    """`CLASSIFIED`: runs of missing ids, cut where they change from settled to open.
+    """Return `CLASSIFIED`: runs of missing ids, split where settled ordinals end.
 
-    `missing`: rows of `audit_judge.JUDGED`; `where`: `partition_offsets`.
+    `missing`: rows of `comparison.JUDGED`; `where`: from `partition_offsets`.
     """
     beats = heartbeats.select("incarnation", "state", F.col("sent_at").alias("beat_at"))
     cut = F.array(
@@ -66,7 +66,7 @@ def classify(missing: DataFrame, heartbeats: DataFrame, where: DataFrame, clock:
 
 
 def _settled(clock: LatenessThreshold) -> Column:
-    """Kafka has acknowledged it: where in the partition does the range end, and has `land` read that far?"""
+    """Class of settled ids. Kafka has acknowledged them, so compare the range's end offset with `land`'s position."""
     read_to, log_start, log_end, end = (F.col(name) for name in ("read_to", "log_start", "log_end", "offset_end"))
     gone = F.coalesce(log_end < end, F.lit(False))
     ends = F.concat(F.lit(", the range ends at "), number(end))
@@ -91,7 +91,7 @@ def _settled(clock: LatenessThreshold) -> Column:
 
 
 def _open(clock: LatenessThreshold) -> Column:
-    """Nothing was said of its outcome. Nothing more will be, where the incarnation has ended."""
+    """Class of ids without a known outcome. If the incarnation has ended, no outcome will follow."""
     ended = F.concat(F.lit("not delivered when its daemon ended, at "), moment_text(F.col("beat_at")))
     whole = F.coalesce(F.col("read_to") >= F.col("log_end"), F.lit(False))
     old = F.lit(clock.now_ms) - F.col("beat_at") >= clock.late_after_ms
@@ -119,7 +119,7 @@ def _classification(found: MissingClass, *evidence: Column) -> Column:
 
 
 def merge_runs(missing: DataFrame) -> DataFrame:
-    """The same with runs put together that only buckets, minutes or evidence have parted; the last evidence stays."""
+    """Merge runs that were split only by bucket, minute or evidence; keep the last evidence."""
     key = ("topic", "hour", "incarnation", "origin", "class")
     order = Window.partitionBy(*key).orderBy("first")
     starts = F.coalesce(F.col("first") != F.lag("end").over(order), F.lit(True))

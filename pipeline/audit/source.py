@@ -1,8 +1,9 @@
-"""What the audit asks of Kafka and of `land`'s checkpoints: the audit topic, how far `land` has read, where the logs begin and end.
+"""The audit's queries to Kafka and to `land`'s checkpoints: the audit topic, how far `land` has read, and where the
+logs start and end.
 
-The order of the questions is part of the proof. How far `land` is, and what Kafka has deleted, is asked before the tables' versions
-are fixed: what is below has its row in them by then. The audit topic is read after that, and the ends of the logs last: they must
-not be older than the acknowledgements that they are compared with.
+The order of the queries is part of the proof. `land`'s position and the log starts are read before the tables' versions
+are fixed: every record below these offsets has its row in the tables by then. The audit topic is read next. The log
+ends are read last: they must not be older than the acknowledgements they are compared with.
 """
 
 import json
@@ -24,10 +25,10 @@ TIMEOUT_S: Final = 30.0
 
 
 class AuditSource(Protocol):
-    """What is not in the tables. Partitions that nothing is known of are left out of the answers."""
+    """Information that is not in the tables. Results leave out partitions without information."""
 
     def landed_offsets(self) -> Offsets:
-        """Offsets that `land` reads next; everything below is in the tables."""
+        """Offsets that `land` reads next; all records below are in the tables."""
         ...
 
     def log_starts(self) -> Offsets:
@@ -39,16 +40,16 @@ class AuditSource(Protocol):
         ...
 
     def records_max(self) -> int | None:
-        """So many records the audit topic has at most; None: that is not known."""
+        """Upper limit of the number of records in the audit topic; None: not known."""
         ...
 
     def log_ends(self) -> Offsets:
-        """Offsets behind the last record that Kafka has."""
+        """Offsets after the last record that Kafka has."""
         ...
 
 
 class KafkaAuditSource:
-    """The brokers and checkpoints of the settings."""
+    """Queries the brokers and checkpoints of the settings."""
 
     def __init__(
         self,
@@ -62,7 +63,8 @@ class KafkaAuditSource:
         self._group = group
 
     def landed_offsets(self) -> Offsets:
-        """By the checkpoint, where there is one: the group is shared by all pipelines with its prefix, and another one may be ahead."""
+        """Use the checkpoint where it exists: all pipelines with the same prefix share the group, and another pipeline
+        may be ahead."""
         found = {topic: self._checkpointed(topic) for topic in self._settings.topics}
         if None in found.values():
             committed = self._group(self._settings)
@@ -70,7 +72,8 @@ class KafkaAuditSource:
         return {topic: ends for topic, ends in found.items() if ends is not None}
 
     def _checkpointed(self, topic: str) -> Mapping[int, int] | None:
-        """The end of the last batch that Spark has noted: both commits are made by then. None when no checkpoint can be found."""
+        """Return the end of the last batch that Spark has recorded as finished; both its commits exist by then. None
+        when there is no checkpoint."""
         checkpoint = Checkpoint(self._spark, f"{self._settings.checkpoints.rstrip('/')}/land/{topic}")
         if checkpoint.query_id() is None:
             return None
@@ -93,7 +96,8 @@ class KafkaAuditSource:
         return None if ends is None else sum(ends.values())
 
     def _list_offsets(self, which: int, topics: Iterable[str]) -> Offsets:
-        """Of all records, committed or not: what stands behind an open transaction was acknowledged nevertheless."""
+        """Offsets of all records, committed or not: records after the start of an open transaction have been
+        acknowledged too."""
         found: dict[str, dict[int, int]] = {}
         try:
             with admin_client(self._settings.kafka, timeout_s=TIMEOUT_S) as admin:
@@ -120,14 +124,14 @@ class KafkaAuditSource:
         reader = reader.option("subscribe", self._settings.audit.topic)
         reader = reader.option("startingOffsets", "earliest").option("endingOffsets", "latest")
         reader = reader.option("kafka.isolation.level", "read_committed")
-        # Compaction and retention take records away while they are read. What was replaced is not missed, what was not leaves a gap
-        # in the books.
+        # Compaction and retention may remove records during the read. A replaced record is not needed; a removed one
+        # leaves a gap in the audit counts.
         reader = reader.option("failOnDataLoss", "false")
         return reader.load().select("key", "value")
 
 
 def rows_of(offsets: Offsets) -> list[tuple[Any, ...]]:
-    """Topic, partition, offset."""
+    """Rows of topic, partition, offset."""
     return [
         (topic, partition, offset) for topic, partitions in offsets.items() for partition, offset in partitions.items()
     ]

@@ -1,7 +1,8 @@
-"""What the values of a topic are: how they are parsed, and into what type of column.
+"""Formats of topic values: how they are parsed, and the resulting column type.
 
-A format takes the column `readable` (the value's bytes; null where there is nothing to parse) and adds `value`, `error_class` and
-`error`. Where `readable` is null all three are; where `error_class` is not, `value` means nothing.
+A format reads the column `readable` (the value's bytes; null where there is nothing to parse) and adds `value`,
+`error_class` and `error`. All three are null where `readable` is null. `value` is meaningless where `error_class` is
+not null.
 """
 
 from typing import Final, Protocol
@@ -21,21 +22,22 @@ class Format(Protocol):
 
     @property
     def value_type(self) -> DataType:
-        """Of the column `value` in bronze."""
+        """Type of the column `value` in bronze."""
         ...
 
     @property
     def schema_text(self) -> str:
-        """The declared schema in a spelling of its own: two that differ only in spaces have the same. Empty without a schema."""
+        """The declared schema in canonical form: schemas that differ only in whitespace have the same text. Empty
+        without a schema."""
         ...
 
     def parse(self, frame: DataFrame) -> DataFrame:
-        """The frame with `value`, `error_class` and `error`, and without columns of the format's own."""
+        """Return the frame with `value`, `error_class` and `error`, without helper columns of the format."""
         ...
 
 
 def error_columns(cases: list[tuple[Column, ErrorClass, str]]) -> list[Column]:
-    """The columns `error_class` and `error`: of the first case that holds, null if none does."""
+    """Return the columns `error_class` and `error` from the first case that holds; null if none does."""
     classes: Column | None = None
     errors: Column | None = None
     for condition, error_class, text in cases:
@@ -48,7 +50,7 @@ def error_columns(cases: list[tuple[Column, ErrorClass, str]]) -> list[Column]:
 
 
 def as_nullable(kind: DataType) -> DataType:
-    """The type with everything nullable, as tables have it: what must not be null is checked when a record is read."""
+    """Return the type with everything nullable, as in tables. Non-null fields are checked when a record is read."""
     match kind:
         case StructType():
             return as_nullable_struct(kind)
@@ -61,12 +63,12 @@ def as_nullable(kind: DataType) -> DataType:
 
 
 def as_nullable_struct(schema: StructType) -> StructType:
-    """The same of a struct."""
+    """Like `as_nullable`, for a struct."""
     return StructType([StructField(field.name, as_nullable(field.dataType)) for field in schema.fields])
 
 
 def required_fields(schema: StructType, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Paths of the fields that are declared NOT NULL, parents before children; none inside arrays and maps."""
+    """Paths of the fields declared NOT NULL, parents before children; fields inside arrays and maps are left out."""
     found: list[tuple[str, ...]] = []
     for field in schema.fields:
         path = (*prefix, field.name)
@@ -78,9 +80,9 @@ def required_fields(schema: StructType, prefix: tuple[str, ...] = ()) -> list[tu
 
 
 def null_field_cases(value: Column, schema: StructType) -> list[tuple[Column, ErrorClass, str]]:
-    """Cases for `error_columns`: a field that is declared NOT NULL and is null in a value that is there.
+    """Cases for `error_columns`: a field declared NOT NULL is null in an existing value.
 
-    A field inside a struct that may itself be null is asked for only where that struct is there.
+    A field inside a nullable struct is checked only where that struct is not null.
     """
     cases: list[tuple[Column, ErrorClass, str]] = []
     for path in required_fields(schema):

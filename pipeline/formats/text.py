@@ -1,4 +1,4 @@
-"""JSON, into declared columns or into Spark's variant: column expressions only, no Python for a record."""
+"""JSON, read into declared columns or into Spark's variant, with column expressions only: no Python code per record."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _PARSED: Final = "_parsed"
 _WRAPPED: Final = "_penstock_value"
 _END: Final = "_penstock_end"
 _WITH_END: Final = 2
-"""Elements of the array: the value, and the end."""
+"""Elements of the array: the value, and the end marker."""
 
 NOT_UTF8: Final = "not UTF-8"
 NOT_JSON: Final = "not one JSON value"
@@ -23,9 +23,10 @@ NOT_FITTING: Final = "JSON that does not fit the declared schema"
 
 
 def _text() -> Column:
-    """The value in an array, and what shows that the array was read to its end.
+    """Wrap the value in an array with an end marker, which proves that the parser read the array to its end.
 
-    Jackson reads one value and leaves the rest: `{…} and more` would pass, and so would `{…}] and more` between brackets alone.
+    Jackson reads one value and ignores the rest: it would accept `{…} and more`, and between brackets alone also `{…}]
+    and more`.
     """
     readable = F.col(READABLE)
     end = f',{{"{_END}":true}}]'
@@ -33,10 +34,10 @@ def _text() -> Column:
 
 
 class JsonFormat:
-    """One JSON object a record, into the fields of a schema.
+    """One JSON object per record, read into the fields of a schema.
 
-    Read as Spark's `from_json` does with mode PERMISSIVE: fields that are absent become null, those that are not declared are left
-    out, a value of another type is an error.
+    Read like Spark's `from_json` in mode PERMISSIVE: absent fields become null, undeclared fields are dropped, a value
+    of another type is an error.
     """
 
     def __init__(self, schema: StructType) -> None:
@@ -75,7 +76,7 @@ class JsonFormat:
 
 
 def _is_one_value(array: Column) -> Column:
-    """Whether a variant is an array of one value and the end."""
+    """Whether a variant is an array of one value and the end marker."""
     first = F.try_variant_get(array, "$[0]", "variant")
     end = F.try_variant_get(array, f"$[1].{_END}", "boolean")
     more = F.try_variant_get(array, f"$[{_WITH_END}]", "variant")
@@ -83,7 +84,7 @@ def _is_one_value(array: Column) -> Column:
 
 
 class VariantFormat:
-    """Any JSON value, into Spark's variant: what has no schema yet."""
+    """Any JSON value, read into Spark's variant: for data without a schema yet."""
 
     schema_text = ""
 

@@ -1,4 +1,4 @@
-"""One topic of `land`: where it goes, and how its records are read."""
+"""One topic of `land`: its tables, and how its records are read."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,14 +16,14 @@ from . import id_header
 from .parse_rules import ErrorClass, ParseRules
 
 METRICS: Final = "land"
-"""Name of what Spark observes in every batch: `rows`, `bad` and `foreign`."""
+"""Name of the metrics that Spark observes in every batch: `rows`, `bad` and `foreign`."""
 _SEEN: Final = "_seen"
 _FOREIGN_PLACE: Final = "_foreign_place"
 
 
 @dataclass(frozen=True, slots=True)
 class LandTopic:
-    """How one topic is landed."""
+    """How to land one topic."""
 
     name: str
     checkpoint: str
@@ -36,9 +36,10 @@ class LandTopic:
         return f"land/{self.name}"
 
     def read(self, frame: DataFrame) -> DataFrame:
-        """Records as Spark's Kafka connector gives them, read: the columns of both tables but for what only a batch knows.
+        """Parse records from Spark's Kafka connector into the columns of both tables, except those that only a batch
+        knows.
 
-        `error_class` is null in rows that belong to bronze; `raw` is null in them.
+        `error_class` is null in rows that belong to bronze; in these rows `raw` is null too.
         """
         frame = id_header.split(frame, newer_ids=self.rules.newer_ids)
         if self.dedupe_window_s is not None:
@@ -60,7 +61,7 @@ class LandTopic:
         return frame.drop(READABLE, "header_error", "timestampType")
 
     def with_observation(self, frame: DataFrame) -> DataFrame:
-        """The read frame of a stream, with its counts for whoever listens to the query's progress."""
+        """Add counts to the parsed frame of a stream, for listeners to the query's progress."""
         bad = F.col("error_class").isNotNull()
         foreign = F.col("incarnation").isNull() & ~F.coalesce(
             F.col("error_class") == str(ErrorClass.HEADER), F.lit(False)
@@ -74,10 +75,10 @@ class LandTopic:
 
 
 def _drop_duplicates(frame: DataFrame, window_s: float) -> DataFrame:
-    """Leave out rows whose id landed less than `window_s` seconds ago.
+    """Drop rows whose id landed less than `window_s` seconds ago.
 
-    The watermark runs on the time at which a batch was planned, which the offset log keeps: a record that waited for days in a
-    spool is late by any clock of its own, and Spark drops what is behind the watermark.
+    The watermark uses the time at which a batch was planned, which the offset log stores. By its own time, a record
+    that waited in a spool for days would be late, and Spark drops rows behind the watermark.
     """
     place = F.concat_ws("-", F.col("partition").cast(StringType()), F.col("offset").cast(StringType()))
     frame = frame.withColumns(
@@ -89,10 +90,10 @@ def _drop_duplicates(frame: DataFrame, window_s: float) -> DataFrame:
 
 
 def topics_of(settings: PipelineSettings) -> tuple[LandTopic, ...]:
-    """All topics of the settings, in their order. Wants a running Spark session, which reads DDL.
+    """Return all topics of the settings, in their order. Needs a running Spark session to parse DDL.
 
     Raises:
-        ConfigError: with what is wrong in any of them.
+        ConfigError: lists the problems of all topics.
     """
     problems: list[str] = []
     found: list[LandTopic] = []

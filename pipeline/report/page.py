@@ -1,7 +1,7 @@
-"""The report of an audit: one HTML file that needs nothing else, no network and no other file.
+"""The report of an audit: one self-contained HTML file that needs neither network nor other files.
 
-Everything that comes from outside (topics, hosts, texts) goes through the template's escaping, or through JSON in a data block.
-The page's Content-Security-Policy allows nothing but its own style sheet and its own script, by their hashes.
+The template escapes all outside text (topics, hosts, messages), or passes it as JSON in a data block. The page's
+Content-Security-Policy allows only its own style sheet and script, by their hashes.
 """
 
 import base64
@@ -32,7 +32,7 @@ STATUS_WORD: Final = {
 
 
 def render(data: ReportData, limits: ReportLimits | None = None) -> str:
-    """The page about this run."""
+    """Render the page about this run."""
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     shown = view(data, limits or ReportLimits())
@@ -52,14 +52,14 @@ def render(data: ReportData, limits: ReportLimits | None = None) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Put a page, or the file of metrics, in place, whole or not at all; the folder is made. Raises OSError."""
+    """Write a page, or the metrics file, atomically. Creates the folder. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     made = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             _ = file.write(text)
-        # Others may look at it, as far as they may look into the folder.
+        # Readable for everyone with access to the folder.
         made.chmod(0o644)
         _ = made.replace(path)
     finally:
@@ -80,12 +80,12 @@ def _environment() -> Environment:
 
 
 def _show_invisible(value: object) -> object:
-    """Every text that the template puts on the page, markup of our own aside, shows its invisible characters."""
+    """Escape invisible characters in every text that the template puts on the page, except our own markup."""
     return visible(value) if type(value) is str else value
 
 
 def _code(text: str) -> Markup:
-    """Escaped text, with what stands between backticks as code."""
+    """Escape the text, and mark up the parts between backticks as code."""
     parts = text.split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(visible(part)) if place % 2 else escape(visible(part))
@@ -98,6 +98,6 @@ def _hash(text: str) -> str:
 
 
 def _data_block(value: object) -> Markup:
-    """JSON that cannot end its script element, whatever is in it."""
+    """Encode JSON so that it cannot end its script element, whatever it contains."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=True)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 - just escaped

@@ -1,8 +1,8 @@
-"""The time axis of the report, and points laid into its columns.
+"""The time axis of the report, and the assignment of points to its columns.
 
-The axis holds whole hours in which something was accepted. Long times without intake become one narrow break, so that a record
-with a date far off (a clock that was wrong) does not push everything else into one column. However long the time, there are at
-most `columns_max` columns: minutes are added up.
+The axis shows whole hours with intake. A long time without intake becomes one narrow break, so that a record with a
+wrong, distant date does not squeeze everything else into one column. There are at most `columns_max` columns, however
+long the time: minutes are added up.
 """
 
 from bisect import bisect_right
@@ -14,31 +14,32 @@ from .data import MinutePoint, Status
 
 HOUR: Final = 60
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440, 2880, 10_080, 20_160, 43_200)
-"""Minutes a column may hold. Whole multiples of the last one follow."""
+"""Minutes that a column may cover. Beyond the last value, multiples of it."""
 JOINED_HOURS: Final = 3
-"""A pause of up to this many hours stays on the axis as it is."""
+"""A pause of up to this many hours stays on the axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """`starts` are the first minutes of the columns, rising; those in `breaks` stand for a time without intake, however long."""
+    """`starts` are the first minutes of the columns, ascending. Columns in `breaks` represent a time without intake, of
+    any length."""
 
     step: int
     starts: tuple[int, ...]
     breaks: frozenset[int]
 
     def column(self, minute: int) -> int | None:
-        """The column that a minute lies in; None outside of the axis."""
+        """Return the column of a minute; None outside the axis."""
         at = bisect_right(self.starts, minute) - 1
         return at if at >= 0 and at not in self.breaks and minute < self.starts[at] + self.step else None
 
 
 def make_axis(minutes: Iterable[int], *, columns_max: int, step_minutes: int = 1) -> Axis:
-    """The axis for points at these minutes, each of which stands for `step_minutes`."""
+    """Build the axis for points at these minutes, each covering `step_minutes`."""
     hours = sorted({at // HOUR for minute in minutes for at in (minute, minute + step_minutes - 1)})
     runs = _runs(hours)
     if len(runs) > columns_max // 4:
-        # So many pauses that breaks would be all there is: show the time as it went.
+        # With so many pauses the axis would consist of breaks: show the whole time instead.
         runs = [(runs[0][0], runs[-1][1])]
     total = sum(end - first for first, end in runs) * HOUR
     step = _step(total, columns_max - len(runs), step_minutes)
@@ -46,7 +47,7 @@ def make_axis(minutes: Iterable[int], *, columns_max: int, step_minutes: int = 1
 
 
 def _runs(hours: Sequence[int]) -> list[tuple[int, int]]:
-    """Hours joined into stretches `first`, `end`; a pause stays inside while it is short or a small part of the whole."""
+    """Join hours into runs (`first`, `end`). A run includes pauses that are short or a small part of the whole."""
     runs: list[tuple[int, int]] = []
     longest_kept = max(JOINED_HOURS, len(hours) // 2)
     for hour in hours:
@@ -82,7 +83,7 @@ def _build_axis(runs: Iterable[tuple[int, int]], step: int) -> Axis:
 
 @dataclass(slots=True)
 class ColumnCounts:
-    """What became of the records of one column."""
+    """Counts of the records of one column."""
 
     expected: int = 0
     distinct: int = 0
@@ -92,7 +93,7 @@ class ColumnCounts:
     duplicated: int = 0
 
     def add(self, point: "MinutePoint | ColumnCounts") -> None:
-        """Count a minute in."""
+        """Add the counts of a minute or a column."""
         self.expected += point.expected
         self.distinct += point.distinct
         self.pending += point.pending
@@ -102,7 +103,7 @@ class ColumnCounts:
 
     @property
     def status(self) -> Status:
-        """The worst that is known of the column."""
+        """The worst status in the column."""
         if self.lost:
             return Status.LOST
         if self.duplicated:
@@ -111,11 +112,11 @@ class ColumnCounts:
 
 
 CountsByColumn = Mapping[int, ColumnCounts]
-"""By column; columns without intake are absent."""
+"""Counts by column; columns without intake are absent."""
 
 
 def sum_by_column(points: Iterable[MinutePoint], axis: Axis) -> dict[int, ColumnCounts]:
-    """Points added up into the columns they lie in."""
+    """Sum points by column."""
     cells: dict[int, ColumnCounts] = {}
     for point in points:
         column = axis.column(point.minute)

@@ -1,4 +1,4 @@
-"""How the report says numbers, times and ids. Everything here errs on the bad side: a share is never rounded up to 100 %."""
+"""Formats numbers, times and ids for the report. Rounding is pessimistic: a share is never rounded up to 100 %."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from typing import Final
 MINUTES_A_DAY: Final = 1_440
 DECIMALS_MAX: Final = 10
 NONE: Final = "\N{EN DASH}"
-"""Stands where there is no figure."""
+"""Shown where there is no figure."""
 UNKNOWN_HOST: Final = "unknown host"
 
 
@@ -18,12 +18,12 @@ def number(count: int) -> str:
 
 
 def count_text(count: int, one: str, many: str = "") -> str:
-    """`1 record`, `7 records`; `many` where an s is not enough."""
+    """Format `1 record`, `7 records`; `many` is for irregular plurals."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def share(part: int, whole: int) -> str:
-    """`part` of `whole` in percent, with as many decimals as it takes not to read 100 % (or 0 %) where it is not."""
+    """Return `part` of `whole` in percent, with enough decimals that it reads 100 % (or 0 %) only when exact."""
     if whole <= 0:
         return NONE
     if part >= whole:
@@ -39,12 +39,12 @@ def share(part: int, whole: int) -> str:
 
 
 def _shows_gap(shown: Decimal, decimals: int) -> bool:
-    """Whether the last decimal is not a 9, so that the size of what is missing can be read."""
+    """Whether the last decimal is not a 9, so that the missing share is visible."""
     return shown.as_tuple().digits[-1] != 9 or decimals == DECIMALS_MAX
 
 
 def seconds(value: float | None) -> str:
-    """A span: `3 ms`, `1.4 s`, `2 min 5 s`, `3 h 20 min`, `4 d 1 h`."""
+    """Format a duration: `3 ms`, `1.4 s`, `2 min 5 s`, `3 h 20 min`, `4 d 1 h`."""
     if value is None:
         return NONE
     if value < 1:
@@ -64,7 +64,7 @@ def _two(first: int, first_unit: str, second: int, second_unit: str) -> str:
 
 
 def moment(ms: int) -> str:
-    """`2026-11-22 03:14:07 UTC`; what no calendar has is given as the number it is."""
+    """Format `2026-11-22 03:14:07 UTC`; a time outside the calendar is given in ms."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
@@ -77,13 +77,13 @@ def minute_text(minute: int) -> str:
 
 
 def hour_text(hour: str) -> str:
-    """`2026-11-22-03` as `2026-11-22 03:00`; anything else as it is."""
+    """Format `2026-11-22-03` as `2026-11-22 03:00`; return any other text unchanged."""
     day, _, of_day = hour.rpartition("-")
     return f"{day} {of_day}:00" if len(hour) == 13 and of_day.isdigit() else hour
 
 
 def hour_minute(hour: str) -> int | None:
-    """The first minute (since 1970) of an hour `YYYY-MM-DD-HH`; None for a text that is none."""
+    """Return the first minute (since 1970) of an hour `YYYY-MM-DD-HH`; None for any other text."""
     try:
         at = datetime.strptime(hour, "%Y-%m-%d-%H").replace(tzinfo=UTC)
     except ValueError:
@@ -92,13 +92,13 @@ def hour_minute(hour: str) -> int | None:
 
 
 def record_ids(incarnation: str, origin: int, first: int, end: int) -> str:
-    """Text form of ids: one as it is, a range as its first and its last ordinal."""
+    """Format an id, or a range as its first id and its last ordinal."""
     text = f"{incarnation}-{origin}-{first}"
     return text if end == first + 1 else f"{text} … {end - 1}"
 
 
 def visible(text: str) -> str:
-    """Characters that nobody sees, or that turn the order of others around, as escapes: a name reads as what it is."""
+    """Escape characters that are invisible or reverse the text direction, so that a name shows its real content."""
     if text.isprintable():
         return text
     return "".join(
@@ -114,5 +114,5 @@ def join_names(names: Sequence[str], most: int = 3) -> str:
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Each once, sorted, without empty ones."""
+    """Each name once, sorted, without empty names."""
     return sorted({name for name in names if name})

@@ -1,4 +1,4 @@
-"""Types of columns: Spark's, Arrow's and Delta's, and how the schema of a table may grow."""
+"""Column types of Spark, Arrow and Delta, and the rules by which a table's schema may grow."""
 
 from typing import Final
 
@@ -42,12 +42,13 @@ PARTITION_TYPES: Final = (StringType, IntegerType, LongType, DateType)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """As files have it; everything may be null. Raise TableSchemaError for a type that delta-rs cannot write."""
+    """Return the schema of data files, all columns nullable. Raise TableSchemaError for a type that delta-rs cannot
+    write."""
     return pa.schema([pa.field(field.name, arrow_type(field.dataType, field.name)) for field in schema])
 
 
 def arrow_type(kind: DataType, column: str) -> pa.DataType:
-    """The type of one column. Raise TableSchemaError."""
+    """Return the type of one column. Raise TableSchemaError."""
     match kind:
         case StructType():
             return pa.struct([pa.field(part.name, arrow_type(part.dataType, f"{column}.{part.name}")) for part in kind])
@@ -67,7 +68,7 @@ def arrow_type(kind: DataType, column: str) -> pa.DataType:
 
 
 def as_nullable_columns(schema: StructType) -> StructType:
-    """The same columns, each of which may be null at any depth: what one frame promises of nulls binds no other."""
+    """Return the same columns, nullable at any depth: one frame's non-null columns must not restrict other frames."""
     return StructType([StructField(field.name, _nullable_type(field.dataType), nullable=True) for field in schema])
 
 
@@ -84,9 +85,10 @@ def _nullable_type(kind: DataType) -> DataType:
 
 
 def missing_columns(table: StructType, wanted: StructType, name: str) -> StructType:
-    """Columns, and fields of struct columns, that are wanted and that the table lacks; a struct that grows has its new fields only.
+    """Return the wanted columns, and fields of struct columns, that the table lacks. A struct that grows contains only
+    its new fields.
 
-    Raise TableSchemaError when a column has two types, or two spellings.
+    Raise TableSchemaError when a column differs in type or in upper and lower case.
     """
     return StructType(_missing_fields(as_nullable_columns(table), as_nullable_columns(wanted), name, ""))
 
